@@ -1,0 +1,73 @@
+# Every command of the project; `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# Names, versions and hashes only, for every platform and Python from 3.11 on; no addresses.
+LOCK = $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--no-header
+
+define LOCK_NOTE
+# Pinned versions of everything fepflow needs; made by `make lock`, installed with pip's --require-hashes.
+# fastapi is held below 0.151: Prefect 3.8.8 answers 422 to read_flow_runs() with 0.151 to 0.154, and does not start
+# with 0.155 and newer.
+endef
+export LOCK_NOTE
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench lock clean
+
+help: ## List the commands.
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.installed ## Install fepflow into .venv, from pinned versions.
+
+demo: setup ## Run the shipped suite against a stand-in agent, and show where to look.
+	@$(BIN)/python -P -m deployments.demo
+
+test: $(VENV)/.installed-dev ## Run all tests.
+	@$(BIN)/python -m pytest
+
+check: $(VENV)/.installed-dev ## Check format, lint, types, floors and dead code.
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy .
+	@$(BIN)/python -m pytest -q tests/test_floors.py tests/test_project.py
+	@$(BIN)/vulture
+
+format: $(VENV)/.installed-dev ## Format the code.
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.installed-bench ## Measure speed and memory against the budgets.
+	@$(BIN)/python -m benchmarks
+
+lock: ## Resolve the pinned versions anew (requirements*.lock).
+	@$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet uv
+	@$(LOCK) pyproject.toml -o requirements.lock
+	@$(LOCK) --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	@for lock in requirements.lock requirements-dev.lock; do \
+		{ echo "$$LOCK_NOTE"; cat $$lock; } > $$lock.new && mv $$lock.new $$lock; done
+
+clean: ## Remove the environment and everything built.
+	rm -rf $(VENV) $(VENV)-lock build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "fepflow needs Python 3.11 or newer: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
+	@echo "Installing into $(VENV); this takes a minute or two, once."
+	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps -e .
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
+	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed-dev
+	@$(PIP) install "flex-evals==0.4.0" "pydantic-evals>=1"
+	@touch $@
