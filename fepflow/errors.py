@@ -1,0 +1,160 @@
+"""Every exception that fepflow raises, in one tree.
+
+    FepflowError                        500  exit 3  unknown_error     a fault of ours
+    ├── UserError                       400  exit 2  validation_error  something handed to us is wrong
+    │   ├── InputError                                                 a file or document, with all its problems at once
+    │   ├── CheckArgumentsError                                        one check's arguments, type or version
+    │   ├── JSONPathError                            jsonpath_error    an expression, or what it failed to find
+    │   └── NotFoundError               404                            a run, a file, a name that is not there
+    ├── CheckTimeoutError               504  exit 3  timeout_error     a check overran its time limit
+    ├── TargetError                     502  exit 3  unknown_error     the system under test did not give an output
+    │   └── TargetTimeoutError          504          timeout_error
+    └── InfrastructureError             503  exit 3  unknown_error     store, Prefect or disk are in the way
+        └── RunBusyError                409                            another executor holds the run's lease
+
+A failing check is a value, not an exception: these classes are for what kept a check, a call or
+a run from giving an answer. Each class carries what every door needs in order to translate it:
+its FEP error type (FEP 2.3.4), HTTP status, gRPC status code and the exit code of the CLI.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+ErrorType = Literal["jsonpath_error", "validation_error", "timeout_error", "unknown_error"]
+
+
+class FepflowError(Exception):
+    """Base of the tree. `str(error)` is a sentence for a user: what was wrong, where, what to do."""
+
+    fep_type: ClassVar[ErrorType] = "unknown_error"
+    recoverable: ClassVar[bool] = False
+    http_status: ClassVar[int] = 500
+    grpc_code: ClassVar[str] = "INTERNAL"
+    exit_code: ClassVar[int] = 3
+
+
+class UserError(FepflowError):
+    """Something that the user handed to us is wrong; doing the same again gives the same error."""
+
+    fep_type: ClassVar[ErrorType] = "validation_error"
+    http_status = 400
+    grpc_code = "INVALID_ARGUMENT"
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake in an input: where it is, what is wrong, what to do.
+
+    `file` is as the user wrote it, `line` counts from 1, `path` is dotted (`checks[0].arguments.text`).
+    """
+
+    message: str
+    file: str | None = None
+    line: int | None = None
+    path: str | None = None
+    advice: str | None = None
+    severity: Literal["error", "warning"] = "error"
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line) if part is not None)
+        text = ": ".join(part for part in (place, self.path, self.message) if part)
+        return f"{text} ({self.advice})" if self.advice else text
+
+
+class InputError(UserError):
+    """A file or document is unusable; `problems` lists every mistake that was found, in reading order."""
+
+    def __init__(self, problems: list[Problem] | Problem) -> None:
+        self.problems = [problems] if isinstance(problems, Problem) else list(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class CheckArgumentsError(UserError):
+    """A check's type, version or arguments are not what its implementation takes."""
+
+
+class JSONPathError(UserError):
+    """A path is not valid, or found nothing (FEP 6.2).
+
+    `position` counts characters from 0 in `expression`, when the place of a syntax error is known.
+    """
+
+    fep_type = "jsonpath_error"
+
+    def __init__(self, message: str, expression: str, position: int | None = None) -> None:
+        self.expression = expression
+        self.position = position
+        super().__init__(message)
+
+
+class NotFoundError(UserError):
+    """A run, a file or a name that was asked for is not there."""
+
+    http_status = 404
+    grpc_code = "NOT_FOUND"
+
+
+class CheckTimeoutError(FepflowError):
+    """A check did not answer within its time limit. Never a pass and never a fail."""
+
+    fep_type = "timeout_error"
+    http_status = 504
+    grpc_code = "DEADLINE_EXCEEDED"
+
+
+class TargetError(FepflowError):
+    """One call of the system under test gave no output.
+
+    `retryable` says whether the same call may succeed later; `retry_after` is what the target asked
+    for, in seconds; `kind` is a stable word for reports (`connect`, `http_status`, `malformed`, `too_large`,
+    `redirect`, `request`, `timeout`, `missing_output`); `status` is the HTTP status where there was one.
+    Messages never contain a URL's credentials, query or a header.
+    """
+
+    recoverable = True
+    http_status = 502
+    grpc_code = "UNAVAILABLE"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        retryable: bool,
+        retry_after: float | None = None,
+        status: int | None = None,
+    ) -> None:
+        self.kind = kind
+        self.retryable = retryable
+        self.retry_after = retry_after
+        self.status = status
+        super().__init__(message)
+
+
+class TargetTimeoutError(TargetError):
+    """The call overran its deadline."""
+
+    fep_type = "timeout_error"
+    http_status = 504
+    grpc_code = "DEADLINE_EXCEEDED"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="timeout", retryable=True)
+
+
+class InfrastructureError(FepflowError):
+    """The store, Prefect's API, a port or the disk are in the way; the run itself may be fine."""
+
+    recoverable = True
+    http_status = 503
+    grpc_code = "UNAVAILABLE"
+
+
+class RunBusyError(InfrastructureError):
+    """Another executor holds the run's lease and is alive."""
+
+    http_status = 409
+    grpc_code = "ABORTED"

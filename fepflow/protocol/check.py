@@ -1,0 +1,66 @@
+"""What is asked of an output (FEP 2.3)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    Field,
+    PlainSerializer,
+    SerializationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_serializer,
+)
+
+from fepflow.protocol.model import FepModel, plain
+
+SEMVER = r"^\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?$"
+
+CheckId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=100)]
+
+
+class Check(FepModel):
+    """One check, declared: its type, arguments, and optionally the version of its implementation.
+
+    `id` is fepflow's addition: the name under which results, metrics and thresholds know the check.
+    A string argument that starts with `$.` is a JSONPath over the evaluation context (FEP 2.3.1, 2.3.2).
+    """
+
+    type: Annotated[str, Field(min_length=1)]
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    version: Annotated[str, Field(pattern=SEMVER)] | None = None
+    id: CheckId | None = None
+
+    @field_serializer("arguments", when_used="json")
+    def _plain_arguments(self, arguments: dict[str, Any]) -> Any:
+        return plain(arguments)
+
+
+class TypedCheck(BaseModel):
+    """Base of the classes whose instances are checks with typed arguments; the same thing as a `Check` underneath."""
+
+    @abstractmethod
+    def to_check(self) -> Check:
+        """The declarative form."""
+
+
+def declare(check: Check | TypedCheck) -> Check:
+    """Either form of a check, as its declaration."""
+    return check if isinstance(check, Check) else check.to_check()
+
+
+def _write(check: Check | TypedCheck, info: SerializationInfo) -> dict[str, Any]:
+    return declare(check).model_dump(mode=info.mode)
+
+
+def _read(check: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    return check if isinstance(check, TypedCheck) else read(check)
+
+
+if TYPE_CHECKING:
+    AnyCheck = Check | TypedCheck
+else:  # not a union: what is wrong with a declaration is said once
+    AnyCheck = Annotated[Check, WrapValidator(_read), PlainSerializer(_write)]

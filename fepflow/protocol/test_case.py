@@ -1,0 +1,47 @@
+"""What goes in: test cases and outputs (FEP 2.1, 2.2)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, model_validator
+
+from fepflow.protocol.address import address_of
+from fepflow.protocol.check import AnyCheck
+from fepflow.protocol.model import FepModel
+
+
+class TestCase(FepModel):
+    """A test case (FEP 2.1). Any JSON value may be `input` and `expected`.
+
+    Without an `id` it gets one from its content, so the same case has the same id everywhere.
+    `checks` are its own, on top of the shared ones (FEP 2.3.3, pattern 2).
+    """
+
+    __test__ = False  # pytest would take the name for a class of tests
+    model_config = ConfigDict(json_schema_extra={"required": ["input"]})
+
+    id: Annotated[str, Field(min_length=1)]
+    input: Any
+    expected: Any = None
+    metadata: dict[str, Any] | None = None
+    checks: list[AnyCheck] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _id_from_content(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("id") is None and "input" in data:
+            content = {key: data.get(key) for key in ("input", "expected", "metadata")}
+            return {**data, "id": "case-" + address_of(content)[:12]}
+        return data
+
+
+class Output(FepModel):
+    """What the system under test gave for one test case (FEP 2.2). Any JSON value may be `value`.
+
+    A target that failed is an output with `value: null` and the cause in `metadata.error`.
+    """
+
+    value: Any
+    id: str | None = None
+    metadata: dict[str, Any] | None = None
