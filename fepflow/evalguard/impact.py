@@ -1,0 +1,169 @@
+"""From a metric's value to its security impact (EvalGuard 4.3.3).
+
+A range holds the values from its `min` (inclusive) to its `max` (exclusive). Where ranges overlap, the worst impact
+counts; where no range is, there is no impact, and a reason instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fepflow.errors import Problem
+from fepflow.evalguard.models import Direction, Range
+from fepflow.suite import IMPACTS, Impact
+
+
+def severity(impact: Impact) -> int:
+    """The impact's rank, from 0 (`no_measurable`) to 5 (`severe`)."""
+    return IMPACTS.index(impact)
+
+
+def worst(impacts: Iterable[Impact]) -> Impact | None:
+    """The most severe of `impacts`; None if there are none."""
+    return max(impacts, key=severity, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a value means: an `impact` with its `interpretation`, or the `reason` why it has none."""
+
+    impact: Impact | None
+    reason: str | None = None
+    interpretation: str | None = None
+    overlapping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What an interval touches: impacts, and whether a part of it lies in no range."""
+
+    impacts: frozenset[Impact]
+    gap: bool
+
+
+def assess(value: float | None, ranges: Sequence[Range]) -> Finding:
+    """The impact of `value`. `overlapping` says that several ranges with different impacts hold it."""
+    if value is None:
+        return Finding(None, "there is no value")
+    if math.isnan(value):
+        return Finding(None, "the value is not a number")
+    holding = [item for item in ranges if item.holds(value)]
+    if not holding:
+        return Finding(None, f"no range holds {value:g}")
+    decisive = max(holding, key=lambda item: severity(item.impact))
+    overlapping = len({item.impact for item in holding}) > 1
+    return Finding(decisive.impact, None, decisive.interpretation, overlapping)
+
+
+def reach(low: float | None, high: float | None, ranges: Sequence[Range]) -> Reach:
+    """What the values from `low` to `high`, both included, may mean; a bound of None is no bound on that side."""
+    bottom = -math.inf if low is None else low
+    top = math.inf if high is None else high
+    touched = frozenset(
+        item.impact for item in ranges if not item.empty and _floor(item) <= top and bottom < _ceiling(item)
+    )
+    return Reach(touched, _leaves_a_gap(bottom, top, ranges))
+
+
+def _floor(item: Range) -> float:
+    return -math.inf if item.min is None else item.min
+
+
+def _ceiling(item: Range) -> float:
+    return math.inf if item.max is None else item.max
+
+
+def _leaves_a_gap(bottom: float, top: float, ranges: Sequence[Range]) -> bool:
+    """Walk up from `bottom`, each time to where the ranges that hold the point end, until past `top`."""
+    point = bottom
+    while point <= top:
+        holding = [item for item in ranges if item.holds(point)]
+        if not holding:
+            return True
+        point = max(map(_ceiling, holding))
+        if point == math.inf:
+            return False
+    return False
+
+
+def check_ranges(metric: str, ranges: Sequence[Range], direction: Direction | None = None) -> list[Problem]:
+    """Warnings about ranges that are valid, but under which some value gets no impact or a surprising one.
+
+    `path` of each is as in a threshold file (`thresholds.acc[1]`). Without a `direction` either one is accepted, but
+    one it must be.
+    """
+    path = f"thresholds.{metric}"
+    empty = [
+        _warning(f"{path}[{index}]", f"{item} holds no value", "min must be below max")
+        for index, item in enumerate(ranges)
+        if item.empty
+    ]
+    ordered = sorted((item for item in ranges if not item.empty), key=lambda item: (_floor(item), _ceiling(item)))
+    if not ordered:
+        return [*empty, _warning(path, "has no ranges that hold a value", "add at least one")]
+    return [
+        *empty,
+        *_edge_warnings(path, ordered),
+        *_seam_warnings(path, ordered),
+        *_order_warnings(path, ordered, direction),
+    ]
+
+
+def _edge_warnings(path: str, ordered: Sequence[Range]) -> list[Problem]:
+    warnings = []
+    bottom, top = _floor(ordered[0]), max(map(_ceiling, ordered))
+    if bottom > -math.inf:
+        warnings.append(_warning(path, f"values below {bottom:g} are in no range", "leave out the lowest min"))
+    if top < math.inf:
+        advice = "leave out the highest max: it is exclusive"
+        warnings.append(_warning(path, f"values from {top:g} on, {top:g} included, are in no range", advice))
+    return warnings
+
+
+def _seam_warnings(path: str, ordered: Sequence[Range]) -> list[Problem]:
+    """Gaps and overlaps between ranges that are in order of their lower bounds."""
+    warnings = []
+    previous = ordered[0]
+    for item in ordered[1:]:
+        if _floor(item) > _ceiling(previous):
+            message = f"values from {_ceiling(previous):g} to below {_floor(item):g} are in no range"
+            warnings.append(_warning(path, message, f"close the gap between {previous} and {item}"))
+        elif _floor(item) < _ceiling(previous):
+            warnings.append(_warning(path, f"{previous} and {item} overlap", "in both, the worse impact counts"))
+        previous = max(previous, item, key=_ceiling)
+    return warnings
+
+
+def _order_warnings(path: str, ordered: Sequence[Range], direction: Direction | None) -> list[Problem]:
+    ranks = [severity(item.impact) for item in ordered]
+    falls = all(later <= earlier for earlier, later in pairwise(ranks))
+    rises = all(later >= earlier for earlier, later in pairwise(ranks))
+    followed = {"higher_is_better": falls, "lower_is_better": rises, None: falls or rises}
+    if followed[direction]:
+        return []
+    if direction is None:
+        message = "the impact neither only rises nor only falls with the value"
+    else:
+        wrong_way = "rise" if direction == "higher_is_better" else "fall"
+        message = f"the metric is {direction}, so the impact must not {wrong_way} as the value grows"
+    return [_warning(path, message, "check the impacts, and the metric's direction")]
+
+
+def scale_mismatch(value: float, ranges: Sequence[Range], proportion: bool) -> str | None:
+    """A sentence if `value` and `ranges` seem to be a fraction (0 to 1) and a percentage (0 to 100), or the reverse.
+
+    `proportion` says that the value is known to lie within 0 and 1. Nothing is ever rescaled.
+    """
+    bounds = [abs(bound) for item in ranges for bound in (item.min, item.max) if bound is not None]
+    if proportion and max(bounds, default=0) > 1:
+        return f"the value {value:g} is a fraction, but the ranges go up to {max(bounds):g}: are they percentages?"
+    if 1 < value <= 100 and 0 < max(bounds, default=0) <= 1:
+        return f"the ranges lie within 0 and 1, but the value is {value:g}: is it a percentage?"
+    return None
+
+
+def _warning(path: str, message: str, advice: str) -> Problem:
+    return Problem(message, path=path, advice=advice, severity="warning")

@@ -1,0 +1,92 @@
+"""EvalGuard definitions, as files hold them (EvalGuard 4.1 to 4.3).
+
+Values are taken as they are: a number in quotes or a boolean is not a number, a number is not an identifier, an
+unknown field is a mistake. References between definitions are for whoever holds all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from fepflow.suite import Impact
+
+Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
+"""Letters, digits, underscores and hyphens, nothing else (EvalGuard 4.1.3, 4.2.4)."""
+
+Direction = Literal["higher_is_better", "lower_is_better"]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Definition(BaseModel):
+    """What every EvalGuard model has in common."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+class Range(Definition):
+    """The values from `min` (inclusive) to `max` (exclusive) mean `impact`; an absent bound is none (4.3.3)."""
+
+    impact: Impact
+    min: Number | None = None
+    max: Number | None = None
+    interpretation: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _impact_was_once_label(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "label" in data and "impact" not in data:
+            raise PydanticCustomError("label", "has a label, but no impact")
+        return data
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Range:
+        if self.min is None and self.max is None:
+            raise PydanticCustomError("unbounded", "has neither min nor max")
+        return self
+
+    def holds(self, value: float) -> bool:
+        """Whether `value` lies in this range; NaN lies in none."""
+        return (self.min is None or value >= self.min) and (self.max is None or value < self.max) and value == value
+
+    @property
+    def empty(self) -> bool:
+        """Whether no value at all lies in this range."""
+        return self.min is not None and self.max is not None and self.min >= self.max
+
+    def __str__(self) -> str:
+        low = "-inf" if self.min is None else f"{self.min:g}"
+        high = "inf" if self.max is None else f"{self.max:g}"
+        return f"{self.impact} [{low}, {high})"
+
+
+class Thresholds(Definition):
+    """What the values of one task's metrics mean: ranges by metric id (4.3)."""
+
+    task: Identifier
+    thresholds: dict[Identifier, list[Range]]
+
+
+class Task(Definition):
+    """Something that a model is evaluated on, and the ids of the metrics that apply to it (4.1)."""
+
+    id: Identifier
+    name: str
+    metrics: list[Identifier]
+    description: str | None = None
+    category: str | None = None
+    tags: list[str] | None = None
+    languages: list[str] | None = None
+
+
+class Metric(Definition):
+    """A measurable quantity, and which way is better (4.2)."""
+
+    id: Identifier
+    name: str
+    direction: Direction
+    description: str | None = None
+    type: Literal["percentage", "score", "count", "time", "other"] | None = None
+    tags: list[str] | None = None

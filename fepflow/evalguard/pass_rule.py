@@ -1,0 +1,172 @@
+"""The verdict of a sampled test: which share of its results passed, against the share that was asked for.
+
+Every test case is asked for the same number of samples, and each of these pairs ends in one way: *passed* (all its
+checks did), *failed* (a check did not), *error* (a check, or the system under test, gave no answer) or *skipped*. Only
+*passed* counts for the rate; all that was expected stays in its denominator. The verdict is inconclusive where the
+pairs without an answer could have decided it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from fepflow.evalguard.verdict import MetricEstimate, MetricVerdict, Outcome, Verdict
+from fepflow.evalguard.wording import listed, number
+from fepflow.protocol.results import CheckResult
+from fepflow.protocol.test_case import Output
+from fepflow.statistics.estimate import Counts, Estimate, mean_estimate
+
+PassRule = Literal["case", "sample", "each_case"]
+"""What is counted: pairs of test case and sample; samples of which every case passes; cases that reach the rate."""
+
+Ending = Literal["passed", "failed", "error", "skipped"]
+
+JUDGED = "pass_rate"
+"""Id of the metric that is judged."""
+
+_OUTCOMES: dict[Ending, Outcome] = {"passed": "pass", "failed": "fail", "error": "inconclusive"}
+
+
+@dataclass(frozen=True, slots=True)
+class SampleResult:
+    """One sample, from 0, of the test case at `position`; `output` is None and there are no `checks` if it was skipped.
+
+    `why` says in one line what kept it from being checked: a skip, or what the system under test raised.
+    """
+
+    position: int
+    sample: int
+    output: Output | None
+    checks: list[CheckResult]
+    ending: Ending
+    why: str | None = None
+
+
+class _Units(NamedTuple):
+    """What a rule counts: endings by independent cluster, their name, and the share of them that must pass."""
+
+    endings: Sequence[Sequence[Ending]]
+    noun: str
+    needed: float
+
+
+def passed_of(result: CheckResult) -> bool | None:
+    """Whether the check passed; None for a check without a yes or no."""
+    for results in (result.results, result.results.get("response")):
+        if isinstance(results, dict) and isinstance(results.get("passed"), bool):
+            return bool(results["passed"])
+    return None
+
+
+def ending_of(checks: Sequence[CheckResult]) -> Ending:
+    """How the checks of one output end, together. One that completes without a yes or no is no pass: an error."""
+    return _together([_ending_of_check(check) for check in checks])
+
+
+def judge_samples(results: Sequence[SampleResult], samples: int, rule: PassRule, threshold: float) -> Verdict:
+    """The verdict over all pairs of test case and sample, each of which is in `results` once.
+
+    Passes when the rate is at least `threshold` (0 to 1), the interval only being shown: a test asks whether the rate
+    was reached. Its metrics are the rate that was judged, and for each check the mean of its passes.
+    """
+    grid = _grid(results, samples)
+    units = _units(grid, rule, threshold)
+    endings = [ending for cluster in units.endings for ending in cluster]
+    reached = _reached(endings, units.needed)
+    outcome = _OUTCOMES.get(reached, "inconclusive")
+    estimate = _estimate(units.endings)
+    reason = _reason(endings, units, estimate, rule, threshold, outcome)
+    judged = MetricEstimate(JUDGED, "all", estimate)
+    rate = MetricVerdict.of(judged, threshold=units.needed, outcome=outcome, reason=reason)
+    return Verdict(
+        outcome=outcome,
+        gate=_gate_sentence(rule, threshold),
+        reasons=[reason],
+        metrics=[rate, *map(MetricVerdict.of, _check_estimates(results, samples))],
+    )
+
+
+def _together(endings: Sequence[Ending]) -> Ending:
+    worst: Ending
+    for worst in ("failed", "error", "skipped"):
+        if worst in endings:
+            return worst
+    return "passed" if endings else "error"
+
+
+def _ending_of_check(check: CheckResult) -> Ending:
+    if check.status != "completed":
+        return "skipped" if check.status == "skip" else "error"
+    passed = passed_of(check)
+    if passed is None:
+        return "error"
+    return "passed" if passed else "failed"
+
+
+def _grid(results: Sequence[SampleResult], samples: int) -> list[list[Ending]]:
+    ordered = sorted(results, key=lambda result: (result.position, result.sample))
+    endings = [result.ending for result in ordered]
+    return [endings[start : start + samples] for start in range(0, len(endings), samples)]
+
+
+def _units(grid: list[list[Ending]], rule: PassRule, threshold: float) -> _Units:
+    if rule == "sample":
+        return _Units([[_together(column)] for column in zip(*grid, strict=True)], "samples", threshold)
+    if rule == "each_case":
+        return _Units([[_reached(row, threshold)] for row in grid], "test cases", 1.0)
+    return _Units(grid, "results", threshold)
+
+
+def _reached(endings: Sequence[Ending], needed: float) -> Ending:
+    """Whether enough of them passed, whatever those without an answer might have been; else why nobody can say."""
+    passed, missing = endings.count("passed"), endings.count("error") + endings.count("skipped")
+    if passed / len(endings) >= needed:
+        return "passed"
+    if (passed + missing) / len(endings) < needed:
+        return "failed"
+    return "error" if "error" in endings else "skipped"
+
+
+def _estimate(clusters: Sequence[Sequence[Ending]]) -> Estimate:
+    values = [[float(one == "passed") for one in cluster if one in ("passed", "failed")] for cluster in clusters]
+    endings = [ending for cluster in clusters for ending in cluster]
+    counts = Counts(len(endings), sum(map(len, values)), endings.count("error"), endings.count("skipped"))
+    return mean_estimate(values, counts)
+
+
+def _check_estimates(results: Sequence[SampleResult], samples: int) -> list[MetricEstimate]:
+    """For each check the mean of its passes, over the test cases that have it."""
+    endings: dict[str, dict[int, list[Ending]]] = {}
+    for result in results:
+        for check in result.checks:
+            endings.setdefault(check.check_id, {}).setdefault(result.position, []).append(_ending_of_check(check))
+    for by_case in endings.values():
+        for found in by_case.values():
+            found += ["skipped"] * (samples - len(found))
+    return [MetricEstimate(name, name, _estimate(list(by_case.values()))) for name, by_case in endings.items()]
+
+
+def _reason(
+    endings: Sequence[Ending], units: _Units, estimate: Estimate, rule: PassRule, threshold: float, outcome: Outcome
+) -> str:
+    passed, n = endings.count("passed"), len(endings)
+    did = f"passed in at least {number(threshold)} of their samples" if rule == "each_case" else "passed"
+    interval = ""
+    if estimate.low is not None and estimate.high is not None:
+        interval = f" ({estimate.confidence * 100:g} % interval {number(estimate.low)} to {number(estimate.high)})"
+    asked = "all have to" if rule == "each_case" else f"the threshold is {number(units.needed)}"
+    counts = [(endings.count("error"), "without an answer"), (endings.count("skipped"), "skipped")]
+    gaps = listed([f"{count} {what}" for count, what in counts if count])
+    decisive = ", which could decide it" if outcome == "inconclusive" else ""
+    rest = f"; {gaps}{decisive}" if gaps else ""
+    return f"{passed} of {n} {units.noun} {did}: {number(passed / n, units.needed)}{interval}, {asked}{rest}."
+
+
+def _gate_sentence(rule: PassRule, threshold: float) -> str:
+    if rule == "each_case":
+        return f"Every test case must pass in at least {number(threshold)} of its samples."
+    if rule == "sample":
+        return f"At least {number(threshold)} of the samples must pass, each with all its test cases."
+    return f"At least {number(threshold)} of the results must pass."

@@ -1,0 +1,95 @@
+"""What a run's verdict says: an outcome, the rule that was applied, the reasons, and how every metric fared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from fepflow.statistics.estimate import Estimate, Method
+from fepflow.suite import Impact
+
+Outcome = Literal["pass", "fail", "inconclusive"]
+Mode = Literal["interval", "point"]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricEstimate:
+    """A metric of the suite, the check that it is computed from, and its estimate."""
+
+    id: str
+    check_id: str
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTotals:
+    """What became of all check results of a run; `unjudged` completed without a pass or fail (a score, say)."""
+
+    passed: int = 0
+    failed: int = 0
+    error: int = 0
+    skipped: int = 0
+    unjudged: int = 0
+
+
+class MetricVerdict(BaseModel):
+    """One metric: its estimate, what it means, and how it fared.
+
+    `impact` is the value's, `worst_impact` the worst that the interval touches; both are None without thresholds.
+    `threshold` is the gate's minimum. `outcome` is None for a metric that the gate says nothing about.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str
+    check: str
+    value: float | None
+    stderr: float | None
+    low: float | None
+    high: float | None
+    confidence: float
+    method: Method
+    n_expected: int
+    n_completed: int
+    n_error: int
+    n_skipped: int
+    impact: Impact | None = None
+    worst_impact: Impact | None = None
+    interpretation: str | None = None
+    threshold: float | None = None
+    outcome: Outcome | None = None
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, metric: MetricEstimate, **judged: Any) -> MetricVerdict:
+        """The metric's estimate with what was `judged` of it."""
+        estimate, counts = metric.estimate, metric.estimate.counts
+        return cls(
+            id=metric.id,
+            check=metric.check_id,
+            value=estimate.value,
+            stderr=estimate.stderr,
+            low=estimate.low,
+            high=estimate.high,
+            confidence=estimate.confidence,
+            method=estimate.method,
+            n_expected=counts.expected,
+            n_completed=counts.completed,
+            n_error=counts.error,
+            n_skipped=counts.skipped,
+            **judged,
+        )
+
+
+class Verdict(BaseModel):
+    """The outcome of a run; `gate` is the rule that was applied and `reasons` why it came out so, worst first."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    outcome: Outcome
+    gate: str
+    reasons: list[str]
+    metrics: list[MetricVerdict]
+    warnings: list[str] = []

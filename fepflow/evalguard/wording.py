@@ -1,0 +1,44 @@
+"""Numbers and estimates in the words of a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fepflow.statistics.estimate import Counts, Estimate
+
+
+def number(value: float, unlike: float | None = None) -> str:
+    """Four digits; all of them where four would make `value` look the same as another number, `unlike`."""
+    short = f"{value:.4g}"
+    return repr(value) if unlike is not None and value != unlike and short == f"{unlike:.4g}" else short
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 check`, `2 checks`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def listed(items: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
+def describe(estimate: Estimate, limit: float | None = None) -> str:
+    """`0.93 (95 % interval 0.8625 to 0.9657, n = 100)`; never rounded onto `limit`, which it is compared with."""
+    size = _size(estimate.counts)
+    if estimate.value is None:
+        return f"no value ({size})"
+    percent = f"{estimate.confidence * 100:g} %"
+    if estimate.low is None or estimate.high is None:
+        return f"{number(estimate.value, limit)} (no {percent} interval, {size})"
+    low, high = number(estimate.low, limit), number(estimate.high, limit)
+    return f"{number(estimate.value, limit)} ({percent} interval {low} to {high}, {size})"
+
+
+def _size(counts: Counts) -> str:
+    if not counts.missing:
+        return f"n = {counts.completed}"
+    never_came = counts.missing - counts.error - counts.skipped
+    parts = [(plural(counts.error, "error"), counts.error), (f"{counts.skipped} skipped", counts.skipped)]
+    parts.append((f"{never_came} never came", never_came))
+    return f"n = {counts.completed} of {counts.expected}: {', '.join(text for text, count in parts if count)}"

@@ -1,0 +1,167 @@
+"""Who is executing a run. One executor at a time: the one whose lease has not ended."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import Connection, Update, func, or_, select, update
+
+from fepflow.errors import NotFoundError, RunBusyError
+from fepflow.protocol.model import utc_now
+from fepflow.store.database import DatabaseUser
+from fepflow.store.records import Outcome, RunRecord, RunStatus
+from fepflow.store.tables import RUN
+
+
+def new_owner() -> str:
+    """A name for this executor: `host/pid/token`."""
+    return f"{_this_host()}/{os.getpid()}/{uuid4().hex[:12]}"
+
+
+def _this_host() -> str:
+    # Containers that share the host's name do not share its process numbers.
+    try:
+        return f"{socket.gethostname()}:{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return socket.gethostname()
+
+
+def _is_gone(owner: str | None) -> bool:
+    """Whether `owner` was a process of this machine that has ended."""
+    host, _, rest = (owner or "").partition("/")
+    pid = rest.partition("/")[0]
+    if host not in (_this_host(), socket.gethostname()) or not pid.isdecimal() or int(pid) == 0:
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
+
+
+class Leases(DatabaseUser):
+    """Taking, keeping and giving back the right to execute a run."""
+
+    def acquire_lease(self, run_id: str, owner: str, seconds: float) -> RunRecord:
+        """Make `owner` the run's executor for the next `seconds`; the run is then running, its old ending forgotten.
+
+        An owner may acquire again what it holds. Raises RunBusyError while somebody else's lease is valid (that of a
+        process of this machine that has ended is not), NotFoundError for an unknown run.
+        """
+
+        def acquire(connection: Connection) -> RunRecord:
+            now = utc_now()
+            before = _run(connection, run_id)
+            free = [RUN.c.lease_owner.is_(None), RUN.c.lease_owner == owner, RUN.c.lease_until <= now]
+            if _is_gone(before.lease_owner):
+                free.append(RUN.c.lease_owner == before.lease_owner)
+            taken = connection.execute(
+                update(RUN)
+                .where(RUN.c.id == run_id, or_(*free))
+                .values(
+                    lease_owner=owner,
+                    lease_until=now + timedelta(seconds=seconds),
+                    status="running",
+                    started_at=func.coalesce(RUN.c.started_at, now),
+                    completed_at=None,
+                    outcome=None,
+                    metrics=None,
+                    verdict=None,
+                    error=None,
+                )
+            )
+            after = _run(connection, run_id)
+            if not taken.rowcount:
+                raise RunBusyError(
+                    f"Run {run_id} is being executed by {after.lease_owner}, whose lease lasts until "
+                    f"{_time(after.lease_until)}: wait for it, or stop that process and try again."
+                )
+            return after
+
+        return self._database.write(acquire)
+
+    def renew_lease(self, run_id: str, owner: str, seconds: float) -> bool:
+        """Keep the lease for the next `seconds`. False when it was lost: the executor has to stop."""
+        until = utc_now() + timedelta(seconds=seconds)
+        return self._change(_held(run_id, owner).values(lease_until=until))
+
+    def finish(
+        self,
+        run_id: str,
+        owner: str,
+        status: RunStatus,
+        *,
+        outcome: Outcome | None = None,
+        metrics: Any = None,
+        verdict: Any = None,
+        stats: Any = None,
+        error: str | None = None,
+    ) -> None:
+        """End the run as `owner` and give the lease back. Raises RunBusyError, changing nothing, if it was lost."""
+        ended = _held(run_id, owner).values(
+            status=status,
+            completed_at=utc_now(),
+            lease_owner=None,
+            lease_until=None,
+            outcome=outcome,
+            metrics=metrics,
+            verdict=verdict,
+            stats=stats,
+            error=error,
+        )
+        if not self._change(ended):
+            raise RunBusyError(
+                f"Run {run_id} is no longer executed by {owner}: its lease ended and was taken away, so its end was "
+                f"not recorded. `fepflow show {run_id}` says what became of it."
+            )
+
+    def reap(self) -> list[str]:
+        """Mark the running runs whose executor has ended, or whose lease has, as interrupted; their ids, sorted."""
+        now = utc_now()
+        leases = select(RUN.c.id, RUN.c.lease_owner, RUN.c.lease_until).where(RUN.c.status == "running")
+        with self._database.reading() as connection:
+            ended = [
+                lease
+                for lease in connection.execute(leases)
+                if lease.lease_until is None or lease.lease_until <= now or _is_gone(lease.lease_owner)
+            ]
+        return sorted(lease.id for lease in ended if self._interrupt(*lease))
+
+    def _interrupt(self, run_id: str, owner: str | None, until: datetime | None) -> bool:
+        # The lease may have been renewed or taken over since it was read.
+        unchanged = RUN.c.lease_owner.is_not_distinct_from(owner), RUN.c.lease_until.is_not_distinct_from(until)
+        return self._change(
+            update(RUN)
+            .where(RUN.c.id == run_id, RUN.c.status == "running", *unchanged)
+            .values(
+                status="interrupted",
+                completed_at=utc_now(),
+                lease_owner=None,
+                lease_until=None,
+                error=f"Its executor {owner} ended without finishing it: `fepflow run --resume {run_id}` goes on.",
+            )
+        )
+
+    def _change(self, statement: Update) -> bool:
+        return self._database.write(lambda connection: connection.execute(statement).rowcount == 1)
+
+
+def _held(run_id: str, owner: str) -> Update:
+    return update(RUN).where(RUN.c.id == run_id, RUN.c.lease_owner == owner)
+
+
+def _run(connection: Connection, run_id: str) -> RunRecord:
+    row = connection.execute(select(RUN).where(RUN.c.id == run_id)).one_or_none()
+    if row is None:
+        raise NotFoundError(f"There is no run {run_id}: `fepflow list` shows the runs there are.")
+    return RunRecord(**row._mapping)
+
+
+def _time(moment: datetime | None) -> str:
+    return moment.strftime("%H:%M:%S UTC") if moment else "an unknown time"

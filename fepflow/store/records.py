@@ -1,0 +1,139 @@
+"""What goes into the store and comes out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from fepflow.protocol.results import CheckResult, Status
+from fepflow.protocol.test_case import Output, TestCase
+
+RunStatus = Literal["pending", "running", "completed", "failed", "cancelled", "interrupted"]
+Outcome = Literal["pass", "fail", "inconclusive"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to be created. `suite` is the suite's document with its `${NAME}` references, never their values.
+
+    `started_at` is for what is over when it is stored; else a run starts when its lease is first taken.
+    """
+
+    id: str
+    name: str
+    suite: dict[str, Any]
+    suite_path: str | None
+    repeats: int
+    tags: list[str] = field(default_factory=list)
+    flow_run_id: str | None = None
+    started_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run as the store knows it. Times are aware, in UTC; `outcome` is there once the run is completed."""
+
+    id: str
+    name: str
+    status: RunStatus
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    suite: dict[str, Any]
+    suite_path: str | None
+    repeats: int
+    n_cases: int
+    tags: list[str]
+    flow_run_id: str | None
+    lease_owner: str | None
+    lease_until: datetime | None
+    outcome: Outcome | None
+    metrics: Any
+    verdict: Any
+    stats: Any
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewOutput:
+    """What the target gave for the case at `position` (from 0), asked for the `repeat`-th time (from 0)."""
+
+    position: int
+    repeat: int
+    address: str
+    output: Output
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NewCheck:
+    """One check's answer; `passed` is None where there is none (error, skip, a check without a yes or no)."""
+
+    position: int
+    repeat: int
+    check_id: str
+    address: str
+    result: CheckResult
+    passed: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOutput:
+    """An output that is in the store."""
+
+    output: Output
+    address: str
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRow:
+    """One check's answer, as plain data; `result` is a CheckResult (FEP 2.3.4) as JSON, None where it was not read."""
+
+    position: int
+    repeat: int
+    check_id: str
+    status: Status
+    passed: bool | None
+    result: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """All that is known about one repeat of one case; `output` is None while it is not there."""
+
+    position: int
+    repeat: int
+    case: TestCase
+    output: Output | None
+    checks: list[CheckResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Counts of what is in the store. `outputs` includes the failed ones, `checks` every status.
+
+    `passed` and `failed` count completed checks with that answer, `error` and `skipped` the others.
+    """
+
+    cases: int
+    outputs: int
+    failed_outputs: int
+    checks: int
+    passed: int
+    failed: int
+    error: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCounts:
+    """The results of one check in a run, counted; `unjudged` completed without a yes or no."""
+
+    check_id: str
+    passed: int
+    failed: int
+    error: int
+    skipped: int
+    unjudged: int

@@ -1,0 +1,317 @@
+"""Outputs and check results: writing them whole and once, reading them in bounded memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Insert,
+    Row,
+    Select,
+    Table,
+    and_,
+    case,
+    delete,
+    exists,
+    func,
+    null,
+    or_,
+    select,
+    union,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from fepflow.errors import NotFoundError
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.results import CheckError, CheckResult
+from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.database import DatabaseUser
+from fepflow.store.json_text import Encoded, encode, may_be_deep
+from fepflow.store.records import CheckCounts, CheckRow, NewCheck, NewOutput, Progress, StoredOutput, StoredResult
+from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT, RUN
+
+_CASES_AT_ONCE = 100
+
+_FAILED_CHECK = or_(CHECK_RESULT.c.status == "error", CHECK_RESULT.c.passed.is_(False))
+
+
+class Results(DatabaseUser):
+    """The outputs and check results of runs. Positions and repeats count from 0; ranges exclude their `stop`."""
+
+    def write(self, run_id: str, outputs: Sequence[NewOutput], checks: Sequence[NewCheck]) -> None:
+        """Store the rows in one transaction; return when it is committed. What is there already stays as it is.
+
+        A value without a JSON form (see `json_text`) does not keep the others out: it is stored as a failed output,
+        or as a check in status error, that says so. Raises InfrastructureError; then none of the rows is stored.
+        """
+        now = utc_now()
+        output_rows = [_output_row(run_id, new, now) for new in sorted(outputs, key=_output_key)]
+        check_rows = [_check_row(run_id, new, now) for new in sorted(checks, key=_check_key)]
+
+        def insert_new(connection: Connection) -> None:
+            for table, rows in ((OUTPUT, output_rows), (CHECK_RESULT, check_rows)):
+                if rows:
+                    connection.execute(_insert_or_ignore(connection, table), rows)
+
+        if output_rows or check_rows:
+            self._database.write(insert_new)
+
+    def outputs(self, run_id: str, start: int = 0, stop: int | None = None) -> dict[tuple[int, int], StoredOutput]:
+        """The outputs of the cases from `start` to `stop`, by (position, repeat)."""
+        with self._database.reading() as connection:
+            return _outputs(connection, run_id, _between(OUTPUT, start, stop))
+
+    def present_outputs(self, run_id: str, start: int = 0, stop: int | None = None) -> set[tuple[int, int]]:
+        """The (position, repeat) of the outputs that are there, failed ones included."""
+        return {(row.position, row.repeat) for row in self._keys(OUTPUT, run_id, start, stop)}
+
+    def present_checks(self, run_id: str, start: int = 0, stop: int | None = None) -> set[tuple[int, int, str]]:
+        """The (position, repeat, check id) of the check results that are there, in whatever status."""
+        rows = self._keys(CHECK_RESULT, run_id, start, stop)
+        return {(row.position, row.repeat, row.check_id) for row in rows}
+
+    def forget_errors(self, run_id: str) -> int:
+        """Delete what going on with an ended run asks for again; the number of rows deleted.
+
+        That is: failed outputs with all their check results, and check results in status error.
+        """
+        failed = and_(OUTPUT.c.run_id == run_id, OUTPUT.c.failed.is_(True))
+        of_failed_output = exists().where(
+            failed, OUTPUT.c.position == CHECK_RESULT.c.position, OUTPUT.c.repeat == CHECK_RESULT.c.repeat
+        )
+        erroneous = or_(CHECK_RESULT.c.status == "error", of_failed_output)
+
+        def forget(connection: Connection) -> int:
+            checks = connection.execute(delete(CHECK_RESULT).where(CHECK_RESULT.c.run_id == run_id, erroneous))
+            return checks.rowcount + connection.execute(delete(OUTPUT).where(failed)).rowcount
+
+        return self._database.write(forget)
+
+    def progress(self, run_id: str) -> Progress:
+        """How far the run is. Raises NotFoundError."""
+        checks = CHECK_RESULT.c
+        by_outcome = (
+            select(checks.status, checks.passed, func.count())
+            .where(checks.run_id == run_id)
+            .group_by(checks.status, checks.passed)
+        )
+        by_failure = (
+            select(OUTPUT.c.failed, func.count().label("rows"))
+            .where(OUTPUT.c.run_id == run_id)
+            .group_by(OUTPUT.c.failed)
+        )
+        with self._database.reading() as connection:
+            cases = connection.scalar(select(RUN.c.n_cases).where(RUN.c.id == run_id))
+            outcomes = {(status, passed): count for status, passed, count in connection.execute(by_outcome)}
+            failures = {row.failed: row.rows for row in connection.execute(by_failure)}
+        if cases is None:
+            raise NotFoundError(f"There is no run {run_id}: `fepflow list` shows the runs there are.")
+        return Progress(
+            cases=cases,
+            outputs=sum(failures.values()),
+            failed_outputs=failures.get(True, 0),
+            checks=sum(outcomes.values()),
+            passed=outcomes.get(("completed", True), 0),
+            failed=outcomes.get(("completed", False), 0),
+            error=sum(count for (status, _), count in outcomes.items() if status == "error"),
+            skipped=sum(count for (status, _), count in outcomes.items() if status == "skip"),
+        )
+
+    def check_totals(self, run_id: str) -> list[CheckCounts]:
+        """The results of each check of a run, counted, by check id."""
+        checks = CHECK_RESULT.c
+
+        def count(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
+            return func.coalesce(func.sum(case((and_(*conditions), 1), else_=0)), 0)
+
+        completed = checks.status == "completed"
+        totals = select(
+            checks.check_id,
+            count(completed, checks.passed.is_(True)).label("passed"),
+            count(completed, checks.passed.is_(False)).label("failed"),
+            count(checks.status == "error").label("error"),
+            count(checks.status == "skip").label("skipped"),
+            count(completed, checks.passed.is_(None)).label("unjudged"),
+        )
+        with self._database.reading() as connection:
+            rows = connection.execute(totals.where(checks.run_id == run_id).group_by(checks.check_id)).mappings()
+            return sorted((CheckCounts(**row) for row in rows), key=lambda row: row.check_id)
+
+    def check_rows(self, run_id: str, *, payloads: bool = True) -> Iterator[CheckRow]:
+        """All check results by position, repeat and check id, read a hundred cases at a time.
+
+        Without `payloads` no `result` is read, which takes a fraction of the time.
+        """
+        for positions in self._all_positions(run_id):
+            with self._database.reading() as connection:
+                rows = connection.execute(_checks(run_id, positions, payloads=payloads)).all()
+            for row in rows:
+                yield CheckRow(*row)
+
+    def results(self, run_id: str, *, failed_only: bool = False) -> Iterator[StoredResult]:
+        """One result for each repeat of each case by position and repeat, read a hundred cases at a time.
+
+        What the run has not got to is there too, without an output. `failed_only` leaves the results whose output
+        failed or that have a check that did not pass or ended in error.
+        """
+        with self._database.reading() as connection:
+            repeats = connection.scalar(select(RUN.c.repeats).where(RUN.c.id == run_id)) or 0
+        chunks = self._failed_positions(run_id) if failed_only else self._all_positions(run_id)
+        for positions in chunks:
+            for result, failed in self._results(run_id, positions, repeats):
+                if failed or not failed_only:
+                    yield result
+
+    def _results(self, run_id: str, positions: Sequence[int], repeats: int) -> Iterator[tuple[StoredResult, bool]]:
+        of_cases = CASE.c.run_id == run_id, CASE.c.position.in_(positions)
+        with self._database.reading() as connection:
+            payloads = connection.execute(select(CASE.c.position, CASE.c.payload).where(*of_cases)).all()
+            outputs = _outputs(connection, run_id, OUTPUT.c.position.in_(positions))
+            checks: dict[tuple[int, int], list[Row[Any]]] = defaultdict(list)
+            for row in connection.execute(_checks(run_id, positions)):
+                checks[row.position, row.repeat].append(row)
+        cases = {position: TestCase.model_validate(payload) for position, payload in payloads}
+        for position in sorted(cases):
+            for repeat in range(repeats):
+                stored = outputs.get((position, repeat))
+                rows = checks.get((position, repeat), [])
+                yield (
+                    StoredResult(
+                        position,
+                        repeat,
+                        cases[position],
+                        stored.output if stored else None,
+                        [CheckResult.model_validate(row.result) for row in rows],
+                    ),
+                    bool(stored and stored.failed) or any(row.status == "error" or row.passed is False for row in rows),
+                )
+
+    def _keys(self, table: Table, run_id: str, start: int, stop: int | None) -> Sequence[Row[Any, *tuple[Any, ...]]]:
+        keys = select(*table.primary_key).where(table.c.run_id == run_id, _between(table, start, stop))
+        with self._database.reading() as connection:
+            return connection.execute(keys).all()
+
+    def _all_positions(self, run_id: str) -> Iterator[Sequence[int]]:
+        with self._database.reading() as connection:
+            cases = connection.scalar(select(RUN.c.n_cases).where(RUN.c.id == run_id)) or 0
+        for start in range(0, cases, _CASES_AT_ONCE):
+            yield range(start, min(start + _CASES_AT_ONCE, cases))
+
+    def _failed_positions(self, run_id: str) -> Iterator[Sequence[int]]:
+        failed = union(
+            select(OUTPUT.c.position).where(OUTPUT.c.run_id == run_id, OUTPUT.c.failed.is_(True)),
+            select(CHECK_RESULT.c.position).where(CHECK_RESULT.c.run_id == run_id, _FAILED_CHECK),
+        ).order_by("position")
+        with self._database.reading() as connection:
+            positions = connection.scalars(failed).all()
+        for start in range(0, len(positions), _CASES_AT_ONCE):
+            yield positions[start : start + _CASES_AT_ONCE]
+
+
+def _between(table: Table, start: int, stop: int | None) -> ColumnElement[bool]:
+    from_start = table.c.position >= start
+    return from_start if stop is None else and_(from_start, table.c.position < stop)
+
+
+def _outputs(connection: Connection, run_id: str, which: ColumnElement[bool]) -> dict[tuple[int, int], StoredOutput]:
+    rows = connection.execute(select(OUTPUT).where(OUTPUT.c.run_id == run_id, which))
+    return {(row.position, row.repeat): _stored_output(row) for row in rows}
+
+
+def _stored_output(row: Row[Any]) -> StoredOutput:
+    optional = {"id": row.output_id, "metadata": row._mapping[OUTPUT.c.metadata]}
+    given = {name: value for name, value in optional.items() if value is not None}
+    return StoredOutput(Output.model_validate({"value": row.value, **given}), row.address, row.failed)
+
+
+def _checks(run_id: str, positions: Iterable[int], *, payloads: bool = True) -> Select[Any]:
+    checks = CHECK_RESULT.c
+    result = checks.result if payloads else null().label("result")
+    return (
+        select(checks.position, checks.repeat, checks.check_id, checks.status, checks.passed, result)
+        .where(checks.run_id == run_id, checks.position.in_(positions))
+        .order_by(checks.position, checks.repeat, checks.check_id)
+    )
+
+
+def _insert_or_ignore(connection: Connection, table: Table) -> Insert:
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table).on_conflict_do_nothing()
+    return sqlite.insert(table).on_conflict_do_nothing()
+
+
+def _output_key(new: NewOutput) -> tuple[int, int]:
+    return new.position, new.repeat
+
+
+def _check_key(new: NewCheck) -> tuple[int, int, str]:
+    return new.position, new.repeat, new.check_id
+
+
+def _output_row(run_id: str, new: NewOutput, now: datetime) -> dict[str, Any]:
+    failed, output_id = new.failed, new.output.id
+    try:
+        value = encode(new.output.value)
+        metadata = None if new.output.metadata is None else encode(new.output.metadata)
+    except ValueError as error:
+        failed, value = True, encode(None)
+        metadata = encode({"error": _no_json_form("output", error).model_dump()})
+    return {
+        "run_id": run_id,
+        "position": new.position,
+        "repeat": new.repeat,
+        "address": new.address,
+        "output_id": output_id,
+        "value": value,
+        "metadata": metadata,
+        "failed": failed,
+        "created_at": now,
+    }
+
+
+def _check_row(run_id: str, new: NewCheck, now: datetime) -> dict[str, Any]:
+    result, passed = new.result, new.passed
+    try:
+        text = _encode_result(result)
+    except ValueError as error:
+        passed = None
+        result = CheckResult(
+            check_type=result.check_type,
+            status="error",
+            results={},
+            evaluated_at=result.evaluated_at,
+            metadata={"check_id": new.check_id},
+            error=_no_json_form("check's result", error),
+        )
+        text = encode(result.model_dump())
+    return {
+        "run_id": run_id,
+        "position": new.position,
+        "repeat": new.repeat,
+        "check_id": new.check_id,
+        "address": new.address,
+        "check_type": result.check_type,
+        "status": result.status,
+        "passed": passed,
+        "result": text,
+        "created_at": now,
+    }
+
+
+def _encode_result(result: CheckResult) -> Encoded:
+    """As `encode`, in half the time for a result without anything that pydantic writes in another way."""
+    try:
+        text = result.model_dump_json()
+    except ValueError:
+        return encode(result.model_dump())
+    plain = text.isascii() and not any(word in text for word in ("NaN", "Infinity", '$float":'))
+    return Encoded(text) if plain and not may_be_deep(text) else encode(result.model_dump())
+
+
+def _no_json_form(what: str, error: ValueError) -> CheckError:
+    return CheckError(type="validation_error", message=f"The {what} has no JSON form: {error}", recoverable=False)

@@ -1,0 +1,136 @@
+"""Runs and their test cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Connection, Select, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from fepflow.errors import InputError, NotFoundError, Problem, UserError
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.test_case import TestCase
+from fepflow.store.database import DatabaseUser
+from fepflow.store.json_text import encode
+from fepflow.store.records import NewRun, RunRecord
+from fepflow.store.tables import CASE, RUN
+
+LATEST = "latest"
+MIN_PREFIX = 4
+_CASES_AT_ONCE = 1_000
+
+
+class Runs(DatabaseUser):
+    """Creating and finding runs."""
+
+    def create_run(self, run: NewRun, cases: Iterable[TestCase]) -> None:
+        """Store the run, pending, with its cases in their order; all of it or nothing.
+
+        Raises InputError for cases with the same id or without a JSON form, UserError if the run's id or its flow
+        run is there already.
+        """
+
+        def create(connection: Connection) -> None:
+            try:
+                connection.execute(insert(RUN).values(_run_row(run)))
+            except IntegrityError:
+                raise UserError(
+                    f"There is already a run {run.id}, or one of the flow run {run.flow_run_id}: a new run needs an id "
+                    "of its own."
+                ) from None
+            count = 0
+            rows = _case_rows(run.id, cases)
+            while some := list(islice(rows, _CASES_AT_ONCE)):
+                connection.execute(insert(CASE), some)
+                count += len(some)
+            connection.execute(update(RUN).where(RUN.c.id == run.id).values(n_cases=count))
+
+        self._database.write_once(create)  # `cases` may be an iterator, which cannot be read twice
+
+    def run(self, run_id: str) -> RunRecord:
+        """The run with this id, with the only id that begins so (4 characters or more), or the "latest".
+
+        Raises NotFoundError.
+        """
+        if run_id == LATEST:
+            if newest := self.runs(limit=1):
+                return newest[0]
+            raise NotFoundError("There are no runs yet: `fepflow run SUITE` makes the first.")
+        found = self._records(_with_prefix(run_id)) if run_id.isascii() and run_id.isprintable() else []
+        exact = [record for record in found if record.id == run_id]
+        if exact or (len(found) == 1 and len(run_id) >= MIN_PREFIX):
+            return (exact or found)[0]
+        if found and len(run_id) < MIN_PREFIX:
+            raise NotFoundError(
+                f"{run_id!r} is too short to name a run: write at least {MIN_PREFIX} characters of its id."
+            )
+        if found:
+            ids = ", ".join(record.id for record in found)
+            raise NotFoundError(f"{run_id!r} could be any of {ids}: write more characters of the id.")
+        raise NotFoundError(f"There is no run {run_id!r}: `fepflow list` shows the runs there are.")
+
+    def runs(self, limit: int = 20, name: str | None = None) -> list[RunRecord]:
+        """The newest runs first, of one suite where its name is given."""
+        newest = select(RUN).order_by(RUN.c.created_at.desc(), RUN.c.id.desc()).limit(limit)
+        return self._records(newest if name is None else newest.where(RUN.c.name == name))
+
+    def run_of_flow_run(self, flow_run_id: str) -> RunRecord | None:
+        """The run that this Prefect flow run executes."""
+        records = self._records(select(RUN).where(RUN.c.flow_run_id == flow_run_id))
+        return records[0] if records else None
+
+    def set_flow_run(self, run_id: str, flow_run_id: str) -> None:
+        """Note which Prefect flow run executes the run.
+
+        Raises NotFoundError for an unknown run, UserError if the flow run executes another one.
+        """
+        change = update(RUN).where(RUN.c.id == run_id).values(flow_run_id=flow_run_id)
+
+        def note(connection: Connection) -> None:
+            try:
+                changed = connection.execute(change).rowcount
+            except IntegrityError:
+                raise UserError(f"The flow run {flow_run_id} executes another run than {run_id} already.") from None
+            if not changed:
+                raise NotFoundError(f"There is no run {run_id}: `fepflow list` shows the runs there are.")
+
+        self._database.write(note)
+
+    def cases(self, run_id: str, start: int = 0, stop: int | None = None) -> list[TestCase]:
+        """The run's test cases at the positions from `start` up to, without, `stop`."""
+        payloads = select(CASE.c.payload).where(CASE.c.run_id == run_id, CASE.c.position >= start)
+        if stop is not None:
+            payloads = payloads.where(CASE.c.position < stop)
+        with self._database.reading() as connection:
+            return [TestCase.model_validate(data) for data in connection.scalars(payloads.order_by(CASE.c.position))]
+
+    def _records(self, statement: Select[Any]) -> list[RunRecord]:
+        with self._database.reading() as connection:
+            return [RunRecord(**row) for row in connection.execute(statement).mappings()]
+
+
+def _with_prefix(prefix: str) -> Select[Any]:
+    return select(RUN).where(RUN.c.id.startswith(prefix, autoescape=True)).order_by(RUN.c.created_at.desc()).limit(5)
+
+
+def _run_row(run: NewRun) -> dict[str, Any]:
+    row = {item.name: getattr(run, item.name) for item in fields(run)}
+    return {**row, "status": "pending", "created_at": utc_now(), "n_cases": 0}
+
+
+def _case_rows(run_id: str, cases: Iterable[TestCase]) -> Iterator[dict[str, Any]]:
+    positions: dict[str, int] = {}
+    for position, case in enumerate(cases):
+        path = f"test_cases[{position}]"
+        if (first := positions.setdefault(case.id, position)) != position:
+            raise InputError(
+                Problem(f"the id {case.id!r} is that of test_cases[{first}] too", path=path, advice="ids are unique")
+            )
+        try:
+            payload = encode(case.model_dump())
+        except ValueError as error:
+            raise InputError(Problem(f"the case {case.id!r} has no JSON form: {error}", path=path)) from None
+        yield {"run_id": run_id, "position": position, "case_id": case.id, "payload": payload}

@@ -1,0 +1,37 @@
+"""The store: the only memory of a run."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from fepflow.store.database import Database
+from fepflow.store.leases import Leases
+from fepflow.store.results import Results
+from fepflow.store.runs import Runs
+
+
+class Store(Runs, Leases, Results):
+    """Runs, their cases, outputs and check results in one database, which many processes may share.
+
+    Every method is one or more whole transactions, blocks while it works, and may be called from any thread. All
+    raise InfrastructureError when the database is in the way.
+    """
+
+    @classmethod
+    def open(cls, url: str) -> Self:
+        """The store at a SQLAlchemy URL (`sqlite:////path/to/file.db`, `postgresql://user:password@host/database`).
+
+        Creates the SQLite file if need be, and brings an older database to the present schema. Raises UserError for
+        a URL that cannot be a store.
+        """
+        return cls(Database(url))
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

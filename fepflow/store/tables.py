@@ -1,0 +1,135 @@
+"""The tables of the store, portable between SQLite and PostgreSQL.
+
+A test case is known by its position in its run, so (run, position, repeat, check id) is the natural key of a check's
+result: the same row cannot be there twice. All times are UTC.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import Column, DateTime, Dialect, ForeignKeyConstraint, Index, MetaData, String, Table, UniqueConstraint
+from sqlalchemy.orm import registry
+from sqlalchemy.types import TypeDecorator
+from sqlmodel import Field, SQLModel
+
+from fepflow.store.json_text import EscapedText, JsonText
+
+METADATA = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+    }
+)
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An aware time, in UTC on both sides; SQLite has no zones of its own."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """In UTC."""
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """With its zone."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class _Row(SQLModel, registry=registry(metadata=METADATA)):
+    """Base of our tables, with metadata of their own: a user's plugin may have SQLModel tables too."""
+
+
+class RunRow(_Row, table=True):
+    """One execution of a suite."""
+
+    __tablename__: ClassVar[str] = "run"
+
+    id: str = Field(sa_column=Column(String(64), primary_key=True))
+    name: str = Field(sa_column=Column(EscapedText, nullable=False, index=True))
+    status: str = Field(sa_column=Column(String(16), nullable=False, index=True))
+    created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False, index=True))
+    started_at: datetime | None = Field(sa_column=Column(UtcDateTime))
+    completed_at: datetime | None = Field(sa_column=Column(UtcDateTime))
+    suite: dict[str, Any] = Field(sa_column=Column(JsonText, nullable=False))
+    suite_path: str | None = Field(sa_column=Column(EscapedText))
+    repeats: int
+    n_cases: int
+    tags: list[str] = Field(sa_column=Column(JsonText, nullable=False))
+    flow_run_id: str | None = Field(sa_column=Column(String(64), unique=True))
+    lease_owner: str | None = Field(sa_column=Column(EscapedText))
+    lease_until: datetime | None = Field(sa_column=Column(UtcDateTime))
+    outcome: str | None = Field(sa_column=Column(String(16)))
+    metrics: Any = Field(sa_column=Column(JsonText(nullable=True)))
+    verdict: Any = Field(sa_column=Column(JsonText(nullable=True)))
+    stats: Any = Field(sa_column=Column(JsonText(nullable=True)))
+    error: str | None = Field(sa_column=Column(EscapedText))
+
+
+class CaseRow(_Row, table=True):
+    """One test case of a run."""
+
+    __tablename__: ClassVar[str] = "run_case"
+    __table_args__ = (
+        UniqueConstraint("run_id", "case_id"),
+        ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),
+    )
+
+    run_id: str = Field(sa_column=Column(String(64), primary_key=True))
+    position: int = Field(primary_key=True)
+    case_id: str = Field(sa_column=Column(EscapedText, nullable=False))
+    payload: Any = Field(sa_column=Column(JsonText, nullable=False))
+
+
+class OutputRow(_Row, table=True):
+    """What the target gave for one repeat of one test case."""
+
+    __tablename__: ClassVar[str] = "output"
+    __table_args__ = (
+        ForeignKeyConstraint(["run_id", "position"], ["run_case.run_id", "run_case.position"], ondelete="CASCADE"),
+    )
+
+    run_id: str = Field(sa_column=Column(String(64), primary_key=True))
+    position: int = Field(primary_key=True)
+    repeat: int = Field(primary_key=True)
+    address: str = Field(sa_column=Column(String(64), nullable=False, index=True))
+    output_id: str | None = Field(sa_column=Column(EscapedText))
+    value: Any = Field(sa_column=Column(JsonText, nullable=False))
+    metadata_: Any = Field(sa_column=Column("metadata", JsonText(nullable=True)))
+    failed: bool
+    created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
+
+
+class CheckResultRow(_Row, table=True):
+    """The answer of one check about one output."""
+
+    __tablename__: ClassVar[str] = "check_result"
+    __table_args__ = (
+        ForeignKeyConstraint(["run_id", "position"], ["run_case.run_id", "run_case.position"], ondelete="CASCADE"),
+        # Counting and finding failures reads this index and none of the payloads.
+        Index("ix_check_result_outcome", "run_id", "status", "passed", "position", "repeat"),
+    )
+
+    run_id: str = Field(sa_column=Column(String(64), primary_key=True))
+    position: int = Field(primary_key=True)
+    repeat: int = Field(primary_key=True)
+    check_id: str = Field(sa_column=Column(EscapedText, primary_key=True))
+    address: str = Field(sa_column=Column(String(64), nullable=False, index=True))
+    check_type: str = Field(sa_column=Column(EscapedText, nullable=False))
+    status: str = Field(sa_column=Column(String(16), nullable=False))
+    passed: bool | None
+    result: Any = Field(sa_column=Column(JsonText, nullable=False))
+    created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
+
+
+RUN: Table = METADATA.tables["run"]
+CASE: Table = METADATA.tables["run_case"]
+OUTPUT: Table = METADATA.tables["output"]
+CHECK_RESULT: Table = METADATA.tables["check_result"]

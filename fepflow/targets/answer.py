@@ -1,0 +1,147 @@
+"""From an HTTP response to an answer, or to the reason why there is none."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from datetime import UTC, datetime
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from typing import Any
+
+from fepflow import strict_json
+from fepflow.errors import JSONPathError, TargetError
+from fepflow.jsonpath import Path, compile_path
+from fepflow.targets.base import Answer
+from fepflow.targets.redaction import excerpt, redact, redact_json
+
+_RETRYABLE_STATUS = (408, 425, 429)
+_ADVICE = {
+    401: "check the credentials in target.http.headers",
+    403: "check the credentials in target.http.headers",
+    404: "check target.http.url",
+    405: "check target.http.method",
+}
+# Codecs of Python that are no charset of the web: slow without bound, or no text at all.
+_NO_CHARSET = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined", "utf-7"})
+
+
+class Reading:
+    """How an answer is read: where its value and its metadata are, and what must never be shown of it.
+
+    Raises JSONPathError for a path that is not valid.
+    """
+
+    def __init__(self, output: str | None, metadata: dict[str, str], secrets: frozenset[str]) -> None:
+        self._output = None if output is None else compile_path(output)
+        self._output_path = output
+        self._metadata = {name: compile_path(path) for name, path in metadata.items()}
+        self._secrets = secrets
+
+    def read(self, body: bytes, content_type: str, status: int) -> Answer:
+        """The answer in a complete, successful response.
+
+        Raises TargetError: `malformed` if it is not the text or JSON that it should be, `missing_output` if the
+        output path finds nothing.
+        """
+        kind, charset = _content_type(content_type)
+        is_json = kind == "application/json" or kind.endswith("+json")
+        if not body and self._output is None:
+            return Answer("")
+        if not (is_json or self._output or self._metadata):
+            return Answer(redact(self._text(body, charset or "utf-8", status), self._secrets))
+        document = self._json(body, charset, kind, status)
+        value = document if self._output is None else self._value(self._output, document, status)
+        return Answer(
+            redact_json(value, self._secrets), redact_json(found_metadata(self._metadata, document), self._secrets)
+        )
+
+    def _text(self, body: bytes, charset: str, status: int) -> str:
+        why = f"has an unknown charset, {charset[:40]!a}"
+        try:
+            if codecs.lookup(charset).name not in _NO_CHARSET:
+                return body.decode("utf-8-sig" if charset.lower() in ("utf-8", "utf8") else charset)
+        except UnicodeDecodeError:
+            why = f"is not {charset}"
+        except (LookupError, ValueError):
+            pass  # no such codec, or one that does not make text
+        shown = excerpt(body.decode("utf-8", "backslashreplace"), self._secrets)
+        raise _malformed(f"the answer {why}: {shown}", status)
+
+    def _json(self, body: bytes, charset: str | None, kind: str, status: int) -> Any:
+        text = self._text(body, charset or json.detect_encoding(body), status)
+        try:
+            return strict_json.parse(text)
+        except ValueError as error:
+            shown = excerpt(text, self._secrets)
+            if kind == "text/html" or text.lstrip()[:1] == "<":
+                advice = "check that target.http.url is the agent's API, and not a web or login page"
+                raise _malformed(f"the answer is HTML, but JSON is needed: {advice}: {shown}", status) from None
+            why = redact(str(error), self._secrets)
+            raise _malformed(f"the answer is not valid JSON: {why}: {shown or 'it is empty'}", status) from None
+
+    def _value(self, output: Path, document: Any, status: int) -> Any:
+        try:
+            return output.resolve(document)
+        except JSONPathError:
+            what = redact(describe(document), self._secrets)
+            message = f"the answer has nothing at {self._output_path} (target.http.output); it is {what}"
+            raise TargetError(message, kind="missing_output", retryable=False, status=status) from None
+
+
+def found_metadata(paths: dict[str, Path], document: Any) -> dict[str, Any]:
+    """What the paths find in `document`, by name; a path that finds nothing is left out."""
+    found = {}
+    for name, path in paths.items():
+        try:
+            found[name] = path.resolve(document)
+        except JSONPathError:
+            continue
+    return found
+
+
+def describe(document: Any) -> str:
+    """What a JSON value is, with the keys of an object: `an object with the keys answer, usage`."""
+    if isinstance(document, dict):
+        keys = [ascii(key)[1:-1][:40] for key in list(document)[:10]]
+        return f"an object with the keys {', '.join(keys)}" if keys else "an empty object"
+    if isinstance(document, list):
+        return f"a list of {len(document)}"
+    return {str: "a text", bool: "true or false", type(None): "null"}.get(type(document), "a number")
+
+
+def status_error(status: int, reason: str, body: str, retry_after: str | None, secrets: frozenset[str]) -> TargetError:
+    """The error of a response that is no success; `body` is its beginning."""
+    said = f"HTTP {status} {excerpt(reason, secrets, 60)}".strip()
+    parts = [said, excerpt(body, secrets), _ADVICE.get(status, "")]
+    retryable = status >= 500 or status in _RETRYABLE_STATUS
+    wait = seconds_to_wait(retry_after) if retryable and retry_after else None
+    message = ": ".join(part for part in parts if part)
+    return TargetError(message, kind="http_status", retryable=retryable, retry_after=wait, status=status)
+
+
+def seconds_to_wait(retry_after: str) -> float | None:
+    """A Retry-After header, seconds or an HTTP date (RFC 9110, 10.2.3), in seconds from now; None if it is neither."""
+    text = retry_after.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max((moment - datetime.now(UTC)).total_seconds(), 0.0)
+
+
+@lru_cache(maxsize=64)  # an endpoint says the same thousands of times, and the parser is slow
+def _content_type(header: str) -> tuple[str, str | None]:
+    message = Message()
+    message["Content-Type"] = " ".join(header.encode("ascii", "replace").decode("ascii").split()) or "text/plain"
+    charset = message.get_param("charset")
+    return message.get_content_type(), charset if isinstance(charset, str) and charset else None
+
+
+def _malformed(message: str, status: int) -> TargetError:
+    return TargetError(message, kind="malformed", retryable=True, status=status)

@@ -1,0 +1,55 @@
+"""The seam behind which a system under test lives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fepflow.errors import InputError, Problem
+from fepflow.protocol.address import address_of
+from fepflow.protocol.test_case import TestCase
+
+RESERVED_METADATA = ("error", "attempts", "attempt_log", "latency_ms")
+"""Names in an output's metadata that tell how the call went; an answer cannot set them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a target gave for one test case: any JSON value, and what else was kept of the answer."""
+
+    value: Any
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class Target(Protocol):
+    """A system under test. One object serves a whole run, from one event loop, many calls at once."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Content address of what is asked, and of how the answer is read. Neither secrets nor timeouts are in it."""
+
+    def render(self, case: TestCase) -> Any:
+        """The request for `case` as JSON without secrets, for its content address; raises JSONPathError."""
+
+    async def call(self, case: TestCase) -> Answer:
+        """Ask once. Raises TargetError, or JSONPathError when the request cannot be rendered.
+
+        It has no deadline of its own; whoever calls sets one (`fepflow.targets.calling.ask` does).
+        """
+
+    async def aclose(self) -> None:
+        """Give connections back. The target is of no use afterwards."""
+
+
+def output_address(target: Target, case: TestCase, repeat: int) -> str:
+    """The content address of an output, 64 hexadecimal digits; raises JSONPathError. `expected` is a part of it only
+    if the request has it inside."""
+    return address_of(target.fingerprint, case.id, target.render(case), repeat)
+
+
+def refuse_reserved_names(metadata: Mapping[str, str], where: str) -> None:
+    """Raises InputError if `metadata` maps to a name that fepflow itself sets."""
+    if taken := [name for name in metadata if name in RESERVED_METADATA]:
+        message = f"{', '.join(taken)} in an output's metadata is what fepflow says about the call"
+        raise InputError(Problem(message, path=where, advice="choose another name"))

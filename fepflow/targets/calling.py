@@ -1,0 +1,132 @@
+"""Asking a target patiently: deadline, retries, and a truthful record of every attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from fepflow import suite
+from fepflow.errors import JSONPathError, TargetError, TargetTimeoutError
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.test_case import Output, TestCase
+from fepflow.targets.base import Answer, Target
+
+LONGEST_WAIT = 60.0
+"""Seconds: no Retry-After of a target holds a run up for longer."""
+
+# Full jitter: after the n-th failure something between 0 and 0.25 s * 2^n, at most 10 s.
+_BACKOFF = wait_random_exponential(multiplier=0.25, max=10)
+
+OnRetry = Callable[[str, int, TargetError, float], None]
+"""Told before each wait: case id, number of the failed attempt from 1, its cause, seconds until the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long and how often a target is asked: `timeout` is the deadline of one whole attempt, in seconds."""
+
+    attempts: int
+    timeout: float
+
+    @classmethod
+    def of(cls, config: suite.Target) -> Patience:
+        """As the suite's target section has it."""
+        return cls(config.attempts, config.timeout)
+
+
+async def ask(target: Target, case: TestCase, patience: Patience, on_retry: OnRetry) -> Output:
+    """Ask until there is an answer, a cause that no retry mends, or no attempt left. Raises no TargetError.
+
+    The output's metadata has what was mapped of the answer, `latency_ms` (of the attempt that answered) and `attempts`;
+    after a failure `error` instead of `latency_ms`: `{type, kind, message, recoverable}`, and `status` where there was
+    one. If more than one attempt was made or the only one failed, `attempt_log` lists them:
+    `{attempt, started_at, latency_ms, error}`, error null for the one that answered.
+    """
+    log: list[dict[str, Any]] = []
+    try:
+        answer = await _first_attempt_then_retries(target, case, patience, on_retry, log)
+    except (TargetError, JSONPathError) as error:
+        failure = {"error": _describe(error), "attempts": len(log), "attempt_log": log}
+        return Output(value=None, metadata=failure)
+    metadata = {**answer.metadata, "latency_ms": log[-1]["latency_ms"], "attempts": len(log)}
+    if len(log) > 1:
+        metadata["attempt_log"] = log
+    return Output(value=answer.value, metadata=metadata)
+
+
+async def _first_attempt_then_retries(
+    target: Target, case: TestCase, patience: Patience, on_retry: OnRetry, log: list[dict[str, Any]]
+) -> Answer:
+    """Nearly every call answers at once: only one that does not pays for tenacity, 0.2 ms of computing."""
+    try:
+        return await _attempt(target, case, patience.timeout, log)
+    except TargetError as error:
+        failures = [error]
+
+    async def attempt() -> Answer:
+        if failures:
+            raise failures.pop()  # the first attempt, which tenacity has not seen
+        return await _attempt(target, case, patience.timeout, log)
+
+    def before_sleep(state: RetryCallState) -> None:
+        on_retry(case.id, state.attempt_number, _cause(state), state.upcoming_sleep)
+
+    retrying = AsyncRetrying(
+        stop=stop_after_attempt(patience.attempts),
+        wait=_wait,
+        retry=retry_if_exception(lambda error: isinstance(error, TargetError) and error.retryable),
+        before_sleep=before_sleep,
+        reraise=True,
+    )
+    return await retrying(attempt)
+
+
+def is_failed(output: Output) -> bool:
+    """Whether `output` stands for a target that gave none."""
+    return output.value is None and isinstance((output.metadata or {}).get("error"), dict)
+
+
+async def _attempt(target: Target, case: TestCase, deadline: float, log: list[dict[str, Any]]) -> Answer:
+    started_at = utc_now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    started = time.perf_counter()
+    error: TargetError | JSONPathError | None = None
+    try:
+        return await _within(deadline, target, case)
+    except (TargetError, JSONPathError) as caught:
+        error = caught
+        raise
+    finally:
+        latency = round((time.perf_counter() - started) * 1000, 1)
+        entry = {"attempt": len(log) + 1, "started_at": started_at, "latency_ms": latency}
+        log.append({**entry, "error": _describe(error) if error else None})
+
+
+async def _within(deadline: float, target: Target, case: TestCase) -> Answer:
+    try:
+        async with asyncio.timeout(deadline):
+            return await target.call(case)
+    except TimeoutError:
+        raise TargetTimeoutError(f"no complete answer within {deadline:g} s (target.timeout)") from None
+
+
+def _wait(state: RetryCallState) -> float:
+    asked_for = _cause(state).retry_after
+    return _BACKOFF(state) if asked_for is None else min(asked_for, LONGEST_WAIT)
+
+
+def _cause(state: RetryCallState) -> TargetError:
+    error = state.outcome.exception() if state.outcome else None
+    assert isinstance(error, TargetError)  # nothing else is tried again
+    return error
+
+
+def _describe(error: TargetError | JSONPathError) -> dict[str, Any]:
+    if isinstance(error, JSONPathError):
+        return {"type": error.fep_type, "kind": "request", "message": str(error), "recoverable": False}
+    described = {"type": error.fep_type, "kind": error.kind, "message": str(error), "recoverable": error.retryable}
+    return described if error.status is None else {**described, "status": error.status}

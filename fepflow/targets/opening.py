@@ -1,0 +1,36 @@
+"""From a suite's target section to the target itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fepflow import suite
+from fepflow.errors import InputError, Problem
+from fepflow.suite_file import resolve_inside
+from fepflow.targets.base import Target
+from fepflow.targets.http import HttpTarget
+from fepflow.targets.scripted import open_scripted
+
+
+def open_target(
+    config: suite.Target,
+    *,
+    folder: Path,
+    case_ids: Callable[[], Sequence[str]],
+    roots: Sequence[Path] = (),
+    secrets: frozenset[str] = frozenset(),
+) -> Target:
+    """The system under test that `config` describes. Nothing is called yet; recorded outputs are read.
+
+    `folder` is the suite's, `roots` where else it may read, `secrets` what must never be shown. `case_ids` gives the
+    ids of the whole dataset in its order, also of cases that a limit or a shard leaves out; only recorded outputs that
+    are matched by order ask for them. Raises InputError, or JSONPathError for an invalid path.
+    """
+    if config.scripted is None:
+        return HttpTarget(config, secrets)
+    try:
+        file = resolve_inside(folder, config.scripted.path, roots)
+    except ValueError as error:
+        raise InputError(Problem(str(error), config.scripted.path, path="target.scripted.path")) from None
+    return open_scripted(config.scripted, file, case_ids)

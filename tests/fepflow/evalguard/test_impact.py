@@ -1,0 +1,169 @@
+import math
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fepflow.evalguard.impact import Finding, Reach, assess, check_ranges, reach, scale_mismatch, severity, worst
+from fepflow.evalguard.models import Direction, Range
+from fepflow.suite import IMPACTS, Impact
+
+
+def band(impact: Impact, low: float | None = None, high: float | None = None, says: str | None = None) -> Range:
+    return Range(impact=impact, min=low, max=high, interpretation=says)
+
+
+ACCURACY = [
+    band("severe", None, 0.5, "guesses"),
+    band("moderate", 0.5, 0.8, "errs at times"),
+    band("low", 0.8, None, "mostly right"),
+]
+
+
+def test_impacts_rank_from_no_measurable_to_severe() -> None:
+    assert [severity(impact) for impact in ("no_measurable", "very_low", "low", "moderate", "high", "severe")] == [
+        *range(6)
+    ]
+    assert worst(["low", "severe", "high"]) == "severe"
+    assert worst([]) is None
+
+
+class TestAssess:
+    @pytest.mark.parametrize(
+        ("value", "impact"), [(-3.0, "severe"), (0.499, "severe"), (0.5, "moderate"), (0.8, "low"), (40.0, "low")]
+    )
+    def test_a_value_has_the_impact_of_the_range_that_holds_it(self, value: float, impact: Impact) -> None:
+        assert assess(value, ACCURACY).impact == impact
+
+    def test_the_interpretation_comes_along(self) -> None:
+        assert assess(0.6, ACCURACY) == Finding("moderate", None, "errs at times")
+
+    def test_one_against_an_exclusive_max_of_one_is_in_no_range(self) -> None:
+        assert assess(1.0, [band("low", 0.5, 1.0)]) == Finding(None, "no range holds 1")
+
+    def test_no_value_and_nan_have_a_reason_instead_of_an_impact(self) -> None:
+        assert assess(None, ACCURACY) == Finding(None, "there is no value")
+        assert assess(math.nan, ACCURACY) == Finding(None, "the value is not a number")
+
+    def test_where_ranges_overlap_the_worst_counts(self) -> None:
+        ranges = [band("low", 0.4, None, "fine"), band("high", None, 0.6, "bad")]
+        assert assess(0.5, ranges) == Finding("high", None, "bad", overlapping=True)
+        assert assess(0.7, ranges) == Finding("low", None, "fine", overlapping=False)
+
+    def test_ranges_that_overlap_with_the_same_impact_do_not_contradict(self) -> None:
+        assert not assess(0.5, [band("low", 0.4), band("low", 0.3)]).overlapping
+
+
+class TestReach:
+    def test_an_interval_touches_the_impacts_between_its_ends_both_included(self) -> None:
+        assert reach(0.6, 0.79, ACCURACY) == Reach(frozenset({"moderate"}), gap=False)
+        assert reach(0.6, 0.8, ACCURACY) == Reach(frozenset({"moderate", "low"}), gap=False)
+        assert reach(0.5, 0.7, ACCURACY) == Reach(frozenset({"moderate"}), gap=False)
+
+    def test_without_bounds_it_touches_everything(self) -> None:
+        assert reach(None, None, ACCURACY) == Reach(frozenset({"severe", "moderate", "low"}), gap=False)
+        assert reach(0.9, None, ACCURACY) == Reach(frozenset({"low"}), gap=False)
+        assert reach(None, 0.9, [band("low", 0.0)]) == Reach(frozenset({"low"}), gap=True)
+        assert reach(0.1, None, [band("low", 0.0, 1.0)]) == Reach(frozenset({"low"}), gap=True)
+
+    def test_it_sees_a_gap_between_two_ranges(self) -> None:
+        ranges = [band("severe", None, 0.5), band("low", 0.6)]
+        assert reach(0.4, 0.7, ranges) == Reach(frozenset({"severe", "low"}), gap=True)
+        assert reach(0.52, 0.55, ranges) == Reach(frozenset(), gap=True)
+        assert reach(0.6, 0.7, ranges).gap is False
+
+    def test_an_empty_range_is_never_touched(self) -> None:
+        assert reach(0.0, 1.0, [*ACCURACY, band("high", 0.7, 0.6)]).impacts == {"severe", "moderate", "low"}
+
+    RANGES = st.lists(
+        st.builds(
+            band,
+            st.sampled_from(IMPACTS),
+            st.integers(-5, 5),
+            st.one_of(st.none(), st.integers(-5, 5)),
+        ),
+        max_size=6,
+    )
+
+    @given(RANGES, st.floats(-6, 6), st.floats(-6, 6), st.floats(0, 1))
+    def test_whatever_lies_in_the_interval_was_reached(
+        self, ranges: list[Range], one: float, other: float, share: float
+    ) -> None:
+        low, high = min(one, other), max(one, other)
+        value = min(max(low + share * (high - low), low), high)
+        reached = reach(low, high, ranges)
+        impact = assess(value, ranges).impact
+        assert reached.gap if impact is None else impact in reached.impacts
+
+    @given(RANGES, st.floats(-6, 6))
+    def test_an_interval_without_width_is_its_value(self, ranges: list[Range], value: float) -> None:
+        reached = reach(value, value, ranges)
+        assert worst(reached.impacts) == assess(value, ranges).impact
+        assert reached.gap is (assess(value, ranges).impact is None)
+
+
+@dataclass(frozen=True)
+class Doubtful:
+    name: str
+    ranges: list[Range]
+    says: str
+    direction: Direction | None = None
+
+
+DOUBTFUL = [
+    Doubtful("gap", [band("severe", None, 0.5), band("low", 0.6)], "values from 0.5 to below 0.6 are in no range"),
+    Doubtful("bounded top", [band("severe", None, 0.5), band("low", 0.5, 1.0)], "values from 1 on, 1 included"),
+    Doubtful("bounded bottom", [band("severe", 0.0, 0.5), band("low", 0.5)], "values below 0 are in no range"),
+    Doubtful("empty", [*ACCURACY, band("high", 0.7, 0.7)], "thresholds.acc[3]: high [0.7, 0.7) holds no value"),
+    Doubtful("no ranges", [], "has no ranges that hold a value"),
+    Doubtful(
+        "overlap",
+        [band("severe", None, 0.6), band("low", 0.5)],
+        "severe [-inf, 0.6) and low [0.5, inf) overlap",
+    ),
+    Doubtful("higher is worse", ACCURACY[:2], "must not fall as the value grows", "lower_is_better"),
+    Doubtful(
+        "lower is worse",
+        [band("low", None, 0.5), band("high", 0.5)],
+        "must not rise as the value grows",
+        "higher_is_better",
+    ),
+    Doubtful(
+        "up and down",
+        [band("low", None, 0.2), band("high", 0.2, 0.8), band("low", 0.8)],
+        "neither only rises nor only falls",
+    ),
+]
+
+
+class TestCheckRanges:
+    @pytest.mark.parametrize("case", DOUBTFUL, ids=lambda case: case.name)
+    def test_a_doubtful_range_gives_a_warning_with_advice(self, case: Doubtful) -> None:
+        problems = check_ranges("acc", case.ranges, case.direction)
+        assert any(case.says in str(problem) for problem in problems), problems
+        assert all(problem.severity == "warning" and problem.advice for problem in problems)
+
+    def test_sound_ranges_give_none_in_whichever_order_they_stand(self) -> None:
+        assert check_ranges("acc", ACCURACY, "higher_is_better") == []
+        assert check_ranges("acc", ACCURACY[::-1]) == []
+
+    def test_a_range_inside_another_is_an_overlap_and_hides_no_gap(self) -> None:
+        ranges = [band("severe", None, 0.9), band("severe", 0.2, 0.3), band("low", 0.9)]
+        assert [problem.message for problem in check_ranges("acc", ranges)] == [
+            "severe [-inf, 0.9) and severe [0.2, 0.3) overlap"
+        ]
+
+
+class TestScaleMismatch:
+    def test_a_percentage_against_ranges_of_a_fraction(self) -> None:
+        assert "is it a percentage?" in str(scale_mismatch(64.2, ACCURACY, proportion=False))
+
+    def test_a_fraction_against_ranges_of_a_percentage(self) -> None:
+        ranges = [band("severe", None, 50), band("low", 50)]
+        assert "are they percentages?" in str(scale_mismatch(0.64, ranges, proportion=True))
+        assert scale_mismatch(0.64, ranges, proportion=False) is None
+
+    def test_equal_scales_give_no_warning(self) -> None:
+        assert scale_mismatch(1.0, ACCURACY, proportion=True) is None
+        assert scale_mismatch(64.2, [band("low", 50)], proportion=False) is None

@@ -1,0 +1,166 @@
+import math
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fepflow.errors import NotFoundError, RunBusyError
+from fepflow.store.leases import new_owner
+from fepflow.store.store import Store
+
+ELSEWHERE = "another-host/1/token"
+
+
+def owner_that_has_ended() -> str:
+    process = subprocess.run(
+        [sys.executable, "-c", "from fepflow.store.leases import new_owner; print(new_owner())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return process.stdout.strip()
+
+
+def test_acquiring_makes_the_run_running_and_names_its_executor(store: Store, make_run):
+    make_run()
+
+    record = store.acquire_lease("run-1", "me", 60)
+
+    assert record == store.run("run-1")
+    assert (record.status, record.lease_owner) == ("running", "me")
+    assert record.started_at is not None
+    assert 59 < (record.lease_until - record.started_at).total_seconds() < 61
+
+
+def test_a_second_executor_is_told_who_holds_the_lease(store: Store, make_run):
+    make_run()
+    store.acquire_lease("run-1", ELSEWHERE, 60)
+
+    with pytest.raises(RunBusyError, match=f"run-1 is being executed by {ELSEWHERE}, whose lease lasts until .* UTC"):
+        store.acquire_lease("run-1", "me", 60)
+
+    assert store.run("run-1").lease_owner == ELSEWHERE
+
+
+def test_of_many_executors_at_once_one_gets_the_run(store: Store, make_run):
+    make_run()
+
+    def acquire(number: int) -> bool:
+        try:
+            store.acquire_lease("run-1", f"host-{number}/1/x", 60)
+        except RunBusyError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(acquire, range(16))) == 1
+
+
+def test_the_holder_may_acquire_again_and_keeps_its_start(store: Store, make_run):
+    make_run()
+    first = store.acquire_lease("run-1", "me", 60)
+
+    again = store.acquire_lease("run-1", "me", 90)
+
+    assert again.started_at == first.started_at
+    assert again.lease_until > first.lease_until
+
+
+def test_a_lease_that_ended_is_taken_over_and_its_owner_learns_it(store: Store, make_run):
+    make_run()
+    store.acquire_lease("run-1", ELSEWHERE, 0)
+
+    store.acquire_lease("run-1", "me", 60)
+
+    assert store.renew_lease("run-1", ELSEWHERE, 60) is False
+    with pytest.raises(RunBusyError, match=f"no longer executed by {ELSEWHERE}"):
+        store.finish("run-1", ELSEWHERE, "completed", outcome="pass")
+    assert store.run("run-1").status == "running"
+
+
+def test_the_lease_of_a_process_of_this_machine_that_ended_counts_as_ended(store: Store, make_run):
+    make_run()
+    store.acquire_lease("run-1", owner_that_has_ended(), 60)
+
+    assert store.acquire_lease("run-1", "me", 60).lease_owner == "me"
+
+
+@pytest.mark.parametrize(
+    "owner", [new_owner(), ELSEWHERE, "", "x", f"{socket.gethostname()}/no/pid", f"{socket.gethostname()}/{10**30}/x"]
+)
+def test_who_is_not_known_to_have_ended_keeps_the_lease(store: Store, make_run, owner):
+    make_run()
+    store.acquire_lease("run-1", owner, 60)
+
+    with pytest.raises(RunBusyError):
+        store.acquire_lease("run-1", "me", 60)
+
+
+def test_renewing_keeps_the_lease(store: Store, make_run):
+    make_run()
+    before = store.acquire_lease("run-1", "me", 1)
+
+    assert store.renew_lease("run-1", "me", 60) is True
+
+    assert store.run("run-1").lease_until > before.lease_until
+
+
+def test_finishing_records_the_end_and_gives_the_lease_back(store: Store, make_run):
+    make_run()
+    store.acquire_lease("run-1", "me", 60)
+
+    store.finish("run-1", "me", "completed", outcome="fail", metrics={"acc": math.nan}, verdict=[1], stats={"calls": 3})
+
+    record = store.run("run-1")
+    assert (record.status, record.outcome, record.verdict, record.stats) == ("completed", "fail", [1], {"calls": 3})
+    assert math.isnan(record.metrics["acc"])
+    assert record.completed_at >= record.started_at
+    assert (record.lease_owner, record.lease_until) == (None, None)
+    with pytest.raises(RunBusyError):
+        store.finish("run-1", "me", "failed")
+
+
+def test_going_on_with_an_ended_run_forgets_how_it_ended(store: Store, make_run):
+    make_run()
+    first = store.acquire_lease("run-1", "me", 60)
+    store.finish("run-1", "me", "failed", outcome="fail", metrics=1, verdict=2, error="disk \0 full")
+    assert store.run("run-1").error == "disk \0 full"
+
+    record = store.acquire_lease("run-1", "you", 60)
+
+    assert record.started_at == first.started_at
+    assert [record.completed_at, record.outcome, record.metrics, record.verdict, record.error] == [None] * 5
+
+
+def test_reaping_interrupts_the_runs_whose_executor_is_gone_and_no_others(store: Store, make_run):
+    for name in ("pending", "alive", "elsewhere", "late", "dead", "done"):
+        make_run(name)
+    store.acquire_lease("alive", new_owner(), 60)
+    store.acquire_lease("elsewhere", ELSEWHERE, 60)
+    store.acquire_lease("late", ELSEWHERE, 0)
+    store.acquire_lease("dead", owner_that_has_ended(), 60)
+    store.acquire_lease("done", "me", 60)
+    store.finish("done", "me", "completed")
+
+    assert store.reap() == ["dead", "late"]
+    assert store.reap() == []
+
+    statuses = {run.id: run.status for run in store.runs()}
+    assert statuses == {
+        "pending": "pending",
+        "alive": "running",
+        "elsewhere": "running",
+        "late": "interrupted",
+        "dead": "interrupted",
+        "done": "completed",
+    }
+    assert "fepflow run --resume late" in store.run("late").error
+    assert store.renew_lease("late", ELSEWHERE, 60) is False
+
+
+def test_the_lease_of_an_unknown_run_is_not_found(store: Store):
+    with pytest.raises(NotFoundError):
+        store.acquire_lease("nothing", "me", 60)
+    assert store.renew_lease("nothing", "me", 60) is False

@@ -1,0 +1,93 @@
+"""Many processes, and processes that are killed: nothing that was acknowledged is lost, doubled or partial."""
+
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import closing
+
+from fepflow.store.store import Store
+
+CASES = 400
+
+# Writes the cases of its share in random order, one call with an output and three checks each, and prints a case's
+# position after its rows are committed.
+WRITER = """
+import random, sys
+from datetime import UTC, datetime
+from fepflow.protocol.results import CheckResult
+from fepflow.protocol.test_case import Output
+from fepflow.store.records import NewCheck, NewOutput
+from fepflow.store.store import Store
+
+url, cases = sys.argv[1], int(sys.argv[2])
+store = Store.open(url)
+
+def check(position, name):
+    result = CheckResult(check_type="contains", status="completed", results={}, evaluated_at=datetime.now(UTC))
+    return NewCheck(position, 0, name, "a" * 64, result, True)
+
+for position in random.sample(range(cases), cases):
+    output = NewOutput(position, 0, "a" * 64, Output(value="x" * 500))
+    store.write("run-1", [output], [check(position, name) for name in ("c", "a", "b")])
+    print(position, flush=True)
+"""
+
+
+def start_writer(url: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, url, str(CASES)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def checks_per_case(store: Store) -> Counter[int]:
+    return Counter(position for position, _, _ in store.present_checks("run-1"))
+
+
+def test_four_processes_write_the_same_run_without_locks_or_duplicates(store: Store, url, make_run):
+    make_run(cases=CASES)
+
+    writers = [start_writer(url) for _ in range(4)]
+    ends = [writer.communicate() for writer in writers]
+
+    assert [errors for _, errors in ends] == [""] * 4
+    assert [len(printed.split()) for printed, _ in ends] == [CASES] * 4
+    assert store.progress("run-1").outputs == CASES
+    assert checks_per_case(store) == dict.fromkeys(range(CASES), 3)
+
+
+def test_a_backup_that_is_taken_while_a_process_writes_is_a_store_with_whole_cases(store, url, make_run, tmp_path):
+    make_run(cases=CASES)
+    writer = start_writer(url)
+    acknowledged = {int(writer.stdout.readline()) for _ in range(50)}
+
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        connection.execute("VACUUM INTO ?", [str(tmp_path / "backup.db")])
+    writer.kill()
+    writer.communicate()
+
+    with Store.open(f"sqlite:///{tmp_path / 'backup.db'}") as backup:
+        outputs = {position for position, _ in backup.present_outputs("run-1")}
+        assert acknowledged <= outputs
+        assert checks_per_case(backup) == dict.fromkeys(outputs, 3)
+
+
+def test_killed_writers_lose_nothing_that_was_acknowledged_and_leave_no_case_partial(store: Store, url, make_run):
+    make_run(cases=CASES)
+    acknowledged: set[int] = set()
+
+    for _ in range(10):
+        writer = start_writer(url)
+        first = writer.stdout.readline()
+        time.sleep(random.uniform(0, 0.2))
+        writer.kill()
+        rest, _ = writer.communicate()
+        # The last line may have been cut off by the kill.
+        acknowledged |= {int(line) for line in (first + rest).splitlines(keepends=True) if line.endswith("\n")}
+
+        outputs = {position for position, _ in store.present_outputs("run-1")}
+        assert acknowledged <= outputs
+        assert checks_per_case(store) == dict.fromkeys(outputs, 3)
+
+    assert len(acknowledged) >= 10

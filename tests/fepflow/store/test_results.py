@@ -1,0 +1,277 @@
+import math
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from fepflow.errors import NotFoundError
+from fepflow.protocol.results import CheckError, CheckResult, Status
+from fepflow.protocol.test_case import Output
+from fepflow.store.records import CheckCounts, NewCheck, NewOutput, Progress
+from fepflow.store.store import Store
+
+ADDRESS = "a" * 64
+TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def output(position: int = 0, repeat: int = 0, value: object = "yes", failed: bool = False) -> NewOutput:
+    return NewOutput(position, repeat, ADDRESS, Output(value=value), failed)
+
+
+def result(check_id: str = "contains", status: Status = "completed", **results: object) -> CheckResult:
+    error = {"error": CheckError(type="timeout_error", message="too slow")} if status == "error" else {}
+    return CheckResult(
+        check_type="contains",
+        status=status,
+        results=results,
+        evaluated_at=TIME,
+        metadata={"check_id": check_id},
+        **error,
+    )
+
+
+def check(
+    position: int = 0,
+    repeat: int = 0,
+    check_id: str = "contains",
+    passed: bool | None = True,
+    status: Status = "completed",
+) -> NewCheck:
+    return NewCheck(position, repeat, check_id, ADDRESS, result(check_id, status, passed=passed), passed)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Output(value=None),
+        Output(value={"answer": ["日本", "a\0b", "\ud800", 1.5, {"$float": "NaN"}]}),
+        Output(value="", id="o\0", metadata={"tokens": 3}),
+        Output(value=-math.inf, metadata={}),
+    ],
+)
+def test_an_output_comes_back_as_it_was(store: Store, make_run, given: Output):
+    run = make_run()
+
+    store.write(run, [NewOutput(1, 0, ADDRESS, given, failed=True)], [])
+
+    stored = store.outputs(run)[1, 0]
+    assert stored.output.model_dump() == given.model_dump()
+    assert (stored.address, stored.failed) == (ADDRESS, True)
+
+
+def test_a_check_result_comes_back_as_it_was(store: Store, make_run):
+    run = make_run()
+    given = result("c", passed=True, at=math.inf, text="\0\ud800").model_copy(
+        update={"resolved_arguments": {"text": {"value": "x", "jsonpath": "$.output.value"}}}
+    )
+
+    store.write(run, [output()], [NewCheck(0, 0, "c", ADDRESS, given, True)])
+
+    assert next(store.results(run)).checks == [given]
+    (row,) = store.check_rows(run)
+    assert (row.position, row.repeat, row.check_id, row.status, row.passed) == (0, 0, "c", "completed", True)
+    assert row.result == {**given.model_dump(), "evaluated_at": "2026-01-02T03:04:05Z"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["日本 😀", {"$float": "NaN"}, -math.inf, "NaN", "[" * 1_000, [[[[[]]]]], 10**30, 0.1, {"": None}, "\n\x7f"],
+)
+def test_whatever_a_check_answers_comes_back_as_it_was(store: Store, make_run, value):
+    run = make_run()
+    given = result("c", passed=True, value=value)
+
+    store.write(run, [output()], [NewCheck(0, 0, "c", ADDRESS, given, True)])
+
+    assert next(store.results(run)).checks == [given]
+
+
+def test_rows_without_payloads_have_everything_but_the_result(store: Store, make_run):
+    run = make_run()
+    store.write(run, [output()], [NewCheck(0, 0, "c", ADDRESS, result("c", passed=True), True)])
+
+    (whole,), (light,) = store.check_rows(run), store.check_rows(run, payloads=False)
+
+    assert whole.result is not None
+    assert light == replace(whole, result=None)
+
+
+def test_the_first_committed_row_wins_and_writing_again_is_harmless(store: Store, make_run):
+    run = make_run()
+    store.write(run, [output(value="first")], [check(passed=True)])
+
+    store.write(run, [output(value="second"), output(1)], [check(passed=False), check(1)])
+    store.write(run, [output(2, value="a"), output(2, value="b")], [check(2), check(2)])
+
+    assert [stored.output.value for stored in store.outputs(run).values()] == ["first", "yes", "a"]
+    assert [row.passed for row in store.check_rows(run)] == [True, True, True]
+
+
+def test_rows_of_a_range_of_cases_are_found(store: Store, make_run):
+    run = make_run(cases=4, repeats=2)
+    store.write(run, [output(p, r) for p in range(4) for r in range(2)], [check(3, 1, "a"), check(1, 0, "b")])
+
+    assert set(store.outputs(run, 1, 3)) == {(1, 0), (1, 1), (2, 0), (2, 1)}
+    assert store.present_outputs(run, 3) == {(3, 0), (3, 1)}
+    assert store.present_checks(run) == {(1, 0, "b"), (3, 1, "a")}
+    assert store.present_checks(run, 0, 3) == {(1, 0, "b")}
+
+
+def test_runs_do_not_see_each_others_rows(store: Store, make_run):
+    one, two = make_run("run-1"), make_run("run-2")
+    store.write(one, [output(failed=True)], [check(status="error", passed=None)])
+    store.write(two, [output(failed=True)], [check(status="error", passed=None)])
+
+    assert store.forget_errors(one) == 2
+
+    assert (store.present_outputs(one), store.present_outputs(two)) == (set(), {(0, 0)})
+    assert (store.progress(one).error, store.progress(two).error) == (0, 1)
+
+
+def test_an_output_without_a_json_form_is_stored_as_failed_and_its_neighbours_as_they_are(store: Store, make_run):
+    run = make_run()
+
+    store.write(run, [output(0), output(1, value=10**5000), output(2)], [])
+
+    bad = store.outputs(run)[1, 0]
+    assert bad.failed
+    assert bad.output.value is None
+    assert bad.output.metadata["error"]["type"] == "validation_error"
+    assert "The output has no JSON form" in bad.output.metadata["error"]["message"]
+    assert [stored.failed for stored in store.outputs(run).values()] == [False, True, False]
+
+
+def test_a_check_result_without_a_json_form_is_stored_as_an_error(store: Store, make_run):
+    run = make_run()
+    bad = NewCheck(0, 0, "bad", ADDRESS, result("bad", passed=True, found=object()), True)
+
+    store.write(run, [output()], [check(0, 0, "a"), bad, check(0, 0, "z")])
+
+    stored = next(store.results(run)).checks
+    assert [(answer.check_id, answer.status) for answer in stored] == [
+        ("a", "completed"),
+        ("bad", "error"),
+        ("z", "completed"),
+    ]
+    assert "The check's result has no JSON form" in stored[1].error.message
+    assert [row.passed for row in store.check_rows(run)] == [True, None, True]
+
+
+def test_progress_counts_every_row_once(store: Store, make_run):
+    run = make_run(cases=5, repeats=2)
+    store.write(
+        run,
+        [output(0), output(1), output(2, failed=True)],
+        [
+            check(0, 0, "a", passed=True),
+            check(0, 0, "b", passed=False),
+            check(1, 0, "a", passed=None),
+            check(1, 0, "b", passed=None, status="skip"),
+            check(2, 0, "a", passed=None, status="error"),
+            check(2, 0, "b", passed=None, status="error"),
+        ],
+    )
+
+    assert store.progress(run) == Progress(
+        cases=5, outputs=3, failed_outputs=1, checks=6, passed=1, failed=1, error=2, skipped=1
+    )
+
+
+def test_the_results_of_each_check_are_counted(store: Store, make_run):
+    run = make_run(cases=6)
+    store.write(
+        run,
+        [],
+        [
+            check(0, 0, "b"),
+            check(1, 0, "b", passed=False),
+            check(2, 0, "b", passed=None),
+            check(3, 0, "b", passed=None, status="error"),
+            check(4, 0, "b", passed=None, status="skip"),
+            check(5, 0, "b"),
+            check(0, 0, "a"),
+        ],
+    )
+
+    assert store.check_totals(run) == [
+        CheckCounts("a", passed=1, failed=0, error=0, skipped=0, unjudged=0),
+        CheckCounts("b", passed=2, failed=1, error=1, skipped=1, unjudged=1),
+    ]
+    assert store.check_totals("nothing") == []
+
+
+def test_progress_of_an_unknown_run_is_not_found(store: Store):
+    with pytest.raises(NotFoundError):
+        store.progress("nothing")
+
+
+def test_forgetting_errors_keeps_every_answer(store: Store, make_run):
+    run = make_run(repeats=2)
+    store.write(
+        run,
+        [output(0, 0, failed=True), output(0, 1), output(1)],
+        [
+            check(0, 0, "a", status="error", passed=None),
+            check(0, 0, "b"),
+            check(0, 1, "a"),
+            check(0, 1, "b", status="error", passed=None),
+            check(1, 0, "a", passed=False),
+            check(1, 0, "b", status="skip", passed=None),
+        ],
+    )
+
+    assert store.forget_errors(run) == 4
+
+    assert store.present_outputs(run) == {(0, 1), (1, 0)}
+    assert store.present_checks(run) == {(0, 1, "a"), (1, 0, "a"), (1, 0, "b")}
+    assert store.forget_errors(run) == 0
+
+
+def test_results_come_by_position_and_repeat_with_what_is_missing(store: Store, make_run):
+    run = make_run(cases=2, repeats=2)
+    store.write(run, [output(1, 1, "b"), output(0, 0, "a")], [check(1, 1, "z"), check(1, 1, "a")])
+
+    results = list(store.results(run))
+
+    assert [(each.position, each.repeat, each.case.id) for each in results] == [
+        (0, 0, "case-0"),
+        (0, 1, "case-0"),
+        (1, 0, "case-1"),
+        (1, 1, "case-1"),
+    ]
+    assert [each.output.value if each.output else None for each in results] == ["a", None, None, "b"]
+    assert [[answer.check_id for answer in each.checks] for each in results] == [[], [], [], ["a", "z"]]
+
+
+def test_failed_results_are_those_with_a_failed_output_or_a_check_that_failed_or_erred(store: Store, make_run):
+    run = make_run(cases=350, repeats=2)
+    store.write(
+        run,
+        [output(position, repeat, failed=position == 7) for position in range(350) for repeat in range(2)],
+        [
+            check(3, 1, passed=False),
+            check(120, 0, passed=None, status="error"),
+            check(121, 0, passed=None),
+            check(122, 0, passed=None, status="skip"),
+            check(340, 0, passed=True),
+            check(341, 0, "other", passed=False),
+        ],
+    )
+
+    failed = [(each.position, each.repeat) for each in store.results(run, failed_only=True)]
+
+    assert failed == [(3, 1), (7, 0), (7, 1), (120, 0), (341, 0)]
+
+
+def test_everything_is_read_once_however_many_cases_there_are(store: Store, make_run):
+    run = make_run(cases=1_234)
+    store.write(run, [output(position) for position in range(1_234)], [check(position) for position in range(1_234)])
+
+    assert [each.position for each in store.results(run)] == list(range(1_234))
+    assert [row.position for row in store.check_rows(run)] == list(range(1_234))
+
+
+def test_reading_an_unknown_run_gives_nothing(store: Store):
+    assert list(store.results("nothing")) == []
+    assert list(store.check_rows("nothing")) == []
+    assert store.outputs("nothing") == {}

@@ -1,0 +1,131 @@
+import math
+from datetime import UTC
+
+import pytest
+
+from fepflow.errors import InputError, NotFoundError, UserError
+from fepflow.protocol.check import Check
+from fepflow.protocol.test_case import TestCase
+from fepflow.store.records import NewRun
+from fepflow.store.store import Store
+
+
+def new_run(run_id: str = "run-1", **fields: object) -> NewRun:
+    return NewRun(**{"id": run_id, "name": "n", "suite": {}, "suite_path": None, "repeats": 1, **fields})
+
+
+def test_a_new_run_is_pending_and_keeps_what_it_was_given(store: Store):
+    suite = {"target": {"http": {"headers": {"Authorization": "Bearer ${TOKEN}"}}}}
+    run = new_run(
+        name="refunds \0", suite=suite, suite_path="suites/\udcff.yaml", repeats=3, tags=["ci"], flow_run_id="f"
+    )
+
+    store.create_run(run, [TestCase(id="a", input="?")])
+
+    record = store.run("run-1")
+    assert record.status == "pending"
+    assert record.created_at.tzinfo is UTC
+    assert (record.name, record.suite, record.suite_path) == ("refunds \0", suite, "suites/\udcff.yaml")
+    assert (record.repeats, record.n_cases, record.tags, record.flow_run_id) == (3, 1, ["ci"], "f")
+    assert [record.started_at, record.completed_at, record.lease_owner, record.outcome, record.error] == [None] * 5
+
+
+def test_cases_come_back_as_they_were_in_their_order_and_by_range(store: Store):
+    cases = [
+        TestCase(id="z\0é", input="a\0b \ud800"),
+        TestCase(id="b", input=[1, {"x": None}], expected=None, checks=[Check(type="contains", id="c")]),
+        TestCase(id="a", input=1, metadata={"$float": "NaN"}),
+    ]
+    store.create_run(new_run(), iter(cases))
+
+    assert store.cases("run-1") == cases
+    assert store.cases("run-1", 1) == cases[1:]
+    assert store.cases("run-1", 1, 2) == cases[1:2]
+    assert [case.model_dump() for case in store.cases("run-1")] == [case.model_dump() for case in cases]
+
+
+def test_a_case_with_nan_comes_back_with_it(store: Store):
+    store.create_run(new_run(), [TestCase(id="a", input=math.nan)])
+
+    assert math.isnan(store.cases("run-1")[0].input)
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (TestCase(id="a", input=2), r"test_cases\[1\]: the id 'a' is that of test_cases\[0\] too"),
+        (TestCase(id="b", input=object()), r"test_cases\[1\]: the case 'b' has no JSON form"),
+    ],
+)
+def test_a_run_with_an_unusable_case_is_not_created_at_all(store: Store, second, message):
+    with pytest.raises(InputError, match=message):
+        store.create_run(new_run(), [TestCase(id="a", input=1), second])
+
+    assert store.runs() == []
+
+
+@pytest.mark.parametrize("again", [new_run("run-1"), new_run("run-2", flow_run_id="flow")])
+def test_a_run_or_a_flow_run_is_created_once(store: Store, again: NewRun):
+    store.create_run(new_run("run-1", flow_run_id="flow"), [])
+
+    with pytest.raises(UserError, match="There is already a run"):
+        store.create_run(again, [])
+
+    assert [run.id for run in store.runs()] == ["run-1"]
+
+
+def test_runs_are_listed_newest_first_and_by_name(store: Store, make_run):
+    for number, name in enumerate(["a", "b", "a"]):
+        make_run(f"run-{number}", name=name)
+
+    assert [run.id for run in store.runs()] == ["run-2", "run-1", "run-0"]
+    assert [run.id for run in store.runs(limit=2)] == ["run-2", "run-1"]
+    assert [run.id for run in store.runs(name="a")] == ["run-2", "run-0"]
+
+
+def test_a_run_is_found_by_its_id_a_unique_beginning_and_as_the_latest(store: Store, make_run):
+    for run_id in ("abcd1111", "abcd2222", "abc"):
+        make_run(run_id)
+
+    assert store.run("abcd1111").id == "abcd1111"
+    assert store.run("abcd1").id == "abcd1111"
+    assert store.run("abc").id == "abc"
+    assert store.run("latest").id == "abc"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("abcd", "could be any of abcd2222, abcd1111: write more characters"),
+        ("abc", "too short to name a run"),
+        ("", "too short to name a run"),
+        ("nothing", "There is no run 'nothing': `fepflow list`"),
+        ("%%%%", "There is no run '%%%%'"),
+        ("____", "There is no run '____'"),
+        ("\0\ud800", "There is no run"),
+    ],
+)
+def test_a_name_that_is_no_run_is_answered_with_advice(store: Store, make_run, name, message):
+    make_run("abcd1111")
+    make_run("abcd2222")
+
+    with pytest.raises(NotFoundError, match=message):
+        store.run(name)
+
+
+def test_there_is_no_latest_run_in_an_empty_store(store: Store):
+    with pytest.raises(NotFoundError, match="There are no runs yet"):
+        store.run("latest")
+
+
+def test_a_run_is_found_by_its_flow_run(store: Store, make_run):
+    make_run("run-1")
+    make_run("run-2")
+    store.set_flow_run("run-1", "flow-1")
+
+    assert store.run_of_flow_run("flow-1") == store.run("run-1")
+    assert store.run_of_flow_run("flow-2") is None
+    with pytest.raises(UserError, match="flow-1 executes another run than run-2"):
+        store.set_flow_run("run-2", "flow-1")
+    with pytest.raises(NotFoundError):
+        store.set_flow_run("run-3", "flow-3")

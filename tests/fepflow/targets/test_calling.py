@@ -1,0 +1,187 @@
+"""Retries, deadlines and the record of attempts, against a real endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from aiohttp import web
+
+from fepflow.protocol.test_case import Output, TestCase
+from fepflow.targets.base import Answer
+from fepflow.targets.calling import LONGEST_WAIT, Patience, ask, is_failed
+from fepflow.targets.http import HttpTarget
+
+from .conftest import CASE, Serve, ask_once, configured, ignore_retries
+
+Retries = list[tuple[str, int, str, float]]
+
+
+def flaky(failures: int, status: int = 503, headers: dict[str, str] | None = None) -> Callable[..., object]:
+    """An endpoint that fails so often before it answers."""
+    calls = 0
+
+    async def handler(request: web.Request) -> web.Response:
+        nonlocal calls
+        calls += 1
+        if calls <= failures:
+            return web.Response(status=status, headers=headers, text=f"failure {calls}")
+        return web.Response(text="42")
+
+    return handler
+
+
+async def ask_noting(url: str, attempts: int) -> tuple[Output, Retries]:
+    retries: Retries = []
+    target = HttpTarget(configured(url))
+    output = await ask(
+        target,
+        CASE,
+        Patience(attempts, 5),
+        lambda case_id, attempt, cause, wait: retries.append((case_id, attempt, str(cause), wait)),
+    )
+    await target.aclose()
+    return output, retries
+
+
+async def test_a_case_that_recovers_is_an_answer_with_its_history(serve: Serve) -> None:
+    output, retries = await ask_noting(await serve(flaky(2)), attempts=3)
+    assert output.value == "42"
+    assert not is_failed(output)
+    assert output.metadata is not None
+    assert output.metadata["attempts"] == 3
+    log = output.metadata["attempt_log"]
+    assert [entry["attempt"] for entry in log] == [1, 2, 3]
+    assert [entry["error"] and entry["error"]["status"] for entry in log] == [503, 503, None]
+    assert log[2]["latency_ms"] == output.metadata["latency_ms"]
+    assert all(datetime.fromisoformat(entry["started_at"]).tzinfo == UTC for entry in log)
+    assert all(entry["started_at"].endswith("Z") for entry in log)
+    assert [(case, attempt) for case, attempt, _, _ in retries] == [("c1", 1), ("c1", 2)]
+    assert "failure 1" in retries[0][2]
+
+
+async def test_a_case_that_does_not_recover_is_a_failed_output(serve: Serve) -> None:
+    output, retries = await ask_noting(await serve(flaky(99)), attempts=3)
+    assert is_failed(output)
+    assert output.metadata is not None
+    assert output.metadata["attempts"] == 3
+    assert output.metadata["error"] == output.metadata["attempt_log"][-1]["error"]
+    assert output.metadata["error"]["message"] == "HTTP 503 Service Unavailable: failure 3"
+    assert len(retries) == 2, "after the last attempt nothing is retried"
+
+
+async def test_what_no_retry_mends_is_asked_once(serve: Serve) -> None:
+    output, retries = await ask_noting(await serve(flaky(1, status=400)), attempts=5)
+    assert is_failed(output)
+    assert output.metadata is not None
+    assert output.metadata["attempts"] == 1
+    assert retries == []
+
+
+async def test_a_truncated_answer_is_asked_for_again(serve: Serve) -> None:
+    bodies = iter(['{"answer": "4', '{"answer": "42"}'])
+
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(text=next(bodies), content_type="application/json")
+
+    output = await ask_once(configured(await serve(handler), output="$.answer"), attempts=2)
+    assert output.value == "42"
+
+
+async def test_the_target_says_how_long_to_wait(serve: Serve) -> None:
+    output, retries = await ask_noting(await serve(flaky(1, 429, {"Retry-After": "1"})), attempts=2)
+    assert output.value == "42"
+    assert retries[0][3] == 1.0
+
+
+async def test_nobody_makes_a_run_wait_for_an_hour(serve: Serve) -> None:
+    waits: asyncio.Queue[float] = asyncio.Queue()
+    target = HttpTarget(configured(await serve(flaky(1, 503, {"Retry-After": "3600"}))))
+    asked = asyncio.create_task(ask(target, CASE, Patience(2, 5), lambda *retry: waits.put_nowait(retry[3])))
+    assert await waits.get() == LONGEST_WAIT
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    await target.aclose()
+
+
+async def test_cancelling_passes_through_a_call_under_way(serve: Serve) -> None:
+    reached = asyncio.Event()
+
+    async def handler(request: web.Request) -> web.Response:
+        reached.set()
+        await asyncio.sleep(60)
+        return web.Response()
+
+    target = HttpTarget(configured(await serve(handler)))
+    asked = asyncio.create_task(ask(target, CASE, Patience(3, 50), ignore_retries))
+    await reached.wait()
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    await target.aclose()
+
+
+async def test_the_deadline_is_of_one_attempt_and_bounds_every_target() -> None:
+    class Stuck:
+        fingerprint = "stuck"
+
+        def render(self, case: TestCase) -> None:
+            return None
+
+        async def call(self, case: TestCase) -> Answer:
+            await asyncio.sleep(60)
+            return Answer(None)
+
+        async def aclose(self) -> None: ...
+
+    started = time.monotonic()
+    output = await ask(Stuck(), CASE, Patience(2, 0.05), ignore_retries)
+    assert time.monotonic() - started < 5
+    assert output.metadata is not None
+    assert output.metadata["error"]["type"] == "timeout_error"
+    assert output.metadata["attempts"] == 2
+
+
+async def test_a_fault_of_ours_is_not_taken_for_one_of_the_target() -> None:
+    class Buggy:
+        fingerprint = "buggy"
+
+        def render(self, case: TestCase) -> None:
+            return None
+
+        async def call(self, case: TestCase) -> Answer:
+            raise ZeroDivisionError
+
+        async def aclose(self) -> None: ...
+
+    with pytest.raises(ZeroDivisionError):
+        await ask(Buggy(), CASE, Patience(3, 1), ignore_retries)
+
+
+@pytest.mark.parametrize(
+    ("output", "failed"),
+    [
+        (Output(value=None), False),
+        (Output(value=None, metadata={"error": None}), False),
+        (Output(value="x", metadata={"error": {"kind": "connect"}}), False),
+        (Output(value=None, metadata={"error": {"kind": "connect"}}), True),
+    ],
+)
+def test_a_failed_output_has_no_value_and_a_cause(output: Output, failed: bool) -> None:
+    assert is_failed(output) is failed
+
+
+def test_patience_comes_from_the_suite() -> None:
+    config = configured("http://host/", target={"attempts": 7, "timeout": "2m"})
+    assert Patience.of(config) == Patience(attempts=7, timeout=120.0)
+
+
+async def test_waits_are_jittered_and_grow(serve: Serve) -> None:
+    _, retries = await ask_noting(await serve(flaky(99)), attempts=4)
+    waits = [wait for _, _, _, wait in retries]
+    assert all(0 <= wait <= 0.25 * 2**number for number, wait in enumerate(waits, 1))
+    assert len(set(waits)) == 3
