@@ -1,0 +1,119 @@
+"""A check's arguments made ready: paths compiled, the literal ones validated, and what of them may be shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from checks.base import MISSING, RESOLVED, BaseCheck, JSONPath, argument_fields, wrong_arguments
+from fepflow.errors import CheckArgumentsError
+from fepflow.jsonpath import Path, compile_path, is_path
+from fepflow.protocol.model import plain
+from fepflow.references import SECRET_NAME
+from fepflow.template import TextTemplate, compile_template, copy_containers
+
+REDACTED = "***"
+
+
+class OptionalPath:
+    """A path that may find nothing: it is MISSING then."""
+
+    def __init__(self, expression: str) -> None:
+        self.expression = expression
+        self._path = compile_path(expression)
+
+    def is_quick(self, document: Any) -> bool:
+        """See Path.is_quick."""
+        return self._path.is_quick(document)
+
+    def find(self, document: Any) -> list[Any]:
+        """See Path.find."""
+        return self._path.find(document)
+
+    def resolve(self, document: Any) -> Any:
+        """The value of one node, the list of values of several, MISSING if there is none."""
+        found = self._path.find(document)
+        return (found[0] if len(found) == 1 else found) if found else MISSING
+
+
+class Arguments:
+    """The arguments of one check, ready to be resolved for any number of evaluation contexts. Never changes.
+
+    Raises CheckArgumentsError for what the check type does not take, JSONPathError for what is no path.
+    """
+
+    def __init__(self, check_class: type[BaseCheck], check_type: str, arguments: dict[str, Any]) -> None:
+        self._class = check_class
+        self._type = check_type
+        self._fields = argument_fields(check_class)
+        self.template = compile_template(arguments, _special(check_class, check_type, arguments))
+        self.unknown = [name for name in arguments if name not in self._fields]
+        open_ones = dict.fromkeys(str(location[0]) for location, _ in self.template.paths)
+        # Of a path inside a list, an object or a text, the argument as a whole is known only when it is resolved.
+        self._paths = {
+            str(location[0]): path.expression
+            for location, path in self.template.paths
+            if len(location) == 1 and not isinstance(path, TextTemplate)
+        }
+        special = {*check_class.check_secrets, *check_class.check_optional_paths}
+        self._whole = [(name, path) for name, path in self._paths.items() if name not in special]
+        self._other = [name for name in open_ones if name not in self._paths or name in special]
+        literals = {name: value for name, value in self.template.literal.items() if name not in open_ones}
+        sample = self.instance({**literals, **{name: JSONPath(self._paths.get(name, "$.")) for name in open_ones}})
+        defaults = {name: getattr(sample, field) for name, field in self._fields.items() if name not in arguments}
+        self._shown = {name: {"value": self._plain(name, value)} for name, value in {**defaults, **literals}.items()}
+
+    def instance(self, resolved: dict[str, Any]) -> BaseCheck:
+        """An instance of the check with these values; raises CheckArgumentsError."""
+        try:
+            return self._class.model_validate(resolved, context=RESOLVED)
+        except ValidationError as error:
+            raise wrong_arguments(self._type, resolved, error) from None
+
+    def others_instance(self, resolved: dict[str, Any]) -> BaseCheck:
+        """As `instance`, of a class that is not ours: what it changes are copies, and what was looked up is no path."""
+        resolved = copy_containers(resolved)
+        instance = self.instance(resolved)
+        fields = instance.__dict__
+        for name in self._paths:
+            # Somebody's own validator may take a text that was read from an output for a path.
+            field = self._fields.get(name, name)
+            if isinstance(fields.get(field), JSONPath):
+                fields[field] = resolved[name]
+        return instance
+
+    def shown(self, resolved: dict[str, Any]) -> dict[str, Any]:
+        """FEP 2.3.4's `resolved_arguments`."""
+        shown: dict[str, Any] = dict(self._shown)
+        for name, path in self._whole:
+            shown[name] = {"jsonpath": path, "value": resolved[name]}
+        for name in self._other:
+            value = None if resolved[name] is MISSING else self._plain(name, resolved[name])
+            shown[name] = {"jsonpath": self._paths[name], "value": value} if name in self._paths else {"value": value}
+        return shown
+
+    def _plain(self, name: str, value: Any) -> Any:
+        """A value as JSON: options become objects, what code alone can give (a function) its name."""
+        shown = plain(value)
+        return redacted(shown) if name in self._class.check_secrets else shown
+
+
+def _special(check_class: type[BaseCheck], check_type: str, arguments: dict[str, Any]) -> dict[str, Path]:
+    special: dict[str, Path] = {}
+    for name in check_class.check_templates & arguments.keys():
+        text = arguments[name]
+        if isinstance(text, str) and not is_path(text) and "{{" in text:
+            special[name] = TextTemplate(text)
+    for name in check_class.check_optional_paths & arguments.keys():
+        if not is_path(arguments[name]):
+            raise CheckArgumentsError(f"{check_type}: {name} must be a JSONPath, a text that starts with $.")
+        special[name] = OptionalPath(arguments[name])
+    return special
+
+
+def redacted(value: Any) -> Any:
+    """A JSON value in which members that are named like a secret are not shown."""
+    if isinstance(value, dict):
+        return {key: REDACTED if SECRET_NAME.search(str(key)) else redacted(item) for key, item in value.items()}
+    return [redacted(item) for item in value] if isinstance(value, list) else value

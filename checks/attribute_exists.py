@@ -1,0 +1,33 @@
+"""`attribute_exists`: a path finds something."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator
+
+from checks.base import MISSING, PATH_SCHEMA, RESOLVED, BaseCheck, JSONPath
+
+
+class AttributeExistsCheck(BaseCheck):
+    """Look whether a path finds anything. Results: `{passed: bool}`.
+
+    A value of null is there. The path is not an error if it finds nothing: that is the question.
+    """
+
+    check_type: ClassVar[str] = "attribute_exists"
+    check_optional_paths: ClassVar[frozenset[str]] = frozenset({"path"})
+
+    path: Annotated[Any, WithJsonSchema(PATH_SCHEMA)] = Field(description="JSONPath to look up.")
+    negate: bool | JSONPath = Field(False, description="Pass when the path finds nothing.")
+
+    @field_validator("path")
+    @classmethod
+    def _is_path(cls, path: Any, info: ValidationInfo) -> Any:
+        if info.context is not RESOLVED and not isinstance(path, JSONPath):
+            raise ValueError("must be a JSONPath, a text that starts with $.")
+        return path
+
+    def __call__(self) -> dict[str, Any]:
+        """Look."""
+        return {"passed": (self.path is not MISSING) is not self.negate}

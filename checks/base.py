@@ -1,0 +1,192 @@
+"""What a check type is: a class whose fields are its arguments and whose call gives its results."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cache, wraps
+from inspect import Parameter, get_annotations, isfunction, signature
+from typing import Any, ClassVar, Union, get_type_hints
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import core_schema
+
+from fepflow.complaints import complaints
+from fepflow.documents import dotted
+from fepflow.errors import CheckArgumentsError
+from fepflow.jsonpath import is_path, unescape
+from fepflow.protocol.check import Check, TypedCheck
+
+MISSING = object()
+"""What an argument among `check_optional_paths` is when its path found nothing."""
+
+PATH_SCHEMA = {"type": "string", "pattern": r"^\$\.", "description": "JSONPath over the evaluation context."}
+"""JSON Schema of an argument that is a path."""
+
+RESOLVED = {"resolved": True}
+"""Validation context of arguments whose paths are resolved: a text that starts with `$.` is then just a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class JSONPath:
+    """An argument that is read from the evaluation context (FEP 2.3.1)."""
+
+    expression: str
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        # Only an instance is a path: an object {"expression": ...} that an agent answered stays an object.
+        as_text = core_schema.plain_serializer_function_ser_schema(lambda path: path.expression)
+        return core_schema.is_instance_schema(cls, serialization=as_text)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return dict(PATH_SCHEMA)
+
+
+class Options(BaseModel):
+    """Base of arguments that are objects with named options (`threshold: {min_value: 0.8}`)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_paths(cls, data: Any, info: ValidationInfo) -> Any:
+        return _with_paths(data, info)
+
+
+class BaseCheck(TypedCheck):
+    """A check that answers at once.
+
+    A subclass declares its arguments as fields (`text: str | JSONPath`) and returns its results from `__call__`, which
+    sees resolved, validated values only. Parameters of `__call__` are arguments, too. Instances never change, so one
+    may serve any number of cases. A class that is not one of ours is called in a thread, and given up after a minute.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", arbitrary_types_allowed=True, hide_input_in_errors=True)
+
+    check_type: ClassVar[str] = ""
+    check_version: ClassVar[str] = "1.0.0"
+    check_templates: ClassVar[frozenset[str]] = frozenset()
+    """Arguments that are texts with `{{$.path}}` placeholders."""
+    check_optional_paths: ClassVar[frozenset[str]] = frozenset()
+    """Arguments that must be paths, and become MISSING where the path finds nothing."""
+    check_secrets: ClassVar[frozenset[str]] = frozenset()
+    """Arguments in which members named like a secret are never shown."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        call = cls.__dict__.get("__call__")
+        if isfunction(call):
+            type.__setattr__(cls, "__call__", _resolved_only(call, _add_parameters(cls, call)))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_paths(cls, data: Any, info: ValidationInfo) -> Any:
+        return _with_paths(data, info)
+
+    def __call__(self) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+        """The results of the check, in the shape that its type defines."""
+        raise NotImplementedError
+
+    def to_check(self) -> Check:
+        """The declarative form: type, the arguments that were given, version."""
+        fields = argument_fields(type(self)).items()
+        given = {name: _as_argument(getattr(self, field)) for name, field in fields if field in self.model_fields_set}
+        return Check(type=self.check_type or type(self).__name__, arguments=given, version=self.check_version)
+
+
+class BaseAsyncCheck(BaseCheck):
+    """A check that waits for something, such as a model: its `__call__` is a coroutine."""
+
+
+@cache
+def argument_fields(check_class: type[BaseCheck]) -> dict[str, str]:
+    """The name of each argument, and of the field that holds it; they differ where pydantic needs the name itself."""
+    return {info.alias or name: name for name, info in check_class.model_fields.items()}
+
+
+def _add_parameters(cls: type[BaseCheck], call: Callable[..., Any]) -> list[str]:
+    """Make the parameters of `__call__` fields of the class, before pydantic collects those; their names."""
+    _, *parameters = signature(call).parameters.values()
+    named = [item for item in parameters if item.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
+    try:
+        hints = get_type_hints(call) if named else {}
+    except NameError:  # a type that is known inside of a function only
+        hints = {}
+    annotations = get_annotations(cls)
+    for item in named:
+        annotations[item.name] = Union[hints.get(item.name, Any), JSONPath]  # noqa: UP007  # a hint may be any object
+        if item.default is not Parameter.empty:
+            type.__setattr__(cls, item.name, item.default)
+    if named:
+        cls.__annotations__ = annotations
+    return [item.name for item in named]
+
+
+def _resolved_only(call: Callable[..., Any], parameters: list[str]) -> Callable[[BaseCheck], Any]:
+    """`__call__` as others see it: with its parameters taken from the fields, and refusing paths."""
+
+    @wraps(call)
+    def answer(self: BaseCheck) -> Any:
+        return call(self, **{name: self.__dict__[name] for name in parameters})
+
+    inner = answer if parameters else call
+
+    @wraps(inner)
+    def checked(self: BaseCheck) -> Any:
+        for name, value in self.__dict__.items():
+            if type(value) is JSONPath or (
+                isinstance(value, Options) and JSONPath in map(type, value.__dict__.values())
+            ):
+                advice = "called directly, a check takes values only; evaluate() looks paths up"
+                raise CheckArgumentsError(f"{self.check_type}: {name} holds a path ({advice})")
+        return inner(self)
+
+    return checked
+
+
+def answering(check_class: type[BaseCheck]) -> Callable[[BaseCheck], Any]:
+    """`__call__` of a class for instances that are known to hold no path."""
+    return getattr(check_class.__call__, "__wrapped__", check_class.__call__)
+
+
+def _with_paths(data: Any, info: ValidationInfo) -> Any:
+    if info.context is RESOLVED or not isinstance(data, dict):
+        return data
+    return {name: _as_field(value) for name, value in data.items()}
+
+
+def _as_field(value: Any) -> Any:
+    if isinstance(value, str):
+        return JSONPath(value) if is_path(value) else unescape(value)
+    return value
+
+
+def _as_argument(value: Any) -> Any:
+    if isinstance(value, JSONPath):
+        return value.expression
+    if isinstance(value, Options):
+        return {
+            name: _as_argument(getattr(value, name))
+            for name in type(value).model_fields
+            if name in value.model_fields_set
+        }
+    return "\\" + value if isinstance(value, str) and is_path(value) else value
+
+
+def wrong_arguments(check_type: str, arguments: dict[str, Any], error: ValidationError) -> CheckArgumentsError:
+    """The exception for arguments that the check type does not take; it names places, never values."""
+    found = complaints(arguments, error)
+    parts = [": ".join(part for part in (dotted(item.path), item.message) if part) for item in found]
+    return CheckArgumentsError(f"{check_type} cannot take these arguments: {'; '.join(parts)}")

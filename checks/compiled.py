@@ -1,0 +1,202 @@
+"""A check made ready to run many times: its type looked up, its literals validated, its paths compiled, once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from inspect import isawaitable, iscoroutinefunction, unwrap
+from time import perf_counter
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from checks.arguments import Arguments
+from checks.base import BaseAsyncCheck, BaseCheck, answering
+from checks.catalogue import find_check, is_ours, source_address
+from checks.custom_function import CustomFunctionCheck
+from checks.threads import LOOKUPS, OTHERS_CHECKS, Job
+from fepflow.errors import CheckArgumentsError, CheckTimeoutError, ErrorType, FepflowError
+from fepflow.protocol.check import AnyCheck, declare
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.results import CheckError, CheckResult
+from fepflow.suite import check_ids
+
+TIME_LIMIT = 60.0
+"""Seconds that a check which waits for something, or is not ours, may take."""
+
+LOOKUP_LIMIT = 1.5
+"""Seconds that the paths of one check may take together."""
+
+PATIENCE = 0.01
+"""Seconds that the event loop waits for such a check itself: most answer in no time, and tasks cost more."""
+
+Context = dict[str, Any]
+Shown = dict[str, Any]
+
+
+class CompiledCheck:
+    """One check of a suite, ready to run. Never changes after it is made.
+
+    A check that cannot be compiled is one too: each of its results says why, and no other check is taken down.
+    """
+
+    def __init__(self, check: AnyCheck, check_id: str) -> None:
+        self.check = declare(check)
+        self.check_id = check_id
+        self.check_type = self.check.type
+        self.warnings: list[str] = []
+        self.error: FepflowError | None = None
+        try:
+            self._prepare(check)
+        except FepflowError as error:
+            self.error = error
+        except RecursionError:
+            self.error = CheckArgumentsError(f"the arguments of {self.check_type} nest too deep, or contain themselves")
+
+    def _prepare(self, check: AnyCheck) -> None:
+        declared = self.check
+        check_class = type(check) if isinstance(check, BaseCheck) else find_check(declared.type, declared.version)
+        self.version = check_class.check_version
+        self.source = source_address(check_class)
+        self._arguments = Arguments(check_class, declared.type, declared.arguments)
+        self._template = self._arguments.template
+        ignored = [
+            f"{declared.type} does not know the argument {name}; it is ignored" for name in self._arguments.unknown
+        ]
+        self.warnings += ignored
+        is_others = not is_ours(check_class) or check_class is CustomFunctionCheck
+        waits = issubclass(check_class, BaseAsyncCheck) or iscoroutinefunction(unwrap(check_class.__call__))
+        self._in_thread = is_others and not waits
+        self._instance = self._arguments.others_instance if is_others else self._arguments.instance
+        self._call = answering(check_class)
+        self._metadata = {"check_version": self.version, "check_id": self.check_id}
+
+    def run(self, context: Context) -> CheckResult | Awaitable[CheckResult]:
+        """The result for one evaluation context (FEP 2.3.1); awaitable if the check has to wait for something.
+
+        Never raises: what goes wrong is in the result.
+        """
+        started = perf_counter()
+        if self.error is not None:
+            return self.failed(self.error, None, started)
+        if self._template.queries and not self._template.is_quick(context):
+            return self._look_up(context, started)
+        try:
+            resolved = self._template.render(context)
+        except Exception as error:
+            return self.failed(error, None, started)
+        return self._ask(resolved, started)
+
+    async def _look_up(self, context: Context, started: float) -> CheckResult:
+        """As `run`, for paths that may take long."""
+        try:
+            resolved = await LOOKUPS.run(partial(self._template.render, context), LOOKUP_LIMIT, "looking up the paths")
+        except Exception as error:
+            return self.failed(error, None, started)
+        result = self._ask(resolved, started)
+        return result if isinstance(result, CheckResult) else await result
+
+    def _ask(self, resolved: dict[str, Any], started: float) -> CheckResult | Awaitable[CheckResult]:
+        shown: Shown | None = None
+        try:
+            shown = self._arguments.shown(resolved)
+            instance = self._instance(resolved)
+            if self._in_thread:
+                return self._ask_in_thread(instance, shown, started)
+            answer = self._answer(instance)
+            if not isinstance(answer, dict):
+                return self._wait(answer, shown, started)
+            return self._completed(answer, shown, started)
+        except Exception as error:
+            return self.failed(error, shown, started)
+
+    def _ask_in_thread(self, instance: BaseCheck, shown: Shown, started: float) -> CheckResult | Awaitable[CheckResult]:
+        is_next = OTHERS_CHECKS.is_idle
+        job = OTHERS_CHECKS.begin(partial(self._answer, instance))
+        if is_next and job.ends_within(PATIENCE):
+            answer = job.result()
+            if isinstance(answer, dict):
+                return self._completed(answer, shown, started)
+        return self._wait_for_thread(job, shown, started)
+
+    async def _wait_for_thread(self, job: Job[Any], shown: Shown, started: float) -> CheckResult:
+        try:
+            answer = await OTHERS_CHECKS.result(job, TIME_LIMIT, self.check_id)
+            if isinstance(answer, dict):
+                return self._completed(answer, shown, started)
+            return await self._wait(answer, shown, started)
+        except Exception as error:
+            return self.failed(error, shown, started)
+
+    async def _wait(self, answer: Awaitable[Any], shown: Shown, started: float) -> CheckResult:
+        try:
+            async with asyncio.timeout(TIME_LIMIT) as limit:
+                return self._completed(self._as_json(await answer), shown, started)
+        except Exception as error:
+            late = CheckTimeoutError(f"{self.check_id} did not answer within {TIME_LIMIT:g} s")
+            return self.failed(late if limit.expired() else error, shown, started)
+
+    def _answer(self, instance: BaseCheck) -> dict[str, Any] | Awaitable[Any]:
+        answer: Any = self._call(instance)
+        return answer if not isinstance(answer, dict) and isawaitable(answer) else self._as_json(answer)
+
+    def _completed(self, results: dict[str, Any], shown: Shown, started: float) -> CheckResult:
+        return CheckResult.trusted(
+            check_type=self.check_type,
+            status="completed",
+            results=results,
+            evaluated_at=utc_now(),
+            resolved_arguments=shown,
+            metadata={**self._metadata, "execution_time_ms": _milliseconds(started)},
+        )
+
+    def _as_json(self, answer: Any) -> dict[str, Any]:
+        """A copy that can be stored and sent: somebody's own check may return a set, a date or a model."""
+        if not isinstance(answer, dict):
+            raise CheckArgumentsError(f"{self.check_type} must return a dict of results, not {type(answer).__name__}")
+        try:
+            return to_jsonable_python(answer)  # type: ignore[no-any-return]  # a dict stays one
+        except ValueError as error:
+            raise CheckArgumentsError(f"{self.check_type} must return JSON values: {error}") from None
+
+    def failed(self, error: Exception, shown: Shown | None = None, started: float | None = None) -> CheckResult:
+        """The result of this check when `error` kept it from answering."""
+        if isinstance(error, FepflowError):
+            cause = CheckError(type=error.fep_type, message=str(error), recoverable=error.recoverable)
+        else:
+            message = f"{self.check_type} failed: {type(error).__name__}: {_words(error)}"
+            kind: ErrorType = "timeout_error" if isinstance(error, TimeoutError) else "unknown_error"
+            cause = CheckError(type=kind, message=message)
+        metadata: dict[str, Any] = {"check_id": self.check_id}
+        if self.error is None:
+            metadata["check_version"] = self.version
+        if started is not None:
+            metadata["execution_time_ms"] = _milliseconds(started)
+        fields: dict[str, Any] = {} if shown is None else {"resolved_arguments": shown}
+        return CheckResult.trusted(
+            check_type=self.check_type,
+            status="error",
+            results={},
+            evaluated_at=utc_now(),
+            metadata=metadata,
+            error=cause,
+            **fields,
+        )
+
+
+def compile_checks(checks: Sequence[AnyCheck], taken: Sequence[str] = ()) -> list[CompiledCheck]:
+    """Compile checks in order and give each its id; `taken` are ids that other checks of the case have."""
+    ids = check_ids([declare(check) for check in checks], taken)
+    return [CompiledCheck(check, check_id) for check, check_id in zip(checks, ids, strict=True)]
+
+
+def _words(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # somebody's own exception
+        return "it has no message"
+
+
+def _milliseconds(started: float) -> float:
+    return round((perf_counter() - started) * 1000, 3)

@@ -1,0 +1,39 @@
+"""`contains`: a text has all phrases, or none of them (FEP 2.3.5)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from checks.base import BaseCheck, JSONPath
+
+
+class ContainsCheck(BaseCheck):
+    """Look for phrases in a text. Results: `{passed: bool}`.
+
+    Passes when the text contains all phrases; with `negate`, when it contains none. Without `match_all` one phrase is
+    enough, and with `negate` it passes when one is missing.
+    """
+
+    check_type: ClassVar[str] = "contains"
+
+    text: str | JSONPath = Field(description="Text to search.")
+    phrases: str | Annotated[list[str], Field(min_length=1)] | JSONPath = Field(
+        description="One phrase, or a list of them."
+    )
+    negate: bool | JSONPath = Field(False, description="Pass when none of the phrases is there.")
+    case_sensitive: bool | JSONPath = Field(True, description="Whether upper and lower case differ.")
+    match_all: bool | JSONPath = Field(True, description="Whether all phrases have to be there, and not just one.")
+
+    def __call__(self) -> dict[str, Any]:
+        """Search."""
+        text = str(self.text)
+        phrases = [self.phrases] if isinstance(self.phrases, str) else list(self.phrases)  # type: ignore[arg-type]  # resolved: no path is left
+        if not self.case_sensitive:
+            text, phrases = text.casefold(), [phrase.casefold() for phrase in phrases]
+        found = (phrase in text for phrase in phrases)
+        # "None of all" and "all of one" are the same question: is there any?
+        if self.match_all is self.negate:
+            return {"passed": any(found) is not self.negate}
+        return {"passed": all(found) is not self.negate}

@@ -1,0 +1,39 @@
+"""`custom_function`: a Python function of yours decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from pydantic import Field, field_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from checks.base import BaseCheck, JSONPath
+
+
+class CustomFunctionCheck(BaseCheck):
+    """Call a Python function. Results: the dict that it returns, by custom with `passed: bool`.
+
+    From code only: a text is never run. The function may be sync or async. A sync one runs in a thread, one call at a
+    time, and is given up after a minute.
+    """
+
+    check_type: ClassVar[str] = "custom_function"
+
+    validation_function: SkipJsonSchema[Callable[..., Any]] = Field(
+        description="Function that returns the results, sync or async."
+    )
+    function_args: dict[str, Any] | JSONPath = Field(
+        {}, description="Its keyword arguments; paths inside are looked up."
+    )
+
+    @field_validator("validation_function", mode="before")
+    @classmethod
+    def _is_function(cls, function: Any) -> Any:
+        if not callable(function):
+            raise ValueError("must be a Python function, given from code; a text is never run")
+        return function
+
+    def __call__(self) -> dict[str, Any]:
+        """Call it; an async function's results are still to come."""
+        return self.validation_function(**self.function_args)  # type: ignore[arg-type, no-any-return]  # resolved; checked later

@@ -1,0 +1,27 @@
+"""`equals`: two values of any kind are the same."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from checks.base import BaseCheck, JSONPath
+from checks.equality import json_equal
+
+
+class EqualsCheck(BaseCheck):
+    """Compare two values of any kind. Results: `{passed: bool}`.
+
+    Values are equal as JSON is: `1` is `1.0` but not `true`; the order of a list counts, the order of keys does not.
+    """
+
+    check_type: ClassVar[str] = "equals"
+
+    actual: Any = Field(description="Value to check.")
+    expected: Any = Field(description="Value to compare with.")
+    negate: bool | JSONPath = Field(False, description="Pass when the values differ.")
+
+    def __call__(self) -> dict[str, Any]:
+        """Compare."""
+        return {"passed": json_equal(self.actual, self.expected) is not self.negate}

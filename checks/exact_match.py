@@ -1,0 +1,31 @@
+"""`exact_match`: two values are the same (FEP 2.3.5)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from checks.base import BaseCheck, JSONPath
+from checks.equality import json_equal
+
+
+class ExactMatchCheck(BaseCheck):
+    """Compare two values for equality. Results: `{passed: bool}`.
+
+    Values other than texts are equal as JSON is: `1` is not `true`, the order of keys does not count.
+    """
+
+    check_type: ClassVar[str] = "exact_match"
+
+    actual: Any = Field(description="Value to check.")
+    expected: Any = Field(description="Value to compare with.")
+    negate: bool | JSONPath = Field(False, description="Pass when the values differ.")
+    case_sensitive: bool | JSONPath = Field(True, description="Whether upper and lower case differ, for texts.")
+
+    def __call__(self) -> dict[str, Any]:
+        """Compare."""
+        actual, expected = self.actual, self.expected
+        if not self.case_sensitive and isinstance(actual, str) and isinstance(expected, str):
+            actual, expected = actual.casefold(), expected.casefold()
+        return {"passed": json_equal(actual, expected) is not self.negate}

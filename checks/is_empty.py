@@ -1,0 +1,31 @@
+"""`is_empty`: there is nothing in a value."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from checks.base import BaseCheck, JSONPath
+
+
+class IsEmptyCheck(BaseCheck):
+    """Look whether there is anything in a value. Results: `{passed: bool}`.
+
+    Empty are null, a text of white space, and an object or list without members; a number or a boolean never is.
+    """
+
+    check_type: ClassVar[str] = "is_empty"
+
+    value: Any = Field(description="Value to check.")
+    negate: bool | JSONPath = Field(False, description="Pass when the value is not empty.")
+    strip_whitespace: bool | JSONPath = Field(True, description="Whether a text of white space is empty.")
+
+    def __call__(self) -> dict[str, Any]:
+        """Look."""
+        value = self.value
+        if isinstance(value, str) and self.strip_whitespace:
+            value = value.strip()
+        is_empty = value is None or (isinstance(value, Sized) and len(value) == 0)
+        return {"passed": is_empty is not self.negate}

@@ -1,0 +1,34 @@
+"""`json_valid`: a text is JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from checks.base import BaseCheck, JSONPath
+from checks.json_schema import Schema, is_quick
+from checks.schema_validation import validated, validated_elsewhere
+
+
+class JsonValidCheck(BaseCheck):
+    """Read a text as JSON, by the standard. Results: `{passed: bool, validation_errors: list}`.
+
+    NaN, a key that stands twice, numbers too large for a float and more than 100 levels are not valid; neither is JSON
+    with words or a code fence around it. With a schema the value has to be as it says, too.
+    """
+
+    check_type: ClassVar[str] = "json_valid"
+
+    text: str | JSONPath = Field(description="Text to read.")
+    json_schema: Schema | JSONPath | None = Field(
+        None, alias="schema", description="JSON Schema of the value, as an object or as JSON text."
+    )
+
+    def __call__(self) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+        """Read; what may take long is done elsewhere."""
+        schema: dict[str, Any] = self.json_schema or {}  # type: ignore[assignment]  # resolved: no path is left
+        if is_quick(schema, self.text):
+            return validated(schema, self.text)
+        return validated_elsewhere(schema, self.text)

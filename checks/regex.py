@@ -1,0 +1,74 @@
+"""`regex`: a pattern is found in a text (FEP 2.3.5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, Field, StrictInt, model_validator
+
+from checks.base import BaseCheck, JSONPath, Options
+from checks.pattern_guard import MAX_PATTERN, compile_pattern, is_cheap, search_guarded
+
+_KNOWN_BITS = int(re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICODE | re.VERBOSE)
+_FLAG_BITS = {"case_insensitive": re.IGNORECASE, "multiline": re.MULTILINE, "dot_all": re.DOTALL}
+
+
+class RegexFlags(Options):
+    """Matching options."""
+
+    case_insensitive: bool | JSONPath = Field(False, description="Upper and lower case are the same.")
+    multiline: bool | JSONPath = Field(False, description="`^` and `$` match at each line.")
+    dot_all: bool | JSONPath = Field(False, description="`.` matches line ends, too.")
+
+    def bits(self) -> int:
+        """As Python's `re` has them."""
+        return sum(bit for name, bit in _FLAG_BITS.items() if getattr(self, name) is True)
+
+
+def _known_bits(flags: int) -> int:
+    # re.DEBUG prints, re.LOCALE is for bytes.
+    if flags < 0 or flags & ~_KNOWN_BITS:
+        raise ValueError("must combine Python's flags A, I, M, S, U and X only")
+    return flags
+
+
+def _bits(flags: RegexFlags | int) -> int:
+    return flags.bits() if isinstance(flags, RegexFlags) else int(flags)
+
+
+class RegexCheck(BaseCheck):
+    """Search a text for a regular expression, with Python's syntax and `re.search`. Results: `{passed: bool}`.
+
+    A search that takes longer than a second is a `timeout_error`.
+    """
+
+    check_type: ClassVar[str] = "regex"
+
+    text: str | JSONPath = Field(description="Text to search.")
+    pattern: Annotated[str, Field(max_length=MAX_PATTERN)] | JSONPath = Field(description="Regular expression.")
+    negate: bool | JSONPath = Field(False, description="Pass when the pattern is not found.")
+    flags: RegexFlags | Annotated[StrictInt, AfterValidator(_known_bits)] | JSONPath = Field(
+        RegexFlags(), description="Options, or Python's flags as a number."
+    )
+
+    @model_validator(mode="after")
+    def _compiles(self) -> RegexCheck:
+        if isinstance(self.pattern, str):
+            compile_pattern(self.pattern, 0 if isinstance(self.flags, JSONPath) else _bits(self.flags))
+        return self
+
+    def __call__(self) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+        """Search; a pattern that might run away is searched elsewhere, under a time limit."""
+        text, pattern = str(self.text), str(self.pattern)
+        flags = _bits(self.flags)  # type: ignore[arg-type]  # resolved: no path is left
+        if is_cheap(pattern, flags, len(text)):
+            return self._results(compile_pattern(pattern, flags).search(text) is not None)
+        return self._search_guarded(pattern, flags, text)
+
+    async def _search_guarded(self, pattern: str, flags: int, text: str) -> dict[str, Any]:
+        return self._results(await search_guarded(pattern, flags, text))
+
+    def _results(self, found: bool) -> dict[str, Any]:
+        return {"passed": found is not self.negate}

@@ -1,0 +1,57 @@
+"""`schema_validation`: data is as a JSON Schema has it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from functools import partial
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, Field
+
+from checks.base import BaseCheck, JSONPath
+from checks.json_schema import Schema, is_quick, schema_errors
+from checks.threads import LOOKUPS
+from fepflow.strict_json import parse
+
+PATIENCE = 1.5
+"""Seconds after which a validation is given up."""
+
+
+class SchemaValidationCheck(BaseCheck):
+    """Validate data against a JSON Schema (2020-12). Results: `{passed: bool, validation_errors: list}`.
+
+    Data that is a text is read as JSON; a text that is none fails. The schema is an object, JSON text or, from code, a
+    pydantic model class, of which its JSON Schema counts. References are followed inside of the schema only. The
+    formats `date`, `date-time`, `email`, `ipv4`, `ipv6` and `uuid` are checked. The first 20 errors are told, each as
+    `place: message`.
+    """
+
+    check_type: ClassVar[str] = "schema_validation"
+
+    json_schema: Schema | JSONPath = Field(alias="schema", description="JSON Schema, as an object or as JSON text.")
+    data: Any = Field(description="Value to validate; a text is read as JSON.")
+
+    def __call__(self) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+        """Validate; what may take long is done elsewhere, under a time limit."""
+        schema: dict[str, Any] = self.json_schema  # type: ignore[assignment]  # resolved: no path is left
+        if is_quick(schema, self.data):
+            return validated(schema, self.data)
+        return validated_elsewhere(schema, self.data)
+
+
+def validated_elsewhere(schema: dict[str, Any], data: Any) -> Awaitable[dict[str, Any]]:
+    """As `validated`, off the event loop."""
+    return LOOKUPS.run(partial(validated, schema, data), PATIENCE, "the validation")
+
+
+def validated(schema: dict[str, Any], data: Any) -> dict[str, Any]:
+    """The results of validating `data`, or the JSON that it is the text of."""
+    if isinstance(data, BaseModel):
+        data = data.model_dump(mode="json")
+    if isinstance(data, str):
+        try:
+            data = parse(data)
+        except ValueError as error:
+            return {"passed": False, "validation_errors": [f"is not valid JSON: {error}"]}
+    errors = schema_errors(schema, data)
+    return {"passed": not errors, "validation_errors": errors}

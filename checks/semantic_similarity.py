@@ -1,0 +1,121 @@
+"""`semantic_similarity`: two texts mean the same (FEP 2.3.6)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from checks.base import BaseAsyncCheck, JSONPath, Options
+from checks.calling import call
+from checks.threshold import is_within
+from fepflow.errors import CheckArgumentsError
+
+Vector = Sequence[float]
+Bound = Annotated[float, Field(ge=0, le=1, strict=True)]
+
+
+class SimilarityThreshold(Options):
+    """Bounds of a similarity."""
+
+    min_value: Bound | JSONPath | None = Field(None, description="Smallest acceptable score.")
+    max_value: Bound | JSONPath | None = Field(None, description="Largest acceptable score.")
+    min_inclusive: bool | JSONPath = Field(True, description="Whether min_value itself is acceptable.")
+    max_inclusive: bool | JSONPath = Field(True, description="Whether max_value itself is acceptable.")
+    negate: bool | JSONPath = Field(False, description="Pass when the score is out of bounds.")
+
+    @model_validator(mode="after")
+    def _has_a_bound(self) -> SimilarityThreshold:
+        if self.min_value is None and self.max_value is None:
+            raise ValueError("give min_value, max_value, or both")
+        return self
+
+    def holds(self, score: float) -> bool:
+        """Whether the score passes."""
+        return (
+            is_within(score, self.min_value, self.max_value, self.min_inclusive, self.max_inclusive) is not self.negate
+        )
+
+
+class SemanticSimilarityCheck(BaseAsyncCheck):
+    """Compare two texts by their embeddings. Results: `{response: {score, passed}, metadata: object}`.
+
+    The score lies between 0 and 1; `passed` is there with a threshold only. A similarity outside of 0 to 1 (opposite
+    vectors have a negative cosine) counts as 0 or 1; `metadata.raw_score` has it as it was. `euclidean` is
+    `1 / (1 + distance)`.
+    """
+
+    check_type: ClassVar[str] = "semantic_similarity"
+    check_secrets: ClassVar[frozenset[str]] = frozenset({"provider_config"})
+
+    text: str | JSONPath = Field(description="Text to check.")
+    reference: str | JSONPath = Field(description="Text to compare with.")
+    threshold: SimilarityThreshold | JSONPath | None = Field(
+        None, description="`{min_value, max_value, min_inclusive, max_inclusive, negate}`."
+    )
+    similarity_metric: Literal["cosine", "dot", "euclidean"] | JSONPath = Field("cosine", description="How to compare.")
+    embedding_function: SkipJsonSchema[Callable[..., Any] | None] = Field(
+        None, description="Function `(text) -> list of numbers`, sync or async; from code only."
+    )
+    provider_config: dict[str, Any] | JSONPath = Field({}, description="Configuration of the provider.")
+    embedding_config: dict[str, Any] | JSONPath = Field(
+        {}, alias="model_config", description="Parameters of the model."
+    )
+
+    @model_validator(mode="after")
+    def _has_a_model(self) -> SemanticSimilarityCheck:
+        if self.embedding_function is None:
+            raise ValueError("semantic_similarity needs a model: give embedding_function, from code")
+        return self
+
+    async def __call__(self) -> dict[str, Any]:
+        """Embed both texts, and compare."""
+        left = await self._embed(self.text)
+        right = await self._embed(self.reference)
+        if len(left) != len(right):
+            raise CheckArgumentsError(f"the embeddings have {len(left)} and {len(right)} dimensions")
+        raw = _SIMILARITIES[str(self.similarity_metric)](left, right)
+        if not math.isfinite(raw):
+            raise CheckArgumentsError("the embeddings' numbers are too large to be compared")
+        response: dict[str, Any] = {"score": min(max(raw, 0.0), 1.0)}
+        if isinstance(self.threshold, SimilarityThreshold):
+            response["passed"] = self.threshold.holds(response["score"])
+        metadata = {"similarity_metric": self.similarity_metric, "raw_score": raw, "dimensions": len(left)}
+        return {"response": response, "metadata": metadata}
+
+    async def _embed(self, text: Any) -> Vector:
+        vector = await call(self.embedding_function, text)  # type: ignore[arg-type]  # the validator saw to it
+        try:
+            numbers = [float(number) for number in vector]
+        except (TypeError, ValueError, OverflowError):
+            raise CheckArgumentsError("embedding_function must return a list of numbers") from None
+        if not numbers or not all(map(math.isfinite, numbers)):
+            raise CheckArgumentsError("embedding_function must return finite numbers, at least one")
+        return numbers
+
+
+def _dot(left: Vector, right: Vector) -> float:
+    return sum(one * other for one, other in zip(left, right, strict=True))
+
+
+def _cosine(left: Vector, right: Vector) -> float:
+    one, other = _scaled(left), _scaled(right)
+    return _dot(one, other) / math.sqrt(_dot(one, one) * _dot(other, other))
+
+
+def _scaled(vector: Vector) -> Vector:
+    """The same direction, in a size that can be squared."""
+    largest = max(map(abs, vector))
+    if largest == 0:
+        raise CheckArgumentsError("an embedding of zeros only has no direction, so no cosine")
+    return [number / largest for number in vector]
+
+
+def _euclidean(left: Vector, right: Vector) -> float:
+    return 1 / (1 + math.dist(left, right))
+
+
+_SIMILARITIES: dict[str, Callable[[Vector, Vector], float]] = {"cosine": _cosine, "dot": _dot, "euclidean": _euclidean}

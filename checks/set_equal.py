@@ -1,0 +1,28 @@
+"""`set_equal`: two collections have the same items."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from checks.membership import Items, MembershipCheck
+
+
+class SetEqualCheck(MembershipCheck):
+    """Compare two collections as sets. Results: `{passed: bool, missing: list, unexpected: list}`.
+
+    Passes when each has all items of the other.
+    """
+
+    check_type: ClassVar[str] = "set_equal"
+
+    actual: Items = Field(description="Collection to check.")
+    expected: Items = Field(description="Items that it must have, and no others.")
+
+    def __call__(self) -> dict[str, Any]:
+        """Compare."""
+        _, missing = self._split(self.expected, self.actual)
+        _, unexpected = self._split(self.actual, self.expected)
+        passed = self._verdict(not missing and not unexpected)
+        return {"passed": passed, "missing": missing, "unexpected": unexpected}

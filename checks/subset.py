@@ -1,0 +1,26 @@
+"""`subset`: a collection has all required items."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from checks.membership import Items, MembershipCheck
+
+
+class SubsetCheck(MembershipCheck):
+    """Look for required items in a collection. Results: `{passed: bool, missing: list, found: list}`.
+
+    Passes when all required items are in the collection.
+    """
+
+    check_type: ClassVar[str] = "subset"
+
+    collection: Items = Field(description="Collection to check.")
+    required: Items = Field(description="Items that it must have.")
+
+    def __call__(self) -> dict[str, Any]:
+        """Compare."""
+        found, missing = self._split(self.required, self.collection)
+        return {"passed": self._verdict(not missing), "missing": missing, "found": found}

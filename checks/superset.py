@@ -1,0 +1,26 @@
+"""`superset`: a collection has allowed items only."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from checks.membership import Items, MembershipCheck
+
+
+class SupersetCheck(MembershipCheck):
+    """Look for items of a collection that are not allowed. Results: `{passed: bool, unexpected: list, found: list}`.
+
+    Passes when every item of the collection is allowed; an empty one passes.
+    """
+
+    check_type: ClassVar[str] = "superset"
+
+    collection: Items = Field(description="Collection to check.")
+    allowed: Items = Field(description="Items that it may have.")
+
+    def __call__(self) -> dict[str, Any]:
+        """Compare."""
+        found, unexpected = self._split(self.collection, self.allowed)
+        return {"passed": self._verdict(not unexpected), "unexpected": unexpected, "found": found}

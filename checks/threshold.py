@@ -1,0 +1,64 @@
+"""`threshold`: a number lies within bounds (FEP 2.3.5)."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from checks.base import BaseCheck, JSONPath
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, JSONPath):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"must be a number, not {_kind(value)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"must be a finite number, not {value}")
+    return value
+
+
+def _kind(value: Any) -> str:
+    names = {bool: "a boolean", str: "a text", type(None): "null", dict: "an object", list: "a list"}
+    return names.get(type(value), f"a {type(value).__name__}")
+
+
+Number = Annotated[int | float | JSONPath, BeforeValidator(_number)]
+
+
+class ThresholdCheck(BaseCheck):
+    """Compare a number with a minimum, a maximum, or both. Results: `{passed: bool}`.
+
+    With `negate` it passes when at least one bound is violated.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    check_type: ClassVar[str] = "threshold"
+
+    value: Number = Field(description="Number to check.")
+    min_value: Number | None = Field(None, description="Smallest acceptable value.")
+    max_value: Number | None = Field(None, description="Largest acceptable value.")
+    min_inclusive: bool | JSONPath = Field(True, description="Whether min_value itself is acceptable.")
+    max_inclusive: bool | JSONPath = Field(True, description="Whether max_value itself is acceptable.")
+    negate: bool | JSONPath = Field(False, description="Pass when the value is out of bounds.")
+
+    @model_validator(mode="after")
+    def _has_a_bound(self) -> ThresholdCheck:
+        if self.min_value is None and self.max_value is None:
+            raise ValueError("give min_value, max_value, or both")
+        return self
+
+    def __call__(self) -> dict[str, Any]:
+        """Compare."""
+        bounds = (self.min_value, self.max_value, self.min_inclusive, self.max_inclusive)
+        return {"passed": is_within(self.value, *bounds) is not self.negate}
+
+
+def is_within(value: Any, low: Any, high: Any, low_inclusive: Any, high_inclusive: Any) -> bool:
+    """Whether a number lies within bounds, of which either may be None."""
+    high_enough = low is None or value > low or (bool(low_inclusive) and value == low)
+    low_enough = high is None or value < high or (bool(high_inclusive) and value == high)
+    return high_enough and low_enough

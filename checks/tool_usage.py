@@ -1,0 +1,100 @@
+"""`tool_usage`: an agent called its tools as it should."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+
+from checks.base import RESOLVED, BaseCheck, JSONPath
+from checks.equality import json_equal
+from fepflow.strict_json import parse
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+Count = Annotated[int, Field(ge=0, strict=True)]
+# A path such as $.output.value.calls[*] finds a list, or the one call that there is.
+Calls = Annotated[list[dict[str, Any]], BeforeValidator(lambda calls: [calls] if isinstance(calls, dict) else calls)]
+
+
+class ToolUsageCheck(BaseCheck):
+    """Look which tools an agent called. Results: `{passed: bool, count: int, missing: list}`.
+
+    A call counts if it has the `name` and, among its own, all of the `arguments`, each with just that value. There must
+    be `min_count` to `max_count` such calls: without either, at least one. `order` names tools that must have been
+    called one after the other, whatever came between; `missing` is the part of it that was not.
+    """
+
+    check_type: ClassVar[str] = "tool_usage"
+
+    calls: Calls | JSONPath = Field(
+        description="What was called: a list of `{name, arguments}`. "
+        "`tool` and `args` are understood, too, and arguments that are JSON text."
+    )
+    name: str | JSONPath | None = Field(None, description="Tool whose calls count; default: any.")
+    arguments: dict[str, Any] | JSONPath | None = Field(None, description="Arguments that a call must have to count.")
+    min_count: Count | JSONPath | None = Field(None, description="Fewest calls; default: 1, or 0 with `max_count`.")
+    max_count: Count | JSONPath | None = Field(None, description="Most calls.")
+    order: Annotated[list[str], Field(min_length=1)] | JSONPath | None = Field(
+        None, description="Names of tools, in the order of their calls."
+    )
+    negate: bool | JSONPath = Field(False, description="Pass when it is not so.")
+
+    @model_validator(mode="after")
+    def _fits_together(self, info: ValidationInfo) -> ToolUsageCheck:
+        if isinstance(self.min_count, int) and isinstance(self.max_count, int) and self.min_count > self.max_count:
+            raise ValueError("min_count must be at most max_count")
+        if isinstance(self.calls, list) and info.context is RESOLVED:
+            _read(self.calls)
+        return self
+
+    def __call__(self) -> dict[str, Any]:
+        """Count, and follow the order."""
+        calls = _read(self.calls)
+        count = sum(self._counts(call) for call in calls)
+        least = self.min_count if self.min_count is not None else 1 if self.max_count is None else 0
+        enough = count >= least and (self.max_count is None or count <= self.max_count)  # type: ignore[operator]  # resolved: no path is left
+        missing = _missing(list(self.order or ()), calls)  # type: ignore[arg-type]  # see above
+        return {"passed": (enough and not missing) is not self.negate, "count": count, "missing": missing}
+
+    def _counts(self, call: ToolCall) -> bool:
+        wanted: dict[str, Any] = self.arguments or {}  # type: ignore[assignment]  # resolved: no path is left
+        has_name = self.name is None or call.name == self.name
+        return has_name and all(
+            name in call.arguments and json_equal(call.arguments[name], value) for name, value in wanted.items()
+        )
+
+
+def _read(calls: Any) -> list[ToolCall]:
+    return [_read_call(call, f"calls[{index}]") for index, call in enumerate(calls)]
+
+
+def _read_call(call: dict[str, Any], place: str) -> ToolCall:
+    """Raises ValueError for what is no call."""
+    name = call.get("name", call.get("tool"))
+    if not isinstance(name, str):
+        raise ValueError(f"{place} must have a name, a text")
+    arguments = call.get("arguments", call.get("args"))
+    if isinstance(arguments, str):
+        try:
+            arguments = parse(arguments)
+        except ValueError as error:
+            raise ValueError(f"{place}.arguments is not valid JSON: {error}") from None
+    if not isinstance(arguments, dict | None):
+        raise ValueError(f"{place}.arguments must be an object")
+    return ToolCall(name, arguments or {})
+
+
+def _missing(order: list[str], calls: list[ToolCall]) -> list[str]:
+    for call in calls:
+        if order and call.name == order[0]:
+            order = order[1:]
+    return order

@@ -1,0 +1,48 @@
+"""Finding mistakes in a suite's checks before anything is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from checks.catalogue import find_check
+from checks.compiled import CompiledCheck, compile_checks
+from fepflow.documents import Document
+from fepflow.errors import FepflowError, Problem
+from fepflow.protocol.check import Check
+from fepflow.protocol.test_case import TestCase
+
+
+def check_problems(document: Document, checks: Sequence[Check | None]) -> Iterator[Problem]:
+    """Mistakes in `checks:` of a suite: types, versions, arguments, ids. None stands for one that is known as bad."""
+    seen: dict[str, int] = {}
+    for index, check in enumerate(checks):
+        if check is None:
+            continue
+        place = ("checks", index)
+        if check.id is not None and check.id in seen:
+            advice = f"checks[{seen[check.id]}] has it; ids are unique"
+            yield document.problem((*place, "id"), f"the id {check.id} stands twice", advice)
+        seen.setdefault(check.id or "", index)
+        compiled = CompiledCheck(check, check.id or check.type)
+        if compiled.error is not None:
+            part = "arguments" if _is_known(check) else "version" if check.version else "type"
+            yield document.problem((*place, part), str(compiled.error))
+        for warning in compiled.warnings:
+            problem = document.problem((*place, "arguments"), warning)
+            yield Problem(problem.message, problem.file, problem.line, problem.path, severity="warning")
+
+
+def case_check_problems(cases: Sequence[TestCase], file: str) -> Iterator[Problem]:
+    """Mistakes in the checks that test cases carry themselves."""
+    for case in cases:
+        for compiled in compile_checks(case.checks or ()):
+            if compiled.error is not None:
+                yield Problem(str(compiled.error), file, path=f"{case.id}.checks.{compiled.check_id}")
+
+
+def _is_known(check: Check) -> bool:
+    try:
+        find_check(check.type, check.version)
+    except FepflowError:
+        return False
+    return True

@@ -1,0 +1,96 @@
+"""How these tests ask one check one question; and every result that they get is what the specification says."""
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from checks import catalogue, engine
+from checks.engine import evaluate
+from fepflow.protocol.check import Check
+from fepflow.protocol.results import EvaluationRunResult
+from fepflow.protocol.test_case import Output, TestCase
+
+SCHEMAS = Path(__file__).parents[1] / "conformance" / "fep_schemas.json"
+FEP = Draft202012Validator(
+    json.loads(SCHEMAS.read_text(encoding="utf-8")), format_checker=Draft202012Validator.FORMAT_CHECKER
+)
+
+
+@pytest.fixture
+def ask():
+    """The result of one declared check about the output `answer` of a case that expects `reference`.
+
+    The other keyword arguments are the check's.
+    """
+
+    def ask(check_type, answer="", reference=None, **arguments):
+        case = TestCase(id="case", input="question", expected=reference)
+        check = Check(type=check_type, arguments=arguments)
+        return evaluate([case], [Output(value=answer)], [check]).results[0].check_results[0]
+
+    return ask
+
+
+@pytest.fixture
+def results(ask):
+    """The results of a check, which must complete."""
+
+    def results(check_type, **arguments):
+        result = ask(check_type, **arguments)
+        assert result.status == "completed", result.error
+        return result.results
+
+    return results
+
+
+@pytest.fixture
+def passed(results):
+    """Whether the check passed; fails the test when the check did not complete."""
+
+    def passed(check_type, **arguments):
+        return results(check_type, **arguments)["passed"]
+
+    return passed
+
+
+@pytest.fixture
+def refused(ask):
+    """The message of the validation error that the check must end in."""
+
+    def refused(check_type, **arguments):
+        result = ask(check_type, **arguments)
+        assert (result.status, result.results) == ("error", {})
+        assert result.error.type == "validation_error", result.error
+        assert result.error.recoverable is False
+        return result.error.message
+
+    return refused
+
+
+@pytest.fixture(autouse=True)
+def clean_catalogue(monkeypatch):
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(catalogue, "_registered", {})
+
+
+@pytest.fixture(autouse=True)
+def conforming_results(monkeypatch):
+    """Every result of an evaluation is as FEP's schemas have it, and survives being written and read."""
+    seen = []
+    finish = engine._run_result
+
+    def finish_and_keep(*arguments):
+        seen.append(finish(*arguments))
+        return seen[-1]
+
+    monkeypatch.setattr(engine, "_run_result", finish_and_keep)
+    yield
+    for result in seen:
+        text = result.model_dump_json()
+        data = json.loads(text)
+        if len(data["results"]) > 200:  # the speed of the validator, not ours; the cases of such a test are alike
+            data["results"] = data["results"][:100] + data["results"][-100:]
+        FEP.validate(data)
+        assert EvaluationRunResult.model_validate(json.loads(text)).model_dump_json() == text

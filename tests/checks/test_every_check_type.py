@@ -1,0 +1,226 @@
+"""What holds for each check type that comes with fepflow: typed or declared, once or a thousand times."""
+
+import asyncio
+import copy
+import io
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from ruamel.yaml import YAML
+
+import fepflow
+from checks.base import JSONPath, argument_fields
+from checks.catalogue import CHECKS, find_check, list_checks
+from checks.constants import CheckType
+from checks.engine import evaluate, evaluate_async
+from checks.reference import arguments_of, examples
+from checks.schemas import check_schema
+from fepflow.protocol.check import Check
+from fepflow.protocol.test_case import Output, TestCase
+
+NEEDS_CODE = {name for name, example in examples().items() if "python" in example}
+
+
+def yaml_of(value):
+    stream = io.StringIO()
+    YAML(typ="safe").dump(value, stream)
+    return YAML(typ="safe").load(stream.getvalue())
+
+
+def checks_of_example(name):
+    """The example's check, as it stands there and in its other form: (declared, typed)."""
+    example = examples()[name]
+    if name in NEEDS_CODE:
+        scope = {}
+        exec(example["python"], scope)
+        return scope["check"].to_check(), scope["check"]
+    declared = Check(**YAML(typ="safe").load(example["check"]))
+    return declared, find_check(name)(**declared.arguments)
+
+
+def case_of(example, id="case"):
+    expected = {"expected": example["expected"]} if "expected" in example else {}
+    return TestCase(id=id, input="question", **expected)
+
+
+def ask(check, name):
+    example = examples()[name]
+    return evaluate([case_of(example)], [Output(value=example["output"])], [check]).results[0].check_results[0]
+
+
+def without_times(result):
+    data = result.model_dump(mode="json")
+    del data["evaluated_at"], data["metadata"]["execution_time_ms"]
+    return data
+
+
+def test_each_has_an_example_and_a_constant():
+    assert list(examples()) == list(CHECKS) == [str(name) for name in CheckType]
+    assert set(CHECKS) <= set(list_checks())
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_its_class_is_at_the_front_door(name):
+    check_class = find_check(name)
+    assert getattr(fepflow, check_class.__name__) is check_class
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_its_example_gives_what_it_says(name):
+    for check in checks_of_example(name):
+        result = ask(check, name)
+        assert (result.status, result.results) == ("completed", examples()[name]["results"]), result.error
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_typed_and_declared_are_the_same_thing(name):
+    declared, typed = checks_of_example(name)
+    again = typed.to_check()
+    assert again == declared.model_copy(update={"version": "1.0.0"})
+    assert without_times(ask(typed, name)) == without_times(ask(again, name)) == without_times(ask(declared, name))
+
+
+@pytest.mark.parametrize("name", [name for name in CHECKS if name not in NEEDS_CODE])
+def test_it_goes_through_yaml_and_comes_back_the_same(name):
+    _, typed = checks_of_example(name)
+    read = Check(**yaml_of(typed.to_check().model_dump()))
+    assert read == typed.to_check()
+    assert find_check(name)(**read.arguments) == typed
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_it_has_version_time_and_every_argument_in_its_result(name):
+    result = ask(checks_of_example(name)[0], name)
+    assert result.metadata["check_version"] == "1.0.0"
+    assert result.metadata["execution_time_ms"] >= 0
+    assert set(result.resolved_arguments) == set(argument_fields(find_check(name)))
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_one_instance_serves_many_cases_and_stays_what_it_was(name):
+    example = examples()[name]
+    declared, typed = checks_of_example(name)
+    before, arguments = typed.model_dump(), copy.deepcopy(yaml_safe(declared.arguments))
+    cases = [case_of(example, str(index)) for index in range(50)]
+    result = evaluate(cases, [Output(value=example["output"])] * 50, [typed, declared])
+    answers = [item.results for case in result.results for item in case.check_results]
+    assert answers == [example["results"]] * 100
+    assert typed.model_dump() == before
+    assert yaml_safe(declared.arguments) == arguments
+
+
+def yaml_safe(arguments):
+    return {name: value for name, value in arguments.items() if not callable(value)}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_an_instance_cannot_be_changed(name):
+    _, typed = checks_of_example(name)
+    field = next(iter(type(typed).model_fields))
+    with pytest.raises(ValueError, match="frozen"):
+        setattr(typed, field, "other")
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_without_arguments_it_says_which_are_missing(name):
+    result = ask(Check(type=name), name)
+    assert result.error.type == "validation_error"
+    required = [argument.name for argument in arguments_of(name) if argument.default is None]
+    assert required
+    for argument in required:
+        assert argument in result.error.message
+
+
+@pytest.mark.parametrize("name", [name for name in CHECKS if name != "attribute_exists"])
+def test_a_path_to_nothing_is_a_jsonpath_error(name):
+    declared, _ = checks_of_example(name)
+    text = json.dumps(yaml_safe(declared.arguments)).replace("$.output.value", "$.output.nothing")
+    functions = {key: value for key, value in declared.arguments.items() if callable(value)}
+    result = ask(Check(type=name, arguments={**json.loads(text), **functions}), name)
+    assert (result.results, result.error.type) == ({}, "jsonpath_error")
+    assert "$.output.nothing" in result.error.message
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_every_argument_may_come_from_a_path(name):
+    """Each argument is moved into the test case's metadata, with a path to it in its place."""
+    if name in {"custom_function", "llm_judge", "semantic_similarity", "attribute_exists"}:
+        pytest.skip("has arguments that only code or the suite can give")
+    declared, _ = checks_of_example(name)
+    example = examples()[name]
+    moved = {key: value for key, value in declared.arguments.items() if "$." not in json.dumps(value)}
+    case = case_of(example).model_copy(update={"metadata": moved})
+    paths = {key: f"$.test_case.metadata['{key}']" for key in moved}
+    check = Check(
+        type=name,
+        arguments={**declared.arguments, **{k: p.replace("['", ".").replace("']", "") for k, p in paths.items()}},
+    )
+    result = evaluate([case], [Output(value=example["output"])], [check]).results[0].check_results[0]
+    assert (result.status, result.results) == ("completed", example["results"]), result.error
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_called_directly_with_a_path_it_refuses(name):
+    _, typed = checks_of_example(name)
+    if not any(isinstance(value, JSONPath) for value in vars(typed).values()):
+        pytest.skip("its example has paths inside of other arguments only")
+    with pytest.raises(fepflow.FepflowError, match="called directly, a check takes values only"):
+        typed()
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_its_schema_is_one_and_takes_its_example(name):
+    schema = check_schema(name)
+    Draft202012Validator.check_schema(schema)
+    declared = checks_of_example(name)[0].model_dump()
+    declared["arguments"] = yaml_safe(declared["arguments"])
+    Draft202012Validator(schema).validate(json.loads(json.dumps(declared)))
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_its_schema_takes_a_path_for_any_argument(name):
+    schema = check_schema(name)["properties"]["arguments"]
+    for argument, told in schema["properties"].items():
+        (
+            Draft202012Validator({**told, "$defs": check_schema(name).get("$defs", {})}).validate("$.output.value"),
+            argument,
+        )
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=8),
+    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(max_size=4), children, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(json_values, min_size=1, max_size=4))
+def test_whatever_an_agent_answers_each_check_ends_in_a_result_and_no_other_is_touched(answers):
+    checks = [checks_of_example(name)[1] for name in CHECKS if name != "custom_function"]
+    checks.append(Check(type="equals", arguments={"actual": 1, "expected": 1}))
+    cases = [TestCase(id=str(index), input="?", expected="Paris") for index in range(len(answers))]
+    result = evaluate(cases, [Output(value=answer) for answer in answers], checks)
+    for case in result.results:
+        assert len(case.check_results) == len(checks)
+        assert case.check_results[-1].results == {"passed": True}
+        assert all(item.error is None or item.error.type != "unknown_error" for item in case.check_results), [
+            item.error for item in case.check_results
+        ]
+    json.loads(result.model_dump_json())
+
+
+async def test_all_of_them_at_once_over_many_cases():
+    checks = [checks_of_example(name)[1] for name in CHECKS]
+    names = list(CHECKS)
+    cases = [case_of(examples()[name], name) for name in names]
+    outputs = [Output(value=examples()[name]["output"]) for name in names]
+    first, second = await asyncio.gather(*[evaluate_async(cases, outputs, checks) for _ in range(2)])
+    for index, name in enumerate(names):
+        assert first.results[index].check_results[index].results == examples()[name]["results"]
+    assert [[without_times(item) for item in case.check_results] for case in first.results] == [
+        [without_times(item) for item in case.check_results] for case in second.results
+    ]

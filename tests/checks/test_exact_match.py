@@ -1,0 +1,70 @@
+import pytest
+
+from checks.equality import json_equal
+from checks.exact_match import ExactMatchCheck
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "same"),
+    [
+        ("Paris", "Paris", True),
+        ("Paris", "paris", False),
+        ("Paris", "Paris ", False),
+        ("", "", True),
+        (1, 1.0, True),
+        (1, True, False),
+        (0, False, False),
+        (True, True, True),
+        ("1", 1, False),
+        (None, None, True),
+        (None, "", False),
+        (None, False, False),
+        ([1, 2], [1, 2], True),
+        ([1, 2], [2, 1], False),
+        ([1], [True], False),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
+        ({"a": 1}, {"a": 1, "b": None}, False),
+        ({"a": [{"b": 1}]}, {"a": [{"b": True}]}, False),
+        ([], {}, False),
+        (10**30, 10**30 + 1, False),
+    ],
+)
+def test_values_are_equal_as_json_is(passed, actual, expected, same):
+    paths = {"actual": "$.output.value", "expected": "$.test_case.expected"}
+    assert passed("exact_match", answer=actual, reference=expected, **paths) is same
+    assert passed("exact_match", answer=actual, reference=expected, **paths, negate=True) is not same
+    assert passed("exact_match", actual=actual, expected=expected) is same
+
+
+def test_case_is_folded_only_where_asked_and_only_for_texts(passed):
+    assert passed("exact_match", actual="STRASSE", expected="straße", case_sensitive=False)
+    assert not passed("exact_match", actual="STRASSE", expected="straße")
+    assert not passed("exact_match", actual=["A"], expected=["a"], case_sensitive=False)
+
+
+def test_expected_null_is_a_value_like_any_other(passed):
+    assert passed("exact_match", answer=None, actual="$.output.value", expected=None)
+
+
+@pytest.mark.parametrize("name", ["actual", "expected"])
+def test_both_values_have_to_be_given(refused, name):
+    given = {"actual": "a", "expected": "a"}
+    del given[name]
+    message = refused("exact_match", **given)
+    assert name in message
+    assert "required" in message or "missing" in message
+
+
+def test_options_are_read_from_the_test_case_too(passed, ask):
+    assert passed("exact_match", actual="A", expected="a", case_sensitive="$.output.value", answer=False)
+    result = ask("exact_match", actual="A", expected="a", case_sensitive="$.output.value", answer="perhaps")
+    assert result.error.type == "validation_error"
+    assert "case_sensitive" in result.error.message
+
+
+def test_a_check_can_be_called_directly():
+    assert ExactMatchCheck(actual="a", expected="a")() == {"passed": True}
+
+
+def test_json_equal_takes_tuples_for_lists():
+    assert json_equal((1, 2), [1, 2])

@@ -1,0 +1,111 @@
+"""Checks that installed packages offer: a real package in a folder on the path, seen by a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+MODULE = """
+from checks.base import BaseCheck, JSONPath
+
+class Polite(BaseCheck):
+    \"\"\"Look for a polite word. Results: `{passed: bool}`.\"\"\"
+    text: str | JSONPath
+    def __call__(self):
+        return {"passed": "please" in self.text}
+
+class Politer(Polite):
+    check_version = "1.2.0"
+
+class Contains(BaseCheck):
+    check_type = "contains"
+    check_version = "1.5.0"
+    def __call__(self):
+        return {"passed": True}
+
+not_a_check = 5
+"""
+
+ENTRY_POINTS = """[fepflow.checks]
+polite = manners:Polite
+contains = manners:Contains
+broken = manners:NotThere
+missing = no_such_module:Check
+number = manners:not_a_check
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run code in a process where the package is installed."""
+    (tmp_path / "manners.py").write_text(MODULE)
+    info = tmp_path / "manners-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: manners\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    more = tmp_path / "politer-2.0.dist-info"
+    more.mkdir()
+    (more / "METADATA").write_text("Metadata-Version: 2.1\nName: politer\nVersion: 2.0\n")
+    (more / "entry_points.txt").write_text("[fepflow.checks]\npolite = manners:Politer\n")
+
+    def run(*command):
+        env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def told(run, code):
+    done = run("-c", code)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_its_checks_are_there_side_by_side_in_their_versions(run):
+    code = (
+        "from fepflow import *\n"
+        "print('polite' in list_checks(), list_versions('polite'), get_latest_version('polite'))\n"
+        "check = Check(type='polite', arguments={'text': '$.output.value'})\n"
+        "result = evaluate([TestCase(id='a', input='?')], [Output(value='please')], [check])\n"
+        "result = result.results[0].check_results[0]\n"
+        "print(result.check_type, result.results, result.metadata['check_version'])\n"
+    )
+    assert told(run, code) == [
+        "True ['1.0.0', '1.2.0'] 1.2.0",
+        "polite {'passed': True} 1.2.0",
+    ]
+
+
+def test_a_newer_version_of_ours_is_one_more_version(run):
+    code = "from fepflow import *; print(list_versions('contains'), get_latest_version('contains'))"
+    assert told(run, code) == ["['1.0.0', '1.5.0'] 1.5.0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("broken", "the check broken of manners cannot be loaded: AttributeError"),
+        ("missing", "the check missing of manners cannot be loaded: ModuleNotFoundError"),
+        ("number", "the check number of manners cannot be loaded: TypeError: manners:not_a_check is no class"),
+    ],
+)
+def test_one_that_cannot_be_loaded_says_so_and_keeps_no_other_from_its_work(run, name, why):
+    code = (
+        "from fepflow import *\n"
+        f"checks = [Check(type={name!r}), Check(type='polite', arguments={{'text': 'please'}})]\n"
+        "result = evaluate([TestCase(id='a', input='?')], [Output(value='')], checks).results[0].check_results\n"
+        f"print({name!r} in list_checks(), result[0].error.type, result[0].error.message)\n"
+        "print(result[1].results)\n"
+    )
+    first, second = told(run, code)
+    assert first.startswith(f"False validation_error {why}")
+    assert second == "{'passed': True}"
+
+
+def test_the_command_line_lists_them_too(run):
+    done = run("-P", "-m", "surfaces.cli.main", "checks")
+    assert "polite               1.0.0, 1.2.0  Look for a polite word.\n" in done.stdout
+    done = run("-P", "-m", "surfaces.cli.main", "checks", "polite", "--json")
+    assert json.loads(done.stdout)["properties"]["arguments"]["required"] == ["text"]

@@ -1,0 +1,200 @@
+import json
+import socket
+from time import perf_counter
+
+import pytest
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel, Field, field_validator
+
+from checks import _json_schema_2020
+from checks.schema_validation import SchemaValidationCheck
+from fepflow.errors import FepflowError
+
+CITY = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "population": {"type": "integer", "minimum": 1}},
+    "required": ["name"],
+    "additionalProperties": False,
+}
+
+
+class City(BaseModel):
+    name: str
+    population: int = Field(1, ge=1)
+
+    @field_validator("name")
+    @classmethod
+    def _is_paris(cls, name):
+        assert name == "Paris"
+        return name
+
+
+def validate(results, schema, data):
+    return results("schema_validation", answer=data, schema=schema, data="$.output.value")
+
+
+@pytest.mark.parametrize("schema", [CITY, json.dumps(CITY), City])
+def test_data_is_as_the_schema_says_however_the_schema_is_given(results, schema):
+    assert validate(results, schema, {"name": "Rome"}) == {"passed": True, "validation_errors": []}
+    told = validate(results, schema, {"name": 5, "population": 0})
+    assert told["passed"] is False
+    assert told["validation_errors"] == [
+        "name: 5 is not of type 'string'",
+        "population: 0 is less than the minimum of 1",
+    ]
+
+
+def test_a_text_is_read_as_json(results):
+    assert validate(results, CITY, '{"name": "Paris"}')["passed"]
+    told = validate(results, CITY, "Paris")
+    assert told["passed"] is False
+    assert "is not valid JSON" in told["validation_errors"][0]
+
+
+def test_a_model_of_pydantic_is_data_too():
+    assert SchemaValidationCheck(schema=CITY, data=City(name="Paris"))()["passed"]
+
+
+def test_places_are_told_and_long_values_cut(results):
+    schema = {"properties": {"steps": {"items": {"properties": {"tool": {"enum": ["a"]}}}}}}
+    (error,) = validate(results, schema, {"steps": [{}, {"tool": "x" * 5_000}]})["validation_errors"]
+    assert error.startswith("steps[1].tool: 'xxx")
+    assert len(error) < 400
+
+
+def test_the_first_twenty_errors_are_told(results):
+    assert len(validate(results, {"items": {"type": "string"}}, list(range(100)))["validation_errors"]) == 20
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"type": "strin"}, "is not valid under any of the given schemas"),
+        ({"minimum": "1"}, "minimum: '1' is not of type 'number'"),
+        ({"pattern": "("}, "is not a 'regex'"),
+        ({"pattern": "a" * 1_001}, "patterns of up to 1,000 characters"),
+        ("{", "this text is not valid JSON"),
+        ("[]", "must be a mapping"),
+        (True, "must be a mapping"),
+        (None, "must be a mapping"),
+    ],
+)
+def test_what_is_no_schema_is_refused_with_the_reason(refused, schema, why):
+    assert why in refused("schema_validation", schema=schema, data={})
+
+
+def test_references_are_followed_inside_the_schema_and_to_the_standard_itself(results):
+    schema = {"$ref": "#/$defs/city", "$defs": {"city": CITY}}
+    assert validate(results, schema, {"name": "Paris"})["passed"]
+    assert validate(results, {"$ref": "https://json-schema.org/draft/2020-12/schema"}, CITY)["passed"]
+
+
+def test_no_reference_is_ever_fetched(refused):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/schema.json"
+        message = refused("schema_validation", schema={"properties": {"a": {"$ref": url}}}, data={"a": 1})
+        assert url in message
+        with pytest.raises(TimeoutError):
+            server.accept()
+
+
+def test_a_reference_to_nothing_is_refused(refused):
+    assert "/$defs/town" in refused("schema_validation", schema={"$ref": "#/$defs/town"}, data={})
+
+
+@pytest.mark.parametrize("schema", [{"$ref": "#"}, {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}])
+def test_a_reference_without_end_is_refused(refused, schema):
+    assert "refers to itself without end" in refused("schema_validation", schema=schema, data={})
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("date", "2024-02-29", "2023-02-29"),
+        ("date-time", "2024-02-29T12:00:00Z", "2024-02-29"),
+        ("email", "a@b.c", "a.b.c"),
+        ("ipv4", "127.0.0.1", "256.0.0.1"),
+        ("ipv6", "::1", "1::2::3"),
+        ("uuid", "123e4567-e89b-12d3-a456-426614174000", "123e4567"),
+    ],
+)
+def test_these_formats_are_checked(results, name, good, bad):
+    assert validate(results, {"format": name}, json.dumps(good))["passed"]
+    assert not validate(results, {"format": name}, json.dumps(bad))["passed"]
+
+
+@pytest.mark.parametrize("name", ["regex", "uri", "hostname", "duration", "anything"])
+def test_other_formats_are_remarks(results, name):
+    assert validate(results, {"format": name}, '"("')["passed"]
+
+
+ORDINARY = [
+    ({"pattern": "^a+$"}, ["aaa", "ab", 5]),
+    ({"patternProperties": {"^x-": {"type": "integer"}}}, [{"x-a": 1}, {"x-a": "1"}, {"y": "1"}]),
+    (
+        {"properties": {"a": {}}, "patternProperties": {"^x-": {}}, "additionalProperties": False},
+        [{"a": 1, "x-b": 2}, {"b": 1}, []],
+    ),
+    ({"properties": {"a": {}}, "additionalProperties": {"type": "string"}}, [{"a": 1, "b": "x"}, {"b": 1}]),
+    ({"uniqueItems": True}, [[1, True, "1", [1], {"a": 1}], [1, 1.0], [{"a": [1]}, {"a": [1]}], [0, False], "x"]),
+    ({"properties": {"a": {}}, "unevaluatedProperties": False}, [{"a": 1}, {"b": 1}, []]),
+    ({"allOf": [{"patternProperties": {"^x": {}}}], "unevaluatedProperties": False}, [{"xa": 1}, {"b": 1}]),
+]
+
+
+@pytest.mark.parametrize(("schema", "data"), [(schema, item) for schema, items in ORDINARY for item in items])
+def test_the_guarded_keywords_say_what_the_librarys_own_say(results, schema, data):
+    expected = Draft202012Validator(schema).is_valid(data)
+    assert validate(results, schema, json.dumps(data))["passed"] is expected
+
+
+BOMB, TEXT = r"(?:(a+)\1)+$|(a|aa)+$", "a" * 5_000 + "!"
+
+
+@pytest.mark.parametrize(
+    ("schema", "data"),
+    [
+        ({"pattern": BOMB}, json.dumps(TEXT)),
+        ({"patternProperties": {BOMB: {}}}, {TEXT: 1}),
+        ({"patternProperties": {BOMB: {}}, "additionalProperties": False}, {TEXT: 1}),
+        ({"propertyNames": {"pattern": BOMB}}, {TEXT: 1}),
+    ],
+)
+def test_a_pattern_that_runs_away_ends_in_a_time_out_within_two_seconds(ask, schema, data):
+    started = perf_counter()
+    result = ask("schema_validation", answer=data, schema=schema, data="$.output.value")
+    assert result.error.type == "timeout_error"
+    assert perf_counter() - started < 2
+
+
+def test_beside_unevaluated_properties_patterns_have_to_be_simple(refused):
+    schema = {"patternProperties": {BOMB: {}}, "unevaluatedProperties": False}
+    assert "simple patterns" in refused("schema_validation", schema=schema, data={})
+    schema = {"patternProperties": {"a+$": {}}, "unevaluatedProperties": False}
+    assert "names of up to 1,000 characters" in refused("schema_validation", schema=schema, data={"a" * 2_000: 1})
+
+
+def test_a_validation_that_takes_too_long_is_given_up(ask, monkeypatch):
+    monkeypatch.setattr(_json_schema_2020, "TIME_LIMIT", 0.05)
+    schema = {"items": {"anyOf": [{"type": "string"}, {"minimum": 0}, {"type": "integer"}]}}
+    result = ask("schema_validation", answer=list(range(100_000)), schema=schema, data="$.output.value")
+    assert result.error.type == "timeout_error"
+
+
+def test_a_schema_that_contains_itself_is_a_validation_error(refused):
+    schema = {"properties": {}}
+    schema["properties"]["a"] = schema
+    assert refused("schema_validation", schema=schema, data={})
+
+
+def test_a_class_keeps_the_schema_of_a_model_so_that_it_can_be_written_down():
+    check = SchemaValidationCheck(schema=City, data="$.output.value")
+    assert check.to_check().arguments["schema"] == City.model_json_schema()
+
+
+def test_called_directly_a_schema_with_a_mistake_is_refused_at_once():
+    with pytest.raises(ValueError, match="must be a JSON Schema"):
+        SchemaValidationCheck(schema={"type": 5}, data={})
+    with pytest.raises(FepflowError, match="called directly"):
+        SchemaValidationCheck(schema={}, data="$.output.value")()

@@ -1,0 +1,60 @@
+from checks.validation import case_check_problems, check_problems
+from fepflow.documents import parse_document
+from fepflow.protocol.check import Check
+from fepflow.protocol.test_case import TestCase
+
+SUITE = """\
+checks:
+  - type: contains
+    arguments: {text: $.output.value, phrases: Paris}
+    id: says
+  - type: containz
+    arguments: {}
+  - type: contains
+    version: 7.0.0
+    arguments: {}
+  - type: regex
+    arguments:
+      text: $.output.value
+      pattern: "("
+  - type: contains
+    id: says
+    arguments: {text: $.output.value, phrases: Paris, phrase: Rome}
+  - type: exact_match
+    arguments: {actual: "$.output.[", expected: 1}
+"""
+
+
+def read():
+    document = parse_document(SUITE, "suite.yaml")
+    return document, [Check.model_validate(item) for item in document.data["checks"]]
+
+
+def test_every_mistake_is_found_with_its_place():
+    problems = list(check_problems(*read()))
+    assert [(problem.line, problem.path, problem.severity) for problem in problems] == [
+        (5, "checks[1].type", "error"),
+        (8, "checks[2].version", "error"),
+        (12, "checks[3].arguments", "error"),
+        (15, "checks[4].id", "error"),
+        (16, "checks[4].arguments", "warning"),
+        (18, "checks[5].arguments", "error"),
+    ]
+    assert "did you mean contains" in problems[0].message
+    assert "no version 7.0.0 (there is 1.0.0)" in problems[1].message
+    assert "the pattern is not a regular expression" in problems[2].message
+    assert "the id says stands twice" in problems[3].message
+    assert "does not know the argument phrase" in problems[4].message
+    assert "is not a valid JSONPath" in problems[5].message
+
+
+def test_a_check_that_is_known_as_bad_is_passed_over():
+    document, checks = read()
+    assert not list(check_problems(document, [None] * len(checks)))
+
+
+def test_checks_of_test_cases_are_inspected_too():
+    case = TestCase(id="a", input="", checks=[Check(type="contains"), Check(type="vibes")])
+    problems = list(case_check_problems([case, TestCase(id="b", input="")], "suite.yaml"))
+    assert [problem.path for problem in problems] == ["a.checks.contains", "a.checks.vibes"]
+    assert "text: is missing" in problems[0].message
