@@ -1,0 +1,34 @@
+"""How a run is cut into batches, the unit of orchestration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TYPICAL_BATCHES = 25
+MAX_BATCHES = 100
+"""A batch is two task runs, and a task run costs Prefect's server 15 to 70 ms of computing, the client 6 ms."""
+
+TYPICAL_SIZE = 500
+"""A batch is in memory whole: a suite that is too large for the typical number gets more of this size first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The calls `start` to `stop` (exclusive) of a run; call `i` is repeat `i % repeats` of case `i // repeats`."""
+
+    start: int
+    stop: int
+
+    def units(self, repeats: int) -> list[tuple[int, int]]:
+        """The (position of the case, repeat) of each call."""
+        return [divmod(index, repeats) for index in range(self.start, self.stop)]
+
+    def positions(self, repeats: int) -> tuple[int, int]:
+        """The cases of this batch: the first position, and the one after the last."""
+        return self.start // repeats, (self.stop - 1) // repeats + 1
+
+
+def split_into_batches(calls: int, batch_size: int | None = None) -> list[Batch]:
+    """Batches of one call while there are few, then about 25 batches, never more than 100."""
+    size = max(batch_size or min(-(-calls // TYPICAL_BATCHES), TYPICAL_SIZE), -(-calls // MAX_BATCHES), 1)
+    return [Batch(start, min(start + size, calls)) for start in range(0, calls, size)]

@@ -1,0 +1,26 @@
+"""Where steps log: to Prefect inside a run of its, so that the UI shows it; to `logging` elsewhere."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from prefect.exceptions import MissingContextError
+from prefect.logging import get_run_logger
+
+Log = logging.Logger | logging.LoggerAdapter[Any]
+
+
+def run_log() -> Log:
+    """The logger of the current task or flow run, or the module's."""
+    try:
+        return get_run_logger()
+    except MissingContextError:
+        return logging.getLogger("fepflow.run")
+
+
+def one_line(text: str, limit: int) -> str:
+    """Text of others as one line of at most `limit` characters, without anything that a log or a name cannot hold."""
+    line = " ".join(text.split())
+    line = line if len(line) <= limit else line[: limit - 1] + "…"
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in line)

@@ -1,0 +1,117 @@
+"""The first step of a run: what is asked of the suite becomes a row in the store, with its cases."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from prefect import get_client, task
+from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
+
+from fepflow.errors import UserError
+from fepflow.protocol.test_case import TestCase
+from fepflow.settings import settings
+from fepflow.store.records import NewRun, RunRecord
+from fepflow.store.store import Store
+from tasks.inspect_suite import Inspection, inspect_suite
+from tasks.log import run_log
+from tasks.wishes import Wishes
+
+
+def plan_run(store: Store, inspection: Inspection, wishes: Wishes | None = None, flow_run_id: str | None = None) -> str:
+    """Create the run of an inspected suite and return its id.
+
+    The run's row holds the suite's document (references unexpanded, thresholds read in), so that nothing of what it
+    judges changes while it lasts. Raises InputError with all the suite's mistakes.
+    """
+    wishes = wishes or Wishes()
+    suite = inspection.require()
+    cases = _wanted(store, inspection.cases, wishes)
+    run_id = uuid4().hex
+    run = NewRun(
+        id=run_id,
+        name=suite.name,
+        suite=_snapshot(inspection, wishes),
+        suite_path=str(inspection.path.resolve()),
+        repeats=wishes.repeats or suite.repeats,
+        tags=list(dict.fromkeys([*suite.tags, *wishes.tags])),
+        flow_run_id=flow_run_id,
+    )
+    store.create_run(run, cases)
+    return run_id
+
+
+def _snapshot(inspection: Inspection, wishes: Wishes) -> dict[str, Any]:
+    snapshot = copy.deepcopy(inspection.loaded.snapshot)
+    if inspection.thresholds is not None:
+        snapshot["thresholds"] = inspection.thresholds.model_dump(exclude_none=True)
+    if wishes.concurrency is not None:
+        snapshot["target"]["concurrency"] = wishes.concurrency
+    if wishes.verdict_mode is not None:
+        snapshot["gate"] = {**(snapshot.get("gate") or {}), "verdict": wishes.verdict_mode}
+    scripted = inspection.require().target.scripted
+    if isinstance(snapshot["test_cases"], list) and (scripted is None or scripted.id is not None):
+        snapshot["test_cases"] = []  # the store has them, row by row; only records matched by order need all of them
+    return snapshot
+
+
+def _wanted(store: Store, cases: Sequence[TestCase], wishes: Wishes) -> list[TestCase]:
+    wanted = list(cases)
+    if wishes.failing_in is not None:
+        record = store.run(wishes.failing_in)
+        failing = {result.case.id for result in store.results(record.id, failed_only=True)}
+        wanted = [case for case in wanted if case.id in failing]
+    for key, value in wishes.metadata.items():
+        wanted = [case for case in wanted if _text((case.metadata or {}).get(key, "")) == value]
+    if wishes.limit is not None:
+        count = int(wishes.limit) if wishes.limit >= 1 else round(len(wanted) * wishes.limit)
+        wanted = wanted[: max(count, 1)]
+    if not wanted:
+        raise UserError("No test case is left: loosen --filter-metadata or --filter-failing.")
+    return wanted
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def go_on_with(store: Store, run_id: str) -> RunRecord:
+    """A run to go on with. One that had ended is asked again only for what went wrong."""
+    record = store.run(run_id)
+    if record.status == "completed":
+        store.forget_errors(record.id)
+    return record
+
+
+@task(name="plan", task_run_name="plan", cache_policy=NO_CACHE, persist_result=False)
+async def plan_task(suite: str, run_id: str | None, wishes: Wishes) -> str:
+    """The run that this flow run is to execute: the one given, the one that it began before, or a new one."""
+    run = await asyncio.to_thread(_plan, suite, run_id, wishes, flow_run.id, run_log().warning)
+    await _tag(run.tags)
+    return run.id
+
+
+async def _tag(tags: Sequence[str]) -> None:
+    """Give the flow run the suite's tags, also when a deployment, which cannot know them, has started it."""
+    if not set(tags) <= set(flow_run.tags):
+        async with get_client() as client:
+            await client.update_flow_run(UUID(flow_run.id), tags={*flow_run.tags, *tags})
+
+
+def _plan(
+    suite: str, run_id: str | None, wishes: Wishes, flow_run_id: str | None, note: Callable[[str], None]
+) -> RunRecord:
+    with Store.open(settings().store_address) as store:
+        store.reap()
+        begun = store.run_of_flow_run(flow_run_id) if flow_run_id else None
+        if run_id is not None or begun is not None:
+            return go_on_with(store, run_id or begun.id)  # type: ignore[union-attr]  # one of them is there
+        inspection = inspect_suite(Path(suite))
+        for warning in inspection.warnings:
+            note(str(warning))
+        return store.run(plan_run(store, inspection, wishes, flow_run_id))

@@ -1,0 +1,210 @@
+"""What the steps of one run share while it lasts: the store, the lease, the target, the places for calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from checks.compiled import CompiledCheck, compile_checks
+from checks.engine import checks_of
+from fepflow.documents import Document
+from fepflow.errors import FepflowError, InputError, RunBusyError
+from fepflow.protocol.test_case import TestCase
+from fepflow.settings import settings
+from fepflow.store.leases import new_owner
+from fepflow.store.records import RunRecord, RunStatus
+from fepflow.store.store import Store
+from fepflow.store.writer import GroupWriter
+from fepflow.suite import Suite
+from fepflow.suite_file import LoadedSuite, read_suite
+from fepflow.targets.base import Target
+from fepflow.targets.opening import open_target
+from tasks.batches import Batch
+from tasks.inspect_suite import load_plugins, read_cases
+from tasks.log import one_line
+
+LEASE_SECONDS = 30.0
+RENEW_SECONDS = 10.0
+
+USUAL_COLLECTIONS = gc.get_threshold()
+ALLOCATIONS = 20_000
+"""Objects that a run allocates before the youngest are searched for cycles; Python's own number is 700."""
+MAX_LABEL = 80
+"""Characters of a case's id in the name of a task run; an id may be a whole question."""
+
+logger = logging.getLogger("fepflow.run")
+
+
+class Counts(Counter[str]):
+    """How far this process has come: calls answered and failed, checks passed, failed and in error."""
+
+
+Listener = Callable[[Counts], None]
+
+listener: ContextVar[Listener | None] = ContextVar("fepflow_progress", default=None)
+"""Who in this process wants to know of progress: the command line's progress bar."""
+
+
+class Runtime:
+    """One executor's view of a run. Not a dataclass: Prefect would walk through it at every task call."""
+
+    def __init__(
+        self, store: Store, run: RunRecord, owner: str, loaded: LoadedSuite, suite: Suite, target: Target
+    ) -> None:
+        self.store = store
+        self.run = run
+        self.owner = owner
+        self.suite = suite
+        self.secrets = loaded.secrets
+        self.target = target
+        self.writer = GroupWriter(store, run.id)
+        self.slots = asyncio.Semaphore(suite.target.concurrency)
+        self.shared_checks = compile_checks(suite.checks)
+        self.counts = Counts()
+        self.finished = False
+
+    @property
+    def calls(self) -> int:
+        """How many outputs the run is to have."""
+        return self.run.n_cases * self.run.repeats
+
+    def checks_for(self, case: TestCase) -> Sequence[CompiledCheck]:
+        """A case's checks, its own first."""
+        return checks_of(case.checks, self.shared_checks) if case.checks else self.shared_checks
+
+    async def label(self, batch: Batch) -> str:
+        """What a task run of the batch is named after: its case, or how many cases from where."""
+        first, last = batch.positions(self.run.repeats)
+        if last - first > 1:
+            return f"cases {first + 1}-{last}"
+        (case,) = await asyncio.to_thread(self.store.cases, self.run.id, first, last)
+        name = one_line(case.id, MAX_LABEL)
+        if self.run.repeats == 1:
+            return name
+        repeats = sorted({repeat + 1 for _, repeat in batch.units(self.run.repeats)})
+        return f"{name} #{repeats[0]}" + (f"-{repeats[-1]}" if len(repeats) > 1 else "")
+
+    def count(self, **more: int) -> None:
+        """Note progress, and tell whoever listens."""
+        self.counts.update(more)
+        listening = listener.get()
+        if listening is not None:
+            listening(self.counts)
+
+    async def finish(self, status: RunStatus, **fields: Any) -> None:
+        """End the run in the store and give the lease back."""
+        await asyncio.to_thread(self.store.finish, self.run.id, self.owner, status, **fields)
+        self.finished = True
+
+
+@asynccontextmanager
+async def open_runtime(run_id: str, flow_run_id: str | None = None) -> AsyncIterator[Runtime]:
+    """Take the run's lease and hold it; on leaving, the run has a truthful status whatever happened.
+
+    Raises RunBusyError while another executor holds the lease, or as soon as this one has lost it.
+    """
+    store = await asyncio.to_thread(Store.open, settings().store_address)
+    with store:
+        owner = new_owner()
+        record = await asyncio.to_thread(store.acquire_lease, run_id, owner, LEASE_SECONDS)
+        if flow_run_id is not None:
+            await asyncio.to_thread(store.set_flow_run, record.id, flow_run_id)
+        try:
+            runtime = await _prepare(store, record, owner)
+        except FepflowError as error:
+            await asyncio.to_thread(store.finish, record.id, owner, "failed", error=str(error))
+            raise
+        try:
+            with _rare_collections():
+                async with runtime.writer, _kept_lease(runtime):
+                    yield runtime
+        except asyncio.CancelledError:
+            await asyncio.shield(_end(runtime, "cancelled", "cancelled while it was running"))
+            raise
+        except Exception as error:
+            message = str(error) if isinstance(error, FepflowError) else f"{type(error).__name__}: {error}"
+            await _end(runtime, "failed", message)
+            raise
+        finally:
+            await runtime.target.aclose()
+
+
+async def _prepare(store: Store, record: RunRecord, owner: str) -> Runtime:
+    folder = Path(record.suite_path).parent if record.suite_path else Path.cwd()
+    document = Document(record.suite, record.suite_path or record.name, "")
+    loaded = read_suite(document, folder)
+    problems = [problem for problem in loaded.problems if problem.severity == "error"]
+    load_plugins(loaded, problems)
+    if problems or loaded.suite is None:
+        raise InputError(problems)
+    target = await asyncio.to_thread(
+        open_target,
+        loaded.suite.target,
+        folder=folder,
+        case_ids=lambda: [case.id for case in read_cases(loaded)],
+        roots=settings().allowed_roots,
+        secrets=loaded.secrets,
+    )
+    return Runtime(store, record, owner, loaded, loaded.suite, target)
+
+
+async def _end(runtime: Runtime, status: RunStatus, error: str) -> None:
+    if not runtime.finished:
+        try:
+            await runtime.finish(status, error=error)
+        except FepflowError as second:
+            # The reaper will say `interrupted` once the lease has ended.
+            logger.warning("the end of run %s could not be recorded: %s", runtime.run.id, second)
+
+
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Let Python look for cycles less often: a run makes few, and the search took a sixth of its time."""
+    gc.freeze()  # what was loaded before is not searched at all
+    gc.set_threshold(ALLOCATIONS, *USUAL_COLLECTIONS[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*USUAL_COLLECTIONS)
+        gc.unfreeze()
+
+
+@asynccontextmanager
+async def _kept_lease(runtime: Runtime) -> AsyncIterator[None]:
+    """Renew the lease while the body runs; stop the body if somebody else has it."""
+    body = asyncio.current_task()
+    lost = False
+
+    async def renew() -> None:
+        nonlocal lost
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            try:
+                kept = await asyncio.to_thread(runtime.store.renew_lease, runtime.run.id, runtime.owner, LEASE_SECONDS)
+            except FepflowError as error:
+                logger.warning("the lease of run %s could not be renewed: %s", runtime.run.id, error)
+                continue
+            if not kept and not runtime.finished and body is not None:
+                lost = True
+                body.cancel()
+                return
+
+    renewing = asyncio.create_task(renew(), name="fepflow-lease")
+    try:
+        yield
+    except asyncio.CancelledError:
+        if lost:
+            raise RunBusyError(f"Another executor has taken over run {runtime.run.id}; this one has stopped.") from None
+        raise
+    finally:
+        renewing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await renewing

@@ -1,0 +1,22 @@
+"""What a caller asks of a run beyond the suite file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """None leaves the file's word standing."""
+
+    limit: float | None = None
+    """Only the first so many cases; below 1 a fraction of them."""
+    repeats: int | None = None
+    concurrency: int | None = None
+    tags: Sequence[str] = ()
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Only cases whose metadata has these values."""
+    failing_in: str | None = None
+    """Only cases that did not pass in this run."""
+    verdict_mode: str | None = None

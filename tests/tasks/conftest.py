@@ -1,0 +1,86 @@
+"""A real store, a real agent on the loopback, and runs of both; no Prefect server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from fepflow.settings import settings
+from fepflow.store.store import Store
+from tasks.inspect_suite import inspect_suite
+from tasks.plan_run import plan_run
+
+Plan = Callable[..., str]
+
+SAME = {"type": "exact_match", "arguments": {"actual": "$.output.value", "expected": "$.test_case.expected"}}
+
+
+@dataclass
+class Agent:
+    """Says back what it is asked; `fail n` fails n times first. Knows who asked what, and how many at once."""
+
+    url: str = ""
+    asked: Counter[str] = field(default_factory=Counter)
+    under_way: int = 0
+    most_at_once: int = 0
+    delay: float = 0.0
+
+    async def answer(self, request: web.Request) -> web.Response:
+        question = (await request.json())["question"]
+        self.asked[str(question)] += 1
+        self.under_way += 1
+        self.most_at_once = max(self.most_at_once, self.under_way)
+        await asyncio.sleep(self.delay)
+        self.under_way -= 1
+        words = str(question).split()
+        if words[:1] == ["fail"] and self.asked[str(question)] <= int(words[1]):
+            return web.Response(status=503, text=f"not yet: {request.headers.get('Authorization')}")
+        return web.json_response({"answer": question})
+
+
+@pytest.fixture
+async def agent() -> AsyncIterator[Agent]:
+    running = Agent()
+    app = web.Application()
+    app.router.add_post("/ask", running.answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    running.url = f"http://127.0.0.1:{runner.addresses[0][1]}/ask"
+    yield running
+    await runner.cleanup()
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """The store that `open_runtime` opens too."""
+    monkeypatch.setenv("FEPFLOW_HOME", str(tmp_path / "home"))
+    settings.cache_clear()
+    with Store.open(settings().store_address) as opened:
+        yield opened
+    settings.cache_clear()
+
+
+@pytest.fixture
+def plan(store: Store, agent: Agent, tmp_path: Path) -> Plan:
+    """Plans a run that asks the agent each case's input; a case that is a text is its own id, input and answer."""
+
+    def make(cases: Sequence[Any], *, checks: Sequence[Any] = (SAME,), **sections: Any) -> str:
+        whole = [case if isinstance(case, dict) else {"id": case, "input": case, "expected": case} for case in cases]
+        http = {"url": agent.url, "body": {"question": "$.test_case.input"}, "output": "$.answer"}
+        target = {"attempts": 2, **sections.pop("target", {})}
+        target["http"] = {**http, **target.get("http", {})}
+        document = {"name": "s", "target": target, "test_cases": whole, "checks": list(checks), **sections}
+        path = tmp_path / "suite.json"
+        path.write_text(json.dumps(document), encoding="utf-8")
+        return plan_run(store, inspect_suite(path))
+
+    return make

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fepflow.evalguard.verdict import Verdict
+from fepflow.store.store import Store
+from tasks.batches import Batch
+from tasks.call_target import call_target
+from tasks.decide import decide_run
+from tasks.run_checks import run_checks_of_batch
+from tasks.runtime import open_runtime
+
+from .conftest import SAME, Plan
+
+WRONG = {"id": "wrong", "input": "wrong", "expected": "right"}
+
+
+async def verdict_on(run_id: str, called: int, checked: int) -> Verdict:
+    """The verdict after so many calls and checks of the first cases."""
+    async with open_runtime(run_id) as runtime:
+        await call_target(runtime, Batch(0, called))
+        await run_checks_of_batch(runtime, Batch(0, checked))
+        return await decide_run(runtime)
+
+
+@pytest.mark.parametrize(
+    ("cases", "outcome"),
+    [(["a", "b"], "pass"), (["a", WRONG], "fail"), (["a", "fail 9"], "inconclusive"), ([WRONG, "fail 9"], "fail")],
+)
+async def test_without_a_gate_every_check_has_to_pass(plan: Plan, cases: list[Any], outcome: str) -> None:
+    verdict = await verdict_on(plan(cases), 2, 2)
+    assert verdict.outcome == outcome
+
+
+async def test_what_is_missing_stays_in_the_denominator(plan: Plan) -> None:
+    (metric,) = (await verdict_on(plan(["a", "fail 9", "c", "d"]), 3, 3)).metrics
+    assert (metric.n_expected, metric.n_completed, metric.n_error) == (4, 2, 1)
+    assert metric.value == 1.0
+    assert metric.low is not None
+    assert metric.low < 0.5, "the two that are not known might have failed"
+
+
+async def test_a_run_that_did_not_get_everywhere_never_passes(plan: Plan) -> None:
+    assert (await verdict_on(plan(["a", "b"]), 1, 1)).outcome == "inconclusive"
+    gated = plan(["a", "b"], metrics=[{"id": "acc", "check": "exact_match"}], gate={"min": {"acc": 0.5}})
+    assert (await verdict_on(gated, 1, 1)).outcome == "inconclusive"
+
+
+async def test_a_check_that_only_some_cases_have_is_expected_of_those_only(plan: Plan) -> None:
+    own = {**SAME, "id": "own"}
+    verdict = await verdict_on(plan(["a", {**WRONG, "checks": [own]}]), 2, 2)
+    counts = {metric.id: (metric.n_expected, metric.value) for metric in verdict.metrics}
+    assert counts == {"exact_match": (2, 0.5), "own": (1, 0.0)}
+
+
+async def test_repeats_are_measurements_of_their_case(plan: Plan) -> None:
+    (metric,) = (await verdict_on(plan(["a", WRONG], repeats=4), 8, 8)).metrics
+    assert (metric.n_expected, metric.n_completed, metric.value) == (8, 8, 0.5)
+
+
+async def test_a_metric_may_take_its_number_from_the_results(plan: Plan) -> None:
+    metrics = [
+        {"id": "answered", "check": "exact_match", "value": "$.passed"},
+        {"id": "lost", "check": "exact_match", "value": "$.score"},
+    ]
+    answered, lost = (await verdict_on(plan(["a", WRONG], metrics=metrics), 2, 2)).metrics
+    assert answered.value == 0.5
+    assert (lost.value, lost.n_error) == (None, 2), "what has no number counts as an error"
+
+
+async def test_the_verdict_is_in_the_store_with_its_metrics(plan: Plan, store: Store) -> None:
+    run_id = plan(["a", WRONG])
+    await verdict_on(run_id, 2, 2)
+    record = store.run(run_id)
+    assert (record.status, record.outcome, record.lease_owner) == ("completed", "fail", None)
+    assert record.verdict["reasons"]
+    assert [(metric["id"], metric["value"], metric["n_expected"]) for metric in record.metrics] == [
+        ("exact_match", 0.5, 2)
+    ]

@@ -1,0 +1,170 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from fepflow.errors import InputError
+from tasks.inspect_suite import expected_check_ids, inspect_suite, read_cases
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory, with a suite's files in it."""
+    monkeypatch.chdir(tmp_path)
+    cases = [{"id": str(index), "input": "?", "expected": "Paris"} for index in range(10)]
+    (tmp_path / "cases.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
+    (tmp_path / "outputs.jsonl").write_text("".join('{"value": "Paris"}\n' for _ in cases))
+    return tmp_path
+
+
+BASE = """\
+name: capitals
+target: {http: {url: "http://127.0.0.1:9/"}}
+test_cases: cases.jsonl
+"""
+CHECKS = """\
+checks:
+  - {type: contains, arguments: {text: $.output.value, phrases: $.test_case.expected}}
+"""
+
+
+def inspect(folder, text):
+    path = folder / "suite.yaml"
+    path.write_text(text)
+    return inspect_suite(Path("suite.yaml"), {})
+
+
+def told(folder, text):
+    return [str(problem) for problem in inspect(folder, text).problems]
+
+
+def test_a_good_suite_has_its_cases_and_no_problems(folder):
+    found = inspect(folder, BASE + CHECKS)
+    assert found.problems == []
+    assert len(found.cases) == 10
+    assert found.require().name == "capitals"
+
+
+def test_all_mistakes_of_all_files_are_found_in_one_go(folder):
+    (folder / "cases.jsonl").write_text('{"id": "a", "input": 1}\n{"id": "a", "input": 2}\n{"question": 3}\n')
+    (folder / "bad_plugin.py").write_text("x = 1\nimport a_package_that_nobody_has\n")
+    text = """\
+name: capitals
+target: {scripted: {path: nowhere.jsonl}}
+test_cases: cases.jsonl
+checks:
+  - {type: containz, arguments: {}}
+  - {type: threshold, arguments: {value: 1}}
+metrics:
+  - {id: acc, check: nothing}
+gate: {min: {accuracy: 0.9}, max_impact: low}
+plugins: [bad_plugin.py, ../outside.py]
+"""
+    found = inspect(folder, text)
+    problems = [str(problem) for problem in found.errors]
+    for part in (
+        "suite.yaml:2: target.scripted.path: there is no file nowhere.jsonl",
+        "suite.yaml:5: checks[0].type: there is no check type containz (did you mean contains?)",
+        "suite.yaml:6: checks[1].arguments: threshold cannot take these arguments: give min_value, max_value, or both",
+        "suite.yaml:8: metrics[0].check: the suite has no check with the id nothing",
+        "suite.yaml:9: gate.min.accuracy: there is no metric accuracy (there is acc)",
+        "suite.yaml:9: gate.max_impact: there are no thresholds that give an impact",
+        "suite.yaml:10: plugins[1]: leads out of the suite's folder",
+        "bad_plugin.py:2: cannot be loaded: ModuleNotFoundError",
+        "cases.jsonl:2: the id 'a' stands in line 1 already",
+        "cases.jsonl:3: input is missing",
+    ):
+        assert [problem for problem in problems if problem.startswith(part)], part
+    assert len(problems) == 10
+    with pytest.raises(InputError) as caught:
+        found.require()
+    assert len(caught.value.problems) == 10
+
+
+def test_mistakes_inside_thresholds_are_found_too(folder):
+    thresholds = "thresholds:\n  contains:\n    - {label: low, min: 0.5}\n"
+    problems = told(folder, BASE + CHECKS + thresholds)
+    assert [problem for problem in problems if "label" in problem and "impact" in problem]
+    assert problems[0].startswith("suite.yaml:8: thresholds.contains[0]: ")
+
+
+def test_recorded_outputs_belong_to_the_cases(folder):
+    text = BASE.replace('http: {url: "http://127.0.0.1:9/"}', "scripted: {path: outputs.jsonl}") + CHECKS
+    assert told(folder, text) == []
+    (folder / "outputs.jsonl").write_text('{"value": "Paris"}\n')
+    (problem,) = told(folder, text)
+    assert "outputs.jsonl: holds 1 records, but there are 10 test cases" in problem
+
+
+def test_a_suite_without_checks_judges_nothing(folder):
+    assert told(folder, BASE) == [
+        "suite.yaml:1: there are no checks, so nothing is judged (add checks:, or checks of the test cases)"
+    ]
+
+
+def test_checks_of_the_cases_are_checks(folder):
+    case = "{id: a, input: 1, checks: [{type: contains, arguments: {text: $.output.value, phrases: a}}]}"
+    text = BASE.replace("cases.jsonl", f"[{case}]") + "metrics: [{id: acc, check: contains}]\n"
+    assert inspect(folder, text).errors == []
+
+
+def test_a_mistake_in_a_check_of_a_case_names_the_case(folder):
+    text = BASE.replace("cases.jsonl", "[{id: first, input: 1, checks: [{type: contains, arguments: {}}]}]")
+    (problem,) = told(folder, text)
+    assert "first.checks.contains" in problem
+    assert "text: is missing" in problem
+
+
+def test_ids_of_inline_cases_are_unique(folder):
+    text = BASE.replace("cases.jsonl", "\n  - {id: a, input: 1}\n  - {id: a, input: 2}") + CHECKS
+    assert (
+        told(folder, text)[0]
+        == "suite.yaml:5: test_cases[1]: the id 'a' stands twice (test_cases[0] has it; ids are unique)"
+    )
+
+
+def test_a_gate_that_so_few_cases_cannot_reach_is_a_warning(folder):
+    found = inspect(folder, BASE + CHECKS + "gate: {min: {contains: 0.9}}\n")
+    assert found.errors == []
+    (warning,) = found.warnings
+    assert "10 test cases cannot show contains of at least 0.9, even if all pass (it takes 35 at 95%)" in str(warning)
+
+
+def test_a_link_out_of_the_folder_is_refused(folder, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "cases.jsonl"
+    elsewhere.write_text('{"id": "a", "input": 1}\n')
+    (folder / "link.jsonl").symlink_to(elsewhere)
+    problems = told(folder, BASE.replace("cases.jsonl", "link.jsonl") + CHECKS)
+    assert problems[0].startswith("suite.yaml:3: test_cases: leads out of the suite's folder")
+
+
+def test_a_plugin_brings_the_checks_that_the_suite_uses(folder):
+    (folder / "mine.py").write_text(
+        "from checks.base import BaseCheck\nfrom checks.catalogue import register\n\n"
+        "@register('inspected_check')\nclass Mine(BaseCheck):\n"
+        "    def __call__(self):\n        return {'passed': True}\n"
+    )
+    assert told(folder, BASE + "checks: [{type: inspected_check}]\nplugins: [./mine.py]\n") == []
+
+
+def test_a_variable_that_is_not_set_has_no_consequences(folder):
+    problems = told(folder, BASE.replace("cases.jsonl", "${CASES}") + CHECKS)
+    assert len(problems) == 1
+    assert "${CASES} is not set" in problems[0]
+
+
+def test_cases_alone_can_be_read(folder):
+    assert [case.id for case in read_cases(inspect(folder, BASE + CHECKS).loaded)] == [
+        str(index) for index in range(10)
+    ]
+    with pytest.raises(InputError, match=r"nowhere\.jsonl"):
+        read_cases(inspect(folder, BASE.replace("cases.jsonl", "nowhere.jsonl")).loaded)
+
+
+def test_the_ids_of_all_checks_are_known_before_anything_runs(folder):
+    text = BASE.replace(
+        "cases.jsonl", "[{id: a, input: 1, checks: [{type: contains}, {type: regex}]}, {id: b, input: 1}]"
+    )
+    found = inspect(folder, text + CHECKS)
+    shared = found.loaded.section("checks")
+    assert expected_check_ids(shared, found.cases) == ["contains", "contains-2", "regex"]
