@@ -1,0 +1,80 @@
+"""The command line. Each command translates its words for the service, and the answer for a person."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from surfaces.cli.checks import checks
+from surfaces.cli.init import init
+from surfaces.cli.read import list_runs, show
+from surfaces.cli.run import run
+from surfaces.cli.server import down, status, up
+from surfaces.cli.validate import schema, validate
+
+EPILOG = "Exit codes: 0 pass, 1 fail, 2 usage or configuration, 3 infrastructure, 4 inconclusive."
+
+
+@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="fepflow", prog_name="fepflow")
+def fepflow() -> None:
+    """Evaluate AI agents: call them with test cases, check what they answer, give a verdict.
+
+    Runs are Prefect flow runs: watch them in the Prefect UI, schedule them as deployments.
+    """
+
+
+for command in (init, validate, run, list_runs, show, up, down, status, checks, schema):
+    fepflow.add_command(command)
+
+
+def main() -> None:
+    """Run the command line; whatever happens, a person gets a sentence and never a traceback."""
+    try:
+        code = fepflow.main(standalone_mode=False)
+        _leave(code if isinstance(code, int) else 0)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        _leave(130)
+    except BrokenPipeError:
+        # Whoever reads has gone, as in `fepflow list | head`; nothing more can be said to them.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:
+        _leave(_explain(error))
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit, without the minutes that Prefect's client takes to give up on an API that is gone."""
+    stack = sys.modules.get("surfaces.stack")  # not there for a command that needs no server, such as --help
+    if stack is not None and stack.is_gone():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _explain(error: Exception) -> int:
+    from fepflow.errors import FepflowError
+
+    if isinstance(error, FepflowError):
+        for line in str(error).splitlines():
+            click.echo(f"error: {line}", err=True)
+        return error.exit_code
+    if os.environ.get("FEPFLOW_DEBUG"):
+        raise error
+    click.echo(f"error: {type(error).__name__}: {error}", err=True)
+    click.echo("This is a fault of fepflow. FEPFLOW_DEBUG=1 shows where; please report it.", err=True)
+    return FepflowError.exit_code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""`fepflow run`: execute a suite, or go on with a run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from surfaces.cli.validate import ENV_FILE
+
+
+class Limit(click.ParamType[float]):
+    """A count of cases, or a fraction of them below 1."""
+
+    name = "count or fraction"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """A positive number; a whole one from 1 on."""
+        try:
+            number = float(value)
+        except ValueError:
+            self.fail(f"{value} is no number", param, ctx)
+        if number <= 0 or (number >= 1 and number != int(number)):
+            self.fail("a count such as 20, or a fraction such as 0.1", param, ctx)
+        return number
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """`key=value`."""
+
+    name = "key=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Split at the first equals sign."""
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = str(value).partition("=")
+        if not key or not equals:
+            self.fail(f"{value} is not of the form key=value", param, ctx)
+        return key, text
+
+
+@click.command()
+@click.argument("suite", type=click.Path(path_type=Path), required=False)
+@click.option("-o", "--output", "outputs", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+              help="Write a report: .json (FEP), .jsonl, .csv, .xml (JUnit). Repeatable.")  # fmt: skip
+@click.option("--overwrite", is_flag=True, help="Let -o replace files that are there.")
+@click.option("--json", "as_json", is_flag=True, help="Print the FEP result with metrics and verdict on stdout.")
+@click.option("-j", "--max-concurrency", type=click.IntRange(1, 1000), help="Calls at once.")
+@click.option("--repeats", "--epochs", type=click.IntRange(1, 1000), help="How often each case is called.")
+@click.option("--limit", type=Limit(), help="Only so many cases; below 1 a fraction of them.")
+@click.option("--filter-metadata", multiple=True, type=Pair(), help="Only cases with this metadata. Repeatable.")
+@click.option("--filter-failing", metavar="RUN", help="Only cases that did not pass in this run.")
+@click.option("--tag", "tags", multiple=True, help="Tag of the run. Repeatable.")
+@click.option("--verdict", type=click.Choice(["interval", "point"]), help="Judge by intervals, or by values alone.")
+@click.option("--resume", metavar="RUN", help="Go on with this run (an id, its beginning, or latest).")
+@click.option("-q", "--quiet", is_flag=True, help="Print the verdict only.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the log: retries, failures, task runs.")
+@ENV_FILE
+def run(suite: Path | None, outputs: tuple[Path, ...], overwrite: bool, as_json: bool, resume: str | None,
+        quiet: bool, verbose: bool, env_file: Path | None, **wishes: Any) -> int:  # fmt: skip
+    """Run a SUITE: call its target for each test case, check the outputs, give a verdict."""
+    from fepflow.errors import InfrastructureError, RunBusyError
+    from surfaces import service
+    from surfaces.cli.console import Console
+    from surfaces.reports.files import require_writable, write_report
+
+    if (suite is None) == (resume is None):
+        raise click.UsageError("give a suite, or --resume RUN")
+    service.load_env_file(env_file)
+    require_writable(outputs, overwrite=overwrite)
+    console = Console(quiet=quiet, to_stderr=as_json)
+    begun = _begin(suite, resume, wishes, console.note, show_logs=verbose)
+    try:
+        with console.progress(begun) as listener:
+            finished = service.execute(begun, listener)
+    except InfrastructureError as error:
+        if isinstance(error, RunBusyError):
+            raise
+        raise InfrastructureError(
+            f"{error}\nWhat was stored is kept: `fepflow run --resume {begun.id[:8]}` goes on."
+        ) from None
+    with service.open_store() as store:
+        for path in outputs:
+            write_report(store, finished.run, path)
+        if as_json:
+            from surfaces.reports.fep import write_run
+
+            write_run(store, finished.run, sys.stdout)
+        console.finished(store, finished, outputs)
+    return finished.exit_code
+
+
+def _begin(suite: Path | None, resume: str | None, wishes: dict[str, Any], note: Any, *, show_logs: bool) -> Any:
+    from surfaces import service
+
+    given = {name: value for name, value in wishes.items() if value not in (None, ())}
+    if suite is None:
+        if given:
+            raise click.UsageError("--resume goes on with a run as it was begun; leave the other wishes out")
+        assert resume is not None
+        return service.resume(resume, note, show_logs=show_logs)
+    from tasks.wishes import Wishes
+
+    return service.start(
+        suite,
+        Wishes(
+            limit=given.get("limit"),
+            repeats=given.get("repeats"),
+            concurrency=given.get("max_concurrency"),
+            tags=given.get("tags", ()),
+            metadata=dict(given.get("filter_metadata", ())),
+            failing_in=given.get("filter_failing"),
+            verdict_mode=given.get("verdict"),
+        ),
+        note,
+        show_logs=show_logs,
+    )

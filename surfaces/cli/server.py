@@ -1,0 +1,56 @@
+"""`fepflow up`, `down`, `status`: the local Prefect server."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on (default: FEPFLOW_PORT, or 4200).")
+def up(port: int | None) -> None:
+    """Start the local Prefect server, unless one runs or is configured.
+
+    It listens on 127.0.0.1 only and outlives this command. A Prefect API that PREFECT_API_URL or the active Prefect
+    profile names is used instead.
+    """
+    from surfaces import stack
+
+    _tell(stack.prefect_api(port))
+
+
+@click.command()
+def down() -> None:
+    """Stop the local Prefect server; what it has recorded stays."""
+    from surfaces import stack
+
+    stopped = stack.stop_local_server()
+    click.echo(f"Stopped the server at {stopped.ui_url}." if stopped else "No local server was running.")
+
+
+@click.command()
+@click.option("--env", "as_env", is_flag=True, help='Print shell lines only: eval "$(fepflow status --env)".')
+def status(as_env: bool) -> None:
+    """Say which Prefect API is used, and where results are stored."""
+    from surfaces import stack
+
+    api = stack.running_api()
+    if as_env:
+        if api is None:
+            raise click.ClickException("no server is running: fepflow up")
+        click.echo(f"export PREFECT_API_URL={api.url}")
+    elif api is None:
+        click.echo("No Prefect server is running; `fepflow up` starts one, and so does `fepflow run`.")
+    else:
+        _tell(api)
+
+
+def _tell(api: object) -> None:
+    from surfaces import stack
+
+    assert isinstance(api, stack.PrefectApi)
+    origin = f"local server, process {api.pid}" if api.local else f"named by {stack.settings_place()}"
+    click.echo(f"Prefect UI   {api.ui_url}")
+    click.echo(f"Prefect API  {api.url}  ({origin})")
+    click.echo(f"Store        {stack.store_place()}")
+    if api.local:
+        click.echo('For plain `prefect` commands in this shell: eval "$(fepflow status --env)"')

@@ -1,0 +1,45 @@
+"""`fepflow validate` and `fepflow schema`: suite files, before anything is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+SUITE = click.argument("suite", type=click.Path(path_type=Path))
+ENV_FILE = click.option(
+    "--env-file", type=click.Path(path_type=Path), help="Read variables from this file (default: .env)."
+)
+
+
+@click.command()
+@SUITE
+@ENV_FILE
+def validate(suite: Path, env_file: Path | None) -> None:
+    """Find every mistake in a suite and in the files that it names. Calls nobody."""
+    from surfaces import service
+
+    service.load_env_file(env_file)
+    inspection = service.inspect(suite)
+    for problem in inspection.problems:
+        click.echo(f"{problem.severity}: {problem}", err=True)
+    if inspection.errors:
+        count = len(inspection.errors)
+        raise click.exceptions.Exit(_conclude(f"{suite}: {count} error{'s' if count > 1 else ''}.", 2))
+    checks = len(inspection.require().checks)
+    _conclude(f"{suite} is valid: {len(inspection.cases)} test cases, {checks} shared checks.", 0)
+
+
+def _conclude(sentence: str, code: int) -> int:
+    click.echo(sentence, err=code != 0)
+    return code
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of suite files, for editors."""
+    import json
+
+    from checks.schemas import complete_suite_schema
+
+    click.echo(json.dumps(complete_suite_schema(), indent=2))

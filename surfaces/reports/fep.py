@@ -1,0 +1,104 @@
+"""A stored run in the form of the Flexible Evaluation Protocol (FEP 4.2), as a stream: a run may be large."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.results import Status, status_of
+from fepflow.store.records import RunRecord, StoredResult
+from fepflow.store.store import Store
+
+
+def test_case_results(store: Store, run: RunRecord) -> Iterator[dict[str, Any]]:
+    """One TestCaseResult (FEP 4.1) for each repeat of each case that has an output, as JSON data."""
+    for result in store.results(run.id):
+        if result.output is not None:
+            yield test_case_result(result)
+
+
+def test_case_result(result: StoredResult) -> dict[str, Any]:
+    """One TestCaseResult as JSON data; `metadata.repeat` counts from 1."""
+    statuses: list[Status] = [check.status for check in result.checks]
+    assert result.output is not None
+    return {
+        "status": status_of(statuses),
+        "execution_context": {
+            "test_case": result.case.model_dump(mode="json"),
+            "output": result.output.model_dump(mode="json"),
+        },
+        "check_results": [check.model_dump(mode="json") for check in result.checks],
+        "summary": {
+            "total_checks": len(statuses),
+            "completed_checks": statuses.count("completed"),
+            "error_checks": statuses.count("error"),
+            "skipped_checks": statuses.count("skip"),
+        },
+        "metadata": {"repeat": result.repeat + 1},
+    }
+
+
+def run_metadata(run: RunRecord) -> dict[str, Any]:
+    """What fepflow adds to a run's result: its own status, the metrics and the verdict."""
+    return {
+        "status": run.status,
+        "repeats": run.repeats,
+        "tags": run.tags,
+        "flow_run_id": run.flow_run_id,
+        "error": run.error,
+        "outcome": run.outcome,
+        "metrics": run.metrics,
+        "verdict": run.verdict,
+    }
+
+
+def run_summary(run: RunRecord) -> dict[str, Any]:
+    """A run on one line of JSON."""
+    times = {name: getattr(run, name) for name in ("created_at", "started_at", "completed_at")}
+    return {
+        "id": run.id,
+        "name": run.name,
+        "cases": run.n_cases,
+        **{name: _time(moment) if moment else None for name, moment in times.items()},
+        **run_metadata(run),
+    }
+
+
+def write_run(store: Store, run: RunRecord, file: TextIO) -> None:
+    """Write one EvaluationRunResult (FEP 4.2) as JSON, with metrics and verdict under its `metadata`."""
+    cases: Counter[Status] = Counter()
+    checks: Counter[str] = Counter()
+    file.write('{"results":[')
+    for number, result in enumerate(test_case_results(store, run)):
+        cases[result["status"]] += 1
+        checks.update(result["summary"])
+        file.write(("," if number else "") + "\n" + dumps(result))
+    ended = run.completed_at or (utc_now() if run.status == "running" else run.started_at or run.created_at)
+    rest = {
+        "evaluation_id": run.id,
+        "started_at": _time(run.started_at or run.created_at),
+        "completed_at": _time(ended),
+        "status": status_of(cases),
+        "summary": {
+            "total_test_cases": cases.total(),
+            "completed_test_cases": cases["completed"],
+            "error_test_cases": cases["error"],
+            "skipped_test_cases": cases["skip"],
+            **{name: checks[name] for name in ("total_checks", "completed_checks", "error_checks", "skipped_checks")},
+        },
+        "experiment": {"name": run.name, "metadata": {"tags": run.tags}},
+        "metadata": run_metadata(run),
+    }
+    file.write(f"\n],{dumps(rest)[1:]}\n")
+
+
+def dumps(value: Any) -> str:
+    """JSON in ASCII: lone surrogates and control characters that an agent answered stay readable by any parser."""
+    return json.dumps(value, allow_nan=False)
+
+
+def _time(moment: Any) -> str:
+    return str(moment.isoformat()).replace("+00:00", "Z")

@@ -1,0 +1,124 @@
+"""What every door calls: start runs, go on with them, read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fepflow.errors import FepflowError, InfrastructureError, UserError
+from fepflow.settings import configured_prefect_api, settings
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+from surfaces import stack
+from surfaces.execution import Execution, Listener
+
+if TYPE_CHECKING:
+    from tasks.inspect_suite import Inspection
+    from tasks.wishes import Wishes
+
+Note = Callable[[str], None]
+
+EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 4}
+STOPPED = 130
+"""The exit code of a run that Ctrl-C or SIGTERM ended, as shells have it."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that this process executed, and where to look at it.
+
+    `told_prefect` is false when Prefect's API was gone at the end, `stopped` true after Ctrl-C or SIGTERM.
+    """
+
+    run: RunRecord
+    flow_run_url: str | None
+    told_prefect: bool = True
+    stopped: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass, 1 fail, 4 inconclusive; without a verdict 3, or 130 when it was stopped."""
+        if self.run.outcome is not None:
+            return EXIT_CODES[self.run.outcome]
+        return STOPPED if self.stopped or self.run.status == "cancelled" else InfrastructureError.exit_code
+
+
+@contextmanager
+def open_store() -> Iterator[Store]:
+    """The store, with the runs of dead executors marked as interrupted."""
+    with Store.open(settings().store_address) as store:
+        store.reap()
+        yield store
+
+
+def inspect(path: Path) -> Inspection:
+    """Everything that can be known of a suite without calling anybody. Raises InputError if it is no document."""
+    from tasks.inspect_suite import inspect_suite
+
+    return inspect_suite(path)
+
+
+def start(path: Path, wishes: Wishes, note: Note, *, show_logs: bool = False) -> RunRecord:
+    """Create a run of the suite; `note` hears of what it can live with, and of what takes a while.
+
+    Raises InputError with all mistakes of the suite before anything is started or called.
+    """
+    inspection = inspect(path)
+    inspection.require()
+    for warning in inspection.warnings:
+        note(f"warning: {warning}")
+    _connect(note, show_logs=show_logs)
+    from tasks.plan_run import plan_run
+
+    with open_store() as store:
+        return store.run(plan_run(store, inspection, wishes))
+
+
+def resume(run_id: str, note: Note, *, show_logs: bool = False) -> RunRecord:
+    """The run to go on with, by its id, a prefix of it, or `latest`; raises NotFoundError."""
+    with open_store() as store:
+        run = store.run(run_id)
+    if "pytest" in run.suite.get("target", {}):
+        raise UserError(f"Run {run.id} was a test: run pytest again instead.")
+    _connect(note, show_logs=show_logs)
+    return run
+
+
+def _connect(note: Note, *, show_logs: bool) -> None:
+    if configured_prefect_api() is None and not settings().server_file.exists():
+        note("starting a local Prefect server; this takes a moment, once")
+    stack.use(stack.prefect_api(), show_logs=show_logs)
+
+
+def execute(run: RunRecord, listener: Listener | None = None) -> Finished:
+    """Execute a run, here and now, as a Prefect flow run; a run that has begun is gone on with.
+
+    Returns when it has ended, however it has. Raises FepflowError when it could not be executed.
+    """
+    execution = Execution(run, listener)
+    told_prefect = execution.wait(lambda: _is_over(run))
+    error = execution.error
+    if isinstance(error, FepflowError):
+        raise error
+    with open_store() as store:
+        after = store.run(run.id)
+    if error is not None and after.outcome is None and not execution.stopped:
+        raise InfrastructureError(f"run {run.id} did not end: {type(error).__name__}: {error}")
+    return Finished(after, execution.flow_run_url, told_prefect, execution.stopped)
+
+
+def _is_over(run: RunRecord) -> bool:
+    with open_store() as store:
+        return store.run(run.id).status not in ("pending", "running")
+
+
+def load_env_file(path: Path | None) -> None:
+    """Add the variables of an env file to the environment; those that are set already stay."""
+    from dotenv import load_dotenv
+
+    if path is not None and not path.is_file():
+        raise UserError(f"{path}: there is no such file (--env-file)")
+    load_dotenv(path or Path.cwd() / ".env")

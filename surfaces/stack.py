@@ -1,0 +1,129 @@
+"""Where Prefect's API is, and the local server that the command line starts as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from fepflow.errors import InfrastructureError
+from fepflow.settings import configured_prefect_api, settings
+
+
+@dataclass(frozen=True)
+class PrefectApi:
+    """An API, and whether it is the local server that `fepflow up` starts."""
+
+    url: str
+    local: bool
+    pid: int | None = None
+
+    @property
+    def ui_url(self) -> str:
+        """Where a person looks, for a server of one's own."""
+        return self.url.removesuffix("/").removesuffix("/api")
+
+
+def prefect_api(port: int | None = None) -> PrefectApi:
+    """The API that the environment or the active profile names, else the local server, started if need be.
+
+    Raises InfrastructureError when it does not answer or cannot be started.
+    """
+    configured = configured_prefect_api()
+    if configured is None:
+        return _local(_ask_server("up", *(["--port", str(port)] if port else [])))
+    api = PrefectApi(configured, local=False)
+    _require_health(api)
+    return api
+
+
+def running_api() -> PrefectApi | None:
+    """The API that a run would use now; None if there is none yet."""
+    configured = configured_prefect_api()
+    if configured is not None:
+        return PrefectApi(configured, local=False)
+    state = _ask_server("status")
+    return _local(state) if state else None
+
+
+def stop_local_server() -> PrefectApi | None:
+    """Stop the local server; None if there was none."""
+    state = _ask_server("down")
+    return _local(state) if state else None
+
+
+def use(api: PrefectApi, *, show_logs: bool) -> None:
+    """Set Prefect's environment, before it is imported: it reads it once."""
+    _in_use.append(api)
+    os.environ["PREFECT_API_URL"] = api.url
+    os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "8")
+    os.environ.setdefault("PREFECT_SERVER_ALLOW_EPHEMERAL_MODE", "false")
+    if not show_logs:
+        os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+        os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
+        logging.raiseExceptions = False  # past its own levels, Prefect writes to stderr that its API is away
+
+
+_in_use: list[PrefectApi] = []
+
+
+def is_gone() -> bool:
+    """Whether this process uses an API that does not answer now."""
+    if not _in_use:
+        return False
+    import httpx
+
+    try:
+        return httpx.get(f"{_in_use[-1].url.removesuffix('/')}/health", timeout=3).status_code >= 500
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return True
+
+
+def _local(state: dict[str, Any]) -> PrefectApi:
+    return PrefectApi(state["api_url"], local=True, pid=state["pid"])
+
+
+def _ask_server(*arguments: str) -> Any:
+    # -P: a folder named `deployments` in the working directory is not ours.
+    command = [sys.executable, "-P", "-m", "deployments.server", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # our own interpreter
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        raise InfrastructureError("\n".join(lines[-6:]) or "the local Prefect server could not be asked")
+    return json.loads(done.stdout)["server"]
+
+
+def _require_health(api: PrefectApi) -> None:
+    import httpx
+
+    key = os.environ.get("PREFECT_API_KEY")
+    try:
+        answer = httpx.get(
+            f"{api.url.removesuffix('/')}/health",
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=10,
+        )
+        wrong = None if answer.status_code < 500 else f"answers {answer.status_code}"
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        wrong = f"does not answer ({type(error).__name__})"
+    if wrong:
+        place = settings_place()
+        raise InfrastructureError(f"the Prefect API that {place} names {wrong}: start it, or unset PREFECT_API_URL")
+
+
+def settings_place() -> str:
+    """What names the configured API."""
+    return "PREFECT_API_URL" if os.environ.get("PREFECT_API_URL") else "the active Prefect profile"
+
+
+def store_place() -> str:
+    """Where results are kept, without a password."""
+    config = settings()
+    if config.store_url is None:
+        return str(config.home / "fepflow.db")
+    scheme, _, rest = config.store_url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"

@@ -1,0 +1,127 @@
+"""Why a test's rate was not reached, to be read in a terminal: the verdict, then the cases that failed, worst first."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fepflow.evalguard.pass_rule import Ending, SampleResult, passed_of
+from fepflow.evalguard.verdict import Verdict
+from fepflow.evalguard.wording import plural
+from fepflow.protocol.results import CheckResult
+from surfaces.testing.plan import Plan
+
+MAX_CASES = 10
+MAX_LINE = 300
+MAX_INPUT = 80
+MAX_SAMPLES = 20
+
+
+def failure_report(plan: Plan, results: Sequence[SampleResult], verdict: Verdict) -> str:
+    """Several lines of text; the first says it all. What agents wrote is escaped and cut."""
+    blocks = [
+        *_block("failed", "Failed", plan, results),
+        *_block("error", "Errors: no answer, which is neither a pass nor a fail", plan, results),
+        *_block("skipped", "Skipped", plan, results),
+    ]
+    head = [verdict.reasons[0]]
+    if plan.rule == "sample":
+        head.append("A sample passes if all its test cases do.")
+    return "\n".join([*head, *blocks])
+
+
+def _block(ending: Ending, title: str, plan: Plan, results: Sequence[SampleResult]) -> Iterator[str]:
+    by_case: dict[int, list[SampleResult]] = defaultdict(list)
+    for result in results:
+        if result.ending == ending:
+            by_case[result.position].append(result)
+    if not by_case:
+        return
+    total = sum(map(len, by_case.values()))
+    yield ""
+    yield f"{title}: {plural(total, 'result')} of {plural(len(by_case), 'test case')}"
+    worst_first = sorted(by_case.items(), key=lambda item: (-len(item[1]), item[0]))
+    for position, found in worst_first[:MAX_CASES]:
+        yield from _case(plan, position, sorted(found, key=lambda result: result.sample))
+    if len(worst_first) > MAX_CASES:
+        names = ", ".join(plan.cases[position].id for position, _ in worst_first[MAX_CASES:])
+        yield _cut(f"  ... and {plural(len(worst_first) - MAX_CASES, 'more test case')}: {_safe(names)}", MAX_LINE)
+
+
+def _case(plan: Plan, position: int, found: Sequence[SampleResult]) -> Iterator[str]:
+    case = plan.cases[position]
+    which = f" in {len(found)} of {plan.samples} samples" if plan.samples > 1 else ""
+    yield f"  {_cut(_safe(case.id), MAX_INPUT)}{which}, input: {_cut(_text(case.input), MAX_INPUT)}"
+    causes: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for result in found:
+        for name, line in _causes(plan, result):
+            causes[name].append((result.sample + 1, line))
+    for name, examples in causes.items():
+        yield f"    {_cut(_safe(name), MAX_INPUT)}{_where(plan, examples)}: {examples[0][1]}"
+
+
+def _causes(plan: Plan, result: SampleResult) -> Iterator[tuple[str, str]]:
+    """What kept this result from passing: its kind (a check, an exception), and how it was this time."""
+    if result.why is not None:
+        kind, _, message = result.why.partition(": ")
+        yield (kind, _cut(_safe(message), MAX_LINE)) if message else ("reason", _cut(_safe(kind), MAX_LINE))
+        return
+    for check in result.checks:
+        if check.error is not None:
+            yield check.check_id, f"{check.error.type}: {_cut(_safe(check.error.message), MAX_LINE)}"
+        elif check.status != "completed":
+            yield check.check_id, check.status
+        elif passed_of(check) is None:
+            yield check.check_id, f"gave neither pass nor fail, but {_cut(_text(check.results), MAX_LINE)}"
+        elif passed_of(check) is False:
+            yield check.check_id, _arguments(check, plan.given[result.position].get(check.check_id, []))
+
+
+def _where(plan: Plan, examples: Sequence[tuple[int, str]]) -> str:
+    if plan.samples == 1:
+        return ""
+    numbers = [str(sample) for sample, _ in examples]
+    if len(numbers) == 1:
+        return f", sample {numbers[0]}"
+    more = ", ..." if len(numbers) > MAX_SAMPLES else ""
+    return f", samples {', '.join(numbers[:MAX_SAMPLES])}{more}; the first"
+
+
+def _arguments(check: CheckResult, given: Sequence[str]) -> str:
+    shown = check.resolved_arguments or {}
+    names = [name for name in shown if name in given] or list(shown)
+    values = fit([_text(shown[name]["value"]) for name in names], MAX_LINE)
+    return ", ".join(f"{name} = {value}" for name, value in zip(names, values, strict=True))
+
+
+def fit(texts: Sequence[str], room: int) -> list[str]:
+    """Cut texts so that together they have at most about `room` characters: the longest first, short ones never."""
+    limit = max(map(len, texts), default=0)
+    left, unplaced = room, len(texts)
+    if sum(map(len, texts)) > room:
+        for length in sorted(map(len, texts)):
+            if length * unplaced > left:
+                limit = left // unplaced
+                break
+            left -= length
+            unplaced -= 1
+    return [_cut(text, max(limit, 1)) for text in texts]
+
+
+def _text(value: Any) -> str:
+    """A value on one line: JSON, or what Python says of it."""
+    try:
+        return _safe(json.dumps(value, ensure_ascii=False))
+    except (TypeError, ValueError, RecursionError):
+        return _safe(repr(value))
+
+
+def _safe(text: str) -> str:
+    """Text of others: nothing in it can move the cursor or colour the terminal."""
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 1]}…"

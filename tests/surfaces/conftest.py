@@ -1,0 +1,106 @@
+"""A home of its own for every test, a store that can be filled by hand, and the command line in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.results import CheckError, CheckResult
+from fepflow.protocol.test_case import Output, TestCase
+from fepflow.settings import settings
+from fepflow.store.records import NewCheck, NewOutput, NewRun, RunRecord
+from fepflow.store.store import Store
+from surfaces.cli import main
+
+FillRun = Callable[..., RunRecord]
+Cli = Callable[..., Result]
+
+NO_ANSWER = Output(
+    value=None,
+    metadata={
+        "error": {"type": "timeout_error", "kind": "timeout", "message": "no answer within 2 s", "recoverable": True},
+        "attempts": 2,
+        "attempt_log": [{"attempt": 1, "latency_ms": 2000.0}, {"attempt": 2, "latency_ms": 2500.0}],
+    },
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working directory, with fepflow's home below it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEPFLOW_HOME", str(tmp_path / "home"))
+    settings.cache_clear()
+    yield tmp_path
+    settings.cache_clear()
+
+
+@pytest.fixture
+def cli(home: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Runs a command as `fepflow …` does, errors and all."""
+
+    def invoke(*arguments: str | Path) -> Result:
+        @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+        @click.argument("words", nargs=-1)
+        def fepflow(words: Sequence[str]) -> None:
+            monkeypatch.setattr("sys.argv", ["fepflow", *words])
+            main.main()
+
+        return CliRunner().invoke(fepflow, ["--", *map(str, arguments)])
+
+    return invoke
+
+
+def check(passed: bool | None, error: str | None = None, **arguments: Any) -> CheckResult:
+    """A check's answer: passed, failed, or in error."""
+    return CheckResult(
+        check_type="contains",
+        status="error" if error else "completed",
+        results={} if error else {"passed": passed},
+        evaluated_at=utc_now(),
+        resolved_arguments={name: {"value": value} for name, value in arguments.items()},
+        metadata={"check_id": "says_so", "check_version": "1.0.0"},
+        **({"error": CheckError(type="timeout_error", message=error)} if error else {}),
+    )
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{home / 'home' / 'fepflow.db'}") as opened:
+        yield opened
+
+
+@pytest.fixture
+def fill_run(store: Store) -> FillRun:
+    """Stores a completed run of one call for each case: (id, output, check's answer); None where it was not got to."""
+
+    def fill(rows: Sequence[tuple[str, Output | None, CheckResult | None]], **ending: Any) -> RunRecord:
+        run_id = f"{len(store.runs()):08x}feedbeef"
+        suite = {"name": "refunds"}
+        new = NewRun(id=run_id, name="refunds", suite=suite, suite_path=None, repeats=1, tags=["nightly"])
+        store.create_run(new, [TestCase(id=name, input=f"input of {name}", expected="yes") for name, _, _ in rows])
+        store.acquire_lease(run_id, "host/1/a", 30)
+        outputs = [
+            NewOutput(position, 0, "a" * 64, output, output.value is None)
+            for position, (_, output, _) in enumerate(rows)
+            if output is not None
+        ]
+        checks = [
+            NewCheck(position, 0, "says_so", "b" * 64, result, result.results.get("passed"))
+            for position, (_, _, result) in enumerate(rows)
+            if result is not None
+        ]
+        store.write(run_id, outputs, checks)
+        verdict = {"gate": "Every check must pass.", "reasons": ["because"], "warnings": []}
+        store.finish(
+            run_id, "host/1/a", "completed", **{"outcome": "fail", "verdict": verdict, "metrics": [], **ending}
+        )
+        return store.run(run_id)
+
+    return fill

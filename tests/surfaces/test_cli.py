@@ -1,0 +1,233 @@
+"""The command line as far as it goes without Prefect: every mistake is told at once, with an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.records import NewRun
+from fepflow.store.store import Store
+
+from .conftest import NO_ANSWER, Cli, FillRun, check
+
+MISTAKEN = """\
+nmae: refunds
+name: refunds
+target:
+  http:
+    url: ftp://example.test
+    headers: {Authorization: Bearer abcdef}
+    output: $.[
+  timeout: soon
+  attempts: 0
+test_cases: cases.jsonl
+checks:
+  - {type: contians, arguments: {}}
+  - {type: contains, arguments: {text: $.output.value}}
+  - {type: regex, arguments: {text: $.output.value, pattern: "("}}
+metrics: [{id: acc, check: nothing}]
+gate: {confidence: 2}
+thresholds: nowhere.yaml
+plugins: [missing.py]
+"""
+
+MISTAKES = """\
+suite.yaml:1: nmae: nmae is no section of a suite (did you mean name?)
+suite.yaml:5: target.http.url: must start with http:// or https://
+suite.yaml:6: target.http.headers.Authorization: a secret must not stand in the suite (write it as ${NAME})
+suite.yaml:7: target.http.output: '$.[' is not a valid JSONPath
+suite.yaml:8: target.timeout: a duration reads like 500ms, 30s, 2m or 1h
+suite.yaml:9: target.attempts: must be
+suite.yaml:12: checks[0].type: there is no check type contians (did you mean contains?)
+suite.yaml:13: checks[1].arguments: contains cannot take these arguments: phrases: is missing
+suite.yaml:14: checks[2].arguments: regex cannot take these arguments: the pattern is not a regular expression
+suite.yaml:15: metrics[0].check: the suite has no check with the id nothing
+suite.yaml:16: gate.confidence: must be
+suite.yaml:17: thresholds: there is no file nowhere.yaml
+suite.yaml:18: plugins[0]: there is no file missing.py
+cases.jsonl:2: the id 'a' stands in line 1 already
+cases.jsonl:3: is not valid JSON
+cases.jsonl:4: a test case is an object
+""".splitlines()
+
+CASES = '{"id": "a", "input": 1}\n{"id": "a", "input": 2}\n{broken\n[1]\n'
+
+
+def test_init_writes_a_commented_suite_that_is_valid(cli: Cli, home: Path) -> None:
+    done = cli("init", "first")
+    assert done.exit_code == 0
+    suite = (home / "first" / "suite.yaml").read_text(encoding="utf-8")
+    assert suite.count("#") > 10
+    valid = cli("validate", "first/suite.yaml")
+    assert (valid.exit_code, valid.stderr) == (0, "")
+    assert valid.stdout == "first/suite.yaml is valid: 3 test cases, 3 shared checks.\n"
+
+
+def test_init_overwrites_nothing(cli: Cli, home: Path) -> None:
+    (home / "cases.jsonl").write_text("mine")
+    done = cli("init")
+    assert done.exit_code == 2
+    assert "cases.jsonl is there already" in done.stderr
+    assert not (home / "suite.yaml").exists()
+    assert (home / "cases.jsonl").read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", ["validate", "run"])
+def test_every_mistake_is_told_at_once_with_file_line_path_and_advice(cli: Cli, home: Path, command: str) -> None:
+    (home / "suite.yaml").write_text(MISTAKEN)
+    (home / "cases.jsonl").write_text(CASES)
+    done = cli(command, "suite.yaml")
+    assert done.exit_code == 2
+    told = [line.removeprefix("error: ") for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(told) == len(MISTAKES)
+    for line, beginning in zip(told, MISTAKES, strict=True):
+        assert line.startswith(beginning)
+    assert not (home / "home").exists(), "nothing was started"
+
+
+def test_the_sections_of_a_record_file_are_looked_at_too(cli: Cli, home: Path) -> None:
+    (home / "suite.yaml").write_text(
+        "name: recorded\n"
+        "target: {scripted: {path: out.jsonl, id: $.id}}\n"
+        "test_cases: [{id: a, input: 1}]\n"
+        "checks: [{type: contains, arguments: {text: $.output.value, phrases: [a]}}]\n"
+    )
+    (home / "out.jsonl").write_text('{"id": "a", "value": 1}\n{"id": "a", "value": 2}\n')
+    done = cli("validate", "suite.yaml")
+    assert done.exit_code == 2
+    assert "out.jsonl:2: the id 'a' stands in line 1 already" in done.stderr
+
+
+def test_a_header_that_cannot_be_sent_is_told_with_its_line(cli: Cli, home: Path) -> None:
+    (home / "suite.yaml").write_text(
+        "name: headers\n"
+        "target:\n  http:\n    url: http://127.0.0.1:1\n    headers:\n      X bad: value\n"
+        "test_cases: [{id: a, input: 1}]\n"
+        "checks: [{type: contains, arguments: {text: $.output.value, phrases: [a]}}]\n"
+    )
+    done = cli("validate", "suite.yaml")
+    assert done.exit_code == 2
+    assert "suite.yaml:6: target.http.headers.X bad: has characters that a header cannot hold" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["run"], "give a suite, or --resume RUN"),
+        (["run", "suite.yaml", "--resume", "latest"], "give a suite, or --resume RUN"),
+        (["run", "--resume", "latest", "--limit", "3"], "leave the other wishes out"),
+        (["run", "--resume", "1234"], "There is no run '1234'"),
+        (["run", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
+        (["run", "suite.yaml", "--limit", "1.5"], "a count such as 20, or a fraction such as 0.1"),
+        (["run", "suite.yaml", "--limit", "many"], "many is no number"),
+        (["run", "suite.yaml", "--filter-metadata", "topic"], "topic is not of the form key=value"),
+        (["run", "suite.yaml", "-o", "report.pdf"], "no report ends in .pdf"),
+        (["run", "suite.yaml", "--env-file", "nowhere.env"], "nowhere.env: there is no such file (--env-file)"),
+        (["validate", "."], "Is a directory"),
+        (["show", "latest"], "There are no runs yet"),
+        (["frobnicate"], "No such command 'frobnicate'"),
+    ],
+)
+def test_what_cannot_be_done_is_told_and_ends_with_2(cli: Cli, words: list[str], says: str) -> None:
+    done = cli(*words)
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.exit_code == 2
+
+
+def test_an_env_file_gives_what_the_environment_does_not(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_URL", "http://127.0.0.1:1")
+    monkeypatch.delenv("AGENT_TOKEN", raising=False)
+    (home / "suite.yaml").write_text(
+        "name: env\n"
+        'target: {http: {url: "${AGENT_URL}", headers: {Authorization: "Bearer ${AGENT_TOKEN}"}}}\n'
+        "test_cases: [{id: a, input: 1}]\n"
+        "checks: [{type: contains, arguments: {text: $.output.value, phrases: [a]}}]\n"
+    )
+    without = cli("validate", "suite.yaml")
+    assert without.exit_code == 2
+    assert "${AGENT_TOKEN} is not set in the environment (export AGENT_TOKEN" in without.stderr
+
+    (home / "other.env").write_text("AGENT_TOKEN=from-the-file\nAGENT_URL=nonsense\n")
+    try:
+        assert cli("validate", "suite.yaml", "--env-file", "other.env").exit_code == 0
+        assert os.environ["AGENT_URL"] == "http://127.0.0.1:1", "what is set already stays"
+    finally:
+        os.environ.pop("AGENT_TOKEN", None)
+
+
+def test_list_and_show_tell_what_the_store_has(cli: Cli, fill_run: FillRun) -> None:
+    run = fill_run(
+        [
+            ("good", Output(value="yes"), check(True)),
+            ("bad [bold]", Output(value="\x1b[31mno"), check(False, text="no")),
+            ("silent", NO_ANSWER, check(None, error="the target gave no output")),
+        ]
+    )
+    assert run.id[:8] in cli("list").stdout
+    (line,) = [json.loads(line) for line in cli("list", "--json").stdout.splitlines()]
+    assert (line["id"], line["outcome"], line["cases"]) == (run.id, "fail", 3)
+
+    shown = cli("show", run.id[:6], "--failed").stdout
+    assert "FAIL" in shown
+    assert "good" not in shown
+    assert "bad [bold]" in shown, "what others wrote is no markup"
+    assert r"\u001b[31mno" in shown, "and no control sequence"
+    assert "no answer within 2 s" in shown
+    assert "good" in cli("show", "--case", "good").stdout
+    assert json.loads(cli("show", "--json").stdout)["evaluation_id"] == run.id
+
+
+def test_a_run_whose_process_has_gone_is_listed_as_interrupted(cli: Cli, store: Store) -> None:
+    store.create_run(NewRun(id="abcd1234", name="gone", suite={}, suite_path=None, repeats=1), [])
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        owner = f"{os.uname().nodename}/{process.pid}/x"
+        store.acquire_lease("abcd1234", owner, 1000)
+        assert "running" in cli("list").stdout
+        process.kill()
+    assert "interrupted" in cli("list").stdout
+    assert "fepflow run --resume abcd1234" in cli("show", "abcd").stdout
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(fill_run: FillRun, home: Path) -> None:
+    for _ in range(3):
+        fill_run([("good", Output(value="yes" * 50_000), check(True))])
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "surfaces.cli.main", "show", "--json"],
+        env={**os.environ, "FEPFLOW_HOME": str(home / "home")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_a_fault_of_ours_is_a_sentence_too(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: Path) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.delenv("FEPFLOW_DEBUG", raising=False)
+    monkeypatch.setattr("surfaces.service.inspect", broken)
+    done = cli("validate", "suite.yaml")
+    assert done.exit_code == 3
+    assert done.stderr.startswith("error: ZeroDivisionError: division by zero\n")
+    assert "FEPFLOW_DEBUG=1" in done.stderr
+
+
+def test_a_stored_test_is_not_gone_on_with_and_keeps_its_verdict(cli: Cli, store: Store) -> None:
+    store.create_run(NewRun("a" * 32, "a test", {"target": {"pytest": "a test"}}, None, 1), [TestCase(id="a", input=1)])
+    store.acquire_lease("a" * 32, "me", 60)
+    store.finish("a" * 32, "me", "completed", outcome="pass")
+    done = cli("run", "--resume", "latest")
+    assert done.exit_code == 2
+    assert "run pytest again" in done.stderr
+    assert store.run("a" * 32).outcome == "pass"
