@@ -1,0 +1,198 @@
+"""The local Prefect server: `python -m deployments.server up|down|status`.
+
+One server on loopback, started once, that survives the command which started it. Prints one JSON object on stdout;
+a failure is a sentence on stderr and exit code 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import psutil
+from filelock import FileLock
+
+from fepflow.errors import FepflowError, InfrastructureError
+from fepflow.settings import Settings, settings
+
+START_SECONDS = 120
+STOP_SECONDS = 15
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that we started: its process, told apart from a later one with the same number by its start time."""
+
+    pid: int
+    started: float
+    port: int
+
+    @property
+    def api_url(self) -> str:
+        """Where its API is."""
+        return f"http://127.0.0.1:{self.port}/api"
+
+    @property
+    def ui_url(self) -> str:
+        """Where a person looks."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def process(self) -> psutil.Process | None:
+        """Its process, if that is still there."""
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.started) < 1 and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return None
+        return process if same else None
+
+
+def up(config: Settings, port: int | None = None) -> Server:
+    """The running server, started if there is none. Two callers at once get the same one."""
+    config.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(config.home / "server.lock", timeout=START_SECONDS + 30, mode=0o600):
+        server = running(config)
+        if server is None:
+            server = _start(config, port or config.port)
+            _write_private(config.server_file, json.dumps(asdict(server)))
+        _wait_until_healthy(server, config)
+        return server
+
+
+def down(config: Settings) -> Server | None:
+    """Stop the server with all its processes; None if none runs."""
+    server = running(config)
+    process = server.process() if server else None
+    if server is not None and process is not None:
+        family = [process, *process.children(recursive=True)]
+        for member in family:
+            _signal(member, "terminate")
+        _, alive = psutil.wait_procs(family, timeout=STOP_SECONDS)
+        for member in alive:
+            _signal(member, "kill")
+    config.server_file.unlink(missing_ok=True)
+    return server
+
+
+def running(config: Settings) -> Server | None:
+    """The server that `up` started, if its process is alive."""
+    try:
+        server = Server(**json.loads(config.server_file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+    return server if server.process() else None
+
+
+def healthy(server: Server) -> bool:
+    """Whether the API answers."""
+    try:
+        with urlopen(f"{server.api_url}/health", timeout=2) as answer:  # noqa: S310  # our own loopback address
+            return bool(answer.status == 200)
+    except (URLError, OSError, ValueError):
+        return False
+
+
+def _start(config: Settings, port: int) -> Server:
+    _refuse_taken_port(port)
+    log = config.home / "server.log"
+    _write_private(log, "")
+    with log.open("ab") as output:
+        process = subprocess.Popen(  # noqa: S603  # our own interpreter, fixed arguments
+            [sys.executable, "-P", "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
+            env=_environment(config, port),
+            cwd=config.home,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            umask=0o077,
+        )
+    return Server(process.pid, psutil.Process(process.pid).create_time(), port)
+
+
+def _environment(config: Settings, port: int) -> dict[str, str]:
+    """The server's own settings, not those of the shell that happens to start it."""
+    address = f"http://127.0.0.1:{port}"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    return {
+        **kept,
+        "PREFECT_HOME": str(config.home / "prefect"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_UI_API_URL": f"{address}/api",
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{address},http://localhost:{port}",
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+        "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
+    }
+
+
+def _refuse_taken_port(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise InfrastructureError(
+                f"port {port} on 127.0.0.1 cannot be used ({error.strerror}). Choose another with FEPFLOW_PORT=4201, "
+                f"or, if a Prefect server is there, use it with PREFECT_API_URL=http://127.0.0.1:{port}/api."
+            ) from None
+
+
+def _wait_until_healthy(server: Server, config: Settings) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not healthy(server):
+        if server.process() is None or time.monotonic() > deadline:
+            log = config.home / "server.log"
+            last = "\n".join(log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:])
+            raise InfrastructureError(f"the Prefect server did not start; its log is {log} and ends:\n{last}")
+        time.sleep(0.1)
+
+
+def _signal(process: psutil.Process, how: str) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        getattr(process, how)()
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and print what came of it."""
+    parser = argparse.ArgumentParser(prog="python -m deployments.server", description=__doc__)
+    parser.add_argument("command", choices=["up", "down", "status"])
+    parser.add_argument("--port", type=int, default=None, help="port to listen on (default: FEPFLOW_PORT, or 4200)")
+    options = parser.parse_args(arguments)
+    try:
+        config = settings()
+        if options.command == "up":
+            server: Server | None = up(config, options.port)
+        elif options.command == "down":
+            server = down(config)
+        else:
+            server = running(config)
+    except FepflowError as error:
+        print(error, file=sys.stderr)  # noqa: T201  # this module is a command
+        return error.exit_code
+    except OSError as error:
+        print(f"cannot use {config.home} ({error.strerror}): name a writable folder in FEPFLOW_HOME", file=sys.stderr)  # noqa: T201  # this module is a command
+        return InfrastructureError.exit_code
+    state = None if server is None else {**asdict(server), "api_url": server.api_url, "ui_url": server.ui_url}
+    print(json.dumps({"server": state}))  # noqa: T201  # this module is a command
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""The local server as a process: started once, found again, stopped; real servers on free ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+
+def server(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "deployments.server", *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False)
+
+
+def test_up_again_finds_the_running_server(stack) -> None:
+    first = json.loads(server("status", env=stack.env).stdout)["server"]
+    again = json.loads(server("up", env=stack.env).stdout)["server"]
+    assert again == first
+
+
+def test_the_ui_talks_to_the_port_that_the_server_listens_on(stack) -> None:
+    root = stack.api_url.removesuffix("/api")
+    with urlopen(f"{root}/ui-settings") as answer:
+        assert json.loads(answer.read())["api_url"] == stack.api_url
+
+
+def test_its_files_are_for_their_owner_only(stack) -> None:
+    home = Path(stack.env["FEPFLOW_HOME"])
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    for path in [home / "server.json", home / "server.log", home / "prefect" / "prefect.db"]:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+
+
+def test_a_taken_port_is_a_sentence(tmp_path: Path, stack) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        env = {**stack.env, "FEPFLOW_HOME": str(tmp_path / "home"), "FEPFLOW_PORT": str(port)}
+        done = server("up", env=env)
+    assert done.returncode == 3
+    assert f"port {port}" in done.stderr
+    assert "FEPFLOW_PORT" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "home" / "server.json").exists()
+
+
+def test_nothing_to_stop_is_no_error(tmp_path: Path, stack) -> None:
+    done = server("down", env={**stack.env, "FEPFLOW_HOME": str(tmp_path)})
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"server": None})
+
+
+def test_a_state_file_of_another_process_is_not_believed(tmp_path: Path, stack) -> None:
+    (tmp_path / "server.json").write_text(json.dumps({"pid": os.getpid(), "started": 1.0, "port": 4200}))
+    done = server("status", env={**stack.env, "FEPFLOW_HOME": str(tmp_path)})
+    assert json.loads(done.stdout) == {"server": None}
+
+
+def test_an_api_that_the_environment_names_is_used_and_nothing_is_started(tmp_path: Path, stack) -> None:
+    env = {"PREFECT_API_URL": stack.api_url, "FEPFLOW_HOME": str(tmp_path / "other")}
+    done = stack.fepflow("up", env=env)
+    assert done.returncode == 0, done.stderr
+    assert "PREFECT_API_URL" in done.stdout
+    assert not (tmp_path / "other" / "server.json").exists()
+
+
+def test_an_api_that_the_active_profile_names_is_used(tmp_path: Path, stack) -> None:
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text(f'active = "mine"\n[profiles.mine]\nPREFECT_API_URL = "{stack.api_url}"\n', encoding="utf-8")
+    env = {"PREFECT_PROFILES_PATH": str(profiles), "FEPFLOW_HOME": str(tmp_path / "other")}
+    done = stack.fepflow("status", "--env", env=env)
+    assert done.stdout.strip() == f"export PREFECT_API_URL={stack.api_url}"
+
+
+def test_a_configured_api_that_is_away_is_a_sentence(tmp_path: Path, stack) -> None:
+    env = {"PREFECT_API_URL": "http://127.0.0.1:9/api", "FEPFLOW_HOME": str(tmp_path)}
+    done = stack.fepflow("up", env=env)
+    assert done.returncode == 3
+    assert "PREFECT_API_URL" in done.stderr
+    assert "Traceback" not in done.stderr
