@@ -1,0 +1,69 @@
+"""A real Prefect server for the tests that want one."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A local server with a store of its own; `env` is what makes a process use both."""
+
+    home: Path
+    env: dict[str, str]
+    api_url: str
+
+    def fepflow(
+        self, *arguments: str | Path, env: Mapping[str, str] | None = None, timeout: float = 120
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the command line in a process, in the stack's folder; `env` comes on top of the stack's."""
+        return run_module(
+            "surfaces.cli.main", *arguments, cwd=self.home, env={**self.env, **(env or {})}, timeout=timeout
+        )
+
+
+def run_module(
+    module: str, *arguments: str | Path, cwd: Path, env: Mapping[str, str], timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run one of our modules as a command."""
+    command = [sys.executable, "-P", "-m", module, *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=env, timeout=timeout, capture_output=True, text=True, check=False)
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without what the developer's own fepflow and Prefect go by."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("FEPFLOW_", "PREFECT_"))}
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A real Prefect server on a free port, started once and stopped after the last test."""
+    home = tmp_path_factory.mktemp("stack")
+    env = {
+        **clean_environment(),
+        "FEPFLOW_HOME": str(home / "fepflow"),
+        "FEPFLOW_PORT": str(free_port()),
+        "PREFECT_HOME": str(home / "prefect-client"),  # the developer's profile may name another server
+    }
+    started = run_module("deployments.server", "up", cwd=home, env=env, timeout=180)
+    try:
+        assert started.returncode == 0, started.stderr
+        yield Stack(home, env, json.loads(started.stdout)["server"]["api_url"])
+    finally:
+        run_module("deployments.server", "down", cwd=home, env=env, timeout=60)

@@ -1,0 +1,161 @@
+"""What may be in the way of a run: signals, the disk, the database, Prefect. A sentence says it, results are kept."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import socket
+import sqlite3
+import subprocess
+from contextlib import closing
+from typing import Any
+
+import httpx
+import pytest
+from yarl import URL
+
+from .conftest import Stack, Workplace, end, wait_for
+from .endpoint import Endpoint
+from .relay import relayed
+
+pytestmark = pytest.mark.e2e
+
+CASES = [f"question {number}" for number in range(60)]
+
+
+def flow_state(stack: Stack, workplace: Workplace) -> tuple[str, str]:
+    """Type and name of the flow run's state, as Prefect's API has it."""
+    state = httpx.get(f"{stack.api_url}/flow_runs/{workplace.record.flow_run_id}").json()["state"]
+    return state["type"], state["name"]
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Wait for a process; what it printed."""
+    out, err = process.communicate(timeout=100)
+    assert "Traceback" not in err
+    return out, err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_stop_a_run_and_what_it_has_is_kept(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack, number: signal.Signals
+) -> None:
+    endpoint.delay = 0.05
+    workplace.write_suite(CASES, target={"concurrency": 2})
+    with workplace.running("run", workplace.suite) as process:
+        wait_for(lambda: len(endpoint.asked) > 8, "some requests")
+        out, err = end(process, number)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert "fepflow run --resume" in out
+    assert workplace.record.status == "cancelled"
+    assert flow_state(stack, workplace) == ("CANCELLED", "Cancelled")
+    kept = sum(result.output is not None for result in workplace.results.values())
+    assert 0 < kept <= len(endpoint.asked) < len(CASES)
+
+
+def test_a_store_that_somebody_else_holds_ends_the_run_with_a_sentence(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack
+) -> None:
+    endpoint.delay = 0.05
+    workplace.write_suite(CASES, target={"concurrency": 2})
+    with workplace.running("run", workplace.suite) as process:
+        wait_for(lambda: len(endpoint.asked) > 4, "some requests")
+        with closing(sqlite3.connect(workplace.folder / "store.db", isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            _, err = finish(process)
+    assert process.returncode == 3
+    assert "is locked by another process" in err
+    assert f"fepflow run --resume {workplace.record.id[:8]}" in err
+    assert "interrupted" in workplace.fepflow("list").stdout
+    assert flow_state(stack, workplace) == ("FAILED", "Failed")
+
+
+def test_a_full_disk_ends_the_run_and_what_was_stored_is_gone_on_with(workplace: Workplace, endpoint: Endpoint) -> None:
+    there = {"type": "contains", "arguments": {"text": "$.output.value", "phrases": ["x"]}}
+    workplace.write_suite([f"long {number}" for number in range(60)], target={"concurrency": 2}, checks=[there])
+    with workplace.running("run", workplace.suite) as process:
+        # Not the disk's end but as good: no file of this process may grow beyond 2 MB.
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
+        _, err = finish(process)
+    assert process.returncode == 3
+    assert "store.db cannot be read or written" in err
+    assert "free space" in err
+    stored = {name for name, result in workplace.results.items() if result.output is not None}
+    assert 0 < len(stored) < 60
+
+    asked_before = endpoint.questions
+    assert workplace.fepflow("run", "--resume", "latest", "--quiet").returncode == 0
+    assert {name for name in stored if endpoint.questions[name] > asked_before[name]} == set()
+
+
+def test_a_run_gives_its_verdict_though_prefect_goes_away(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack
+) -> None:
+    endpoint.delay = 0.02
+    workplace.write_suite(CASES, target={"concurrency": 4})
+    server = URL(stack.api_url)
+    with relayed(str(server.host), int(server.port or 0)) as (port, cut):
+        impatient = (
+            "import surfaces.execution as e, surfaces.cli.main as m; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2; m.main()"
+        )
+        env = {"PREFECT_API_URL": str(server.with_port(port))}
+        with workplace.running("run", workplace.suite, code=impatient, **env) as process:
+            wait_for(lambda: len(endpoint.asked) > 4, "some requests")
+            cut()
+            out, err = finish(process)
+    assert process.returncode == 0
+    assert "PASS" in out
+    assert err.splitlines()[-1].startswith("warning: Prefect's API stopped answering; the verdict is in the store")
+    assert len(err.splitlines()) == 2, "nothing of what Prefect itself has to say about it"
+    assert workplace.record.outcome == "pass"
+
+
+def nowhere(stack: Stack) -> dict[str, str]:
+    return {"PREFECT_API_URL": "http://127.0.0.1:1/api"}
+
+
+def no_prefect(stack: Stack) -> dict[str, str]:
+    return {"PREFECT_API_URL": stack.api_url.replace("/api", "/no-such-api")}
+
+
+def below_a_file(stack: Stack) -> dict[str, str]:
+    return {"FEPFLOW_HOME": str(stack.home / "fepflow" / "server.json")}
+
+
+def no_number(stack: Stack) -> dict[str, str]:
+    return {"FEPFLOW_PORT": "http"}
+
+
+@pytest.mark.parametrize(
+    ("env", "code", "says"),
+    [
+        (nowhere, 3, "the Prefect API that PREFECT_API_URL names does not answer (ConnectError): start it, or unset"),
+        (no_prefect, 3, "/no-such-api cannot be used"),
+        (below_a_file, 3, "name a writable folder in FEPFLOW_HOME"),
+        (no_number, 2, "FEPFLOW_PORT: must be a whole number"),
+    ],
+)
+def test_what_keeps_a_run_from_starting_is_said_in_a_sentence(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack, env: Any, code: int, says: str
+) -> None:
+    workplace.write_suite(CASES)
+    done = workplace.run(**env(stack))
+    assert says in done.stderr
+    assert "a fault of fepflow" not in done.stderr
+    assert done.returncode == code
+    assert not endpoint.asked
+
+
+def test_a_taken_port_is_named_with_two_ways_out(workplace: Workplace, endpoint: Endpoint) -> None:
+    workplace.write_suite(CASES)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = workplace.run(FEPFLOW_HOME=str(workplace.folder / "home"), FEPFLOW_PORT=port)
+    assert done.returncode == 3
+    assert f"port {port} on 127.0.0.1 cannot be used" in done.stderr
+    assert "FEPFLOW_PORT=" in done.stderr
+    assert "PREFECT_API_URL=" in done.stderr
+    assert not endpoint.asked

@@ -1,0 +1,64 @@
+"""What a person can ask of a run on the command line, and what stdout is for."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from .conftest import Workplace
+from .endpoint import Endpoint
+
+pytestmark = pytest.mark.e2e
+
+SCHEMAS = Path(__file__).parents[1] / "conformance" / "fep_schemas.json"
+CASES = [
+    {"id": f"{topic} {number}", "input": f"{topic} {number}", "expected": expected, "metadata": {"topic": topic}}
+    for topic in ("refunds", "delivery")
+    for number, expected in enumerate(["refunds 0", "refunds 1", "wrong", "never asked"])
+]
+
+
+def test_a_run_can_be_narrowed_repeated_and_slowed_and_its_failures_asked_again(
+    workplace: Workplace, endpoint: Endpoint
+) -> None:
+    workplace.write_suite(CASES, tags=["nightly"], target={"concurrency": 16})
+    # 3 of the 4 cases about refunds, twice each, one call at a time.
+    narrowed = ["--filter-metadata", "topic=refunds", "--limit", "0.75", "--repeats", "2", "-j", "1", "--tag", "mine"]
+    first = workplace.run("--json", *narrowed)
+
+    assert first.returncode == 1
+    result = json.loads(first.stdout)
+    Draft202012Validator(json.loads(SCHEMAS.read_text(encoding="utf-8"))).validate(result)
+    assert endpoint.questions == {"refunds 0": 2, "refunds 1": 2, "refunds 2": 2}
+    assert [row["metadata"]["repeat"] for row in result["results"]] == [1, 2, 1, 2, 1, 2]
+    assert result["metadata"]["outcome"] == "fail"
+    assert result["metadata"]["tags"] == ["nightly", "mine"]
+    assert result["metadata"]["metrics"][0]["n_expected"] == 6
+    assert "FAIL" in first.stderr, "what is for people goes to stderr"
+
+    endpoint.asked.clear()
+    again = workplace.run("--quiet", "--filter-failing", result["evaluation_id"][:8])
+    assert again.returncode == 1
+    assert endpoint.questions == {"refunds 2": 1}
+    assert again.stdout == "FAIL  Every check must pass.\n"
+    assert again.stderr == ""
+
+
+def test_the_first_suite_against_an_agent_that_is_down_is_inconclusive(workplace: Workplace) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # bound and never listened on: nobody else gets the port either
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}/ask"
+        assert workplace.fepflow("init", workplace.folder / "new").returncode == 0
+        suite, report = workplace.folder / "new" / "suite.yaml", workplace.folder / "new" / "results.json"
+        done = workplace.fepflow("run", suite, "-o", report, AGENT_URL=address)
+    assert done.returncode == 4
+    assert "INCONCLUSIVE" in done.stdout
+    result = json.loads(report.read_text(encoding="utf-8"))
+    assert result["status"] == "error"
+    messages = {check["error"]["message"] for row in result["results"] for check in row["check_results"]}
+    assert len(messages) == 1
+    assert "connection refused by 127.0.0.1" in messages.pop()

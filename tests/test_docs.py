@@ -1,0 +1,112 @@
+"""The documentation names what is there, and what is there is named in it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from checks.base import argument_fields
+from checks.catalogue import CHECKS
+from checks.reference import rewritten
+from fepflow.settings import Settings
+from fepflow.suite import Dataset, Gate, HttpTarget, ScriptedTarget, Suite, Target
+from surfaces.cli.main import fepflow
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def words(pattern: str) -> set[str]:
+    return set(re.findall(pattern, TEXT))
+
+
+def test_every_command_is_documented() -> None:
+    assert set(fepflow.commands) <= words(r"(?:`|\$ )fepflow ([a-z]+)")
+
+
+def test_every_command_in_the_docs_exists() -> None:
+    assert words(r"(?:`|\$ )fepflow ([a-z]+)") <= set(fepflow.commands)
+
+
+def test_every_option_in_the_docs_exists() -> None:
+    known = {option for command in fepflow.commands.values() for part in command.params for option in part.opts}
+    others = {"--param", "--type", "--pool", "--no-prompt", "--all", "--require-hashes", "--latency", "--port"}
+    others |= {"--fepflow-store", "--log-level"}  # pytest's: ours, and its own
+    assert words(r"(?<![\w-])--[a-z][a-z-]+") - others <= known
+
+
+@pytest.mark.parametrize("command", ["run"])
+def test_every_option_is_documented(command: str) -> None:
+    for part in fepflow.commands[command].params:
+        assert part.param_type_name == "argument" or any(option in TEXT for option in part.opts), part.opts
+
+
+def test_every_make_target_in_the_docs_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):.*## ", MAKEFILE, re.MULTILINE))
+    assert words(r"`make ([a-z]+)`") | words(r"^(?:\$ )?make ([a-z]+)") <= targets
+
+
+def test_every_check_type_is_documented() -> None:
+    page = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
+    for name, versions in CHECKS.items():
+        section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
+        for argument in argument_fields(versions[-1]):
+            assert f"`{argument}`" in section, f"{name}: {argument}"
+
+
+def test_the_reference_of_the_checks_is_what_their_classes_say() -> None:
+    page = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
+    assert rewritten(page) == page, "stale: python -m checks.reference docs/checks.md"
+
+
+def test_every_setting_is_documented_with_its_name() -> None:
+    settings = {f"FEPFLOW_{name.upper()}" for name in Settings.model_fields}
+    documented = set(re.findall(r"^\| `(FEPFLOW_[A-Z_]+)`", TEXT, re.MULTILINE))
+    assert documented == settings
+
+
+def test_every_field_of_a_suite_is_documented() -> None:
+    page = (ROOT / "docs" / "suite.md").read_text(encoding="utf-8") + TEXT
+    for model in (Suite, Target, HttpTarget, ScriptedTarget, Dataset, Gate):
+        for name in model.model_fields:
+            assert re.search(rf"\b{name}\b", page), f"{model.__name__}.{name}"
+
+
+def test_every_deployment_is_documented() -> None:
+    document = YAML(typ="safe").load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+    for deployment in document["deployments"]:
+        assert f"evaluate/{deployment['name']}" in TEXT
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_python_example_of_the_readme_runs() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_custom_check_of_the_docs_runs(tmp_path: Path) -> None:
+    from checks.engine import evaluate
+    from checks.plugins import load_plugin
+    from fepflow.protocol.check import Check
+    from fepflow.protocol.test_case import Output, TestCase
+
+    page = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
+    plugin = tmp_path / "my_checks.py"
+    own = page.partition("## Your own checks")[2]
+    plugin.write_text(re.findall(r"```python\n(.*?)```", own, re.DOTALL)[0], encoding="utf-8")
+    load_plugin(plugin, "my_checks.py")
+    check = Check(type="word_count", arguments={"text": "$.output.value", "at_most": 2})
+    result = evaluate([TestCase(id="a", input="x")], [Output(value="one two three")], [check])
+    assert result.results[0].check_results[0].results == {"passed": False, "words": 3}

@@ -1,0 +1,164 @@
+"""The house: imports go down only, and each floor keeps away from what it must not know."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+FLOORS = {
+    "deployments": 6,
+    "surfaces": 5,
+    "flows": 4,
+    "tasks": 3,
+    "checks": 2,
+    "fepflow.targets": 1,
+    "fepflow.evalguard": 1,
+    "fepflow.store": 1,
+    "fepflow.llm": 1,
+    "fepflow": 0,
+}
+SIBLINGS = ("fepflow.targets", "fepflow.evalguard", "fepflow.store", "fepflow.llm")
+FOREIGN = {
+    "fepflow": ("prefect",),
+    "checks": ("prefect", "httpx", "aiohttp", "sqlmodel", "sqlalchemy"),
+}
+FACES = (ROOT / "fepflow" / "__init__.py", ROOT / "fepflow" / "pytest.py")
+"""Where users import from: they define nothing and load what is asked for only then."""
+
+FILES = sorted(
+    path
+    for folder in ("fepflow", "checks", "tasks", "flows", "surfaces", "deployments")
+    for path in (ROOT / folder).rglob("*.py")
+    if path not in FACES
+)
+
+
+def imports_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Every module that a file imports, also inside functions, with its line."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} imports relatively"
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def room_of(module: str) -> str | None:
+    """The most particular room of the house that a module is in; None for other people's."""
+    rooms = [room for room in FLOORS if module == room or module.startswith(f"{room}.")]
+    return max(rooms, key=len, default=None)
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_imports_go_down_only(path: Path) -> None:
+    here = room_of(module_of(path))
+    assert here is not None
+    for line, module in imports_of(path):
+        there = room_of(module)
+        if there is None or there == here:
+            continue
+        place = f"{path.relative_to(ROOT)}:{line} imports {module}"
+        assert FLOORS[there] < FLOORS[here], f"{place}: a step up"
+        assert not (here in SIBLINGS and there in SIBLINGS), f"{place}: siblings do not import each other"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_no_file_imports_its_own_package(path: Path) -> None:
+    package = module_of(path).rpartition(".")[0]
+    for line, module in imports_of(path):
+        origin = module.rpartition(".")[0]
+        is_package = origin == package and not (path.parent / f"{module.rpartition('.')[2]}.py").exists()
+        is_folder = (ROOT / module.replace(".", "/")).is_dir()
+        assert not is_package or is_folder, f"{path.relative_to(ROOT)}:{line} imports {module} from its package"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_floors_do_not_know_what_is_not_theirs(path: Path) -> None:
+    top = module_of(path).partition(".")[0]
+    for line, module in imports_of(path):
+        assert module.partition(".")[0] not in FOREIGN.get(top, ()), f"{path.relative_to(ROOT)}:{line} imports {module}"
+
+
+def test_flows_do_no_io_themselves() -> None:
+    for path in (ROOT / "flows").glob("*.py"):
+        names = {module.partition(".")[0] for _, module in imports_of(path)}
+        assert names.isdisjoint({"os", "pathlib", "httpx", "aiohttp", "sqlalchemy", "sqlmodel"}), path
+
+
+def test_litellm_is_imported_in_one_file_inside_functions_only() -> None:
+    for path in FILES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        at_import = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        names = {alias.name for node in at_import for alias in node.names}
+        assert "litellm" not in names, path
+        if path != ROOT / "fepflow" / "llm.py":
+            assert not any(module.startswith("litellm") for _, module in imports_of(path)), path
+
+
+def loaded_after(code: str) -> set[str]:
+    command = [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_importing_fepflow_loads_nothing_heavy() -> None:
+    heavy = {"prefect", "litellm", "grpc", "sqlmodel", "sqlalchemy", "pydantic"}
+    assert loaded_after("import fepflow").isdisjoint(heavy)
+    assert loaded_after("import fepflow.pytest").isdisjoint({*heavy, "pytest"})
+
+
+def test_the_library_half_needs_neither_prefect_nor_the_store() -> None:
+    code = "from fepflow import evaluate, TestCase, Output, ContainsCheck"
+    assert loaded_after(code).isdisjoint({"prefect", "litellm", "grpc", "sqlmodel", "sqlalchemy", "aiohttp"})
+
+
+def test_a_face_defines_no_public_name_of_its_own() -> None:
+    for face in FACES:
+        defined = [node for node in ast.parse(face.read_text(encoding="utf-8")).body if hasattr(node, "name")]
+        assert all(node.name.startswith("_") for node in defined), face
+
+
+def test_the_help_of_the_command_line_loads_neither_prefect_nor_litellm() -> None:
+    code = "from surfaces.cli.main import fepflow\nfepflow.main(['--help'], standalone_mode=False)"
+    assert loaded_after(code).isdisjoint({"prefect", "litellm", "pydantic", "rich", "sqlmodel"})
+
+
+def test_validating_a_suite_does_not_load_prefect() -> None:
+    suite = ROOT / "deployments" / "suites" / "demo" / "suite.yaml"
+    code = f"from surfaces.service import inspect; from pathlib import Path; assert inspect(Path({str(suite)!r})).cases"
+    assert "prefect" not in loaded_after(code)
+
+
+def test_every_public_name_is_there() -> None:
+    import fepflow
+
+    for name in fepflow.__all__:
+        assert getattr(fepflow, name) is not None
+
+
+def test_the_face_says_so_when_somebody_elses_package_hides_ours(tmp_path: Path) -> None:
+    (tmp_path / "checks").mkdir()
+    (tmp_path / "checks" / "__init__.py").touch()
+    # As in an ordinary installation, where folders on the path and nothing else say what a package is.
+    code = (
+        "import sys\n"
+        "sys.meta_path = [finder for finder in sys.meta_path if 'editable' not in repr(finder).lower()]\n"
+        f"sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]\n"
+        "from fepflow import evaluate"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert str(tmp_path / "checks" / "__init__.py") in last
+    assert "an environment of its own" in last
