@@ -12,8 +12,8 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from fepflow.errors import JSONPathError
-from fepflow.evalguard.models import Thresholds
 from fepflow.evalguard.gate import decide
+from fepflow.evalguard.models import Thresholds
 from fepflow.evalguard.verdict import CheckTotals, MetricEstimate, Verdict
 from fepflow.jsonpath import Path, compile_path
 from fepflow.protocol.check import declare

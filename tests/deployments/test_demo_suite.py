@@ -8,8 +8,8 @@ import pytest
 
 from deployments.standins.refund_desk import TOPICS
 from fepflow.evalguard.files import load_metrics, load_tasks, load_thresholds
-from fepflow.evalguard.impact import check_ranges
 from fepflow.evalguard.gate import decide
+from fepflow.evalguard.impact import check_ranges
 from fepflow.evalguard.verdict import CheckTotals, MetricEstimate
 from fepflow.protocol.test_case import TestCase
 from fepflow.statistics.estimate import Counts, mean_estimate

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.evalguard.models import Range, Thresholds
 from fepflow.evalguard.gate import decide
+from fepflow.evalguard.models import Range, Thresholds
 from fepflow.evalguard.verdict import CheckTotals, MetricEstimate, Mode, Outcome, Verdict
 from fepflow.statistics.estimate import Counts, Estimate, mean_estimate
 from fepflow.suite import Gate, Impact
