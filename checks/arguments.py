@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from checks.base import MISSING, RESOLVED, BaseCheck, JSONPath, argument_fields, wrong_arguments
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath import Path, compile_path, is_path
-from fepflow.protocol.model import plain
+from fepflow.protocol.model import plain, unvalidated
 from fepflow.references import SECRET_NAME
 from fepflow.template import TextTemplate, compile_template, copy_containers
 
@@ -60,12 +60,22 @@ class Arguments:
         self._whole = [(name, path) for name, path in self._paths.items() if name not in special]
         self._other = [name for name in open_ones if name not in self._paths or name in special]
         literals = {name: value for name, value in self.template.literal.items() if name not in open_ones}
+        self._as_is: list[tuple[str, str, type]] = []
         sample = self.instance({**literals, **{name: JSONPath(self._paths.get(name, "$.")) for name in open_ones}})
+        self._sample = sample.__dict__
+        self._given = {self._fields[name] for name in arguments if name in self._fields}
+        # Of the class itself: one that somebody derives from it may be more demanding.
+        kinds = vars(check_class).get("check_as_is", {})
+        if all(name in kinds and name in self._paths for name in open_ones):
+            self._as_is = [(name, self._fields[name], kinds[name]) for name in open_ones]
         defaults = {name: getattr(sample, field) for name, field in self._fields.items() if name not in arguments}
         self._shown = {name: {"value": self._plain(name, value)} for name, value in {**defaults, **literals}.items()}
 
     def instance(self, resolved: dict[str, Any]) -> BaseCheck:
         """An instance of the check with these values; raises CheckArgumentsError."""
+        if self._as_is and all(isinstance(resolved[name], kind) for name, _, kind in self._as_is):
+            values = {**self._sample, **{field: resolved[name] for name, field, _ in self._as_is}}
+            return unvalidated(self._class, values, self._given)
         try:
             return self._class.model_validate(resolved, context=RESOLVED)
         except ValidationError as error:

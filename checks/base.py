@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, wraps
 from inspect import Parameter, get_annotations, isfunction, signature
@@ -81,6 +81,8 @@ class BaseCheck(TypedCheck):
     """Arguments that are texts with `{{$.path}}` placeholders."""
     check_optional_paths: ClassVar[frozenset[str]] = frozenset()
     """Arguments that must be paths, and become MISSING where the path finds nothing."""
+    check_as_is: ClassVar[Mapping[str, type]] = {}
+    """Arguments that take anything of a type: such a value, read by a path, is not validated again and again."""
     check_secrets: ClassVar[frozenset[str]] = frozenset()
     """Arguments in which members named like a secret are never shown."""
 

@@ -18,7 +18,7 @@ from checks.custom_function import CustomFunctionCheck
 from checks.threads import LOOKUPS, OTHERS_CHECKS, Job
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError, ErrorType, FepflowError
 from fepflow.protocol.check import AnyCheck, declare
-from fepflow.protocol.model import utc_now
+from fepflow.protocol.model import unvalidated, utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.suite import check_ids
 
@@ -30,6 +30,8 @@ LOOKUP_LIMIT = 1.5
 
 PATIENCE = 0.01
 """Seconds that the event loop waits for such a check itself: most answer in no time, and tasks cost more."""
+
+_OF_COMPLETED = set(CheckResult.model_fields) - {"error"}
 
 Context = dict[str, Any]
 Shown = dict[str, Any]
@@ -66,6 +68,7 @@ class CompiledCheck:
         ]
         self.warnings += ignored
         is_others = not is_ours(check_class) or check_class is CustomFunctionCheck
+        self._is_others = is_others
         waits = issubclass(check_class, BaseAsyncCheck) or iscoroutinefunction(unwrap(check_class.__call__))
         self._in_thread = is_others and not waits
         self._instance = self._arguments.others_instance if is_others else self._arguments.instance
@@ -139,17 +142,21 @@ class CompiledCheck:
 
     def _answer(self, instance: BaseCheck) -> dict[str, Any] | Awaitable[Any]:
         answer: Any = self._call(instance)
-        return answer if not isinstance(answer, dict) and isawaitable(answer) else self._as_json(answer)
+        if isinstance(answer, dict):
+            return self._as_json(answer) if self._is_others else answer
+        return answer if isawaitable(answer) else self._as_json(answer)
 
     def _completed(self, results: dict[str, Any], shown: Shown, started: float) -> CheckResult:
-        return CheckResult.trusted(
-            check_type=self.check_type,
-            status="completed",
-            results=results,
-            evaluated_at=utc_now(),
-            resolved_arguments=shown,
-            metadata={**self._metadata, "execution_time_ms": _milliseconds(started)},
-        )
+        fields = {
+            "check_type": self.check_type,
+            "status": "completed",
+            "results": results,
+            "evaluated_at": utc_now(),
+            "resolved_arguments": shown,
+            "metadata": {**self._metadata, "execution_time_ms": _milliseconds(started)},
+            "error": None,
+        }
+        return unvalidated(CheckResult, fields, _OF_COMPLETED)
 
     def _as_json(self, answer: Any) -> dict[str, Any]:
         """A copy that can be stored and sent: somebody's own check may return a set, a date or a model."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -17,6 +18,7 @@ class ContainsCheck(BaseCheck):
     """
 
     check_type: ClassVar[str] = "contains"
+    check_as_is: ClassVar[Mapping[str, type]] = {"text": str}
 
     text: str | JSONPath = Field(description="Text to search.")
     phrases: str | Annotated[list[str], Field(min_length=1)] | JSONPath = Field(
@@ -32,8 +34,9 @@ class ContainsCheck(BaseCheck):
         phrases = [self.phrases] if isinstance(self.phrases, str) else list(self.phrases)  # type: ignore[arg-type]  # resolved: no path is left
         if not self.case_sensitive:
             text, phrases = text.casefold(), [phrase.casefold() for phrase in phrases]
-        found = (phrase in text for phrase in phrases)
         # "None of all" and "all of one" are the same question: is there any?
-        if self.match_all is self.negate:
-            return {"passed": any(found) is not self.negate}
-        return {"passed": all(found) is not self.negate}
+        decides = self.match_all is self.negate
+        for phrase in phrases:
+            if (phrase in text) is decides:
+                return {"passed": decides is not self.negate}
+        return {"passed": decides is self.negate}

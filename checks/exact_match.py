@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -17,6 +18,7 @@ class ExactMatchCheck(BaseCheck):
     """
 
     check_type: ClassVar[str] = "exact_match"
+    check_as_is: ClassVar[Mapping[str, type]] = {"actual": object, "expected": object}
 
     actual: Any = Field(description="Value to check.")
     expected: Any = Field(description="Value to compare with.")

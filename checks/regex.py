@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, StrictInt, model_validator
@@ -45,6 +45,7 @@ class RegexCheck(BaseCheck):
     """
 
     check_type: ClassVar[str] = "regex"
+    check_as_is: ClassVar[Mapping[str, type]] = {"text": str}
 
     text: str | JSONPath = Field(description="Text to search.")
     pattern: Annotated[str, Field(max_length=MAX_PATTERN)] | JSONPath = Field(description="Regular expression.")

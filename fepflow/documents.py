@@ -134,7 +134,9 @@ def _containers(value: Any) -> list[Any]:
 
 def loads(text: str) -> Any:
     """JSON by the standard: NaN, infinities and duplicate keys are a ValueError; so are numbers that overflow."""
-    return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
+    if text.startswith("\ufeff"):
+        raise json.JSONDecodeError("Unexpected byte order mark", text, 0)
+    return _DECODER.decode(text)
 
 
 def _refuse_constant(name: str) -> Any:
@@ -154,6 +156,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object")
     return result
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
 
 
 class _JsonConstructor(SafeConstructor):

@@ -28,6 +28,7 @@ from tasks.plan_run import plan_task
 from tasks.publish import publish_task
 from tasks.run_checks import run_checks_task
 from tasks.runtime import Runtime, open_runtime
+from tasks.together import all_of
 from tasks.wishes import Wishes
 
 CALLS_A_PLACE = 4
@@ -83,12 +84,7 @@ async def _run_batches(runtime: Runtime) -> None:
         async with checking:
             await run_checks_task(runtime, batch, label)
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for batch in batches:
-                group.create_task(run(batch))
-    except BaseExceptionGroup as several:
-        raise several.exceptions[0] from None
+    await all_of(map(run, batches))
 
 
 def _message(verdict: Verdict) -> str:

@@ -16,6 +16,7 @@ from fepflow.targets.calling import Patience, ask, is_failed
 from tasks.batches import Batch
 from tasks.log import one_line, run_log
 from tasks.runtime import MAX_LABEL, Runtime
+from tasks.together import all_of
 
 
 async def call_target(runtime: Runtime, batch: Batch) -> int:
@@ -29,7 +30,8 @@ async def call_target(runtime: Runtime, batch: Batch) -> int:
     missing = [unit for unit in batch.units(run.repeats) if unit not in present]
     runtime.count(calls=len(batch.units(run.repeats)) - len(missing))
     cases = await asyncio.to_thread(store.cases, run.id, first, last) if missing else []
-    await asyncio.gather(*(_call(runtime, cases[position - first], position, repeat) for position, repeat in missing))
+    await all_of(_call(runtime, cases[position - first], position, repeat) for position, repeat in missing)
+    await runtime.writer.committed()
     return len(missing)
 
 
@@ -38,7 +40,7 @@ async def _call(runtime: Runtime, case: TestCase, position: int, repeat: int) ->
         output, address = await _output_of(runtime, case, repeat)
     failed = is_failed(output)
     runtime.count(calls=1, failed_calls=int(failed))
-    await runtime.writer.write([NewOutput(position, repeat, address, output, failed)], [])
+    runtime.writer.add(outputs=[NewOutput(position, repeat, address, output, failed)])
 
 
 async def _output_of(runtime: Runtime, case: TestCase, repeat: int) -> tuple[Output, str]:

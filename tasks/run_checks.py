@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from time import perf_counter
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from checks.compiled import CompiledCheck
-from checks.engine import run_checks
+from checks.engine import BREATH, run_checks
 from fepflow.evalguard.pass_rule import passed_of
 from fepflow.protocol.address import address_of
 from fepflow.protocol.results import CheckResult
-from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewCheck, StoredOutput
 from tasks.batches import Batch
 from tasks.runtime import Runtime
+from tasks.together import all_of
 
 
 async def run_checks_of_batch(runtime: Runtime, batch: Batch) -> int:
@@ -33,28 +34,48 @@ async def run_checks_of_batch(runtime: Runtime, batch: Batch) -> int:
         if ready := [check for check in checks if (position, repeat, check.check_id) not in present]:
             missing[position, repeat] = ready
     outputs = await asyncio.to_thread(store.outputs, run.id, first, last) if missing else {}
-    writes = [
-        asyncio.create_task(_check(runtime, cases[unit[0] - first], outputs[unit], ready, unit))
-        for unit, ready in missing.items()
-    ]
-    return sum(await asyncio.gather(*writes))
+    waiting = []
+    last_breath = perf_counter()
+    for unit, checks in missing.items():
+        stored = outputs[unit]
+        results = run_checks(cases[unit[0] - first], stored.output, checks)
+        if isinstance(results, list):
+            _store(runtime, stored, unit, checks, results)
+        else:
+            waiting.append(_store_later(runtime, stored, unit, checks, results))
+        if perf_counter() - last_breath > BREATH:
+            await asyncio.sleep(0)
+            last_breath = perf_counter()
+    await all_of(waiting)
+    await runtime.writer.committed()
+    return sum(map(len, missing.values()))
 
 
-async def _check(
-    runtime: Runtime, case: TestCase, stored: StoredOutput, checks: Sequence[CompiledCheck], unit: tuple[int, int]
-) -> int:
-    results = run_checks(case, stored.output, checks)
-    if not isinstance(results, list):
-        results = await results
+async def _store_later(
+    runtime: Runtime,
+    stored: StoredOutput,
+    unit: tuple[int, int],
+    checks: Sequence[CompiledCheck],
+    results: Awaitable[list[CheckResult]],
+) -> None:
+    _store(runtime, stored, unit, checks, await results)
+
+
+def _store(
+    runtime: Runtime,
+    stored: StoredOutput,
+    unit: tuple[int, int],
+    checks: Sequence[CompiledCheck],
+    results: Sequence[CheckResult],
+) -> None:
     rows = [_row(stored, unit, check, result) for check, result in zip(checks, results, strict=True)]
-    await runtime.writer.write([], rows)
+    runtime.writer.add(checks=rows)
     runtime.count(
         checks=len(rows),
         passed=sum(row.passed is True for row in rows),
         failed=sum(row.passed is False for row in rows),
         errors=sum(row.result.status == "error" for row in rows),
     )
-    return len(rows)
 
 
 def _row(stored: StoredOutput, unit: tuple[int, int], check: CompiledCheck, result: CheckResult) -> NewCheck:
@@ -66,8 +87,8 @@ def _row(stored: StoredOutput, unit: tuple[int, int], check: CompiledCheck, resu
 def check_address(output_address: str, repeat: int, check: CompiledCheck, result: CheckResult) -> str:
     """The content address of an answer: what was checked, by which check, with which arguments."""
     arguments = {name: shown["value"] for name, shown in (result.resolved_arguments or {}).items()}
-    source = None if check.error else check.source
-    version = (result.metadata or {}).get("check_version")
+    source = "" if check.error else check.source or ""
+    version = (result.metadata or {}).get("check_version", "")
     return address_of(output_address, repeat, check.check_type, version, arguments, source)
 
 

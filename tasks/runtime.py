@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from checks.compiled import CompiledCheck, compile_checks
@@ -33,6 +34,7 @@ from tasks.log import one_line
 
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 10.0
+TELL_SECONDS = 0.1
 
 USUAL_COLLECTIONS = gc.get_threshold()
 ALLOCATIONS = 20_000
@@ -70,6 +72,7 @@ class Runtime:
         self.shared_checks = compile_checks(suite.checks)
         self.counts = Counts()
         self.finished = False
+        self._next_telling = 0.0
 
     @property
     def calls(self) -> int:
@@ -93,14 +96,22 @@ class Runtime:
         return f"{name} #{repeats[0]}" + (f"-{repeats[-1]}" if len(repeats) > 1 else "")
 
     def count(self, **more: int) -> None:
-        """Note progress, and tell whoever listens."""
-        self.counts.update(more)
+        """Note progress, and tell whoever listens, a few times a second."""
+        for name, number in more.items():
+            self.counts[name] += number
+        now = monotonic()
+        if now >= self._next_telling:
+            self._next_telling = now + TELL_SECONDS
+            self._tell()
+
+    def _tell(self) -> None:
         listening = listener.get()
         if listening is not None:
             listening(self.counts)
 
     async def finish(self, status: RunStatus, **fields: Any) -> None:
         """End the run in the store and give the lease back."""
+        self._tell()
         await asyncio.to_thread(self.store.finish, self.run.id, self.owner, status, **fields)
         self.finished = True
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from functools import cache
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+M = TypeVar("M", bound=BaseModel)
+
+_new = object.__new__
 _set = object.__setattr__  # past pydantic's, which would validate
 
 
@@ -35,18 +38,37 @@ class FepModel(BaseModel):
             indent = options.pop("indent", None)
             return json.dumps(self.model_dump(mode="json", **options), indent=indent)
 
+
+class Result(FepModel):
+    """A model of what comes out, made by the hundred thousand. It never changes."""
+
+    model_config = ConfigDict(frozen=True)
+
     @classmethod
     def trusted(cls, **fields: Any) -> Self:
-        """An instance of fields that are known to be valid, a third of the price of validating them.
+        """An instance of fields that are known to be valid, a fifth of the price of validating them.
 
-        For results that are made by the hundred thousand. (`model_construct` costs more than validating.)
+        (`model_construct` costs more than validating.)
         """
-        instance = cls.__new__(cls)
-        _set(instance, "__dict__", {**_defaults(cls), **fields})
-        _set(instance, "__pydantic_fields_set__", set(fields))
-        _set(instance, "__pydantic_extra__", None)
-        _set(instance, "__pydantic_private__", None)
-        return instance
+        return unvalidated(cls, {**_defaults(cls), **fields}, _names_set(tuple(fields)))
+
+
+def unvalidated(model: type[M], values: dict[str, Any], given: set[str]) -> M:
+    """An instance of a frozen model with all its fields, in their order; `given` are those that are not defaults.
+
+    It takes `values` over, and shares `given`: nothing that is frozen adds to it.
+    """
+    instance = _new(model)
+    _set(instance, "__dict__", values)
+    _set(instance, "__pydantic_fields_set__", given)
+    _set(instance, "__pydantic_extra__", None)
+    _set(instance, "__pydantic_private__", None)
+    return instance
+
+
+@cache
+def _names_set(names: tuple[str, ...]) -> set[str]:
+    return set(names)
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from fepflow.errors import ErrorType
-from fepflow.protocol.model import FepModel, Timestamp
+from fepflow.protocol.model import FepModel, Result, Timestamp
 from fepflow.protocol.test_case import Output, TestCase
 
 Status = Literal["completed", "error", "skip"]
@@ -23,7 +23,7 @@ class CheckError(FepModel):
     recoverable: bool = False
 
 
-class CheckResult(FepModel):
+class CheckResult(Result):
     """The answer of one check about one output (FEP 2.3.4).
 
     `results` is `{}` on error and skip; its shape otherwise is the check type's. `resolved_arguments` maps an
@@ -44,14 +44,14 @@ class CheckResult(FepModel):
         return str((self.metadata or {}).get("check_id", self.check_type))
 
 
-class ExecutionContext(FepModel):
+class ExecutionContext(Result):
     """What the checks saw (FEP 4.1)."""
 
     test_case: TestCase
     output: Output
 
 
-class TestCaseSummary(FepModel):
+class TestCaseSummary(Result):
     """Counts over the checks of one test case."""
 
     __test__ = False
@@ -62,7 +62,7 @@ class TestCaseSummary(FepModel):
     skipped_checks: Count
 
 
-class TestCaseResult(FepModel):
+class TestCaseResult(Result):
     """All check results of one output of one test case (FEP 4.1)."""
 
     __test__ = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fepflow.protocol.results import CheckResult, Status
 from fepflow.protocol.test_case import Output, TestCase
@@ -55,8 +55,7 @@ class RunRecord:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class NewOutput:
+class NewOutput(NamedTuple):
     """What the target gave for the case at `position` (from 0), asked for the `repeat`-th time (from 0)."""
 
     position: int
@@ -66,8 +65,7 @@ class NewOutput:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NewCheck:
+class NewCheck(NamedTuple):
     """One check's answer; `passed` is None where there is none (error, skip, a check without a yes or no)."""
 
     position: int

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import monotonic
 from typing import Self
 
@@ -15,24 +14,15 @@ from fepflow.store.store import Store
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    outputs: Sequence[NewOutput]
-    checks: Sequence[NewCheck]
-    committed: asyncio.Future[None]
-
-    @property
-    def rows(self) -> int:
-        return len(self.outputs) + len(self.checks)
+Rows = tuple[Sequence[NewOutput], Sequence[NewCheck]]
 
 
 class GroupWriter:
     """Gathers the rows of concurrent callers and commits them together; used as an async context manager.
 
     A commit costs the disk the same for one row as for a hundred. So rows wait for company: as long as the last commit
-    took, at most `interval` seconds, and not at all once `max_rows` are there. Longer would be no favour: who waits for
-    a commit has nothing else to do, and soon everybody waits.
+    took, at most `interval` seconds, and not at all once `max_rows` are there. What was handed over is written before
+    the context ends, even if its callers are cancelled.
     """
 
     def __init__(self, store: Store, run_id: str, interval: float = 0.1, max_rows: int = 5_000) -> None:
@@ -40,10 +30,14 @@ class GroupWriter:
         self._run_id = run_id
         self._interval = interval
         self._max_rows = max_rows
-        self._pending: deque[_Request] = deque()
+        self._pending: deque[Rows] = deque()
         self._pending_rows = 0
+        self._added = 0
+        self._settled = 0
+        self._failure: Exception | None = None
         self._arrived = asyncio.Event()
         self._full = asyncio.Event()
+        self._progress = asyncio.Event()
         self._closing = False
         self._task: asyncio.Task[None] | None = None
 
@@ -62,23 +56,34 @@ class GroupWriter:
             await self._task  # what was handed over is written even so
             raise
 
-    async def write(self, outputs: Sequence[NewOutput], checks: Sequence[NewCheck]) -> None:
-        """Hand over rows and wait until they are committed, all of them in one transaction.
+    def add(self, outputs: Sequence[NewOutput] = (), checks: Sequence[NewCheck] = ()) -> None:
+        """Hand over rows, to be committed in one transaction.
 
-        A caller that is cancelled while it waits has handed its rows over all the same. Raises InfrastructureError
-        if the commit failed; then none of them is stored.
+        Raises the InfrastructureError of an earlier commit that failed: who goes on would work for nothing.
         """
         if self._task is None or self._closing:
             raise RuntimeError("a GroupWriter takes rows only inside its `async with`")
-        request = _Request(outputs, checks, asyncio.get_running_loop().create_future())
-        if not request.rows:
-            return
-        self._pending.append(request)
-        self._pending_rows += request.rows
+        self._raise_failure()
+        self._pending.append((outputs, checks))
+        self._added += 1
+        self._pending_rows += len(outputs) + len(checks)
         self._arrived.set()
         if self._pending_rows >= self._max_rows:
             self._full.set()
-        await request.committed
+
+    async def committed(self) -> None:
+        """Wait until all that was handed over so far is committed.
+
+        Raises InfrastructureError if a commit failed; then none of its rows is stored.
+        """
+        expected = self._added
+        while self._settled < expected and self._failure is None:
+            await self._progress.wait()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     async def _commit_groups(self) -> None:
         pause = 0.0
@@ -99,12 +104,12 @@ class GroupWriter:
         except TimeoutError:
             pass
 
-    def _take_group(self) -> list[_Request]:
-        group: list[_Request] = []
+    def _take_group(self) -> list[Rows]:
+        group: list[Rows] = []
         rows = 0
         while self._pending and rows < self._max_rows:
             group.append(self._pending.popleft())
-            rows += group[-1].rows
+            rows += sum(map(len, group[-1]))
         self._pending_rows -= rows
         if not self._closing:
             if not self._pending:
@@ -113,20 +118,14 @@ class GroupWriter:
                 self._full.clear()
         return group
 
-    async def _commit(self, group: list[_Request]) -> None:
-        outputs = [row for request in group for row in request.outputs]
-        checks = [row for request in group for row in request.checks]
-        failure: Exception | None = None
+    async def _commit(self, group: list[Rows]) -> None:
+        outputs = [row for some, _ in group for row in some]
+        checks = [row for _, some in group for row in some]
         try:
             await asyncio.to_thread(self._store.write, self._run_id, outputs, checks)
         except Exception as error:
-            failure = error
-            if all(request.committed.done() for request in group):
-                logger.error("Nobody waits for %d rows that could not be stored: %s", len(outputs) + len(checks), error)
-        for request in group:
-            if request.committed.done():
-                continue  # its caller was cancelled
-            if failure is None:
-                request.committed.set_result(None)
-            else:
-                request.committed.set_exception(failure)
+            logger.error("%d rows could not be stored: %s", len(outputs) + len(checks), error)
+            self._failure = self._failure or error
+        self._settled += len(group)
+        self._progress.set()  # wakes who waits now
+        self._progress.clear()

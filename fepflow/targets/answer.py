@@ -24,6 +24,7 @@ _ADVICE = {
     405: "check target.http.method",
 }
 # Codecs of Python that are no charset of the web: slow without bound, or no text at all.
+_BYTE_ORDER_MARK = "\ufeff"
 _NO_CHARSET = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined", "utf-7"})
 
 
@@ -59,13 +60,14 @@ class Reading:
 
     def _text(self, body: bytes, charset: str, status: int) -> str:
         why = f"has an unknown charset, {charset[:40]!a}"
+        codec = _codec(charset)
         try:
-            if codecs.lookup(charset).name not in _NO_CHARSET:
-                return body.decode("utf-8-sig" if charset.lower() in ("utf-8", "utf8") else charset)
+            if codec is not None:
+                return body.decode(codec).removeprefix(_BYTE_ORDER_MARK)
         except UnicodeDecodeError:
             why = f"is not {charset}"
         except (LookupError, ValueError):
-            pass  # no such codec, or one that does not make text
+            pass  # a codec that does not make text
         shown = excerpt(body.decode("utf-8", "backslashreplace"), self._secrets)
         raise _malformed(f"the answer {why}: {shown}", status)
 
@@ -133,6 +135,16 @@ def seconds_to_wait(retry_after: str) -> float | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return max((moment - datetime.now(UTC)).total_seconds(), 0.0)
+
+
+@lru_cache(maxsize=64)
+def _codec(charset: str) -> str | None:
+    """Python's name of a charset of the web; None for what is none."""
+    try:
+        name = codecs.lookup(charset).name
+    except (LookupError, ValueError):
+        return None
+    return None if name in _NO_CHARSET else name
 
 
 @lru_cache(maxsize=64)  # an endpoint says the same thousands of times, and the parser is slow

@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
 
@@ -39,6 +40,21 @@ class Patience:
         return cls(config.attempts, config.timeout)
 
 
+class _Attempt(NamedTuple):
+    started_at: datetime
+    latency_ms: float
+    error: TargetError | JSONPathError | None
+
+    def entry(self, number: int) -> dict[str, Any]:
+        """As `attempt_log` has it."""
+        return {
+            "attempt": number,
+            "started_at": self.started_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "latency_ms": self.latency_ms,
+            "error": None if self.error is None else _describe(self.error),
+        }
+
+
 async def ask(target: Target, case: TestCase, patience: Patience, on_retry: OnRetry) -> Output:
     """Ask until there is an answer, a cause that no retry mends, or no attempt left. Raises no TargetError.
 
@@ -47,31 +63,35 @@ async def ask(target: Target, case: TestCase, patience: Patience, on_retry: OnRe
     one. If more than one attempt was made or the only one failed, `attempt_log` lists them:
     `{attempt, started_at, latency_ms, error}`, error null for the one that answered.
     """
-    log: list[dict[str, Any]] = []
+    attempts: list[_Attempt] = []
     try:
-        answer = await _first_attempt_then_retries(target, case, patience, on_retry, log)
+        answer = await _first_attempt_then_retries(target, case, patience, on_retry, attempts)
     except (TargetError, JSONPathError) as error:
-        failure = {"error": _describe(error), "attempts": len(log), "attempt_log": log}
+        failure = {"error": _describe(error), "attempts": len(attempts), "attempt_log": _log(attempts)}
         return Output(value=None, metadata=failure)
-    metadata = {**answer.metadata, "latency_ms": log[-1]["latency_ms"], "attempts": len(log)}
-    if len(log) > 1:
-        metadata["attempt_log"] = log
+    metadata = {**answer.metadata, "latency_ms": attempts[-1].latency_ms, "attempts": len(attempts)}
+    if len(attempts) > 1:
+        metadata["attempt_log"] = _log(attempts)
     return Output(value=answer.value, metadata=metadata)
 
 
+def _log(attempts: list[_Attempt]) -> list[dict[str, Any]]:
+    return [attempt.entry(number) for number, attempt in enumerate(attempts, 1)]
+
+
 async def _first_attempt_then_retries(
-    target: Target, case: TestCase, patience: Patience, on_retry: OnRetry, log: list[dict[str, Any]]
+    target: Target, case: TestCase, patience: Patience, on_retry: OnRetry, attempts: list[_Attempt]
 ) -> Answer:
     """Nearly every call answers at once: only one that does not pays for tenacity, 0.2 ms of computing."""
     try:
-        return await _attempt(target, case, patience.timeout, log)
+        return await _attempt(target, case, patience.timeout, attempts)
     except TargetError as error:
         failures = [error]
 
     async def attempt() -> Answer:
         if failures:
             raise failures.pop()  # the first attempt, which tenacity has not seen
-        return await _attempt(target, case, patience.timeout, log)
+        return await _attempt(target, case, patience.timeout, attempts)
 
     def before_sleep(state: RetryCallState) -> None:
         on_retry(case.id, state.attempt_number, _cause(state), state.upcoming_sleep)
@@ -91,9 +111,8 @@ def is_failed(output: Output) -> bool:
     return output.value is None and isinstance((output.metadata or {}).get("error"), dict)
 
 
-async def _attempt(target: Target, case: TestCase, deadline: float, log: list[dict[str, Any]]) -> Answer:
-    started_at = utc_now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    started = time.perf_counter()
+async def _attempt(target: Target, case: TestCase, deadline: float, attempts: list[_Attempt]) -> Answer:
+    started_at, started = utc_now(), time.perf_counter()
     error: TargetError | JSONPathError | None = None
     try:
         return await _within(deadline, target, case)
@@ -101,9 +120,7 @@ async def _attempt(target: Target, case: TestCase, deadline: float, log: list[di
         error = caught
         raise
     finally:
-        latency = round((time.perf_counter() - started) * 1000, 1)
-        entry = {"attempt": len(log) + 1, "started_at": started_at, "latency_ms": latency}
-        log.append({**entry, "error": _describe(error) if error else None})
+        attempts.append(_Attempt(started_at, round((time.perf_counter() - started) * 1000, 1), error))
 
 
 async def _within(deadline: float, target: Target, case: TestCase) -> Answer:

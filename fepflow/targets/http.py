@@ -52,7 +52,9 @@ class HttpTarget:
         self._http: Final = config.http
         self._connections = config.concurrency
         self._connect_timeout = config.connect_timeout
-        self._read_timeout = config.read_timeout or config.timeout
+        self._read_timeout = config.read_timeout
+        # One for all calls. Without a limit of its own for reading, the deadline of the whole call is enough.
+        self._timeout = aiohttp.ClientTimeout(sock_connect=config.connect_timeout, sock_read=config.read_timeout)
         address = _address(self._http.url)
         self._url = address.with_user(None)
         self._secrets = secrets | _secrets_of(address)
@@ -93,7 +95,7 @@ class HttpTarget:
                     data=body,
                     headers=self._headers,
                     allow_redirects=False,
-                    timeout=aiohttp.ClientTimeout(sock_connect=self._connect_timeout, sock_read=self._read_timeout),
+                    timeout=self._timeout,
                 ) as response:
                     if not (300 <= response.status < 400 and "Location" in response.headers):
                         return await self._read(response)
@@ -103,8 +105,8 @@ class HttpTarget:
         raise _redirect(f"more than {MAX_REDIRECTS} redirects, the last one to {_place(url)}")
 
     async def _read(self, response: aiohttp.ClientResponse) -> Answer:
+        encoding = ", ".join(response.headers.getall("Content-Encoding", ()))
         chunks = response.content.iter_any()
-        encoding = ", ".join(response.headers.getall("Content-Encoding", []))
         if response.status >= 300:
             beginning = await read_beginning(chunks, encoding, _SHOWN_BYTES)
             raise status_error(
@@ -114,9 +116,13 @@ class HttpTarget:
                 response.headers.get("Retry-After"),
                 self._secrets,
             )
-        if (response.content_length or 0) > self._http.max_bytes:
+        length = response.content_length
+        if (length or 0) > self._http.max_bytes:
             raise too_large(self._http.max_bytes)
-        body = await read_body(chunks, encoding, self._http.max_bytes)
+        if length is None or encoding:
+            body = await read_body(chunks, encoding, self._http.max_bytes)
+        else:  # no more can come than was announced
+            body = await response.content.read()
         content_type = response.headers.get("Content-Type", "")
         if len(body) > _LARGE_BYTES:  # so much JSON would hold up every other call
             return await asyncio.to_thread(self._reading.read, body, content_type, response.status)

@@ -23,11 +23,12 @@ def commits(store: Store) -> list[int]:
     return seen
 
 
-async def test_rows_are_in_the_store_when_write_returns(store: Store, make_run):
+async def test_rows_are_in_the_store_once_they_are_said_to_be(store: Store, make_run):
     run = make_run()
 
     async with GroupWriter(store, run) as writer:
-        await writer.write([output(1)], [])
+        writer.add([output(1)])
+        await writer.committed()
 
         assert store.present_outputs(run) == {(1, 0)}
 
@@ -37,7 +38,9 @@ async def test_many_callers_share_few_transactions(store: Store, make_run, commi
     commits.clear()
 
     async with GroupWriter(store, run) as writer:
-        await asyncio.gather(*(writer.write([output(position)], []) for position in range(500)))
+        for position in range(500):
+            writer.add([output(position)])
+        await writer.committed()
 
     assert len(store.present_outputs(run)) == 500
     assert len(commits) == 1
@@ -48,46 +51,50 @@ async def test_a_group_ends_at_its_bound_but_never_inside_a_callers_rows(store: 
     commits.clear()
 
     async with GroupWriter(store, run, max_rows=10) as writer:
-        callers = [[output(start + offset) for offset in range(4)] for start in range(0, 40, 4)]
-        await asyncio.gather(*(writer.write(rows, []) for rows in callers))
+        for start in range(0, 40, 4):
+            writer.add([output(start + offset) for offset in range(4)])
+        await writer.committed()
 
     assert len(store.present_outputs(run)) == 40
     assert len(commits) == 4  # 12 rows each, the last 4
 
 
-async def test_a_failed_commit_reaches_every_caller_of_its_group_and_no_other(store: Store, make_run):
+async def test_each_caller_waits_for_its_own_rows_only(store: Store, make_run):
+    run = make_run(cases=40)
+
+    async def caller(position: int) -> bool:
+        writer.add([output(position)])
+        await writer.committed()
+        return (position, 0) in store.present_outputs(run)
+
+    async with GroupWriter(store, run, max_rows=3) as writer:
+        assert all(await asyncio.gather(*map(caller, range(40))))
+
+
+async def test_a_failed_commit_reaches_every_caller_and_stops_new_ones(store: Store, make_run, caplog):
     run = make_run(cases=2)
 
-    async with GroupWriter(store, run) as writer:
-        rows = ([output(0)], [output(99)])
-        answers = await asyncio.gather(*(writer.write(some, []) for some in rows), return_exceptions=True)
-        await writer.write([output(1)], [])
+    async def caller(position: int) -> None:
+        writer.add([output(position)])
+        await writer.committed()
+
+    with caplog.at_level(logging.ERROR, "fepflow"):
+        async with GroupWriter(store, run) as writer:
+            answers = await asyncio.gather(caller(0), caller(99), return_exceptions=True)
+            with pytest.raises(InfrastructureError):
+                writer.add([output(1)])
 
     assert [type(answer) for answer in answers] == [InfrastructureError] * 2
-    assert store.present_outputs(run) == {(1, 0)}
+    assert "2 rows could not be stored" in caplog.text
+    assert store.present_outputs(run) == set()
 
 
-async def test_a_cancelled_callers_rows_and_its_neighbours_are_written(store: Store, make_run):
-    run = make_run()
-
-    async with GroupWriter(store, run) as writer:
-        callers = [asyncio.create_task(writer.write([output(position)], [])) for position in range(3)]
-        await asyncio.sleep(0)
-        callers[1].cancel()
-        answers = await asyncio.gather(*callers, return_exceptions=True)
-
-    assert [type(answer) for answer in answers] == [type(None), asyncio.CancelledError, type(None)]
-    assert store.present_outputs(run) == {(0, 0), (1, 0), (2, 0)}
-
-
-async def test_leaving_writes_what_nobody_waits_for_any_more(store: Store, make_run):
+async def test_leaving_writes_what_nobody_waits_for(store: Store, make_run):
     run = make_run()
 
     async def hand_over_and_fail() -> None:
         async with GroupWriter(store, run) as writer:
-            caller = asyncio.create_task(writer.write([output(0)], []))
-            await asyncio.sleep(0)
-            caller.cancel()
+            writer.add([output(0)])
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -101,38 +108,23 @@ async def test_being_cancelled_while_leaving_still_writes_everything(store: Stor
 
     async def work() -> None:
         async with GroupWriter(store, run) as writer:
-            callers.append(asyncio.create_task(writer.write([output(0)], [])))
-            await asyncio.sleep(0)
+            writer.add([output(0)])
             asyncio.current_task().cancel()
 
-    callers: list[asyncio.Task[None]] = []
     with pytest.raises(asyncio.CancelledError):
         await asyncio.create_task(work())
 
-    await callers[0]
     assert store.present_outputs(run) == {(0, 0)}
-
-
-async def test_rows_that_could_not_be_stored_and_that_nobody_waits_for_are_logged(store: Store, make_run, caplog):
-    run = make_run(cases=1)
-
-    with caplog.at_level(logging.ERROR, "fepflow"):
-        async with GroupWriter(store, run) as writer:
-            caller = asyncio.create_task(writer.write([output(99)], []))
-            await asyncio.sleep(0)
-            caller.cancel()
-
-    assert "Nobody waits for 1 rows that could not be stored" in caplog.text
 
 
 async def test_nothing_is_taken_outside_the_context(store: Store, make_run):
     writer = GroupWriter(store, make_run())
 
     with pytest.raises(RuntimeError, match="async with"):
-        await writer.write([output(0)], [])
+        writer.add([output(0)])
     async with writer:
-        await writer.write([], [])
+        await writer.committed()
     with pytest.raises(RuntimeError, match="async with"):
-        await writer.write([output(0)], [])
+        writer.add([output(0)])
 
     assert store.present_outputs("run-1") == set()

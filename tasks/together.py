@@ -1,0 +1,17 @@
+"""Several pieces of work at once, as one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+
+async def all_of(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Do all of it at once. The first failure stops the others, and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for piece in work:
+                group.create_task(piece)
+    except BaseExceptionGroup as several:
+        raise several.exceptions[0] from None
