@@ -14,7 +14,7 @@ from uuid import uuid4
 from checks.compiled import CompiledCheck, Context, compile_checks
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
 from fepflow.protocol.check import AnyCheck
-from fepflow.protocol.model import utc_now
+from fepflow.protocol.model import unvalidated, utc_now
 from fepflow.protocol.results import (
     CheckResult,
     EvaluationRunResult,
@@ -36,6 +36,9 @@ _COLLECT_AFTER = 50_000
 """New objects after which the garbage collector looks, during an evaluation; Python's own choice is 700."""
 
 _NEVER = 1_000_000
+
+_OF_CONTEXT = set(ExecutionContext.model_fields)
+_OF_CASE = set(TestCaseResult.model_fields) - {"metadata"}
 
 BREATH = 0.01
 """Seconds of checking after which other work on the event loop gets its turn."""
@@ -188,12 +191,15 @@ async def _await_case(case: TestCase, output: Output, results: Awaitable[list[Ch
 
 
 def _case_result(case: TestCase, output: Output, results: list[CheckResult]) -> TestCaseResult:
-    return TestCaseResult.trusted(
-        status=status_of([result.status for result in results]),
-        execution_context=ExecutionContext.trusted(test_case=case, output=output),
-        check_results=results,
-        summary=summarize_case(results),
-    )
+    seen = unvalidated(ExecutionContext, {"test_case": case, "output": output}, _OF_CONTEXT)
+    fields = {
+        "status": status_of([result.status for result in results]),
+        "execution_context": seen,
+        "check_results": results,
+        "summary": summarize_case(results),
+        "metadata": None,
+    }
+    return unvalidated(TestCaseResult, fields, _OF_CASE)
 
 
 def _run_result(
