@@ -40,7 +40,7 @@ _NEVER = 1_000_000
 _OF_CONTEXT = set(ExecutionContext.model_fields)
 _OF_CASE = set(TestCaseResult.model_fields) - {"metadata"}
 
-BREATH = 0.01
+BREATH = 0.001
 """Seconds of checking after which other work on the event loop gets its turn."""
 
 

@@ -6,8 +6,9 @@ politeness = "my_package.politeness:PolitenessCheck"
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions
 
 from checks.base import BaseCheck
 
@@ -30,7 +31,7 @@ def broken_checks() -> dict[str, str]:
 def _load_all() -> tuple[dict[str, dict[str, CheckClass]], dict[str, str]]:
     found: dict[str, dict[str, CheckClass]] = {}
     broken: dict[str, str] = {}
-    for entry in entry_points(group=ENTRY_POINTS):
+    for entry in _entries():
         try:
             check_class = _load(entry)
         except (Exception, SystemExit) as error:
@@ -39,8 +40,15 @@ def _load_all() -> tuple[dict[str, dict[str, CheckClass]], dict[str, str]]:
                 f"the check {entry.name} of {package} cannot be loaded: {type(error).__name__}: {error}"
             )
         else:
-            found.setdefault(entry.name, {})[check_class.check_version] = check_class
+            found.setdefault(entry.name, {}).setdefault(check_class.check_version, check_class)
     return found, broken
+
+
+def _entries() -> Iterator[EntryPoint]:
+    """As `importlib.metadata.entry_points(group=...)`, which parses what all packages offer and takes 20 ms."""
+    for package in distributions():
+        if ENTRY_POINTS in (package.read_text("entry_points.txt") or ""):
+            yield from package.entry_points.select(group=ENTRY_POINTS)
 
 
 def _load(entry: EntryPoint) -> CheckClass:

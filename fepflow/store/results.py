@@ -10,7 +10,6 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Insert,
     Row,
     Select,
     Table,
@@ -24,13 +23,13 @@ from sqlalchemy import (
     select,
     union,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from fepflow.errors import NotFoundError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.database import DatabaseUser
+from fepflow.store.inserting import insert_new
 from fepflow.store.json_text import Encoded, encode, may_be_deep
 from fepflow.store.records import CheckCounts, CheckRow, NewCheck, NewOutput, Progress, StoredOutput, StoredResult
 from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT, RUN
@@ -53,13 +52,12 @@ class Results(DatabaseUser):
         output_rows = [_output_row(run_id, new, now) for new in sorted(outputs, key=_output_key)]
         check_rows = [_check_row(run_id, new, now) for new in sorted(checks, key=_check_key)]
 
-        def insert_new(connection: Connection) -> None:
-            for table, rows in ((OUTPUT, output_rows), (CHECK_RESULT, check_rows)):
-                if rows:
-                    connection.execute(_insert_or_ignore(connection, table), rows)
+        def insert_both(connection: Connection) -> None:
+            insert_new(connection, OUTPUT, output_rows)
+            insert_new(connection, CHECK_RESULT, check_rows)
 
         if output_rows or check_rows:
-            self._database.write(insert_new)
+            self._database.write(insert_both)
 
     def outputs(self, run_id: str, start: int = 0, stop: int | None = None) -> dict[tuple[int, int], StoredOutput]:
         """The outputs of the cases from `start` to `stop`, by (position, repeat)."""
@@ -237,12 +235,6 @@ def _checks(run_id: str, positions: Iterable[int], *, payloads: bool = True) -> 
         .where(checks.run_id == run_id, checks.position.in_(positions))
         .order_by(checks.position, checks.repeat, checks.check_id)
     )
-
-
-def _insert_or_ignore(connection: Connection, table: Table) -> Insert:
-    if connection.dialect.name == "postgresql":
-        return postgresql.insert(table).on_conflict_do_nothing()
-    return sqlite.insert(table).on_conflict_do_nothing()
 
 
 def _output_key(new: NewOutput) -> tuple[int, int]:
