@@ -29,7 +29,7 @@ async def call_target(runtime: Runtime, batch: Batch) -> int:
     present = await asyncio.to_thread(store.present_outputs, run.id, first, last)
     missing = [unit for unit in batch.units(run.repeats) if unit not in present]
     runtime.count(calls=len(batch.units(run.repeats)) - len(missing))
-    cases = await asyncio.to_thread(store.cases, run.id, first, last) if missing else []
+    cases = await runtime.cases(batch) if missing else []
     await all_of(_call(runtime, cases[position - first], position, repeat) for position, repeat in missing)
     await runtime.writer.committed()
     return len(missing)

@@ -25,7 +25,7 @@ async def run_checks_of_batch(runtime: Runtime, batch: Batch) -> int:
     store, run = runtime.store, runtime.run
     first, last = batch.positions(run.repeats)
     cases, present = await asyncio.gather(
-        asyncio.to_thread(store.cases, run.id, first, last),
+        runtime.cases(batch),
         asyncio.to_thread(store.present_checks, run.id, first, last),
     )
     missing: dict[tuple[int, int], list[CompiledCheck]] = {}
@@ -48,6 +48,7 @@ async def run_checks_of_batch(runtime: Runtime, batch: Batch) -> int:
             last_breath = perf_counter()
     await all_of(waiting)
     await runtime.writer.committed()
+    runtime.done(batch)
     return sum(map(len, missing.values()))
 
 

@@ -76,6 +76,7 @@ class Runtime:
         self.shared_checks = compile_checks(suite.checks)
         self.counts = Counts()
         self.finished = False
+        self._cases: dict[Batch, list[TestCase]] = {}
         self._next_telling = 0.0
 
     @property
@@ -87,12 +88,24 @@ class Runtime:
         """A case's checks, its own first."""
         return checks_of(case.checks, self.shared_checks) if case.checks else self.shared_checks
 
+    async def cases(self, batch: Batch) -> list[TestCase]:
+        """The test cases of a batch; they stay in memory until the batch is done."""
+        if batch not in self._cases:
+            self._cases[batch] = await asyncio.to_thread(
+                self.store.cases, self.run.id, *batch.positions(self.run.repeats)
+            )
+        return self._cases[batch]
+
+    def done(self, batch: Batch) -> None:
+        """Forget its test cases."""
+        self._cases.pop(batch, None)
+
     async def label(self, batch: Batch) -> str:
         """What a task run of the batch is named after: its case, or how many cases from where."""
         first, last = batch.positions(self.run.repeats)
         if last - first > 1:
             return f"cases {first + 1}-{last}"
-        (case,) = await asyncio.to_thread(self.store.cases, self.run.id, first, last)
+        (case,) = await self.cases(batch)
         name = one_line(case.id, MAX_LABEL)
         if self.run.repeats == 1:
             return name

@@ -62,7 +62,7 @@ class HttpTarget:
         self._body = None if self._http.method == "GET" else compile_template(self._http.body)
         refuse_reserved_names(self._http.metadata, "target.http.metadata")
         self._reading = Reading(self._http.output, self._http.metadata, self._secrets)
-        self._tls = _trust()
+        self._tls = _trust() if self._url.scheme == "https" else None
         self._session: aiohttp.ClientSession | None = None
         self.fingerprint = self._fingerprint()
 
@@ -96,6 +96,7 @@ class HttpTarget:
                     headers=self._headers,
                     allow_redirects=False,
                     timeout=self._timeout,
+                    ssl=self._trust_for(url),
                 ) as response:
                     if not (300 <= response.status < 400 and "Location" in response.headers):
                         return await self._read(response)
@@ -146,9 +147,15 @@ class HttpTarget:
         message = f"redirects to {place}, which is not the target's own host; put the final address into the suite"
         raise _redirect(message, response.status)
 
+    def _trust_for(self, url: URL) -> ssl.SSLContext | bool:
+        """Whom TLS trusts; made only where there is TLS, for it takes 50 ms."""
+        if url.scheme == "https" and self._tls is None:
+            self._tls = _trust()
+        return self._tls or True
+
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=self._connections, ssl=self._tls)
+            connector = aiohttp.TCPConnector(limit=self._connections)
             self._session = aiohttp.ClientSession(
                 connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False
             )

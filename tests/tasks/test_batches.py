@@ -19,15 +19,15 @@ def test_every_call_is_in_one_batch_and_there_are_a_hundred_at_most(calls, batch
         (0, None, 0),
         (1, None, 1),
         (25, None, 25),
-        (26, None, 13),
-        (1_000, None, 25),
+        (26, None, 9),
+        (1_000, None, 12),
         (25_000, None, 50),
         (1_000_000, None, 100),
         (1_000, 100, 10),
         (1_000, 1, 100),
     ],
 )
-def test_batches_are_single_calls_while_there_are_few_and_then_about_twenty_five(calls, batch_size, count):
+def test_batches_are_single_calls_while_there_are_few_and_then_about_twelve(calls, batch_size, count):
     assert len(split_into_batches(calls, batch_size)) == count
 
 

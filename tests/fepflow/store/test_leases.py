@@ -88,7 +88,9 @@ def test_the_lease_of_a_process_of_this_machine_that_ended_counts_as_ended(store
 
 
 @pytest.mark.parametrize(
-    "owner", [new_owner(), ELSEWHERE, "", "x", f"{socket.gethostname()}/no/pid", f"{socket.gethostname()}/{10**30}/x"]
+    "owner",
+    [new_owner(), ELSEWHERE, "", "x", f"{socket.gethostname()}/no/pid", f"{socket.gethostname()}/{10**30}/x"],
+    ids=["alive", "elsewhere", "nobody", "no-machine", "no-process", "no-such-process"],
 )
 def test_who_is_not_known_to_have_ended_keeps_the_lease(store: Store, make_run, owner):
     make_run()
