@@ -87,7 +87,8 @@ def _row(stored: StoredOutput, unit: tuple[int, int], check: CompiledCheck, resu
 
 def check_address(output_address: str, repeat: int, check: CompiledCheck, result: CheckResult) -> str:
     """The content address of an answer: what was checked, by which check, with which arguments."""
-    arguments = {name: shown["value"] for name, shown in (result.resolved_arguments or {}).items()}
+    shown = (result.resolved_arguments or {}).items()
+    arguments = {name: argument["value"] for name, argument in shown if argument["value"] is not None}
     source = "" if check.error else check.source or ""
     version = (result.metadata or {}).get("check_version", "")
     return address_of(output_address, repeat, check.check_type, version, arguments, source)

@@ -99,7 +99,7 @@ class OutputRow(_Row, table=True):
     run_id: str = Field(sa_column=Column(String(64), primary_key=True))
     position: int = Field(primary_key=True)
     repeat: int = Field(primary_key=True)
-    address: str = Field(sa_column=Column(String(64), nullable=False, index=True))
+    address: str = Field(sa_column=Column(String(64), nullable=False))
     output_id: str | None = Field(sa_column=Column(EscapedText))
     value: Any = Field(sa_column=Column(JsonText, nullable=False))
     metadata_: Any = Field(sa_column=Column("metadata", JsonText(nullable=True)))
@@ -121,7 +121,7 @@ class CheckResultRow(_Row, table=True):
     position: int = Field(primary_key=True)
     repeat: int = Field(primary_key=True)
     check_id: str = Field(sa_column=Column(EscapedText, primary_key=True))
-    address: str = Field(sa_column=Column(String(64), nullable=False, index=True))
+    address: str = Field(sa_column=Column(String(64), nullable=False))
     check_type: str = Field(sa_column=Column(EscapedText, nullable=False))
     status: str = Field(sa_column=Column(String(16), nullable=False))
     passed: bool | None

@@ -69,7 +69,6 @@ def upgrade() -> None:
             ondelete="CASCADE",
         ),
     )
-    op.create_index("ix_output_address", "output", ["address"])
 
     op.create_table(
         "check_result",
@@ -91,7 +90,6 @@ def upgrade() -> None:
             ondelete="CASCADE",
         ),
     )
-    op.create_index("ix_check_result_address", "check_result", ["address"])
     op.create_index("ix_check_result_outcome", "check_result", ["run_id", "status", "passed", "position", "repeat"])
 
 
