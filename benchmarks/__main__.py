@@ -20,7 +20,7 @@ LATENCY = 0.05
 SMALL, LARGE, HUGE = 1_000, 10_000, 100_000
 MAX_CHECK, MAX_HELP, MAX_MEMORY, MAX_RESUME = 20.0, 0.4, 400.0, 5.0
 MAX_FLOW = {SMALL: 1.6, LARGE: 1.3}
-MAX_COMMAND, MIN_FASTER, LINEAR = 1.25, 6.0, 1.25
+MAX_COMMAND, MIN_FASTER, LINEAR, MAX_CASE = 1.25, 6.0, 1.25, 8.0
 
 
 def engine() -> Iterator[Line]:
@@ -31,6 +31,8 @@ def engine() -> Iterator[Line]:
         yield Line(f"engine, {count:,} cases", _cost(costs[count]), f"{MAX_CHECK:g} µs", costs[count] <= MAX_CHECK)
     growth = costs[HUGE] / costs[SMALL]
     yield Line("engine, 100,000 cases to 1,000", f"{growth:.2f} times a check", f"{LINEAR:g} times", growth <= LINEAR)
+    kilobytes = float(child("weight", str(LARGE)).stdout) / 1000
+    yield Line(f"engine, {LARGE:,} cases", f"{kilobytes:.1f} kB a case", f"{MAX_CASE:g} kB", kilobytes <= MAX_CASE)
     if not _installed("flex_evals"):
         yield _missing("flex-evals")
         return

@@ -65,7 +65,7 @@ class Arguments:
         self._sample = sample.__dict__
         self._given = {self._fields[name] for name in arguments if name in self._fields}
         # Of the class itself: one that somebody derives from it may be more demanding.
-        kinds = vars(check_class).get("check_as_is", {})
+        kinds = check_class.check_as_is if "check_as_is" in vars(check_class) else {}
         if all(name in kinds and name in self._paths for name in open_ones):
             self._as_is = [(name, self._fields[name], kinds[name]) for name in open_ones]
         defaults = {name: getattr(sample, field) for name, field in self._fields.items() if name not in arguments}
