@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import Any
 
 from prefect import task
@@ -19,7 +20,7 @@ from fepflow.jsonpath import Path, compile_path
 from fepflow.protocol.check import declare
 from fepflow.protocol.test_case import TestCase
 from fepflow.statistics.estimate import Counts, mean_estimate
-from fepflow.store.records import CheckRow, RunRecord
+from fepflow.store.records import CheckCounts, CheckRow, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite import Gate, Metric, Suite, check_ids
 from tasks.runtime import Runtime
@@ -51,6 +52,14 @@ class Tally:
         else:
             self.error += 1
 
+    def add_counted(self, counts: CheckCounts) -> None:
+        """As `add` for each of many results, of which no case has two: then it does not matter whose they are."""
+        values = chain(repeat(1.0, counts.passed), repeat(0.0, counts.failed))
+        for of_case, value in zip(self.values.values(), values, strict=False):
+            of_case.append(value)
+        self.skipped += counts.skipped
+        self.error += counts.error + counts.unjudged
+
     def estimate(self, confidence: float) -> MetricEstimate:
         """The metric, with its interval over all that was expected."""
         completed = sum(map(len, self.values.values()))
@@ -66,9 +75,15 @@ def judge_run(store: Store, run: RunRecord, suite: Suite) -> Verdict:
     by_check: dict[str, list[Tally]] = {}
     for tally in tallies:
         by_check.setdefault(tally.metric.check, []).append(tally)
-    for row in store.check_rows(run.id, payloads=any(tally.path for tally in tallies)):
-        for tally in by_check.get(row.check_id, ()):
-            tally.add(row)
+    any_path = any(tally.path for tally in tallies)
+    if run.repeats == 1 and not any_path:
+        for counts in store.check_totals(run.id):
+            for tally in by_check.get(counts.check_id, ()):
+                tally.add_counted(counts)
+    else:
+        for row in store.check_rows(run.id, payloads=any_path):
+            for tally in by_check.get(row.check_id, ()):
+                tally.add(row)
     estimates = [tally.estimate(gate.confidence) for tally in tallies]
     thresholds = Thresholds.model_validate(suite.thresholds) if isinstance(suite.thresholds, dict) else None
     return decide(estimates, suite.gate, thresholds, _totals(store, run), gate.verdict)

@@ -79,3 +79,13 @@ async def test_the_verdict_is_in_the_store_with_its_metrics(plan: Plan, store: S
     assert [(metric["id"], metric["value"], metric["n_expected"]) for metric in record.metrics] == [
         ("exact_match", 0.5, 2)
     ]
+
+
+@pytest.mark.parametrize("cases", [["a", "b", WRONG], ["a", "fail 98", WRONG], ["fail 97", "fail 99"], ["a"]])
+async def test_counting_results_and_reading_them_one_by_one_come_to_the_same(plan: Plan, cases: list[Any]) -> None:
+    metrics = [{"id": "counted", "check": "exact_match"}, {"id": "read", "check": "exact_match", "value": "$.passed"}]
+    alone = plan(cases, metrics=metrics[:1])
+    (counted,) = (await verdict_on(alone, len(cases), len(cases))).metrics
+    both = plan(cases, metrics=metrics)
+    _, read = (await verdict_on(both, len(cases), len(cases))).metrics
+    assert counted.model_dump(exclude={"id"}) == read.model_dump(exclude={"id"})
