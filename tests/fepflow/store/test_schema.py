@@ -8,7 +8,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import inspect, text
 
 from fepflow.errors import InfrastructureError
-from fepflow.store.schema import migrations
+from fepflow.store.schema import is_current, migrations
 from fepflow.store.store import Store
 from fepflow.store.tables import METADATA
 
@@ -25,6 +25,14 @@ def test_the_migrations_make_exactly_the_tables_of_the_models(store):
 
     assert difference == []
     assert tables(store) == {"alembic_version", *METADATA.tables}
+
+
+def test_a_database_is_current_with_the_newest_migration_and_no_other(store):
+    with store._database.reading() as connection:
+        assert is_current(connection)
+    store._database.write(lambda connection: command.downgrade(migrations(connection), "base"))
+    with store._database.reading() as connection:
+        assert not is_current(connection)
 
 
 def test_the_migrations_go_down_to_nothing_and_up_again(store, make_run):
