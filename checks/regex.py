@@ -12,7 +12,6 @@ from checks.base import BaseCheck, JSONPath, Options
 from checks.pattern_guard import MAX_PATTERN, compile_pattern, is_cheap, search_guarded
 
 _KNOWN_BITS = int(re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICODE | re.VERBOSE)
-_FLAG_BITS = {"case_insensitive": re.IGNORECASE, "multiline": re.MULTILINE, "dot_all": re.DOTALL}
 
 
 class RegexFlags(Options):
@@ -24,7 +23,10 @@ class RegexFlags(Options):
 
     def bits(self) -> int:
         """As Python's `re` has them."""
-        return sum(bit for name, bit in _FLAG_BITS.items() if getattr(self, name) is True)
+        ignore_case = re.IGNORECASE if self.case_insensitive is True else 0
+        return int(
+            ignore_case | (re.MULTILINE if self.multiline is True else 0) | (re.DOTALL if self.dot_all is True else 0)
+        )
 
 
 def _known_bits(flags: int) -> int:
