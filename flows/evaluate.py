@@ -31,7 +31,7 @@ from tasks.runtime import Runtime, open_runtime
 from tasks.together import all_of
 from tasks.wishes import Wishes
 
-CALLS_A_PLACE = 12
+CALLS_A_PLACE = 4
 """Calls that are in memory for each that may be under way: others wait to be committed, or have their case at hand."""
 
 CHECKED_AT_ONCE = 500
