@@ -59,7 +59,11 @@ class Arguments:
         special = {*check_class.check_secrets, *check_class.check_optional_paths}
         self._whole = [(name, path) for name, path in self._paths.items() if name not in special]
         self._other = [name for name in open_ones if name not in self._paths or name in special]
-        literals = {name: value for name, value in self.template.literal.items() if name not in open_ones}
+        literals = {
+            name: value
+            for name, value in self.template.literal.items()
+            if name not in open_ones and name in self._fields
+        }
         self._as_is: list[tuple[str, str, type]] = []
         sample = self.instance({**literals, **{name: JSONPath(self._paths.get(name, "$.")) for name in open_ones}})
         self._sample = sample.__dict__
@@ -86,8 +90,8 @@ class Arguments:
         resolved = copy_containers(resolved)
         instance = self.instance(resolved)
         fields = instance.__dict__
-        for name in self._paths:
-            # Somebody's own validator may take a text that was read from an output for a path.
+        for name in resolved:
+            # Somebody's own validator may take a text that begins like a path for one.
             field = self._fields.get(name, name)
             if isinstance(fields.get(field), JSONPath):
                 fields[field] = resolved[name]

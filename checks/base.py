@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, wraps
-from inspect import Parameter, get_annotations, isfunction, signature
-from typing import Any, ClassVar, Union, get_type_hints
+from inspect import Parameter, get_annotations, iscoroutinefunction, isfunction, signature
+from typing import Any, ClassVar, Self, Union, get_type_hints
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
     ValidationError,
     ValidationInfo,
     model_validator,
@@ -24,6 +28,10 @@ from fepflow.documents import dotted
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath import is_path, unescape
 from fepflow.protocol.check import Check, TypedCheck
+
+logger = logging.getLogger("fepflow.checks")
+
+UNKNOWN_ARGUMENT = "%s does not know the argument %s; it is ignored"
 
 MISSING = object()
 """What an argument among `check_optional_paths` is when its path found nothing."""
@@ -62,7 +70,12 @@ class Options(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_paths(cls, data: Any, info: ValidationInfo) -> Any:
-        return _with_paths(data, info)
+        if info.context is RESOLVED or not isinstance(data, dict):
+            return data
+        return {
+            name: unescape(value) if isinstance(value, str) and not is_path(value) else _as_field(value)
+            for name, value in data.items()
+        }
 
 
 class BaseCheck(TypedCheck):
@@ -92,10 +105,18 @@ class BaseCheck(TypedCheck):
         if isfunction(call):
             type.__setattr__(cls, "__call__", _resolved_only(call, _add_parameters(cls, call)))
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _read_paths(cls, data: Any, info: ValidationInfo) -> Any:
-        return _with_paths(data, info)
+    def _read_paths(cls, data: Any, read: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        if info.context is RESOLVED or not isinstance(data, dict):
+            return read(data)
+        _note_unknown(cls, data)
+        check = read({name: _as_field(value) for name, value in data.items()})
+        # Afterwards, so that no validator of somebody's takes a literal for a path.
+        for name, value in check.__dict__.items():
+            if isinstance(value, str):
+                check.__dict__[name] = unescape(value)
+        return check
 
     def __call__(self) -> dict[str, Any] | Awaitable[dict[str, Any]]:
         """The results of the check, in the shape that its type defines."""
@@ -144,6 +165,7 @@ def _resolved_only(call: Callable[..., Any], parameters: list[str]) -> Callable[
         return call(self, **{name: self.__dict__[name] for name in parameters})
 
     inner = answer if parameters else call
+    waits = iscoroutinefunction(call)
 
     @wraps(inner)
     def checked(self: BaseCheck) -> Any:
@@ -153,9 +175,16 @@ def _resolved_only(call: Callable[..., Any], parameters: list[str]) -> Callable[
             ):
                 advice = "called directly, a check takes values only; evaluate() looks paths up"
                 raise CheckArgumentsError(f"{self.check_type}: {name} holds a path ({advice})")
-        return inner(self)
+        answer = inner(self)
+        return _waited_for(answer) if isinstance(answer, Coroutine) and not waits else answer
 
     return checked
+
+
+def _waited_for(answer: Coroutine[Any, Any, Any]) -> Any:
+    """The answer of a check that takes long now and then, for a caller who expects it at once."""
+    with ThreadPoolExecutor(1) as thread:  # there may be an event loop in the caller's
+        return thread.submit(asyncio.run, answer).result()
 
 
 def answering(check_class: type[BaseCheck]) -> Callable[[BaseCheck], Any]:
@@ -163,16 +192,21 @@ def answering(check_class: type[BaseCheck]) -> Callable[[BaseCheck], Any]:
     return getattr(check_class.__call__, "__wrapped__", check_class.__call__)
 
 
-def _with_paths(data: Any, info: ValidationInfo) -> Any:
-    if info.context is RESOLVED or not isinstance(data, dict):
-        return data
-    return {name: _as_field(value) for name, value in data.items()}
+def as_text(value: Any) -> str:
+    """The text itself, of a field that is resolved: an enumeration's member, too, is a text, whatever it prints as."""
+    return value if type(value) is str else str.__str__(value)
 
 
 def _as_field(value: Any) -> Any:
-    if isinstance(value, str):
-        return JSONPath(value) if is_path(value) else unescape(value)
-    return value
+    return JSONPath(value) if is_path(value) else value
+
+
+def _note_unknown(check_class: type[BaseCheck], arguments: dict[str, Any]) -> None:
+    if check_class.model_config.get("extra") != "ignore":
+        return  # they are refused
+    known = argument_fields(check_class)
+    for name in arguments.keys() - {*known, *known.values()}:
+        logger.warning(UNKNOWN_ARGUMENT, check_class.check_type or check_class.__name__, name)
 
 
 def _as_argument(value: Any) -> Any:

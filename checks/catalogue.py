@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import cache
@@ -31,6 +33,7 @@ from checks.threshold import ThresholdCheck
 from checks.tool_usage import ToolUsageCheck
 from fepflow.errors import CheckArgumentsError
 from fepflow.protocol.address import address_of
+from fepflow.protocol.check import SEMVER
 
 CheckClass = type[BaseCheck]
 T = TypeVar("T", bound=CheckClass)
@@ -65,12 +68,14 @@ def register(check_type: str, version: str = "1.0.0") -> Callable[[T], T]:
     Registering the same class again (a plugin that is loaded twice) replaces it; another class of the same type and
     version is a CheckArgumentsError.
     """
+    if not re.fullmatch(SEMVER, version):
+        raise CheckArgumentsError(f"{version} is no semantic version (one reads like 1.2.0)")
     parse_version(version)
     name = str(check_type)
 
     def add(check_class: T) -> T:
         known = _versions(name).get(version)
-        if known is not None and known.__qualname__ != check_class.__qualname__:
+        if known is not None and not _is_same(known, check_class):
             raise CheckArgumentsError(f"{name} {version} is registered already, by {known.__module__}")
         check_class.check_type = name
         check_class.check_version = version
@@ -78,6 +83,16 @@ def register(check_type: str, version: str = "1.0.0") -> Callable[[T], T]:
         return check_class
 
     return add
+
+
+def _is_same(known: CheckClass, other: CheckClass) -> bool:
+    """Whether both are the same piece of code, perhaps loaded twice."""
+    return (known.__qualname__, _file_of(known)) == (other.__qualname__, _file_of(other))
+
+
+def _file_of(check_class: CheckClass) -> str:
+    module = sys.modules.get(check_class.__module__)
+    return getattr(module, "__file__", None) or check_class.__module__
 
 
 def find_check(check_type: str, version: str | None = None) -> CheckClass:

@@ -16,7 +16,7 @@ from checks.base import BaseAsyncCheck, BaseCheck, answering
 from checks.catalogue import find_check, is_ours, source_address
 from checks.custom_function import CustomFunctionCheck
 from checks.threads import LOOKUPS, OTHERS_CHECKS, Job
-from fepflow.errors import CheckArgumentsError, CheckTimeoutError, ErrorType, FepflowError
+from fepflow.errors import CheckArgumentsError, CheckTimeoutError, ErrorType, FepflowError, InputError, Problem
 from fepflow.protocol.check import AnyCheck, declare
 from fepflow.protocol.model import unvalidated, utc_now
 from fepflow.protocol.results import CheckError, CheckResult
@@ -49,12 +49,16 @@ class CompiledCheck:
         self.check_type = self.check.type
         self.warnings: list[str] = []
         self.error: FepflowError | None = None
+        self.version = ""
         try:
             self._prepare(check)
         except FepflowError as error:
             self.error = error
         except RecursionError:
             self.error = CheckArgumentsError(f"the arguments of {self.check_type} nest too deep, or contain themselves")
+        except Exception as error:  # what somebody's own objects, as arguments, or own validators raise
+            why = f"{type(error).__name__}: {_words(error)}"
+            self.error = CheckArgumentsError(f"the arguments of {self.check_type} cannot be used: {why}")
 
     def _prepare(self, check: AnyCheck) -> None:
         declared = self.check
@@ -115,6 +119,13 @@ class CompiledCheck:
             return self.failed(error, shown, started)
 
     def _ask_in_thread(self, instance: BaseCheck, shown: Shown, started: float) -> CheckResult | Awaitable[CheckResult]:
+        if OTHERS_CHECKS.is_here:  # somebody's check evaluates others, and would wait for itself
+            answer = self._answer(instance)
+            return (
+                self._completed(answer, shown, started)
+                if isinstance(answer, dict)
+                else self._wait(answer, shown, started)
+            )
         is_next = OTHERS_CHECKS.is_idle
         job = OTHERS_CHECKS.begin(partial(self._answer, instance))
         if is_next and job.ends_within(PATIENCE):
@@ -139,6 +150,10 @@ class CompiledCheck:
         except Exception as error:
             late = CheckTimeoutError(f"{self.check_id} did not answer within {TIME_LIMIT:g} s")
             return self.failed(late if limit.expired() else error, shown, started)
+        except (asyncio.CancelledError, SystemExit, GeneratorExit, BaseExceptionGroup) as error:
+            if _is_being_cancelled():
+                raise
+            return self.failed(error, shown, started)  # a fault of the check, such as a task of its own that it lost
 
     def _answer(self, instance: BaseCheck) -> dict[str, Any] | Awaitable[Any]:
         answer: Any = self._call(instance)
@@ -167,7 +182,7 @@ class CompiledCheck:
         except ValueError as error:
             raise CheckArgumentsError(f"{self.check_type} must return JSON values: {error}") from None
 
-    def failed(self, error: Exception, shown: Shown | None = None, started: float | None = None) -> CheckResult:
+    def failed(self, error: BaseException, shown: Shown | None = None, started: float | None = None) -> CheckResult:
         """The result of this check when `error` kept it from answering."""
         if isinstance(error, FepflowError):
             cause = CheckError(type=error.fep_type, message=str(error), recoverable=error.recoverable)
@@ -176,7 +191,7 @@ class CompiledCheck:
             kind: ErrorType = "timeout_error" if isinstance(error, TimeoutError) else "unknown_error"
             cause = CheckError(type=kind, message=message)
         metadata: dict[str, Any] = {"check_id": self.check_id}
-        if self.error is None:
+        if self.version:
             metadata["check_version"] = self.version
         if started is not None:
             metadata["execution_time_ms"] = _milliseconds(started)
@@ -194,11 +209,20 @@ class CompiledCheck:
 
 def compile_checks(checks: Sequence[AnyCheck], taken: Sequence[str] = ()) -> list[CompiledCheck]:
     """Compile checks in order and give each its id; `taken` are ids that other checks of the case have."""
-    ids = check_ids([declare(check) for check in checks], taken)
+    declared = [declare(check) for check in checks]
+    given = [check.id for check in declared if check.id]
+    if twice := sorted({name for name in given if given.count(name) > 1 or name in taken}):
+        raise InputError(Problem(f"the check id {twice[0]} stands twice", path="checks", advice="ids are unique"))
+    ids = check_ids(declared, taken)
     return [CompiledCheck(check, check_id) for check, check_id in zip(checks, ids, strict=True)]
 
 
-def _words(error: Exception) -> str:
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _words(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # somebody's own exception

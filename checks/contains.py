@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
-from checks.base import BaseCheck, JSONPath
+from checks.base import BaseCheck, JSONPath, as_text
 
 
 class ContainsCheck(BaseCheck):
@@ -24,13 +24,15 @@ class ContainsCheck(BaseCheck):
     phrases: str | Annotated[list[str], Field(min_length=1)] | JSONPath = Field(
         description="One phrase, or a list of them."
     )
-    negate: bool | JSONPath = Field(False, description="Pass when none of the phrases is there.")
-    case_sensitive: bool | JSONPath = Field(True, description="Whether upper and lower case differ.")
-    match_all: bool | JSONPath = Field(True, description="Whether all phrases have to be there, and not just one.")
+    negate: StrictBool | JSONPath = Field(False, description="Pass when none of the phrases is there.")
+    case_sensitive: StrictBool | JSONPath = Field(True, description="Whether upper and lower case differ.")
+    match_all: StrictBool | JSONPath = Field(
+        True, description="Whether all phrases have to be there, and not just one."
+    )
 
     def __call__(self) -> dict[str, Any]:
         """Search."""
-        text = str(self.text)
+        text = as_text(self.text)
         phrases = [self.phrases] if isinstance(self.phrases, str) else list(self.phrases)  # type: ignore[arg-type]  # resolved: no path is left
         if not self.case_sensitive:
             text, phrases = text.casefold(), [phrase.casefold() for phrase in phrases]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 from collections.abc import Awaitable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ from fepflow.protocol.results import (
     summarize_run,
 )
 from fepflow.protocol.test_case import Output, TestCase
+
+logger = logging.getLogger("fepflow.checks")
 
 Checks = Sequence[AnyCheck] | Sequence[Sequence[AnyCheck]]
 
@@ -83,6 +86,8 @@ async def evaluate_async(
     started_at = utc_now()
     shared, per_case = _split(checks)
     compiled_shared = compile_checks(shared)
+    for warning in (warning for check in compiled_shared for warning in check.warnings):
+        logger.warning(warning)
     results: list[TestCaseResult | None] = [None] * len(test_cases)
     waiting: set[asyncio.Task[None]] = set()
     last_breath = perf_counter()
@@ -151,7 +156,7 @@ def run_checks(
     """
     failure = failure_of(output)
     if failure is not None:
-        return [check.failed(failure) for check in checks]
+        return [check.failed(failure, None, perf_counter()) for check in checks]
     context = context_of(case, output)
     answers = [check.run(context) for check in checks]
     ready = [answer for answer in answers if isinstance(answer, CheckResult)]

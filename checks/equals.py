@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from checks.base import BaseCheck, JSONPath
 from checks.equality import json_equal
@@ -20,7 +20,7 @@ class EqualsCheck(BaseCheck):
 
     actual: Any = Field(description="Value to check.")
     expected: Any = Field(description="Value to compare with.")
-    negate: bool | JSONPath = Field(False, description="Pass when the values differ.")
+    negate: StrictBool | JSONPath = Field(False, description="Pass when the values differ.")
 
     def __call__(self) -> dict[str, Any]:
         """Compare."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from checks.base import BaseCheck, JSONPath
 from checks.equality import json_equal
@@ -22,8 +22,8 @@ class ExactMatchCheck(BaseCheck):
 
     actual: Any = Field(description="Value to check.")
     expected: Any = Field(description="Value to compare with.")
-    negate: bool | JSONPath = Field(False, description="Pass when the values differ.")
-    case_sensitive: bool | JSONPath = Field(True, description="Whether upper and lower case differ, for texts.")
+    negate: StrictBool | JSONPath = Field(False, description="Pass when the values differ.")
+    case_sensitive: StrictBool | JSONPath = Field(True, description="Whether upper and lower case differ, for texts.")
 
     def __call__(self) -> dict[str, Any]:
         """Compare."""

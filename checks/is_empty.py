@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from checks.base import BaseCheck, JSONPath
 
@@ -19,8 +19,8 @@ class IsEmptyCheck(BaseCheck):
     check_type: ClassVar[str] = "is_empty"
 
     value: Any = Field(description="Value to check.")
-    negate: bool | JSONPath = Field(False, description="Pass when the value is not empty.")
-    strip_whitespace: bool | JSONPath = Field(True, description="Whether a text of white space is empty.")
+    negate: StrictBool | JSONPath = Field(False, description="Pass when the value is not empty.")
+    strip_whitespace: StrictBool | JSONPath = Field(True, description="Whether a text of white space is empty.")
 
     def __call__(self) -> dict[str, Any]:
         """Look."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, StrictBool
 
 from checks.base import BaseCheck, JSONPath
 from checks.equality import json_key
@@ -24,8 +24,8 @@ class MembershipCheck(BaseCheck):
     Elements are equal as JSON values are: `1` is not `true`. `case_sensitive` is about elements that are texts.
     """
 
-    case_sensitive: bool | JSONPath = Field(True, description="Whether upper and lower case differ, for texts.")
-    negate: bool | JSONPath = Field(False, description="Pass when it is not so.")
+    case_sensitive: StrictBool | JSONPath = Field(True, description="Whether upper and lower case differ, for texts.")
+    negate: StrictBool | JSONPath = Field(False, description="Pass when it is not so.")
 
     def _split(self, items: Any, others: Any) -> tuple[list[Any], list[Any]]:
         """The different elements of `items` that are among `others`, and those that are not; in their order."""

@@ -6,9 +6,9 @@ import re
 from collections.abc import Awaitable, Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, Field, StrictInt, model_validator
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, model_validator
 
-from checks.base import BaseCheck, JSONPath, Options
+from checks.base import BaseCheck, JSONPath, Options, as_text
 from checks.pattern_guard import MAX_PATTERN, compile_pattern, is_cheap, search_guarded
 
 _KNOWN_BITS = int(re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICODE | re.VERBOSE)
@@ -17,9 +17,9 @@ _KNOWN_BITS = int(re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICO
 class RegexFlags(Options):
     """Matching options."""
 
-    case_insensitive: bool | JSONPath = Field(False, description="Upper and lower case are the same.")
-    multiline: bool | JSONPath = Field(False, description="`^` and `$` match at each line.")
-    dot_all: bool | JSONPath = Field(False, description="`.` matches line ends, too.")
+    case_insensitive: StrictBool | JSONPath = Field(False, description="Upper and lower case are the same.")
+    multiline: StrictBool | JSONPath = Field(False, description="`^` and `$` match at each line.")
+    dot_all: StrictBool | JSONPath = Field(False, description="`.` matches line ends, too.")
 
     def bits(self) -> int:
         """As Python's `re` has them."""
@@ -51,7 +51,7 @@ class RegexCheck(BaseCheck):
 
     text: str | JSONPath = Field(description="Text to search.")
     pattern: Annotated[str, Field(max_length=MAX_PATTERN)] | JSONPath = Field(description="Regular expression.")
-    negate: bool | JSONPath = Field(False, description="Pass when the pattern is not found.")
+    negate: StrictBool | JSONPath = Field(False, description="Pass when the pattern is not found.")
     flags: RegexFlags | Annotated[StrictInt, AfterValidator(_known_bits)] | JSONPath = Field(
         RegexFlags(), description="Options, or Python's flags as a number."
     )
@@ -64,7 +64,7 @@ class RegexCheck(BaseCheck):
 
     def __call__(self) -> dict[str, Any] | Awaitable[dict[str, Any]]:
         """Search; a pattern that might run away is searched elsewhere, under a time limit."""
-        text, pattern = str(self.text), str(self.pattern)
+        text, pattern = as_text(self.text), as_text(self.pattern)
         flags = _bits(self.flags)  # type: ignore[arg-type]  # resolved: no path is left
         if is_cheap(pattern, flags, len(text)):
             return self._results(compile_pattern(pattern, flags).search(text) is not None)

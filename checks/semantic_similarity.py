@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from checks.base import BaseAsyncCheck, JSONPath, Options
@@ -23,9 +23,9 @@ class SimilarityThreshold(Options):
 
     min_value: Bound | JSONPath | None = Field(None, description="Smallest acceptable score.")
     max_value: Bound | JSONPath | None = Field(None, description="Largest acceptable score.")
-    min_inclusive: bool | JSONPath = Field(True, description="Whether min_value itself is acceptable.")
-    max_inclusive: bool | JSONPath = Field(True, description="Whether max_value itself is acceptable.")
-    negate: bool | JSONPath = Field(False, description="Pass when the score is out of bounds.")
+    min_inclusive: StrictBool | JSONPath = Field(True, description="Whether min_value itself is acceptable.")
+    max_inclusive: StrictBool | JSONPath = Field(True, description="Whether max_value itself is acceptable.")
+    negate: StrictBool | JSONPath = Field(False, description="Pass when the score is out of bounds.")
 
     @model_validator(mode="after")
     def _has_a_bound(self) -> SimilarityThreshold:

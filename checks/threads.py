@@ -142,6 +142,11 @@ class Workers:
         return job
 
     @property
+    def is_here(self) -> bool:
+        """Whether the caller is one of the threads."""
+        return current_thread() in self._threads
+
+    @property
     def is_idle(self) -> bool:
         """Whether a job that begins now would have a thread at once."""
         return self._unfinished == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
 from checks.base import BaseCheck, JSONPath
 
@@ -41,9 +41,9 @@ class ThresholdCheck(BaseCheck):
     value: Number = Field(description="Number to check.")
     min_value: Number | None = Field(None, description="Smallest acceptable value.")
     max_value: Number | None = Field(None, description="Largest acceptable value.")
-    min_inclusive: bool | JSONPath = Field(True, description="Whether min_value itself is acceptable.")
-    max_inclusive: bool | JSONPath = Field(True, description="Whether max_value itself is acceptable.")
-    negate: bool | JSONPath = Field(False, description="Pass when the value is out of bounds.")
+    min_inclusive: StrictBool | JSONPath = Field(True, description="Whether min_value itself is acceptable.")
+    max_inclusive: StrictBool | JSONPath = Field(True, description="Whether max_value itself is acceptable.")
+    negate: StrictBool | JSONPath = Field(False, description="Pass when the value is out of bounds.")
 
     @model_validator(mode="after")
     def _has_a_bound(self) -> ThresholdCheck:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, model_validator
 
 from checks.base import RESOLVED, BaseCheck, JSONPath
 from checks.equality import json_equal
@@ -46,7 +46,7 @@ class ToolUsageCheck(BaseCheck):
     order: Annotated[list[str], Field(min_length=1)] | JSONPath | None = Field(
         None, description="Names of tools, in the order of their calls."
     )
-    negate: bool | JSONPath = Field(False, description="Pass when it is not so.")
+    negate: StrictBool | JSONPath = Field(False, description="Pass when it is not so.")
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> ToolUsageCheck:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from checks.catalogue import find_check
 from checks.compiled import CompiledCheck, compile_checks
 from fepflow.documents import Document
-from fepflow.errors import FepflowError, Problem
+from fepflow.errors import FepflowError, InputError, Problem
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
+from fepflow.suite import check_ids
 
 
 def check_problems(document: Document, checks: Sequence[Check | None]) -> Iterator[Problem]:
@@ -32,10 +34,16 @@ def check_problems(document: Document, checks: Sequence[Check | None]) -> Iterat
             yield Problem(problem.message, problem.file, problem.line, problem.path, severity="warning")
 
 
-def case_check_problems(cases: Sequence[TestCase], file: str) -> Iterator[Problem]:
-    """Mistakes in the checks that test cases carry themselves."""
+def case_check_problems(cases: Sequence[TestCase], file: str, shared: Sequence[Check | None] = ()) -> Iterator[Problem]:
+    """Mistakes in the checks that test cases carry themselves, beside the `shared` ones of the suite."""
+    taken = check_ids([check for check in shared if check is not None])
     for case in cases:
-        for compiled in compile_checks(case.checks or ()):
+        try:
+            compiled_checks = compile_checks(case.checks or (), taken)
+        except InputError as error:
+            yield from (replace(problem, file=file, path=f"{case.id}.checks") for problem in error.problems)
+            continue
+        for compiled in compiled_checks:
             if compiled.error is not None:
                 yield Problem(str(compiled.error), file, path=f"{case.id}.checks.{compiled.check_id}")
 

@@ -80,7 +80,7 @@ class SingularPath:
             if not isinstance(value, container):
                 break
             try:
-                value = value[key]
+                value = value[key] if type(value) is container else _member(value, key)
             except (KeyError, IndexError):
                 break
         else:
@@ -98,13 +98,20 @@ class SingularPath:
                 wanted = "an object" if container is dict else "an array"
                 return f"{place} is {_kind(value)}, not {wanted}, so it has no {_label(key)}"
             try:
-                value = value[key]
+                value = _member(value, key)
             except KeyError:
                 return f"{place} has no {_label(key)}; {_names(value)}"
             except IndexError:
                 return f"{place} has {len(value)} element{'' if len(value) == 1 else 's'}, so no {_label(key)}"
             place = _label(key)
         return "the document changed meanwhile"
+
+
+def _member(container: Any, key: Any) -> Any:
+    """What a container has; one that makes up what it has not (a defaultdict, a Counter) is not asked to."""
+    if isinstance(container, dict) and key not in container:
+        raise KeyError(key)
+    return container[key]
 
 
 def is_path(value: object) -> bool:

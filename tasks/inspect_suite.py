@@ -149,7 +149,7 @@ def _duplicate_cases(loaded: LoadedSuite, cases: Sequence[TestCase]) -> Iterator
 def _inspect_checks(found: Inspection) -> None:
     checks = found.loaded.section("checks")
     found.problems += check_problems(found.loaded.document, checks or ())
-    found.problems += case_check_problems(found.cases, found.loaded.document.file)
+    found.problems += case_check_problems(found.cases, found.loaded.document.file, checks or ())
     if checks == [] and found.cases and not any(case.checks for case in found.cases):
         advice = "add checks:, or checks of the test cases"
         found.problems.append(found.loaded.document.problem((), "there are no checks, so nothing is judged", advice))

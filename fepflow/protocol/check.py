@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     BaseModel,
+    ConfigDict,
     Field,
     PlainSerializer,
     SerializationInfo,
@@ -15,6 +16,7 @@ from pydantic import (
     field_serializer,
 )
 
+from fepflow.errors import InputError, Problem
 from fepflow.protocol.model import FepModel, plain
 
 SEMVER = r"^\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?$"
@@ -26,8 +28,10 @@ class Check(FepModel):
     """One check, declared: its type, arguments, and optionally the version of its implementation.
 
     `id` is fepflow's addition: the name under which results, metrics and thresholds know the check.
-    A string argument that starts with `$.` is a JSONPath over the evaluation context (FEP 2.3.1, 2.3.2).
+    A string argument that starts with `$.` is a JSONPath over the evaluation context (FEP 2.3.1, 2.3.2). Never changes.
     """
+
+    model_config = ConfigDict(frozen=True)
 
     type: Annotated[str, Field(min_length=1)]
     arguments: dict[str, Any] = Field(default_factory=dict)
@@ -48,7 +52,10 @@ class TypedCheck(BaseModel):
 
 
 def declare(check: Check | TypedCheck) -> Check:
-    """Either form of a check, as its declaration."""
+    """Either form of a check, as its declaration. Raises InputError for what is no check."""
+    if not isinstance(check, Check | TypedCheck):
+        advice = "give Check(type=..., arguments=...), or one of the typed classes, such as ContainsCheck(...)"
+        raise InputError(Problem(f"{type(check).__name__} is no check", path="checks", advice=advice))
     return check if isinstance(check, Check) else check.to_check()
 
 

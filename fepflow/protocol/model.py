@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
+import reprlib
 from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import to_jsonable_python
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -30,13 +32,57 @@ class FepModel(BaseModel):
         return super().model_dump(**{"exclude_unset": True, **options})
 
     def model_dump_json(self, **options: Any) -> str:
-        """As pydantic's, leaving out unset fields unless told otherwise; a lone surrogate is escaped."""
+        """As pydantic's, leaving out unset fields unless told otherwise; a lone surrogate is escaped.
+
+        Raises ValueError for what has no JSON form: a value that contains itself, an object of Python.
+        """
         try:
             return super().model_dump_json(**{"exclude_unset": True, **options})
-        except PydanticSerializationError:
-            # UTF-8 has no lone surrogates, which an agent's answer may hold all the same; an ASCII escape does it.
-            indent = options.pop("indent", None)
-            return json.dumps(self.model_dump(mode="json", **options), indent=indent)
+        except (ValueError, RecursionError) as error:
+            # Pydantic writes no lone surrogates, and nothing that is nested over 255 levels; an agent's answer may hold
+            # both all the same.
+            if "Circular reference" in str(error) or "Unable to serialize" in str(error):
+                raise
+            return _dumps(self, options.get("indent"))
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """As pydantic's; of lone surrogates and of deep nesting, too, which pydantic's own parser refuses."""
+        try:
+            return super().model_validate_json(json_data, **options)
+        except ValidationError as error:
+            if error.errors(include_url=False, include_input=False, include_context=False)[0]["type"] != "json_invalid":
+                raise
+            try:
+                data = json.loads(json_data)
+            except (ValueError, RecursionError):
+                raise error from None
+            return cls.model_validate(data, **options)
+
+
+def _dumps(model: FepModel, indent: int | None) -> str:
+    try:
+        return json.dumps(_jsonable(model), indent=indent, separators=None if indent else (",", ":"))
+    except RecursionError:
+        raise ValueError("it nests too deep to be written as JSON, or contains itself") from None
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, FepModel):
+        return {
+            name: _jsonable(getattr(value, name)) for name in type(value).model_fields if name in value.model_fields_set
+        }
+    if isinstance(value, dict):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return to_jsonable_python(value)
 
 
 class Result(FepModel):
@@ -79,8 +125,14 @@ def _defaults(model: type[FepModel]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it; what only code can give (a function, a class) is its name."""
-    return to_jsonable_python(value, fallback=_name_of)
+    """A value as JSON has it, to be shown; what only code can give (a function, a class) is its name.
+
+    What JSON cannot say at all (a value that contains itself, nests too deep, has odd keys) is a text about it.
+    """
+    try:
+        return to_jsonable_python(value, fallback=_name_of)
+    except Exception:  # an object's own code may raise anything
+        return reprlib.repr(value)
 
 
 def _name_of(thing: Any) -> str:

@@ -110,3 +110,14 @@ def test_an_unknown_type_has_no_version(ask):
     assert list_versions("vibes") == []
     with pytest.raises(CheckArgumentsError, match="there is no check type vibes"):
         ask("vibes")
+
+
+@pytest.mark.parametrize("version", ["1", "1.0", "v1.0.0", "1.0.0-"])
+def test_a_version_that_no_check_could_ask_for_is_refused(version: str) -> None:
+    with pytest.raises(CheckArgumentsError, match="no semantic version"):
+        register("versioned", version)
+
+
+def test_a_class_of_the_same_name_from_elsewhere_is_another_one() -> None:
+    with pytest.raises(CheckArgumentsError, match=r"contains 1\.0\.0 is registered already"):
+        register("contains", "1.0.0")(type("ContainsCheck", (BaseCheck,), {"__module__": "somebody.elses"}))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import alembic.command  # noqa: F401  # pytester forgets what a run inside it imported; SQLAlchemy warns of a second time
 import click
 import pytest
 from click.testing import CliRunner, Result
