@@ -38,6 +38,10 @@ class Check(FepModel):
     version: Annotated[str, Field(pattern=SEMVER)] | None = None
     id: CheckId | None = None
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it asks the same; a typed check is compared by its declaration."""
+        return super().__eq__(other.to_check() if isinstance(other, TypedCheck) else other)
+
     @field_serializer("arguments", when_used="json")
     def _plain_arguments(self, arguments: dict[str, Any]) -> Any:
         return plain(arguments)
@@ -49,6 +53,10 @@ class TypedCheck(BaseModel):
     @abstractmethod
     def to_check(self) -> Check:
         """The declarative form."""
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it asks the same, in whichever form."""
+        return self.to_check() == other if isinstance(other, Check) else super().__eq__(other)
 
 
 def declare(check: Check | TypedCheck) -> Check:

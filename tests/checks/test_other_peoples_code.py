@@ -236,6 +236,15 @@ def test_a_run_with_an_odd_output_is_written_and_read_again(output: Any) -> None
     assert again.results[0].check_results == run.results[0].check_results
 
 
+def test_a_run_whose_cases_carry_typed_checks_is_the_same_after_a_trip_through_json() -> None:
+    checks = [ContainsCheck(text=VALUE, phrases=["a"]), ContainsCheck(text="\\$.99", phrases="9")]
+    run = evaluate([TestCase(id="a", input=1, checks=checks)], [Output(value="a")])
+    again = EvaluationRunResult.model_validate_json(run.model_dump_json())
+    assert again == run
+    assert run == again
+    assert checks[0] != checks[1]
+
+
 def test_a_direct_call_with_a_path_is_refused() -> None:
     with pytest.raises(CheckArgumentsError, match="holds a path"):
         ContainsCheck(text=VALUE, phrases=["a"])()
