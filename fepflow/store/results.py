@@ -217,14 +217,18 @@ def _between(table: Table, start: int, stop: int | None) -> ColumnElement[bool]:
 
 
 def _outputs(connection: Connection, run_id: str, which: ColumnElement[bool]) -> dict[tuple[int, int], StoredOutput]:
-    rows = connection.execute(select(OUTPUT).where(OUTPUT.c.run_id == run_id, which))
-    return {(row.position, row.repeat): _stored_output(row) for row in rows}
+    table = OUTPUT.c
+    columns = table.position, table.repeat, table.output_id, table.value, table.metadata, table.address, table.failed
+    rows = connection.execute(select(*columns).where(table.run_id == run_id, which))
+    return {
+        (position, repeat): StoredOutput(_output(output_id, value, metadata), address, failed)
+        for position, repeat, output_id, value, metadata, address, failed in rows
+    }
 
 
-def _stored_output(row: Row[Any]) -> StoredOutput:
-    optional = {"id": row.output_id, "metadata": row._mapping[OUTPUT.c.metadata]}
-    given = {name: value for name, value in optional.items() if value is not None}
-    return StoredOutput(Output.model_validate({"value": row.value, **given}), row.address, row.failed)
+def _output(output_id: str | None, value: Any, metadata: dict[str, Any] | None) -> Output:
+    optional: dict[str, Any] = {"id": output_id, "metadata": metadata}
+    return Output(value=value, **{name: given for name, given in optional.items() if given is not None})
 
 
 def _checks(run_id: str, positions: Iterable[int], *, payloads: bool = True) -> Select[Any]:
