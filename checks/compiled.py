@@ -151,7 +151,7 @@ class CompiledCheck:
             late = CheckTimeoutError(f"{self.check_id} did not answer within {TIME_LIMIT:g} s")
             return self.failed(late if limit.expired() else error, shown, started)
         except (asyncio.CancelledError, SystemExit, GeneratorExit, BaseExceptionGroup) as error:
-            if _is_being_cancelled():
+            if _is_being_stopped():
                 raise
             return self.failed(error, shown, started)  # a fault of the check, such as a task of its own that it lost
 
@@ -217,8 +217,12 @@ def compile_checks(checks: Sequence[AnyCheck], taken: Sequence[str] = ()) -> lis
     return [CompiledCheck(check, check_id) for check, check_id in zip(checks, ids, strict=True)]
 
 
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
+def _is_being_stopped() -> bool:
+    """Whether somebody outside of the check wants it to end."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop any more: what was not finished is closed
+        return True
     return task is not None and task.cancelling() > 0
 
 

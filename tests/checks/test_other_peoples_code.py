@@ -68,7 +68,11 @@ async def fails_in_a_group() -> dict[str, Any]:
     raise BaseExceptionGroup("several", [asyncio.CancelledError()])
 
 
-@pytest.mark.parametrize("function", [lose_a_task, cancelled, leaves, fails_in_a_group])
+async def closes() -> dict[str, Any]:
+    raise GeneratorExit
+
+
+@pytest.mark.parametrize("function", [lose_a_task, cancelled, leaves, fails_in_a_group, closes])
 def test_an_async_function_that_is_cancelled_or_leaves_is_an_error_of_its_check(function: Any) -> None:
     (result,) = results_of(1, CustomFunctionCheck(validation_function=function))
     assert result.error is not None
