@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from checks.arguments import Arguments
-from checks.base import BaseAsyncCheck, BaseCheck, answering
+from checks.base import UNKNOWN_ARGUMENT, BaseAsyncCheck, BaseCheck, answering
 from checks.catalogue import find_check, is_ours, source_address
 from checks.custom_function import CustomFunctionCheck
 from checks.threads import LOOKUPS, OTHERS_CHECKS, Job
@@ -67,10 +67,7 @@ class CompiledCheck:
         self.source = source_address(check_class)
         self._arguments = Arguments(check_class, declared.type, declared.arguments)
         self._template = self._arguments.template
-        ignored = [
-            f"{declared.type} does not know the argument {name}; it is ignored" for name in self._arguments.unknown
-        ]
-        self.warnings += ignored
+        self.warnings += [UNKNOWN_ARGUMENT % (declared.type, name) for name in self._arguments.unknown]
         is_others = not is_ours(check_class) or check_class is CustomFunctionCheck
         self._is_others = is_others
         waits = issubclass(check_class, BaseAsyncCheck) or iscoroutinefunction(unwrap(check_class.__call__))

@@ -48,7 +48,7 @@ async def run_checks_of_batch(runtime: Runtime, batch: Batch) -> int:
             last_breath = perf_counter()
     await all_of(waiting)
     await runtime.writer.committed()
-    runtime.done(batch)
+    runtime.forget(batch)
     return sum(map(len, missing.values()))
 
 

@@ -96,8 +96,8 @@ class Runtime:
             )
         return self._cases[batch]
 
-    def done(self, batch: Batch) -> None:
-        """Forget its test cases."""
+    def forget(self, batch: Batch) -> None:
+        """Let go of the test cases of a batch that is done."""
         self._cases.pop(batch, None)
 
     async def label(self, batch: Batch) -> str:

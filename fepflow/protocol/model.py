@@ -43,7 +43,8 @@ class FepModel(BaseModel):
             # both all the same.
             if "Circular reference" in str(error) or "Unable to serialize" in str(error):
                 raise
-            return _dumps(self, options.get("indent"))
+            indent = options.pop("indent", None)
+            return _dumps(self.model_dump(**options), indent)
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
@@ -60,18 +61,14 @@ class FepModel(BaseModel):
             return cls.model_validate(data, **options)
 
 
-def _dumps(model: FepModel, indent: int | None) -> str:
+def _dumps(value: Any, indent: int | None) -> str:
     try:
-        return json.dumps(_jsonable(model), indent=indent, separators=None if indent else (",", ":"))
+        return json.dumps(_jsonable(value), indent=indent, separators=None if indent else (",", ":"))
     except RecursionError:
         raise ValueError("it nests too deep to be written as JSON, or contains itself") from None
 
 
 def _jsonable(value: Any) -> Any:
-    if isinstance(value, FepModel):
-        return {
-            name: _jsonable(getattr(value, name)) for name in type(value).model_fields if name in value.model_fields_set
-        }
     if isinstance(value, dict):
         return {str(key): _jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
