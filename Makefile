@@ -45,7 +45,7 @@ bench: $(VENV)/.installed-bench ## Measure speed and memory against the budgets.
 
 lock: ## Resolve the pinned versions anew (requirements*.lock).
 	@$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet uv
-	@$(LOCK) pyproject.toml -o requirements.lock
+	@$(LOCK) --extra postgres pyproject.toml -o requirements.lock
 	@$(LOCK) --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 	@for lock in requirements.lock requirements-dev.lock; do \
 		{ echo "$$LOCK_NOTE"; cat $$lock; } > $$lock.new && mv $$lock.new $$lock; done
