@@ -8,7 +8,9 @@
     │   └── NotFoundError               404                            a run, a file, a name that is not there
     ├── CheckTimeoutError               504  exit 3  timeout_error     a check overran its time limit
     ├── TargetError                     502  exit 3  unknown_error     the system under test did not give an output
-    │   └── TargetTimeoutError          504          timeout_error
+    │   ├── TargetTimeoutError          504          timeout_error
+    │   └── CircuitOpenError            503                            it is down; no call was made
+    ├── LimitReachedError               503  exit 3  unknown_error     the run's deadline or budget was reached
     └── InfrastructureError             503  exit 3  unknown_error     store, Prefect or disk are in the way
         └── RunBusyError                409                            another executor holds the run's lease
 
@@ -110,8 +112,8 @@ class TargetError(FepflowError):
 
     `retryable` says whether the same call may succeed later; `retry_after` is what the target asked
     for, in seconds; `kind` is a stable word for reports (`connect`, `http_status`, `malformed`, `too_large`,
-    `redirect`, `request`, `timeout`, `missing_output`); `status` is the HTTP status where there was one.
-    Messages never contain a URL's credentials, query or a header.
+    `redirect`, `request`, `timeout`, `circuit_open`, `missing_output`); `status` is the HTTP status where there was
+    one. Messages never contain a URL's credentials, query or a header.
     """
 
     recoverable = True
@@ -135,14 +137,31 @@ class TargetError(FepflowError):
 
 
 class TargetTimeoutError(TargetError):
-    """The call overran its deadline."""
+    """The call overran its deadline, or the case that of all its attempts (which no retry mends in this run)."""
 
     fep_type = "timeout_error"
     http_status = 504
     grpc_code = "DEADLINE_EXCEEDED"
 
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message, kind="timeout", retryable=retryable)
+
+
+class CircuitOpenError(TargetError):
+    """The target is down, so it was not called. A later run may find it well again; this one does not wait."""
+
+    http_status = 503
+
     def __init__(self, message: str) -> None:
-        super().__init__(message, kind="timeout", retryable=True)
+        super().__init__(message, kind="circuit_open", retryable=False)
+
+
+class LimitReachedError(FepflowError):
+    """The run has reached its deadline, or spent its budget: it makes no further call. Going on with it does."""
+
+    recoverable = True
+    http_status = 503
+    grpc_code = "RESOURCE_EXHAUSTED"
 
 
 class InfrastructureError(FepflowError):

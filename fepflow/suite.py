@@ -116,8 +116,18 @@ class Target(Section):
     timeout: Duration = Field(30.0, description="Deadline of one whole call.")
     connect_timeout: Duration = Field(5.0, description="Deadline of the connection.")
     read_timeout: Duration | None = Field(None, description="Longest silence while reading; default: the timeout.")
-    attempts: Annotated[int, Field(ge=1, le=20)] = Field(3, description="Calls of a case before it counts as failed.")
-    concurrency: Annotated[int, Field(ge=1, le=1000)] = Field(16, description="Calls under way at once.")
+    case_timeout: Duration | None = Field(None, description="Deadline of a case, all its attempts and waits together.")
+    attempts: Annotated[int, Field(ge=1, le=20)] = Field(3, description="Calls of a case in its batch.")
+    retries: Annotated[int, Field(ge=0, le=10)] = Field(
+        2, description="Prefect's retries of a case that has failed after its attempts, in a task run of its own."
+    )
+    concurrency: Annotated[int, Field(ge=1, le=1000)] = Field(
+        16, description="Calls under way at once; fewer while the target says 429 or 503, or does not answer in time."
+    )
+    requests_per_minute: Annotated[float, Field(gt=0)] | None = Field(None, description="Calls a minute, at most.")
+    limits: list[str] = Field(
+        [], description="Global limits of Prefect, by name, that this run shares with others (`fepflow limits`)."
+    )
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Target:
@@ -158,6 +168,18 @@ class Gate(Section):
     verdict: Literal["interval", "point"] = Field("interval", description="Judge by interval, or by value alone.")
 
 
+class Budget(Section):
+    """What the answers of a run may cost, as they say themselves in their metadata (`tokens`, `usd`)."""
+
+    tokens: Annotated[int, Field(gt=0)] | None = None
+    usd: Annotated[float, Field(gt=0)] | None = None
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """What is limited, by its name in an output's metadata."""
+        return {name: limit for name in ("tokens", "usd") if (limit := getattr(self, name)) is not None}
+
+
 class Suite(Section):
     """A suite of test cases against one target."""
 
@@ -171,11 +193,21 @@ class Suite(Section):
     metrics: list[Metric] | None = Field(None, description="Default: for each check the mean of passed.")
     thresholds: str | dict[str, Any] | None = Field(None, description="EvalGuard file or folder, or inline.")
     gate: Gate | None = Field(None, description="Default: every check passes; with thresholds, max_impact low.")
+    deadline: Duration | None = Field(None, description="Deadline of a run: no call is made after it.")
+    budget: Budget | None = Field(None, description="What the answers of a run may cost: no call is made after that.")
     plugins: list[str] = Field([], description="Python files with custom checks.")
     tags: list[str] = []
     batch_size: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Calls a batch; default: about 25 batches."
+        None, description="Calls a batch; default: one call each up to 25 calls, then about 12 batches."
     )
+
+    @model_validator(mode="after")
+    def _cost_is_reported(self) -> Suite:
+        answers = self.target.http or self.target.scripted
+        kept = answers.metadata if answers else {}
+        if unknown := [name for name in self.budget.limits if name not in kept] if self.budget else []:
+            raise ValueError(f"the budget counts {unknown[0]}: map it in the target's metadata ({unknown[0]}: $.…)")
+        return self
 
     @property
     def dataset(self) -> Dataset | None:

@@ -3,6 +3,7 @@
     plan ─► batch 1: call target ─► run checks ─┐
             batch 2: call target ─► run checks ─┼─► decide ─► publish
             batch n: …                          ┘
+            case that still fails: a task run of its own, retried by Prefect ─► run checks
 
 Batches flow on independently. The flow run ends Completed whatever the verdict, its state named Pass, Fail or
 Inconclusive; Failed means that the infrastructure was in the way.
@@ -21,14 +22,15 @@ from pydantic import Field
 from fepflow.evalguard.verdict import Verdict
 from fepflow.suite_file import name_of
 from tasks.batches import Batch, split_into_batches
-from tasks.call_target import call_target_task
+from tasks.call_target import Called, call_target_task
 from tasks.decide import decide_task
+from tasks.escalate import escalate
 from tasks.log import run_log
 from tasks.plan_run import plan_task
 from tasks.publish import publish_task
 from tasks.run_checks import run_checks_task
 from tasks.runtime import Runtime, open_runtime
-from tasks.together import all_of
+from tasks.together import all_of, result_of
 from tasks.wishes import Wishes
 
 CALLS_A_PLACE = 4
@@ -80,9 +82,13 @@ async def _run_batches(runtime: Runtime) -> None:
     async def run(batch: Batch) -> None:
         label = await runtime.label(batch)
         async with calling:
-            await call_target_task(runtime, batch, label)
+            called: Called = await result_of(call_target_task(runtime, batch, label, return_state=True))
         async with checking:
             await run_checks_task(runtime, batch, label)
+        if called.troubled:
+            await all_of(escalate(runtime, trouble) for trouble in called.troubled)
+            async with checking:
+                await run_checks_task(runtime, batch, f"{label} again")
 
     await all_of(map(run, batches))
 

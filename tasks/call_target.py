@@ -3,57 +3,109 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Failed
 
-from fepflow.errors import JSONPathError, TargetError
+from fepflow.errors import CircuitOpenError, JSONPathError, LimitReachedError
 from fepflow.protocol.address import address_of
-from fepflow.protocol.test_case import Output, TestCase
+from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewOutput
+from fepflow.targets.attempts import Asked, is_failed
 from fepflow.targets.base import output_address
-from fepflow.targets.calling import Patience, ask, is_failed
 from tasks.batches import Batch
 from tasks.log import one_line, run_log
 from tasks.runtime import MAX_LABEL, Runtime
+from tasks.shared_limits import Place, shared_places
 from tasks.together import all_of
 
+MAX_ESCALATIONS = 100
+"""Troubled cases of a run that get a task run of their own; a task run is dear for Prefect's server."""
 
-async def call_target(runtime: Runtime, batch: Batch) -> int:
-    """Ask the store which outputs are there, call for the others, store each as it arrives; the number of calls.
 
-    A call that fails for good is stored too, as an output with its cause.
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A case that has had its attempts without an answer, for a reason that another try may mend."""
+
+    case: TestCase
+    position: int
+    repeat: int
+    asked: Asked
+
+
+@dataclass(slots=True)
+class Called:
+    """What came of a batch: calls that ended, cases to be tried again, cases not called as the target is down."""
+
+    calls: int = 0
+    troubled: list[Trouble] = field(default_factory=list)
+    circuit_open: int = 0
+
+
+async def call_target(runtime: Runtime, batch: Batch) -> Called:
+    """Ask the store which outputs are there, call for the others, store each as it arrives.
+
+    A call that fails for good is stored too, as an output with its cause. A call that may succeed later is not stored,
+    but given back as trouble, while there are not too many. What the run's deadline or budget leaves out stays out.
     """
     store, run = runtime.store, runtime.run
     first, last = batch.positions(run.repeats)
     present = await asyncio.to_thread(store.present_outputs, run.id, first, last)
     missing = [unit for unit in batch.units(run.repeats) if unit not in present]
     runtime.count(calls=len(batch.units(run.repeats)) - len(missing))
-    cases = await runtime.cases(batch) if missing else []
-    await all_of(_call(runtime, cases[position - first], position, repeat) for position, repeat in missing)
+    called = Called()
+    if missing and not runtime.caller.allowance.ended:
+        cases = await runtime.cases(batch)
+        with suppress(LimitReachedError):
+            async with places_for(runtime, len(missing)) as place:
+                await all_of(_call(runtime, place, called, cases[unit[0] - first], unit) for unit in missing)
     await runtime.writer.committed()
-    return len(missing)
+    return called
 
 
-async def _call(runtime: Runtime, case: TestCase, position: int, repeat: int) -> None:
-    async with runtime.slots:
-        output, address = await _output_of(runtime, case, repeat)
+def places_for(runtime: Runtime, calls: int) -> AbstractAsyncContextManager[Place]:
+    """Places for so many calls, under the limits that the run shares with others."""
+    target = runtime.suite.target
+    return shared_places(target.limits, calls, target.concurrency, runtime.caller.allowance.left())
+
+
+async def _call(runtime: Runtime, place: Place, called: Called, case: TestCase, unit: tuple[int, int]) -> None:
+    try:
+        async with place():
+            asked = await runtime.caller.ask(case)
+    except LimitReachedError:
+        return
+    called.calls += 1
+    trouble = Trouble(case, *unit, asked)
+    if asked.may_recover and _may_escalate(runtime):
+        runtime.escalations += 1
+        called.troubled.append(trouble)
+        return
+    called.circuit_open += isinstance(asked.error, CircuitOpenError)
+    store_output(runtime, trouble)
+
+
+def _may_escalate(runtime: Runtime) -> bool:
+    target = runtime.suite.target
+    return target.retries > 0 and runtime.escalations < MAX_ESCALATIONS and not runtime.caller.allowance.ended
+
+
+def store_output(runtime: Runtime, ended: Trouble) -> None:
+    """Write down what came of a case, be it an answer or an error."""
+    output = ended.asked.output()
     failed = is_failed(output)
+    if failed:
+        # Prefect makes a logger at every asking: only what has something to say asks for one.
+        run_log().error("%s: no output: %s", one_line(ended.case.id, MAX_LABEL), ended.asked.error)
+    else:
+        runtime.caller.allowance.spend(output.metadata)
     runtime.count(calls=1, failed_calls=int(failed))
-    runtime.writer.add(outputs=[NewOutput(position, repeat, address, output, failed)])
-
-
-async def _output_of(runtime: Runtime, case: TestCase, repeat: int) -> tuple[Output, str]:
-    # Prefect makes a logger at every asking: only what has something to say asks for one.
-    def on_retry(case_id: str, attempt: int, cause: TargetError, wait: float) -> None:
-        name = one_line(case_id, MAX_LABEL)
-        run_log().warning("%s: attempt %d failed, again in %.1f s: %s", name, attempt, wait, cause)
-
-    output = await ask(runtime.target, case, Patience.of(runtime.suite.target), on_retry)
-    if is_failed(output):
-        message = (output.metadata or {})["error"]["message"]
-        run_log().error("%s: no output: %s", one_line(case.id, MAX_LABEL), message)
-    return output, _address(runtime, case, repeat)
+    address = _address(runtime, ended.case, ended.repeat)
+    runtime.writer.add(outputs=[NewOutput(ended.position, ended.repeat, address, output, failed)])
 
 
 def _address(runtime: Runtime, case: TestCase, repeat: int) -> str:
@@ -64,6 +116,12 @@ def _address(runtime: Runtime, case: TestCase, repeat: int) -> str:
 
 
 @task(name="call-target", task_run_name="call {label}", cache_policy=NO_CACHE, persist_result=False)
-async def call_target_task(runtime: Runtime, batch: Batch, label: str) -> int:
+async def call_target_task(runtime: Runtime, batch: Batch, label: str) -> Called | State[Called]:
     """`call_target` as a Prefect task run, named after the cases that it carries."""
-    return await call_target(runtime, batch)
+    called = await call_target(runtime, batch)
+    if called.circuit_open:
+        message = (
+            f"The target is down: {called.circuit_open} cases were not called. Going on with the run asks for them."
+        )
+        return Failed(name="CircuitOpen", message=message, data=called)
+    return called

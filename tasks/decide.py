@@ -133,6 +133,8 @@ def _totals(store: Store, run: RunRecord) -> CheckTotals:
 async def decide_run(runtime: Runtime) -> Verdict:
     """Judge the run and write the verdict: from here on the store has it, whatever becomes of Prefect."""
     verdict = await asyncio.to_thread(judge_run, runtime.store, runtime.run, runtime.suite)
+    if reason := await asyncio.to_thread(_left_out, runtime):
+        verdict = verdict.model_copy(update={"reasons": [reason, *verdict.reasons]})
     document = verdict.model_dump(mode="json", exclude_none=True)
     await runtime.finish(
         "completed",
@@ -142,6 +144,13 @@ async def decide_run(runtime: Runtime) -> Verdict:
         stats=dict(runtime.counts),
     )
     return verdict
+
+
+def _left_out(runtime: Runtime) -> str | None:
+    """What the run's deadline or budget kept it from asking, if it did."""
+    reached = runtime.caller.allowance.ended
+    missing = runtime.calls - runtime.store.progress(runtime.run.id).outputs if reached else 0
+    return f"{missing} of {runtime.calls} outputs are missing: the run reached {reached}." if missing else None
 
 
 @task(name="decide", task_run_name="decide", cache_policy=NO_CACHE, persist_result=False)

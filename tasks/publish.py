@@ -17,7 +17,7 @@ from prefect.events import emit_event
 from fepflow.evalguard.pass_rule import passed_of
 from fepflow.evalguard.verdict import MetricVerdict, Verdict
 from fepflow.store.records import StoredResult
-from fepflow.targets.calling import is_failed
+from fepflow.targets.attempts import is_failed
 from tasks.log import one_line, run_log
 from tasks.runtime import Runtime
 

@@ -17,7 +17,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.store.leases import new_owner
 from fepflow.store.records import NewCheck, NewOutput, NewRun
 from fepflow.store.store import Store
-from fepflow.targets.calling import is_failed
+from fepflow.targets.attempts import is_failed
 
 LEASE_SECONDS = 60.0
 """Long enough to write everything; if this process ends before, the run will be marked as interrupted."""

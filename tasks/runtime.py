@@ -18,7 +18,7 @@ from typing import Any
 from checks.compiled import CompiledCheck, compile_checks
 from checks.engine import checks_of
 from fepflow.documents import Document
-from fepflow.errors import FepflowError, InputError, RunBusyError
+from fepflow.errors import FepflowError, InputError, RunBusyError, TargetError
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.store.leases import new_owner
@@ -27,11 +27,13 @@ from fepflow.store.store import Store
 from fepflow.store.writer import GroupWriter
 from fepflow.suite import Suite
 from fepflow.suite_file import LoadedSuite, read_suite
+from fepflow.targets.allowance import Allowance
 from fepflow.targets.base import Target
+from fepflow.targets.calling import Caller, Patience
 from fepflow.targets.opening import open_target
 from tasks.batches import Batch
 from tasks.inspect_suite import load_plugins, read_cases
-from tasks.log import one_line
+from tasks.log import one_line, run_log
 
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 10.0
@@ -72,7 +74,15 @@ class Runtime:
         self.secrets = loaded.secrets
         self.target = target
         self.writer = GroupWriter(store, run.id)
-        self.slots = asyncio.Semaphore(suite.target.concurrency)
+        self.caller = Caller(
+            target,
+            Patience.of(suite.target),
+            Allowance(suite.deadline, suite.budget),
+            on_retry=_log_retry,
+            on_pace=_log_pace,
+        )
+        self.escalations = 0
+        """Cases that have got a task run of their own."""
         self.shared_checks = compile_checks(suite.checks)
         self.counts = Counts()
         self.finished = False
@@ -106,6 +116,10 @@ class Runtime:
         if last - first > 1:
             return f"cases {first + 1}-{last}"
         (case,) = await self.cases(batch)
+        return self.label_of(case, batch)
+
+    def label_of(self, case: TestCase, batch: Batch) -> str:
+        """What a task run is named after that carries only repeats of one case."""
         name = one_line(case.id, MAX_LABEL)
         if self.run.repeats == 1:
             return name
@@ -181,7 +195,31 @@ async def _prepare(store: Store, record: RunRecord, owner: str) -> Runtime:
         roots=settings().allowed_roots,
         secrets=loaded.secrets,
     )
-    return Runtime(store, record, owner, loaded, loaded.suite, target)
+    runtime = Runtime(store, record, owner, loaded, loaded.suite, target)
+    if runtime.caller.allowance.counts:
+        await asyncio.to_thread(_count_what_is_spent, runtime)
+    return runtime
+
+
+def _count_what_is_spent(runtime: Runtime) -> None:
+    """A run that is gone on with has spent a part of its budget."""
+    for start in range(0, runtime.run.n_cases, 1_000):
+        for stored in runtime.store.outputs(runtime.run.id, start, start + 1_000).values():
+            if not stored.failed:
+                runtime.caller.allowance.spend(stored.output.metadata)
+
+
+# Prefect makes a logger at every asking: only what has something to say asks for one.
+def _log_retry(case_id: str, attempt: int, cause: TargetError, wait: float) -> None:
+    name = one_line(case_id, MAX_LABEL)
+    run_log().warning("%s: attempt %d failed, again in %.1f s: %s", name, attempt, wait, cause)
+
+
+def _log_pace(places: int, cause: TargetError | None) -> None:
+    if cause is None:
+        run_log().info("the target bears %d calls at once again", places)
+    else:
+        run_log().warning("the target is overloaded, %d calls at once from now on: %s", places, cause)
 
 
 async def _end(runtime: Runtime, status: RunStatus, error: str) -> None:

@@ -15,3 +15,14 @@ async def all_of(work: Iterable[Coroutine[Any, Any, None]]) -> None:
                 group.create_task(piece)
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None
+
+
+async def result_of(run: Any) -> Any:
+    """What a task run that was called for its state returned, also one that chose to end as failed.
+
+    Raises what it raised. Prefect's types take the state of an async task for a value; it has to be awaited.
+    """
+    result = await (await run).aresult(raise_on_failure=False)
+    if isinstance(result, BaseException):
+        raise result
+    return result

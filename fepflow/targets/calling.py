@@ -1,4 +1,4 @@
-"""Asking a target patiently: deadline, retries, and a truthful record of every attempt."""
+"""Asking a target patiently: deadlines, retries, a bearable pace, and a truthful record of every attempt."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, NamedTuple
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from fepflow import suite
-from fepflow.errors import JSONPathError, TargetError, TargetTimeoutError
+from fepflow.errors import JSONPathError, LimitReachedError, TargetError, TargetTimeoutError
 from fepflow.protocol.model import utc_now
-from fepflow.protocol.test_case import Output, TestCase
+from fepflow.protocol.test_case import TestCase
+from fepflow.targets.allowance import Allowance
+from fepflow.targets.attempts import Asked, Attempt
 from fepflow.targets.base import Answer, Target
+from fepflow.targets.breaker import Breaker
+from fepflow.targets.pace import OnPace, Pace
 
 LONGEST_WAIT = 60.0
 """Seconds: no Retry-After of a target holds a run up for longer."""
@@ -29,106 +31,138 @@ OnRetry = Callable[[str, int, TargetError, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long and how often a target is asked: `timeout` is the deadline of one whole attempt, in seconds."""
+    """How long and how often a target is asked, in seconds: `timeout` is the deadline of one attempt, `case_timeout`
+    that of all attempts for a case, from the beginning of the first one."""
 
     attempts: int
     timeout: float
+    case_timeout: float | None = None
+    concurrency: int = 16
+    requests_per_minute: float | None = None
 
     @classmethod
     def of(cls, config: suite.Target) -> Patience:
         """As the suite's target section has it."""
-        return cls(config.attempts, config.timeout)
+        return cls(config.attempts, config.timeout, config.case_timeout, config.concurrency, config.requests_per_minute)
 
 
-class _Attempt(NamedTuple):
-    started_at: datetime
-    latency_ms: float
-    error: TargetError | JSONPathError | None
+class Caller:
+    """Asks one target for a whole run, from one event loop, many cases at once."""
 
-    def entry(self, number: int) -> dict[str, Any]:
-        """As `attempt_log` has it."""
-        return {
-            "attempt": number,
-            "started_at": self.started_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "latency_ms": self.latency_ms,
-            "error": None if self.error is None else _describe(self.error),
-        }
+    def __init__(
+        self,
+        target: Target,
+        patience: Patience,
+        allowance: Allowance | None = None,
+        on_retry: OnRetry = lambda *_: None,
+        on_pace: OnPace | None = None,
+    ) -> None:
+        self.allowance = allowance or Allowance()
+        self._target = target
+        self._patience = patience
+        self._on_retry = on_retry
+        self._pace = Pace(patience.concurrency, patience.requests_per_minute, on_pace)
+        self._breaker = Breaker()
 
+    async def ask(self, case: TestCase) -> Asked:
+        """Ask until there is an answer, a cause that no retry mends, or no attempt left. Raises no TargetError.
 
-async def ask(target: Target, case: TestCase, patience: Patience, on_retry: OnRetry) -> Output:
-    """Ask until there is an answer, a cause that no retry mends, or no attempt left. Raises no TargetError.
+        Raises LimitReachedError, having made no call, when the run may make none any more.
+        """
+        asked = Asked()
+        await self._pace.enter(asked)  # the case's time begins when it is its turn
+        try:
+            async with asyncio.timeout(self._patience.case_timeout) as deadline:
+                asked.answer = await self._first_attempt_then_retries(case, asked)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            message = f"no answer within {self._patience.case_timeout:g} s, all attempts together (target.case_timeout)"
+            asked.error = TargetTimeoutError(message, retryable=False)
+        except LimitReachedError:
+            if not asked.attempts:
+                raise
+            asked.error = asked.attempts[-1].error
+        except (TargetError, JSONPathError) as error:
+            asked.error = error
+        return asked
 
-    The output's metadata has what was mapped of the answer, `latency_ms` (of the attempt that answered) and `attempts`;
-    after a failure `error` instead of `latency_ms`: `{type, kind, message, recoverable}`, and `status` where there was
-    one. If more than one attempt was made or the only one failed, `attempt_log` lists them:
-    `{attempt, started_at, latency_ms, error}`, error null for the one that answered.
-    """
-    attempts: list[_Attempt] = []
-    try:
-        answer = await _first_attempt_then_retries(target, case, patience, on_retry, attempts)
-    except (TargetError, JSONPathError) as error:
-        failure = {"error": _describe(error), "attempts": len(attempts), "attempt_log": _log(attempts)}
-        return Output(value=None, metadata=failure)
-    metadata = {**answer.metadata, "latency_ms": attempts[-1].latency_ms, "attempts": len(attempts)}
-    if len(attempts) > 1:
-        metadata["attempt_log"] = _log(attempts)
-    return Output(value=answer.value, metadata=metadata)
+    async def ask_once_more(self, case: TestCase, asked: Asked) -> None:
+        """One call more for a case that has had its attempts; `asked` gets what came of it.
 
+        Raises LimitReachedError, having made no call, when the run may make none any more.
+        """
+        await self._pace.enter(asked)
+        try:
+            asked.answer = await self._attempt_and_leave(case, asked)
+        except (TargetError, JSONPathError) as error:
+            asked.error = error
 
-def _log(attempts: list[_Attempt]) -> list[dict[str, Any]]:
-    return [attempt.entry(number) for number, attempt in enumerate(attempts, 1)]
+    async def _first_attempt_then_retries(self, case: TestCase, asked: Asked) -> Answer:
+        """Nearly every call answers at once: only one that does not pays for tenacity, 0.2 ms of computing."""
+        try:
+            return await self._attempt_and_leave(case, asked)
+        except TargetError as error:
+            failures = [error]
 
+        async def attempt() -> Answer:
+            if failures:
+                raise failures.pop()  # the first attempt, which tenacity has not seen
+            await self._pace.enter(asked)
+            return await self._attempt_and_leave(case, asked)
 
-async def _first_attempt_then_retries(
-    target: Target, case: TestCase, patience: Patience, on_retry: OnRetry, attempts: list[_Attempt]
-) -> Answer:
-    """Nearly every call answers at once: only one that does not pays for tenacity, 0.2 ms of computing."""
-    try:
-        return await _attempt(target, case, patience.timeout, attempts)
-    except TargetError as error:
-        failures = [error]
+        def before_sleep(state: RetryCallState) -> None:
+            self._on_retry(case.id, state.attempt_number, _cause(state), state.upcoming_sleep)
 
-    async def attempt() -> Answer:
-        if failures:
-            raise failures.pop()  # the first attempt, which tenacity has not seen
-        return await _attempt(target, case, patience.timeout, attempts)
+        retrying = AsyncRetrying(
+            stop=stop_after_attempt(self._patience.attempts),
+            wait=_wait,
+            retry=retry_if_exception(lambda error: isinstance(error, TargetError) and error.retryable),
+            before_sleep=before_sleep,
+            reraise=True,
+        )
+        return await retrying(attempt)
 
-    def before_sleep(state: RetryCallState) -> None:
-        on_retry(case.id, state.attempt_number, _cause(state), state.upcoming_sleep)
+    async def _attempt_and_leave(self, case: TestCase, asked: Asked) -> Answer:
+        try:
+            self.allowance.require()
+            await self._breaker.admit()
+            return await self._attempt(case, asked)
+        finally:
+            self._pace.leave(asked)
 
-    retrying = AsyncRetrying(
-        stop=stop_after_attempt(patience.attempts),
-        wait=_wait,
-        retry=retry_if_exception(lambda error: isinstance(error, TargetError) and error.retryable),
-        before_sleep=before_sleep,
-        reraise=True,
-    )
-    return await retrying(attempt)
+    async def _attempt(self, case: TestCase, asked: Asked) -> Answer:
+        started_at, started = utc_now(), time.monotonic()
+        error: TargetError | JSONPathError | None = None
+        try:
+            answer = await self._within_deadline(case)
+        except TargetError as caught:
+            error = caught
+            self._pace.failed(caught, started)
+            self._breaker.failed(caught)
+            raise
+        except JSONPathError as caught:
+            error = caught
+            raise
+        except asyncio.CancelledError:
+            error = TargetTimeoutError("the call was cut off: the time for the case was over")
+            raise
+        else:
+            self._pace.answered()
+            self._breaker.answered()
+            return answer
+        finally:
+            asked.attempts.append(Attempt(started_at, round((time.monotonic() - started) * 1000, 1), error))
 
-
-def is_failed(output: Output) -> bool:
-    """Whether `output` stands for a target that gave none."""
-    return output.value is None and isinstance((output.metadata or {}).get("error"), dict)
-
-
-async def _attempt(target: Target, case: TestCase, deadline: float, attempts: list[_Attempt]) -> Answer:
-    started_at, started = utc_now(), time.perf_counter()
-    error: TargetError | JSONPathError | None = None
-    try:
-        return await _within(deadline, target, case)
-    except (TargetError, JSONPathError) as caught:
-        error = caught
-        raise
-    finally:
-        attempts.append(_Attempt(started_at, round((time.perf_counter() - started) * 1000, 1), error))
-
-
-async def _within(deadline: float, target: Target, case: TestCase) -> Answer:
-    try:
-        async with asyncio.timeout(deadline):
-            return await target.call(case)
-    except TimeoutError:
-        raise TargetTimeoutError(f"no complete answer within {deadline:g} s (target.timeout)") from None
+    async def _within_deadline(self, case: TestCase) -> Answer:
+        seconds = min(self._patience.timeout, self.allowance.left())
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._target.call(case)
+        except TimeoutError:
+            if seconds < self._patience.timeout:
+                raise TargetTimeoutError("the call was cut off: the run's deadline was over") from None
+            raise TargetTimeoutError(f"no complete answer within {seconds:g} s (target.timeout)") from None
 
 
 def _wait(state: RetryCallState) -> float:
@@ -140,10 +174,3 @@ def _cause(state: RetryCallState) -> TargetError:
     error = state.outcome.exception() if state.outcome else None
     assert isinstance(error, TargetError)  # nothing else is tried again
     return error
-
-
-def _describe(error: TargetError | JSONPathError) -> dict[str, Any]:
-    if isinstance(error, JSONPathError):
-        return {"type": error.fep_type, "kind": "request", "message": str(error), "recoverable": False}
-    described = {"type": error.fep_type, "kind": error.kind, "message": str(error), "recoverable": error.retryable}
-    return described if error.status is None else {**described, "status": error.status}

@@ -17,7 +17,7 @@ from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.store.records import RunRecord, StoredResult
 from fepflow.store.store import Store
-from fepflow.targets.calling import is_failed
+from fepflow.targets.attempts import is_failed
 from surfaces.reports.fep import dumps, test_case_results, write_run
 
 Writer = Callable[[Store, RunRecord, TextIO], None]

@@ -76,7 +76,7 @@ def plan(store: Store, agent: Agent, tmp_path: Path) -> Plan:
     def make(cases: Sequence[Any], *, checks: Sequence[Any] = (SAME,), **sections: Any) -> str:
         whole = [case if isinstance(case, dict) else {"id": case, "input": case, "expected": case} for case in cases]
         http = {"url": agent.url, "body": {"question": "$.test_case.input"}, "output": "$.answer"}
-        target = {"attempts": 2, **sections.pop("target", {})}
+        target = {"attempts": 2, "retries": 0, **sections.pop("target", {})}
         target["http"] = {**http, **target.get("http", {})}
         document = {"name": "s", "target": target, "test_cases": whole, "checks": list(checks), **sections}
         path = tmp_path / "suite.json"

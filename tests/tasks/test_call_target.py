@@ -18,8 +18,8 @@ async def test_only_what_the_store_lacks_is_asked_for(plan: Plan, store: Store, 
     run_id = plan(["a", "b", "c"])
     store.write(run_id, [NewOutput(1, 0, "x" * 64, Output(value="from before"))], [])
     async with open_runtime(run_id) as runtime:
-        assert await call_target(runtime, Batch(0, 3)) == 2
-        assert await call_target(runtime, Batch(0, 3)) == 0
+        assert (await call_target(runtime, Batch(0, 3))).calls == 2
+        assert (await call_target(runtime, Batch(0, 3))).calls == 0
     assert agent.asked == {"a": 1, "c": 1}
     assert {unit: stored.output.value for unit, stored in store.outputs(run_id).items()} == {
         (0, 0): "a",
@@ -39,7 +39,7 @@ async def test_a_call_that_fails_for_good_is_an_output_with_its_cause(plan: Plan
     run_id = plan(["fail 9"])
     async with open_runtime(run_id) as runtime:
         await call_target(runtime, Batch(0, 1))
-        assert await call_target(runtime, Batch(0, 1)) == 0, "it is not asked again by itself"
+        assert (await call_target(runtime, Batch(0, 1))).calls == 0, "it is not asked again by itself"
         assert (runtime.counts["calls"], runtime.counts["failed_calls"]) == (2, 1)
     stored = store.outputs(run_id)[0, 0]
     assert stored.failed
@@ -57,9 +57,11 @@ async def test_each_retry_is_logged_with_case_attempt_and_cause_and_without_the_
     with caplog.at_level(logging.WARNING, "fepflow.run"):
         async with open_runtime(run_id) as runtime:
             await call_target(runtime, Batch(0, 1))
-    (message,) = [record.getMessage() for record in caplog.records]
+    slower, message = [record.getMessage() for record in caplog.records]
+    assert slower.startswith("the target is overloaded, 8 calls at once from now on: HTTP 503")
     assert message.startswith("fail 1: attempt 1 failed, again in ")
     assert message.endswith("HTTP 503 Service Unavailable: not yet: Bearer ***")
+    assert "canary" not in caplog.text
 
 
 async def test_no_more_calls_are_under_way_than_the_suite_allows(plan: Plan, agent: Agent) -> None:
@@ -73,7 +75,7 @@ async def test_no_more_calls_are_under_way_than_the_suite_allows(plan: Plan, age
 async def test_every_repeat_is_a_call_and_has_an_address_of_its_own(plan: Plan, store: Store, agent: Agent) -> None:
     run_id = plan(["a", "b"], repeats=3)
     async with open_runtime(run_id) as runtime:
-        assert await call_target(runtime, Batch(2, 5)) == 3
+        assert (await call_target(runtime, Batch(2, 5))).calls == 3
     outputs = store.outputs(run_id)
     assert set(outputs) == {(0, 2), (1, 0), (1, 1)}
     assert len({stored.address for stored in outputs.values()}) == 3

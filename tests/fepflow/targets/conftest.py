@@ -13,7 +13,8 @@ from aiohttp import web
 from fepflow.errors import TargetError
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.suite import Target
-from fepflow.targets.calling import Patience, ask
+from fepflow.targets.base import Target as AnyTarget
+from fepflow.targets.calling import Caller, OnRetry, Patience
 from fepflow.targets.http import HttpTarget
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -96,6 +97,11 @@ async def read_request(reader: asyncio.StreamReader) -> bytes:
 
 def configured(url: str, *, target: dict[str, Any] | None = None, **http: Any) -> Target:
     return Target.model_validate({"http": {"url": url, **http}, **(target or {})})
+
+
+async def ask(target: AnyTarget, case: TestCase, patience: Patience, on_retry: OnRetry) -> Output:
+    """The output of one patient call by a run of its own."""
+    return (await Caller(target, patience, on_retry=on_retry).ask(case)).output()
 
 
 async def ask_once(

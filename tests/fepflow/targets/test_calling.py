@@ -10,12 +10,16 @@ from datetime import UTC, datetime
 import pytest
 from aiohttp import web
 
+from fepflow.errors import CircuitOpenError, LimitReachedError
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.targets import breaker
+from fepflow.targets.allowance import Allowance
+from fepflow.targets.attempts import is_failed
 from fepflow.targets.base import Answer
-from fepflow.targets.calling import LONGEST_WAIT, Patience, ask, is_failed
+from fepflow.targets.calling import LONGEST_WAIT, Caller, Patience
 from fepflow.targets.http import HttpTarget
 
-from .conftest import CASE, Serve, ask_once, configured, ignore_retries
+from .conftest import CASE, Serve, ask, ask_once, configured, ignore_retries
 
 Retries = list[tuple[str, int, str, float]]
 
@@ -176,8 +180,9 @@ def test_a_failed_output_has_no_value_and_a_cause(output: Output, failed: bool) 
 
 
 def test_patience_comes_from_the_suite() -> None:
-    config = configured("http://host/", target={"attempts": 7, "timeout": "2m"})
-    assert Patience.of(config) == Patience(attempts=7, timeout=120.0)
+    times = {"timeout": "2m", "case_timeout": "1h"}
+    config = configured("http://host/", target={"attempts": 7, **times, "concurrency": 3, "requests_per_minute": 90})
+    assert Patience.of(config) == Patience(7, timeout=120, case_timeout=3600, concurrency=3, requests_per_minute=90)
 
 
 async def test_waits_are_jittered_and_grow(serve: Serve) -> None:
@@ -185,3 +190,91 @@ async def test_waits_are_jittered_and_grow(serve: Serve) -> None:
     waits = [wait for _, _, _, wait in retries]
     assert all(0 <= wait <= 0.25 * 2**number for number, wait in enumerate(waits, 1))
     assert len(set(waits)) == 3
+
+
+async def test_a_case_that_had_its_attempts_may_be_asked_once_more(serve: Serve) -> None:
+    target = HttpTarget(configured(await serve(flaky(2))))
+    caller = Caller(target, Patience(2, 5))
+    asked = await caller.ask(CASE)
+    assert asked.may_recover
+    assert is_failed(asked.output())
+    await caller.ask_once_more(CASE, asked)
+    await target.aclose()
+    output = asked.output()
+    assert output.value == "42"
+    assert output.metadata is not None
+    assert [entry["error"] is None for entry in output.metadata["attempt_log"]] == [False, False, True]
+
+
+async def test_a_case_has_a_deadline_for_all_its_attempts(serve: Serve) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        await asyncio.sleep(0.15)
+        return web.Response(status=500)
+
+    target = HttpTarget(configured(await serve(handler)))
+    asked = await Caller(target, Patience(20, 5, case_timeout=0.25)).ask(CASE)
+    await target.aclose()
+    assert not asked.may_recover
+    output = asked.output()
+    assert output.metadata is not None
+    assert output.metadata["error"]["type"] == "timeout_error"
+    assert "within 0.25 s, all attempts together" in output.metadata["error"]["message"]
+    assert output.metadata["error"]["recoverable"] is True, "by a run that gives it more time"
+    assert 1 <= output.metadata["attempts"] < 4
+    assert all(entry["error"] for entry in output.metadata["attempt_log"])
+
+
+async def test_waiting_for_ones_turn_is_not_the_cases_time(serve: Serve) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        await asyncio.sleep(0.1)
+        return web.Response(text="42")
+
+    target = HttpTarget(configured(await serve(handler)))
+    caller = Caller(target, Patience(1, 5, case_timeout=0.3, concurrency=1))
+    answers = await asyncio.gather(*(caller.ask(CASE) for _ in range(6)))
+    await target.aclose()
+    assert all(asked.answer for asked in answers)
+
+
+async def test_after_the_runs_deadline_nobody_is_called(serve: Serve) -> None:
+    calls = 0
+
+    async def handler(request: web.Request) -> web.Response:
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(30)
+        return web.Response()
+
+    target = HttpTarget(configured(await serve(handler)))
+    caller = Caller(target, Patience(3, 20), Allowance(0.2))
+    asked = await caller.ask(CASE)
+    assert "cut off: the run's deadline" in str(asked.error)
+    with pytest.raises(LimitReachedError):
+        await caller.ask(CASE)
+    with pytest.raises(LimitReachedError):
+        await caller.ask_once_more(CASE, asked)
+    await target.aclose()
+    assert calls == 1
+    assert len(asked.attempts) == 1
+
+
+async def test_a_target_that_is_down_is_not_called_for_ever(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breaker, "GRACE_SECONDS", 0.3)
+    calls = 0
+
+    async def handler(request: web.Request) -> web.Response:
+        nonlocal calls
+        calls += 1
+        return web.Response(status=502)
+
+    target = HttpTarget(configured(await serve(handler)))
+    caller = Caller(target, Patience(3, 5, concurrency=8))
+    answers = await asyncio.gather(*(caller.ask(CASE) for _ in range(200)))
+    await target.aclose()
+    open_circuit = [asked for asked in answers if isinstance(asked.error, CircuitOpenError)]
+    assert len(open_circuit) > 150
+    assert calls < 40
+    assert sum(len(asked.attempts) for asked in answers) == calls
+    error = (open_circuit[0].output().metadata or {})["error"]
+    assert (error["kind"], error["recoverable"]) == ("circuit_open", True)
+    assert "HTTP 502 Bad Gateway" in error["message"]

@@ -12,12 +12,13 @@ import pytest
 from fepflow.errors import InputError, TargetError
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite import Target
+from fepflow.targets.attempts import is_failed
 from fepflow.targets.base import Target as OpenTarget
 from fepflow.targets.base import output_address
-from fepflow.targets.calling import Patience, ask, is_failed
+from fepflow.targets.calling import Patience
 from fepflow.targets.opening import open_target
 
-from .conftest import ignore_retries
+from .conftest import ask, ignore_retries
 
 FIRST, SECOND = TestCase(id="a", input=1), TestCase(id="2", input=2)
 

@@ -1,0 +1,56 @@
+"""What a run may take: time, tokens, money."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from fepflow.errors import LimitReachedError
+from fepflow.suite import Budget
+
+
+class Allowance:
+    """A deadline, `seconds` from now, and a budget. Once one is reached, no further call is made."""
+
+    def __init__(self, seconds: float | None = None, budget: Budget | None = None) -> None:
+        self._seconds = seconds
+        self._ends_at = math.inf if seconds is None else time.monotonic() + seconds
+        self._budget = budget.limits if budget else {}
+        self.spent = dict.fromkeys(self._budget, 0.0)
+        self.unreported = 0
+        """Answers that did not say what they cost: unknown is not nothing."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether there is a budget to be counted for."""
+        return bool(self._budget)
+
+    def left(self) -> float:
+        """Seconds until the deadline; infinity without one."""
+        return self._ends_at - time.monotonic()
+
+    @property
+    def ended(self) -> str | None:
+        """Why no further call may be made, if none may."""
+        if self.left() <= 0:
+            return f"the deadline of {self._seconds:g} s (deadline)"
+        for name, limit in self._budget.items():
+            if self.spent[name] >= limit:
+                return f"the budget of {limit:g} {name} (budget.{name}; {self.spent[name]:g} spent)"
+        return None
+
+    def require(self) -> None:
+        """Raises LimitReachedError if no further call may be made."""
+        if (self._budget or self._seconds is not None) and (reason := self.ended):
+            raise LimitReachedError(f"no further call: the run has reached {reason}")
+
+    def spend(self, metadata: Mapping[str, Any] | None) -> None:
+        """Count what an output says that it cost."""
+        for name in self._budget:
+            cost = (metadata or {}).get(name)
+            if isinstance(cost, int | float) and not isinstance(cost, bool) and math.isfinite(cost) and cost >= 0:
+                self.spent[name] += cost
+            else:
+                self.unreported += 1

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fepflow.errors import LimitReachedError
+from fepflow.suite import Budget
+from fepflow.targets.allowance import Allowance
+
+
+def test_without_limits_everything_is_allowed() -> None:
+    allowance = Allowance()
+    allowance.spend({"tokens": 10**12, "usd": 10**12})
+    allowance.require()
+    assert allowance.left() == math.inf
+    assert allowance.ended is None
+
+
+def test_after_the_deadline_nothing_is() -> None:
+    allowance = Allowance(0.0)
+    with pytest.raises(LimitReachedError, match="the deadline of 0 s"):
+        allowance.require()
+
+
+def test_a_budget_is_spent_by_what_answers_say() -> None:
+    allowance = Allowance(budget=Budget(tokens=100, usd=1.0))
+    allowance.spend({"tokens": 60, "usd": 0.2})
+    allowance.require()
+    allowance.spend({"tokens": 60, "usd": 0.2})
+    with pytest.raises(LimitReachedError, match=r"the budget of 100 tokens \(budget.tokens; 120 spent\)"):
+        allowance.require()
+
+
+@pytest.mark.parametrize("cost", [None, "12", True, math.nan, math.inf, -5, [1]])
+def test_an_unknown_cost_is_not_counted_as_nothing(cost: object) -> None:
+    allowance = Allowance(budget=Budget(usd=1.0))
+    allowance.spend({"usd": cost})
+    allowance.spend(None)
+    assert allowance.spent == {"usd": 0.0}
+    assert allowance.unreported == 2
