@@ -70,7 +70,7 @@ def start(path: Path, wishes: Wishes, note: Note, *, show_logs: bool = False) ->
     inspection.require()
     for warning in inspection.warnings:
         note(f"warning: {warning}")
-    _connect(note, show_logs=show_logs)
+    connect(note, show_logs=show_logs)
     from tasks.plan_run import plan_run
 
     with open_store() as store:
@@ -83,11 +83,12 @@ def resume(run_id: str, note: Note, *, show_logs: bool = False) -> RunRecord:
         run = store.run(run_id)
     if "pytest" in run.suite.get("target", {}):
         raise UserError(f"Run {run.id} was a test: run pytest again instead.")
-    _connect(note, show_logs=show_logs)
+    connect(note, show_logs=show_logs)
     return run
 
 
-def _connect(note: Note, *, show_logs: bool) -> None:
+def connect(note: Note, *, show_logs: bool = False) -> None:
+    """Find Prefect's API, or start the local server; from here on this process uses it."""
     if configured_prefect_api() is None and not settings().server_file.exists():
         note("starting a local Prefect server; this takes a moment, once")
     stack.use(stack.prefect_api(), show_logs=show_logs)

@@ -121,10 +121,12 @@ async def read_limits() -> list[Limit]:
     return sorted(found, key=lambda limit: limit.name)
 
 
-async def set_limit(name: str, limit: int, slot_decay_per_second: float = 0.0) -> None:
-    """Create the limit, or change it; with a decay it is a rate limit."""
+async def set_limit(name: str, concurrency: int | None, per_minute: float | None) -> None:
+    """Create the limit, or change it. Calls a minute are slots that come free evenly, a second's worth at once."""
+    per_second = (per_minute or 0.0) / 60
+    limit = max(1, round(per_second)) if concurrency is None else concurrency
     async with get_client() as client:
-        await client.upsert_global_concurrency_limit_by_name(name, limit, slot_decay_per_second)
+        await client.upsert_global_concurrency_limit_by_name(name, limit, per_second)
 
 
 async def remove_limit(name: str) -> None:

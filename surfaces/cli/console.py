@@ -177,6 +177,19 @@ class Console:
             table.add_row(run.id[:SHORT_ID], _safe(run.name), started, run.status, cases, verdict)
         self._out.print(table)
 
+    def limits(self, limits: Sequence[Any]) -> None:
+        """A table of Prefect's global limits."""
+        if not limits:
+            self._out.print("No limits yet: fepflow limits set NAME --concurrency 8, or --per-minute 600")
+            return
+        table = _table("limit", "calls at once", "calls a minute", "in use")
+        for limit in limits:
+            rate = limit.slot_decay_per_second * 60
+            used = "·" if rate else str(limit.active_slots)
+            once, minute = ("·", _number(rate)) if rate else (str(limit.limit), "·")
+            table.add_row(_safe(limit.name), once, minute, used if limit.active else "inactive")
+        self._out.print(table)
+
 
 def _console(*, stderr: bool) -> rich.console.Console:
     made = rich.console.Console(stderr=stderr, highlight=False, soft_wrap=True)

@@ -10,6 +10,7 @@ import click
 
 from surfaces.cli.checks import checks
 from surfaces.cli.init import init
+from surfaces.cli.limits import limits
 from surfaces.cli.read import list_runs, show
 from surfaces.cli.run import run
 from surfaces.cli.server import down, status, up
@@ -27,7 +28,7 @@ def fepflow() -> None:
     """
 
 
-for command in (init, validate, run, list_runs, show, up, down, status, checks, schema):
+for command in (init, validate, run, list_runs, show, up, down, status, limits, checks, schema):
     fepflow.add_command(command)
 
 
