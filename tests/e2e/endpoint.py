@@ -24,12 +24,15 @@ class Asked:
 class Endpoint:
     """A server on the loopback. `{"question": "html 3"}` is answered with HTML; what is no fault is echoed.
 
-    Every answer takes `delay` seconds, and none is given while `held`.
+    Every answer takes `delay` seconds, none is given while `held`, and only 502 while `out_of_order`.
     """
 
     delay: float = 0.0
     held: bool = False
+    out_of_order: bool = False
     asked: list[Asked] = field(default_factory=list)
+    under_way: int = 0
+    most_at_once: int = 0
     elsewhere: str = "http://localhost:1/ask"
     port: int = 0
 
@@ -94,11 +97,19 @@ async def _answer(endpoint: Endpoint, reader: asyncio.StreamReader, writer: asyn
     question = json.loads(await reader.readexactly(int(headers["content-length"])))["question"]
     endpoint.asked.append(Asked(question, headers))
     tries = endpoint.questions[question]
-    await asyncio.sleep(endpoint.delay)
-    while endpoint.held:  # noqa: ASYNC110  # set from another thread, which an asyncio.Event would not hear of
-        await asyncio.sleep(0.01)
+    endpoint.under_way += 1
+    endpoint.most_at_once = max(endpoint.most_at_once, endpoint.under_way)
+    try:
+        await asyncio.sleep(endpoint.delay)
+        while endpoint.held:  # noqa: ASYNC110  # set from another thread, which an asyncio.Event would not hear of
+            await asyncio.sleep(0.01)
+    finally:
+        endpoint.under_way -= 1
+    if endpoint.out_of_order:
+        writer.write(_http("502 Bad Gateway", b"nobody is here"))
+        return True
     fault = FAULTS.get(question.split(" ")[0])
-    if fault is not None and await fault(_Call(endpoint, writer, tries, headers)):
+    if fault is not None and await fault(_Call(endpoint, question, writer, tries, headers)):
         await writer.drain()
         return False
     if fault is None:
@@ -110,6 +121,7 @@ async def _answer(endpoint: Endpoint, reader: asyncio.StreamReader, writer: asyn
 @dataclass
 class _Call:
     endpoint: Endpoint
+    question: str
     writer: asyncio.StreamWriter
     tries: int
     headers: dict[str, str]
@@ -122,7 +134,7 @@ def _http(status: str, body: bytes, *more: str, length: int | None = None) -> by
 
 
 def _ok(answer: Any) -> bytes:
-    return _http("200 OK", json.dumps({"answer": answer}).encode(), "Content-Type: application/json")
+    return _http("200 OK", json.dumps({"answer": answer, "tokens": 10}).encode(), "Content-Type: application/json")
 
 
 async def _reset(call: _Call) -> bool:
@@ -143,6 +155,13 @@ async def _busy(call: _Call) -> bool:
     """Too many requests, twice, then an answer."""
     busy = _http("429 Too Many Requests", b"slow down", "Retry-After: 1")
     call.writer.write(busy if call.tries < 2 else _ok("patience"))
+    return False
+
+
+async def _fail(call: _Call) -> bool:
+    """`fail 3 …`: out of order so many times, then an answer."""
+    answers = call.tries > int(call.question.split()[1])
+    call.writer.write(_ok(call.question) if answers else _http("500 Internal Server Error", b"not yet"))
     return False
 
 
@@ -210,6 +229,7 @@ FAULTS: dict[str, Callable[[_Call], Awaitable[bool]]] = {
     "hang": _hang,
     "error": _error,
     "busy": _busy,
+    "fail": _fail,
     "html": _html,
     "truncated": _truncated,
     "cut": _cut,

@@ -1,0 +1,52 @@
+"""Limits that runs share through Prefect."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from .conftest import Workplace
+from .endpoint import Endpoint
+
+pytestmark = pytest.mark.e2e
+
+CASES = [f"question {number}" for number in range(40)]
+
+
+@pytest.fixture
+def limit(workplace: Workplace) -> Iterator[str]:
+    """A global limit of a name of its own."""
+    name = f"bot-{time.time_ns()}"
+    yield name
+    workplace.fepflow("limits", "remove", name)
+
+
+def test_two_runs_together_keep_to_a_limit(workplace: Workplace, endpoint: Endpoint, limit: str) -> None:
+    assert limit in workplace.fepflow("limits", "set", limit, "--concurrency", "3").stdout
+    endpoint.delay = 0.02
+    workplace.write_suite(CASES, target={"limits": [limit], "concurrency": 8}, batch_size=20)
+    with workplace.running("run", workplace.suite) as first, workplace.running("run", workplace.suite) as second:
+        assert (first.wait(100), second.wait(100)) == (0, 0)
+    assert len(endpoint.asked) == 80
+    assert 1 < endpoint.most_at_once <= 3
+    (row,) = [line for line in workplace.fepflow("limits").stdout.splitlines() if line.startswith(limit)]
+    assert row.split()[-1] == "0", "all places are given back"
+
+
+def test_a_rate_is_kept(workplace: Workplace, endpoint: Endpoint, limit: str) -> None:
+    workplace.fepflow("limits", "set", limit, "--per-minute", "600")
+    workplace.write_suite(CASES, target={"limits": [limit]}, batch_size=40)
+    assert workplace.run().returncode == 0
+    record = workplace.record
+    # A second's worth may go at once: 40 calls at 10 a second take 3 s at least.
+    assert (record.completed_at - record.started_at).total_seconds() >= 2.5
+
+
+def test_a_limit_that_is_not_there_is_named(workplace: Workplace, endpoint: Endpoint) -> None:
+    workplace.write_suite(CASES, target={"limits": ["no-such"]})
+    done = workplace.run()
+    assert done.returncode == 2
+    assert "fepflow limits set no-such --concurrency" in done.stderr
+    assert not endpoint.asked
