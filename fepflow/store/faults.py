@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import URL
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from fepflow.errors import InfrastructureError
@@ -28,7 +28,7 @@ _SQLITE_ADVICE = {
 _SQLSTATE_ADVICE = {
     "08": (
         "cannot be reached",
-        "check that the server is up and that FEPFLOW_STORE_URL names its host, port, database and user",
+        "check that the server is up and that FEPFLOW_STORE_URL names its host, port, database, user and password",
     ),
     "28": ("refuses this user", "check the user and the password in FEPFLOW_STORE_URL"),
     "3D": ("does not exist", "create the database, or name another in FEPFLOW_STORE_URL"),
@@ -66,7 +66,7 @@ def translated(place: str) -> Iterator[None]:
         raise InfrastructureError(f"{place} has too many readers at once: try again with less concurrency.") from error
     except IntegrityError as error:
         raise InfrastructureError(
-            f"{place} refused rows ({error.orig}): the run or the test case they belong to is not there (any more)."
+            f"{place} refused rows ({_said(error)}): the run or the test case they belong to is not there (any more)."
         ) from error
     except DBAPIError as error:
         raise InfrastructureError(_sentence(place, error)) from error
@@ -76,13 +76,20 @@ def translated(place: str) -> Iterator[None]:
 
 def _sentence(place: str, error: DBAPIError) -> str:
     state = getattr(error.orig, "sqlstate", None)
-    # libpq reports a connection that never came about without a SQLSTATE.
-    known = _SQLSTATE_ADVICE.get((state or "08")[:2]) if _sqlite_code(error.orig) is None else None
-    known = known or _SQLITE_ADVICE.get(_sqlite_code(error.orig) or -1)
+    if state is None and _sqlite_code(error.orig) is None and isinstance(error, OperationalError):
+        state = "08"  # libpq reports a connection that never came about, or was cut, without a SQLSTATE
+    known = _SQLSTATE_ADVICE.get((state or "")[:2]) or _SQLITE_ADVICE.get(_sqlite_code(error.orig) or -1)
     if known is None:
-        return f"{place} failed: {error.orig}"
+        return f"{place} failed: {_said(error)}"
     what, advice = known
-    return f"{place} {what} ({str(error.orig).strip()}): {advice}."
+    return f"{place} {what} ({_said(error)}): {advice}."
+
+
+def _said(error: DBAPIError) -> str:
+    """The database's own words in a line, without PostgreSQL's details: they show what is in the row."""
+    diagnosis = getattr(error.orig, "diag", None)
+    primary = getattr(diagnosis, "message_primary", None)
+    return str(primary or " ".join(str(error.orig).split()))
 
 
 def _sqlite_code(error: BaseException | None) -> int | None:

@@ -148,7 +148,7 @@ class Results(DatabaseUser):
         for positions in self._all_positions(run_id):
             with self._database.reading() as connection:
                 rows = connection.execute(_checks(run_id, positions, payloads=payloads)).all()
-            for row in rows:
+            for row in sorted(rows, key=_check_key):
                 yield CheckRow(*row)
 
     def results(self, run_id: str, *, failed_only: bool = False) -> Iterator[StoredResult]:
@@ -171,7 +171,7 @@ class Results(DatabaseUser):
             payloads = connection.execute(select(CASE.c.position, CASE.c.payload).where(*of_cases)).all()
             outputs = _outputs(connection, run_id, OUTPUT.c.position.in_(positions))
             checks: dict[tuple[int, int], list[Row[Any]]] = defaultdict(list)
-            for row in connection.execute(_checks(run_id, positions)):
+            for row in sorted(connection.execute(_checks(run_id, positions)), key=_check_key):
                 checks[row.position, row.repeat].append(row)
         cases = {position: TestCase.model_validate(payload) for position, payload in payloads}
         for position in sorted(cases):
@@ -237,7 +237,7 @@ def _checks(run_id: str, positions: Iterable[int], *, payloads: bool = True) -> 
     return (
         select(checks.position, checks.repeat, checks.check_id, checks.status, checks.passed, result)
         .where(checks.run_id == run_id, checks.position.in_(positions))
-        .order_by(checks.position, checks.repeat, checks.check_id)
+        .order_by(checks.position, checks.repeat)
     )
 
 
@@ -245,8 +245,9 @@ def _output_key(new: NewOutput) -> tuple[int, int]:
     return new.position, new.repeat
 
 
-def _check_key(new: NewCheck) -> tuple[int, int, str]:
-    return new.position, new.repeat, new.check_id
+def _check_key(check: NewCheck | Row[Any]) -> tuple[int, int, str]:
+    # Of rows, too: each PostgreSQL database orders text by the rules of a language of its own.
+    return check.position, check.repeat, check.check_id
 
 
 def _output_row(run_id: str, new: NewOutput, now: datetime) -> dict[str, Any]:

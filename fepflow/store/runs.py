@@ -7,7 +7,7 @@ from dataclasses import fields
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, Select, insert, select, update
+from sqlalchemy import Connection, Select, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fepflow.errors import InputError, NotFoundError, Problem, UserError
@@ -74,7 +74,7 @@ class Runs(DatabaseUser):
 
     def runs(self, limit: int = 20, name: str | None = None) -> list[RunRecord]:
         """The newest runs first, of one suite where its name is given."""
-        newest = select(RUN).order_by(RUN.c.created_at.desc(), RUN.c.id.desc()).limit(limit)
+        newest = select(RUN).order_by(RUN.c.created_at.desc(), self._database.by_code_points(RUN.c.id).desc()).limit(limit)
         return self._records(newest if name is None else newest.where(RUN.c.name == name))
 
     def run_of_flow_run(self, flow_run_id: str) -> RunRecord | None:
@@ -113,7 +113,9 @@ class Runs(DatabaseUser):
 
 
 def _with_prefix(prefix: str) -> Select[Any]:
-    return select(RUN).where(RUN.c.id.startswith(prefix, autoescape=True)).order_by(RUN.c.created_at.desc()).limit(5)
+    # Not LIKE, which on SQLite takes capitals and small letters for the same.
+    begins_so = func.substr(RUN.c.id, 1, len(prefix)) == prefix
+    return select(RUN).where(begins_so).order_by(RUN.c.created_at.desc()).limit(5)
 
 
 def _run_row(run: NewRun) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Bringing a database to the newest schema."""
+"""Bringing a database to the newest schema, or back to an older one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect, text
 
-from fepflow.errors import InfrastructureError
+from fepflow.errors import InfrastructureError, UserError
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -33,38 +33,48 @@ def migrations(connection: Connection | None = None) -> Config:
 
 def is_current(connection: Connection) -> bool:
     """Whether the database has the newest schema; asking takes no lock."""
+    return revision_of(connection) == revisions()[-1]
+
+
+def revision_of(connection: Connection) -> str | None:
+    """The revision of the database's schema; None where there is none."""
     if not inspect(connection).has_table(_VERSION_TABLE):
-        return False
+        return None
     revision = connection.scalar(text(f"SELECT version_num FROM {_VERSION_TABLE}"))  # noqa: S608  # a name of ours
-    return bool(revision == _newest_revision())
+    return None if revision is None else str(revision)
 
 
-def _newest_revision() -> str:
-    """The migrations' files begin with their numbers."""
-    return max(path.name[:4] for path in (_MIGRATIONS / "versions").glob("[0-9]*.py"))
+def revisions() -> list[str]:
+    """All revisions that this program knows, oldest first. The migrations' files begin with their numbers."""
+    return sorted(path.name[:4] for path in (_MIGRATIONS / "versions").glob("[0-9]*.py"))
 
 
-def upgrade(connection: Connection, place: str) -> None:
-    """Upgrade to the newest schema inside the connection's transaction, one process at a time.
+def migrate(connection: Connection, place: str, to: str) -> tuple[str | None, str]:
+    """Bring the schema to the revision `to` inside the connection's transaction, one process at a time.
 
-    SQLite's BEGIN IMMEDIATE is the lock there; PostgreSQL has one for the purpose. An upgrade that dies half-way
-    leaves nothing behind. Raises InfrastructureError if the database is newer than this program.
+    Returns the revision before, None for an empty database, and after. SQLite's BEGIN IMMEDIATE is the lock there;
+    PostgreSQL has one for the purpose. A migration that dies half-way leaves nothing behind. Raises
+    InfrastructureError if the database is newer than this program, UserError for a revision that is not there.
     """
     from alembic import command
-    from alembic.runtime.migration import MigrationContext
-    from alembic.script import ScriptDirectory
-    from alembic.util.exc import CommandError
 
+    known = revisions()
+    if to not in known:
+        raise UserError(f"There is no schema {to}: this fepflow knows {', '.join(known)}.")
     with _one_at_a_time:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
-        config = migrations(connection)
-        revision = MigrationContext.configure(connection).get_current_revision() or "base"
-        try:
-            ScriptDirectory.from_config(config).get_revision(revision)
-        except CommandError:
-            raise InfrastructureError(
-                f"{place} was written by a newer fepflow (its schema is {revision}): upgrade fepflow, or name another "
-                "database in FEPFLOW_STORE_URL."
-            ) from None
-        command.upgrade(config, "head")
+        before = revision_of(connection)
+        if before is not None and before not in known:
+            raise InfrastructureError(newer(place, before))
+        move = command.downgrade if before is not None and to < before else command.upgrade
+        move(migrations(connection), to)
+    return before, to
+
+
+def newer(place: str, revision: str) -> str:
+    """That a database is of a later version than this program, and what to do."""
+    return (
+        f"{place} was written by a newer fepflow (its schema is {revision}): upgrade fepflow, or name another "
+        "database in FEPFLOW_STORE_URL."
+    )

@@ -24,7 +24,7 @@ class Store(Runs, Leases, Results):
         Creates the SQLite file if need be, and brings an older database to the present schema. Raises UserError for
         a URL that cannot be a store.
         """
-        return cls(Database(url))
+        return cls(Database.open(url))
 
     def close(self) -> None:
         """Close all connections."""
