@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.settings import configured_prefect_api, settings
+from fepflow.store.database import Database
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from surfaces import stack
 from surfaces.execution import Execution, Listener
 
 if TYPE_CHECKING:
+    from fepflow.store.inspection import StoreReport
     from tasks.inspect_suite import Inspection
     from tasks.wishes import Wishes
 
@@ -52,6 +54,29 @@ def open_store() -> Iterator[Store]:
     with Store.open(settings().store_address) as store:
         store.reap()
         yield store
+
+
+def migrate_store(revision: str | None, *, back: bool) -> tuple[str, str | None, str]:
+    """Bring the store's schema to a revision, or the newest: where the store is, the revision before, and after."""
+    database = Database(settings().store_address)
+    try:
+        return database.place, *database.migrate(revision, back=back)
+    finally:
+        database.close()
+
+
+def inspect_store() -> StoreReport:
+    """Everything that is wrong with the store."""
+    from fepflow.store.inspection import inspect_store
+
+    return inspect_store(settings().store_address)
+
+
+def back_up_store(target: Path) -> str:
+    """Write the store to a new file, and say where the store is."""
+    from fepflow.store.backup import back_up
+
+    return back_up(settings().store_address, target)
 
 
 def inspect(path: Path) -> Inspection:

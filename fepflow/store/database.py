@@ -94,16 +94,17 @@ class Database:
         with translated(self.place):
             return self._transact(work)
 
-    def migrate(self, to: str | None = None) -> tuple[str | None, str]:
-        """Bring the schema to the newest revision, or up or down to another; all of it or nothing.
+    def migrate(self, to: str | None = None, *, back: bool = False) -> tuple[str | None, str]:
+        """Bring the schema to the newest revision or to another, with `back` to an older one; all of it or nothing.
 
         Returns the revision before, None for an empty database, and after.
 
-        Raises InfrastructureError for a schema newer than this program, UserError for a revision that is not there.
+        Raises InfrastructureError for a schema newer than this program, UserError for a revision that is not there,
+        and for an older one without `back`.
         """
         # Altering a table may mean copying and dropping it, which must not take the rows that refer to it along.
         with translated(self.place), self.engine.execution_options(writes=True, migrates=True).begin() as connection:
-            moved = migrate(connection, self.place, to or revisions()[-1])
+            moved = migrate(connection, self.place, to or revisions()[-1], back=back)
         self.engine.dispose()  # the connection without foreign keys
         return moved
 

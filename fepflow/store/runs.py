@@ -20,6 +20,9 @@ from fepflow.store.tables import CASE, RUN
 
 LATEST = "latest"
 MIN_PREFIX = 4
+MAX_CASE_ID = 2_000
+"""Characters of a test case's id, as JSON; PostgreSQL's indexes take 2,700."""
+
 _CASES_AT_ONCE = 1_000
 
 
@@ -29,7 +32,7 @@ class Runs(DatabaseUser):
     def create_run(self, run: NewRun, cases: Iterable[TestCase]) -> None:
         """Store the run, pending, with its cases in their order; all of it or nothing.
 
-        Raises InputError for cases with the same id or without a JSON form, UserError if the run's id or its flow
+        Raises InputError for cases with the same id, a very long one or without a JSON form, UserError if the run's id or its flow
         run is there already.
         """
 
@@ -74,7 +77,9 @@ class Runs(DatabaseUser):
 
     def runs(self, limit: int = 20, name: str | None = None) -> list[RunRecord]:
         """The newest runs first, of one suite where its name is given."""
-        newest = select(RUN).order_by(RUN.c.created_at.desc(), self._database.by_code_points(RUN.c.id).desc()).limit(limit)
+        newest = (
+            select(RUN).order_by(RUN.c.created_at.desc(), self._database.by_code_points(RUN.c.id).desc()).limit(limit)
+        )
         return self._records(newest if name is None else newest.where(RUN.c.name == name))
 
     def run_of_flow_run(self, flow_run_id: str) -> RunRecord | None:
@@ -131,6 +136,9 @@ def _case_rows(run_id: str, cases: Iterable[TestCase]) -> Iterator[dict[str, Any
             raise InputError(
                 Problem(f"the id {case.id!r} is that of test_cases[{first}] too", path=path, advice="ids are unique")
             )
+        if len(encode(case.id)) > MAX_CASE_ID:
+            advice = f"give it a short one, of {MAX_CASE_ID:,} letters at most; those beyond ASCII count six times"
+            raise InputError(Problem("its id is too long", path=path, advice=advice))
         try:
             payload = encode(case.model_dump())
         except ValueError as error:

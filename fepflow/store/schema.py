@@ -49,12 +49,13 @@ def revisions() -> list[str]:
     return sorted(path.name[:4] for path in (_MIGRATIONS / "versions").glob("[0-9]*.py"))
 
 
-def migrate(connection: Connection, place: str, to: str) -> tuple[str | None, str]:
+def migrate(connection: Connection, place: str, to: str, *, back: bool) -> tuple[str | None, str]:
     """Bring the schema to the revision `to` inside the connection's transaction, one process at a time.
 
     Returns the revision before, None for an empty database, and after. SQLite's BEGIN IMMEDIATE is the lock there;
     PostgreSQL has one for the purpose. A migration that dies half-way leaves nothing behind. Raises
-    InfrastructureError if the database is newer than this program, UserError for a revision that is not there.
+    InfrastructureError if the database is newer than this program, UserError for a revision that is not there, and
+    for an older one without `back`.
     """
     from alembic import command
 
@@ -67,6 +68,11 @@ def migrate(connection: Connection, place: str, to: str) -> tuple[str | None, st
         before = revision_of(connection)
         if before is not None and before not in known:
             raise InfrastructureError(newer(place, before))
+        if before is not None and to < before and not back:
+            raise UserError(
+                f"{place} has schema {before}; {to} is older, and what it has no place for would be lost: take a backup "
+                "(`fepflow store backup`), then add --yes."
+            )
         move = command.downgrade if before is not None and to < before else command.upgrade
         move(migrations(connection), to)
     return before, to

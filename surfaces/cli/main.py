@@ -14,6 +14,7 @@ from surfaces.cli.limits import limits
 from surfaces.cli.read import list_runs, show
 from surfaces.cli.run import run
 from surfaces.cli.server import down, status, up
+from surfaces.cli.store import store
 from surfaces.cli.validate import schema, validate
 
 EPILOG = "Exit codes: 0 pass, 1 fail, 2 usage or configuration, 3 infrastructure, 4 inconclusive."
@@ -28,7 +29,7 @@ def fepflow() -> None:
     """
 
 
-for command in (init, validate, run, list_runs, show, up, down, status, limits, checks, schema):
+for command in (init, validate, run, list_runs, show, up, down, status, limits, store, checks, schema):
     fepflow.add_command(command)
 
 

@@ -243,6 +243,19 @@ def test_results_come_by_position_and_repeat_with_what_is_missing(store: Store, 
     assert [[answer.check_id for answer in each.checks] for each in results] == [[], [], [], ["a", "z"]]
 
 
+def test_checks_come_in_the_same_order_on_every_database(store: Store, make_run):
+    run = make_run(cases=2)
+    names = ["b", "B", "a", "_", "a-b", "ab", "Z", "é", "a\0", "\ud800", "日"]
+    in_order = ["B", "Z", "_", "a", "a\0", "a-b", "ab", "b", "é", "日", "\ud800"]
+    store.write(run, [output(0), output(1)], [check(p, 0, name) for p in (1, 0) for name in names])
+
+    assert [(row.position, row.check_id) for row in store.check_rows(run)] == [
+        (position, name) for position in (0, 1) for name in in_order
+    ]
+    assert [answer.check_id for answer in next(store.results(run)).checks] == in_order
+    assert [totals.check_id for totals in store.check_totals(run)] == in_order
+
+
 def test_failed_results_are_those_with_a_failed_output_or_a_check_that_failed_or_erred(store: Store, make_run):
     run = make_run(cases=350, repeats=2)
     store.write(

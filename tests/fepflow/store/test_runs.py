@@ -2,12 +2,15 @@ import math
 from datetime import UTC
 
 import pytest
+from sqlalchemy import update
 
 from fepflow.errors import InputError, NotFoundError, UserError
 from fepflow.protocol.check import Check
+from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
+from fepflow.store.tables import RUN
 
 
 def new_run(run_id: str = "run-1", **fields: object) -> NewRun:
@@ -55,6 +58,7 @@ def test_a_case_with_nan_comes_back_with_it(store: Store):
     [
         (TestCase(id="a", input=2), r"test_cases\[1\]: the id 'a' is that of test_cases\[0\] too"),
         (TestCase(id="b", input=object()), r"test_cases\[1\]: the case 'b' has no JSON form"),
+        (TestCase(id="日" * 400, input=2), r"test_cases\[1\]: its id is too long .* a short one"),
     ],
 )
 def test_a_run_with_an_unusable_case_is_not_created_at_all(store: Store, second, message):
@@ -83,6 +87,14 @@ def test_runs_are_listed_newest_first_and_by_name(store: Store, make_run):
     assert [run.id for run in store.runs(name="a")] == ["run-2", "run-0"]
 
 
+def test_runs_of_the_same_moment_are_listed_in_the_same_order_on_every_database(store: Store, make_run):
+    for run_id in ("run-b", "run-B", "run-a", "run-_"):
+        make_run(run_id)
+    store._database.write(lambda connection: connection.execute(update(RUN).values(created_at=utc_now())))
+
+    assert [run.id for run in store.runs()] == ["run-b", "run-a", "run-_", "run-B"]
+
+
 def test_a_run_is_found_by_its_id_a_unique_beginning_and_as_the_latest(store: Store, make_run):
     for run_id in ("abcd1111", "abcd2222", "abc"):
         make_run(run_id)
@@ -102,6 +114,7 @@ def test_a_run_is_found_by_its_id_a_unique_beginning_and_as_the_latest(store: St
         ("nothing", "There is no run 'nothing': `fepflow list`"),
         ("%%%%", "There is no run '%%%%'"),
         ("____", "There is no run '____'"),
+        ("ABCD1", "There is no run 'ABCD1'"),
         ("\0\ud800", "There is no run"),
     ],
 )

@@ -1,0 +1,162 @@
+"""What is SQLite's own: the file, its permissions, its locks, its disk."""
+
+import os
+import re
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event
+
+from fepflow.errors import InfrastructureError
+from fepflow.protocol.test_case import Output
+from fepflow.store import database
+from fepflow.store.records import NewOutput
+from fepflow.store.store import Store
+
+
+@pytest.fixture
+def url(sqlite_url: str) -> str:
+    return sqlite_url
+
+
+def outputs(text: str, count: int = 1) -> list[NewOutput]:
+    return [NewOutput(position, 0, "a" * 64, Output(value=text)) for position in range(count)]
+
+
+def path_of(url: str) -> Path:
+    return Path(url.removeprefix("sqlite:///"))
+
+
+def test_the_files_are_readable_by_their_owner_only(store, url, make_run):
+    make_run()
+    path = path_of(url)
+
+    files = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+
+    assert files == {"fepflow.db": 0o600, "fepflow.db-wal": 0o600, "fepflow.db-shm": 0o600}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_every_missing_folder_on_the_way_is_private(tmp_path):
+    Store.open(f"sqlite:///{tmp_path}/a/b/c.db").close()
+
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b")] == [0o700, 0o700]
+
+
+def test_sqlite_is_set_up_for_many_processes_and_for_power_cuts(store):
+    with store._database.reading() as connection:
+        names = ("journal_mode", "foreign_keys", "busy_timeout", "synchronous")
+        settings = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names]
+
+    assert settings == ["wal", 1, 5000, 2]
+
+
+def test_a_file_that_is_not_a_database_is_named_in_a_sentence(tmp_path):
+    (tmp_path / "notes.txt").write_text("not a database " * 1_000)
+
+    with pytest.raises(InfrastructureError, match=r"notes\.txt is not a database .* name another file"):
+        Store.open(f"sqlite:///{tmp_path}/notes.txt")
+
+    assert (tmp_path / "notes.txt").read_text() == "not a database " * 1_000
+
+
+def test_a_folder_in_place_of_the_file_is_named_in_a_sentence(tmp_path):
+    with pytest.raises(InfrastructureError, match=r"cannot be opened \(Is a directory\): make the file"):
+        Store.open(f"sqlite:///{tmp_path}")
+
+
+def test_a_file_in_place_of_the_folder_is_named_in_a_sentence(tmp_path):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(InfrastructureError, match=r"file/x\.db cannot be opened \(Not a directory\)"):
+        Store.open(f"sqlite:///{tmp_path}/file/x.db")
+
+
+@pytest.fixture
+def unwritable_folder(tmp_path: Path) -> Iterator[Path]:
+    """No folder is unwritable for root, who becomes somebody else for the test."""
+    tmp_path.chmod(0o500)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    yield tmp_path
+    os.seteuid(user)
+
+
+def test_an_unwritable_folder_is_named_in_a_sentence(unwritable_folder):
+    with pytest.raises(
+        InfrastructureError, match=r"x\.db cannot be opened \(Permission denied\): make the file and its"
+    ):
+        Store.open(f"sqlite:///{unwritable_folder}/x.db")
+
+
+def test_a_database_that_another_process_holds_is_said_to_be_locked_and_works_again_afterwards(
+    url, store, make_run, monkeypatch
+):
+    make_run()
+    monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.1)
+    other = sqlite3.connect(path_of(url), isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+
+    with Store.open(url) as impatient:
+        with pytest.raises(InfrastructureError, match=r"fepflow\.db is locked by another process .* try again"):
+            impatient.write("run-1", outputs("lost"), [])
+        other.execute("COMMIT")
+        other.close()
+        impatient.write("run-1", outputs("kept"), [])
+
+    assert store.outputs("run-1")[0, 0].output.value == "kept"
+
+
+def test_readers_do_not_wait_for_a_writer(url, store, make_run):
+    make_run()
+    writer = sqlite3.connect(path_of(url), isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+
+    assert store.run("run-1").n_cases == 3
+
+    writer.close()
+
+
+def test_a_full_disk_is_said_to_be_full_and_nothing_of_the_transaction_stays(store, make_run):
+    make_run(cases=100)
+    store._database.engine.dispose()
+    event.listen(
+        store._database.engine, "connect", lambda connection, _: connection.execute("PRAGMA max_page_count = 60")
+    )
+
+    with pytest.raises(InfrastructureError, match=r"fepflow\.db is full .* free space .* --resume"):
+        store.write("run-1", outputs("x" * 10_000, count=100), [])
+
+    assert store.present_outputs("run-1") == set()
+    store.write("run-1", outputs("small"), [])
+    assert store.present_outputs("run-1") == {(0, 0)}
+
+
+def test_a_file_size_limit_reached_while_writing_is_an_infrastructure_error(url, store, make_run):
+    make_run(cases=100)
+    program = f"""
+import resource
+from fepflow.errors import InfrastructureError
+from fepflow.protocol.test_case import Output
+from fepflow.store.records import NewOutput
+from fepflow.store.store import Store
+
+store = Store.open({url!r})
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+rows = [NewOutput(position, 0, "a" * 64, Output(value="x" * 10_000)) for position in range(100)]
+try:
+    store.write("run-1", rows, [])
+except InfrastructureError as error:
+    print(error)
+"""
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert re.search(r"fepflow\.db (is full|cannot be read or written) ", done.stdout)
+    assert store.present_outputs("run-1") == set()
