@@ -14,15 +14,21 @@ from checks.reference import rewritten
 from fepflow.settings import Settings
 from fepflow.suite import Dataset, Gate, HttpTarget, ScriptedTarget, Suite, Target
 from surfaces.cli.main import fepflow
+from surfaces.cli.store import store
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+COMMANDS = [*fepflow.commands.values(), *store.commands.values()]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def words(pattern: str) -> set[str]:
     return set(re.findall(pattern, TEXT))
+
+
+def test_every_command_of_the_store_is_documented_and_exists() -> None:
+    assert words(r"fepflow store ([a-z]+)") == set(store.commands)
 
 
 def test_every_command_is_documented() -> None:
@@ -34,9 +40,10 @@ def test_every_command_in_the_docs_exists() -> None:
 
 
 def test_every_option_in_the_docs_exists() -> None:
-    known = {option for command in fepflow.commands.values() for part in command.params for option in part.opts}
+    known = {option for command in COMMANDS for part in command.params for option in part.opts}
     others = {"--param", "--type", "--pool", "--no-prompt", "--all", "--require-hashes", "--latency", "--port"}
     others |= {"--fepflow-store", "--log-level"}  # pytest's: ours, and its own
+    others |= {"--owner", "--pwprompt", "--no-owner", "--dbname"}  # PostgreSQL's
     assert words(r"(?<![\w-])--[a-z][a-z-]+") - others <= known
 
 

@@ -125,6 +125,7 @@ def _unreadable(connection: Connection) -> Iterator[str]:
 
 
 def _unreadable_because(connection: Connection, column: Column[Any], text: str | None) -> str | None:
+    assert isinstance(column.type, JsonText | EscapedText)
     try:
         value = column.type.process_result_value(text, connection.dialect)
         if text is not None and column in _READERS:

@@ -32,8 +32,8 @@ class Runs(DatabaseUser):
     def create_run(self, run: NewRun, cases: Iterable[TestCase]) -> None:
         """Store the run, pending, with its cases in their order; all of it or nothing.
 
-        Raises InputError for cases with the same id, a very long one or without a JSON form, UserError if the run's id or its flow
-        run is there already.
+        Raises InputError for cases with the same id, a very long one or without a JSON form, UserError if the run's
+        id or its flow run is there already.
         """
 
         def create(connection: Connection) -> None:

@@ -70,8 +70,8 @@ def migrate(connection: Connection, place: str, to: str, *, back: bool) -> tuple
             raise InfrastructureError(newer(place, before))
         if before is not None and to < before and not back:
             raise UserError(
-                f"{place} has schema {before}; {to} is older, and what it has no place for would be lost: take a backup "
-                "(`fepflow store backup`), then add --yes."
+                f"{place} has schema {before}; {to} is older, and what it has no place for would be lost: take a "
+                "backup (`fepflow store backup`), then add --yes."
             )
         move = command.downgrade if before is not None and to < before else command.upgrade
         move(migrations(connection), to)

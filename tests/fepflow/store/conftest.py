@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -7,6 +8,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from fepflow.protocol.test_case import TestCase
+from fepflow.store import schema
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
 
@@ -106,3 +108,33 @@ def make_run(store: Store) -> MakeRun:
         return run_id
 
     return make
+
+
+LATER = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9000"
+down_revision = "{newest}"
+
+
+def upgrade():
+    with op.batch_alter_table("run") as run:
+        run.add_column(sa.Column("note", sa.Text))
+
+
+def downgrade():
+    with op.batch_alter_table("run") as run:
+        run.drop_column("note")
+"""
+
+
+@pytest.fixture
+def later_version(monkeypatch, tmp_path: Path) -> str:
+    """Makes this a fepflow with one revision more. SQLite undoes it by copying the table that all others refer to."""
+    newest = schema.revisions()[-1]
+    folder = tmp_path / "migrations"
+    shutil.copytree(schema._MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "versions" / "9000_later.py").write_text(LATER.format(newest=newest))
+    monkeypatch.setattr(schema, "_MIGRATIONS", folder)
+    return newest

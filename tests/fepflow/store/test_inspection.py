@@ -91,23 +91,20 @@ def test_of_many_problems_the_first_are_named_and_the_others_counted(filled: Sto
     assert problems[-1] == "… and 40 more like these."
 
 
-def test_an_empty_database_and_one_of_another_version_are_not_looked_into(make_url_of_empty):
-    url = make_url_of_empty()
-    database = Database(url)
+def test_an_empty_database_and_one_of_another_version_are_not_looked_into(make_url_of_empty, later_version):
+    database = Database(url := make_url_of_empty())
+    newer = text("UPDATE alembic_version SET version_num = '9999'")
 
-    assert inspect_store(url).problems == [
-        "The database has no tables of fepflow's: `fepflow store migrate` makes them."
-    ]
-    database.migrate()
-    for revision, words in (("0000", "The schema is 0000, and"), ("9999", "written by a newer fepflow")):
-        database.write(
-            lambda connection, revision=revision: connection.execute(
-                text(f"UPDATE alembic_version SET version_num = '{revision}'")
-            )
-        )
-        (problem,) = inspect_store(url).problems
-        assert words in problem
+    (empty,) = inspect_store(url).problems
+    database.migrate(later_version)
+    (older,) = inspect_store(url).problems
+    database.write(lambda connection: connection.execute(newer))
+    (other,) = inspect_store(url).problems
     database.close()
+
+    assert empty == "The database has no tables of fepflow's: `fepflow store migrate` makes them."
+    assert f"The schema is {later_version}, and 9000 is the newest: `fepflow store migrate`" in older
+    assert "written by a newer fepflow (its schema is 9999)" in other
 
 
 def test_a_store_that_is_not_there_is_not_made(tmp_path):

@@ -1,7 +1,5 @@
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,6 @@ from fepflow.errors import InfrastructureError, UserError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
-from fepflow.store import schema
 from fepflow.store.database import Database
 from fepflow.store.records import NewCheck, NewOutput
 from fepflow.store.schema import is_current, revisions
@@ -132,36 +129,6 @@ def test_a_database_that_was_migrated_still_refuses_rows_without_a_parent(store:
     make_run(cases=1)
     with pytest.raises(InfrastructureError, match="belong to is not there"):
         store.write("run-1", [NewOutput(7, 0, "a" * 64, Output(value=1))], [])
-
-
-LATER = """
-import sqlalchemy as sa
-from alembic import op
-
-revision = "9000"
-down_revision = "{newest}"
-
-
-def upgrade():
-    with op.batch_alter_table("run") as run:
-        run.add_column(sa.Column("note", sa.Text))
-
-
-def downgrade():
-    with op.batch_alter_table("run") as run:
-        run.drop_column("note")
-"""
-
-
-@pytest.fixture
-def later_version(monkeypatch, tmp_path: Path) -> str:
-    """Makes this a fepflow with one revision more. SQLite undoes it by copying the table that all others refer to."""
-    newest = revisions()[-1]
-    folder = tmp_path / "migrations"
-    shutil.copytree(schema._MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "9000_later.py").write_text(LATER.format(newest=newest))
-    monkeypatch.setattr(schema, "_MIGRATIONS", folder)
-    return newest
 
 
 def test_rows_stay_when_the_table_that_they_refer_to_is_altered(filled: Store, later_version):
