@@ -59,6 +59,7 @@ async def evaluate(
         repeats: How often each case is called and checked. Default: as the suite says.
         run_id: Go on with this run of the store instead of starting a new one.
     """
+    verdict: Verdict | None = None
     try:
         planned = await plan_task(suite, run_id, Wishes(limit=limit, repeats=repeats))
         async with open_runtime(planned, flow_run.id) as runtime:
@@ -67,7 +68,8 @@ async def evaluate(
             await publish_task(runtime, verdict)
     except asyncio.CancelledError:
         _stay()
-        return Cancelled(message="Cancelled; what was stored is kept, and `fepflow run --resume` goes on with it.")
+        if verdict is None:
+            return Cancelled(message="What was stored is kept, and `fepflow run --resume` goes on with it.")
     return Completed(name=verdict.outcome.capitalize(), message=_message(verdict))
 
 

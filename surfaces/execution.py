@@ -21,6 +21,9 @@ Listener = Callable[[Mapping[str, int]], None]
 ASK_SECONDS = 5.0
 GONE_SECONDS = 30.0
 """How long a run that is over waits for a Prefect API that does not answer: its client would try for minutes."""
+ASK_SECONDS_STOPPED = 0.5
+GONE_SECONDS_STOPPED = 1.0
+"""The same once somebody has stopped the run, and waits."""
 
 
 class Execution:
@@ -55,10 +58,10 @@ class Execution:
         with _sigterm_as_ctrl_c():
             while not self._ended.done():
                 try:
-                    wait_for([self._ended], timeout=ASK_SECONDS)
+                    wait_for([self._ended], timeout=ASK_SECONDS_STOPPED if self.stopped else ASK_SECONDS)
                     if self._ended.done() or not stack.is_gone() or not is_over():
                         heard = time.monotonic()
-                    elif time.monotonic() - heard > GONE_SECONDS:
+                    elif time.monotonic() - heard > (GONE_SECONDS_STOPPED if self.stopped else GONE_SECONDS):
                         return False
                 except KeyboardInterrupt:
                     if self.stopped:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 Note = Callable[[str], None]
 
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 4}
+STOP_SECONDS = 8.0
+"""How long who cancels a run waits for its end."""
 STOPPED = 130
 """The exit code of a run that Ctrl-C or SIGTERM ended, as shells have it."""
 
@@ -109,7 +112,23 @@ def resume(run_id: str, note: Note, *, show_logs: bool = False) -> RunRecord:
     if "pytest" in run.suite.get("target", {}):
         raise UserError(f"Run {run.id} was a test: run pytest again instead.")
     connect(note, show_logs=show_logs)
+    with open_store() as store:
+        store.forget_cancel(run.id)
     return run
+
+
+def cancel(run_id: str) -> RunRecord:
+    """Stop a run, whoever executes it, and wait a little for its end; the run as it is then.
+
+    Raises NotFoundError, UserError if the run is over.
+    """
+    with open_store() as store:
+        run = store.request_cancel(store.run(run_id).id)
+        deadline = time.monotonic() + STOP_SECONDS
+        while run.status == "running" and time.monotonic() < deadline:
+            time.sleep(0.1)
+            run = store.run(run.id)
+        return run
 
 
 def connect(note: Note, *, show_logs: bool = False) -> None:
@@ -131,6 +150,8 @@ def execute(run: RunRecord, listener: Listener | None = None) -> Finished:
         raise error
     with open_store() as store:
         after = store.run(run.id)
+        if execution.stopped and after.status == "pending":
+            after = store.request_cancel(run.id)
     if error is not None and after.outcome is None and not execution.stopped:
         raise InfrastructureError(f"run {run.id} did not end: {type(error).__name__}: {error}")
     return Finished(after, execution.flow_run_url, told_prefect, execution.stopped)

@@ -78,7 +78,7 @@ def is_gone() -> bool:
     import httpx
 
     try:
-        return httpx.get(f"{_in_use[-1].url.removesuffix('/')}/health", timeout=3).status_code >= 500
+        return httpx.get(f"{_in_use[-1].url.removesuffix('/')}/health", timeout=2).status_code >= 500
     except (httpx.HTTPError, httpx.InvalidURL):
         return True
 

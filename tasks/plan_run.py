@@ -20,6 +20,7 @@ from fepflow.store.records import NewRun, RunRecord
 from fepflow.store.store import Store
 from tasks.inspect_suite import Inspection, inspect_suite
 from tasks.log import run_log
+from tasks.reaping import reap
 from tasks.wishes import Wishes
 
 
@@ -85,13 +86,17 @@ def go_on_with(store: Store, run_id: str) -> RunRecord:
     record = store.run(run_id)
     if record.status == "completed":
         store.forget_errors(record.id)
+    if record.started_at is not None:  # else it was cancelled before it could begin
+        store.forget_cancel(record.id)
     return record
 
 
 @task(name="plan", task_run_name="plan", cache_policy=NO_CACHE, persist_result=False)
 async def plan_task(suite: str, run_id: str | None, wishes: Wishes) -> str:
     """The run that this flow run is to execute: the one given, the one that it began before, or a new one."""
-    run = await asyncio.to_thread(_plan, suite, run_id, wishes, flow_run.id, run_log().warning)
+    with await asyncio.to_thread(Store.open, settings().store_address) as store:
+        await reap(store)
+        run = await asyncio.to_thread(_plan, store, suite, run_id, wishes, flow_run.id, run_log().warning)
     await _tag(run.tags)
     return run.id
 
@@ -104,14 +109,17 @@ async def _tag(tags: Sequence[str]) -> None:
 
 
 def _plan(
-    suite: str, run_id: str | None, wishes: Wishes, flow_run_id: str | None, note: Callable[[str], None]
+    store: Store,
+    suite: str,
+    run_id: str | None,
+    wishes: Wishes,
+    flow_run_id: str | None,
+    note: Callable[[str], None],
 ) -> RunRecord:
-    with Store.open(settings().store_address) as store:
-        store.reap()
-        begun = store.run_of_flow_run(flow_run_id) if flow_run_id else None
-        if run_id is not None or begun is not None:
-            return go_on_with(store, run_id or begun.id)  # type: ignore[union-attr]  # one of them is there
-        inspection = inspect_suite(Path(suite))
-        for warning in inspection.warnings:
-            note(str(warning))
-        return store.run(plan_run(store, inspection, wishes, flow_run_id))
+    begun = store.run_of_flow_run(flow_run_id) if flow_run_id else None
+    if run_id is not None or begun is not None:
+        return go_on_with(store, run_id or begun.id)  # type: ignore[union-attr]  # one of them is there
+    inspection = inspect_suite(Path(suite))
+    for warning in inspection.warnings:
+        note(str(warning))
+    return store.run(plan_run(store, inspection, wishes, flow_run_id))

@@ -32,6 +32,7 @@ from fepflow.targets.base import Target
 from fepflow.targets.calling import Caller, Patience
 from fepflow.targets.opening import open_target
 from tasks.batches import Batch
+from tasks.cancelling import RunInterruptedError, stopped_on_request
 from tasks.inspect_suite import load_plugins, read_cases
 from tasks.log import one_line, run_log
 
@@ -166,10 +167,13 @@ async def open_runtime(run_id: str, flow_run_id: str | None = None) -> AsyncIter
             raise
         try:
             with _tuned_interpreter():
-                async with runtime.writer, _kept_lease(runtime):
+                async with runtime.writer, _kept_lease(runtime), stopped_on_request(store, record.id, flow_run_id):
                     yield runtime
         except asyncio.CancelledError:
             await asyncio.shield(_end(runtime, "cancelled", "cancelled while it was running"))
+            raise
+        except RunInterruptedError as error:
+            await _end(runtime, "interrupted", str(error))
             raise
         except Exception as error:
             message = str(error) if isinstance(error, FepflowError) else f"{type(error).__name__}: {error}"

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, Update, func, or_, select, update
+from sqlalchemy import Connection, Update, case, func, or_, select, update
 
 from fepflow.errors import NotFoundError, RunBusyError
 from fepflow.protocol.model import utc_now
@@ -122,7 +122,10 @@ class Leases(DatabaseUser):
             )
 
     def reap(self) -> list[str]:
-        """Mark the running runs whose executor has ended, or whose lease has, as interrupted; their ids, sorted."""
+        """Mark the running runs whose executor has ended, or whose lease has, as interrupted; their ids, sorted.
+
+        Where somebody had asked for that end, the run is cancelled.
+        """
         now = utc_now()
         leases = select(RUN.c.id, RUN.c.lease_owner, RUN.c.lease_until).where(RUN.c.status == "running")
         with self._database.reading() as connection:
@@ -140,7 +143,7 @@ class Leases(DatabaseUser):
             update(RUN)
             .where(RUN.c.id == run_id, RUN.c.status == "running", *unchanged)
             .values(
-                status="interrupted",
+                status=case((RUN.c.cancel_requested_at.is_(None), "interrupted"), else_="cancelled"),
                 completed_at=utc_now(),
                 lease_owner=None,
                 lease_until=None,

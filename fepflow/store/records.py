@@ -48,6 +48,7 @@ class RunRecord:
     flow_run_id: str | None
     lease_owner: str | None
     lease_until: datetime | None
+    cancel_requested_at: datetime | None
     outcome: Outcome | None
     metrics: Any
     verdict: Any

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Self
 
+from fepflow.store.cancelling import Cancelling
 from fepflow.store.database import Database
 from fepflow.store.leases import Leases
 from fepflow.store.results import Results
 from fepflow.store.runs import Runs
 
 
-class Store(Runs, Leases, Results):
+class Store(Runs, Leases, Cancelling, Results):
     """Runs, their cases, outputs and check results in one database, which many processes may share.
 
     Every method is one or more whole transactions, blocks while it works, and may be called from any thread. All

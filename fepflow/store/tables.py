@@ -66,6 +66,7 @@ class RunRow(_Row, table=True):
     flow_run_id: str | None = Field(sa_column=Column(String(64), unique=True))
     lease_owner: str | None = Field(sa_column=Column(EscapedText))
     lease_until: datetime | None = Field(sa_column=Column(UtcDateTime))
+    cancel_requested_at: datetime | None = Field(sa_column=Column(UtcDateTime))
     outcome: str | None = Field(sa_column=Column(String(16)))
     metrics: Any = Field(sa_column=Column(JsonText(nullable=True)))
     verdict: Any = Field(sa_column=Column(JsonText(nullable=True)))

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import click
 
+from surfaces.cli.cancel import cancel
 from surfaces.cli.checks import checks
 from surfaces.cli.init import init
 from surfaces.cli.limits import limits
@@ -29,7 +30,7 @@ def fepflow() -> None:
     """
 
 
-for command in (init, validate, run, list_runs, show, up, down, status, limits, store, checks, schema):
+for command in (init, validate, run, list_runs, show, cancel, up, down, status, limits, store, checks, schema):
     fepflow.add_command(command)
 
 

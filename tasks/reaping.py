@@ -1,0 +1,106 @@
+"""Runs whose executor is gone: the store says so, and Prefect, which would show them as running for good, is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from prefect import get_client
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.states import Cancelled, Completed, Crashed, Failed
+
+from fepflow.protocol.model import utc_now
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+
+FLOW = "evaluate"
+MAX_RUNS = 100
+"""Flow runs, and interrupted runs, that are looked at in one go."""
+PATIENCE_SECONDS = 20.0
+OWN_TIME = timedelta(seconds=10)
+"""What an executor has for telling Prefect by itself how its run ended."""
+
+logger = logging.getLogger("fepflow.run")
+
+
+async def reap(store: Store) -> list[str]:
+    """Mark the runs whose executor is gone, and tell Prefect of runs that are over and that it does not know of.
+
+    Gives the ids of the runs that were marked. Raises InfrastructureError when the store is in the way; when Prefect
+    is, the next time will do.
+    """
+    marked = await asyncio.to_thread(store.reap)
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS), get_client() as client:
+            killed = await _hear_of_cancellations(store, client)
+            await _tell(store, client, {*marked, *killed})
+    except Exception as error:
+        logger.debug("Prefect could not be told how runs ended: %s", error)
+    return marked
+
+
+async def _hear_of_cancellations(store: Store, client: PrefectClient) -> list[str]:
+    """A process that did not end when Prefect cancelled its flow run was killed, and could not say why it ended."""
+    newest = await asyncio.to_thread(store.runs, MAX_RUNS)
+    interrupted = {UUID(run.flow_run_id): run for run in newest if run.status == "interrupted" and run.flow_run_id}
+    if not interrupted:
+        return []
+    flow_runs = await client.read_flow_runs(
+        flow_run_filter=FlowRunFilter(
+            id=FlowRunFilterId(any_=list(interrupted)), state=_in(StateType.CANCELLING, StateType.CANCELLED)
+        )
+    )
+    cancelled = [interrupted[flow_run.id].id for flow_run in flow_runs]
+    return [run_id for run_id in cancelled if await asyncio.to_thread(store.was_cancelled, run_id)]
+
+
+async def _tell(store: Store, client: PrefectClient, marked: Collection[str]) -> None:
+    flow_runs = await client.read_flow_runs(
+        flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
+        flow_run_filter=FlowRunFilter(state=_in(StateType.RUNNING, StateType.CANCELLING)),
+        limit=MAX_RUNS,
+    )
+    for flow_run in flow_runs:
+        run = await asyncio.to_thread(store.run_of_flow_run, str(flow_run.id))
+        if run is not None and (run.id in marked or _is_overdue(run)) and _ended_since(run, flow_run):
+            await client.set_flow_run_state(flow_run.id, _state(run))
+
+
+def _in(*types: StateType) -> FlowRunFilterState:
+    return FlowRunFilterState(type=FlowRunFilterStateType(any_=list(types)))
+
+
+def _is_overdue(run: RunRecord) -> bool:
+    return run.completed_at is not None and run.completed_at + OWN_TIME < utc_now()
+
+
+def _ended_since(run: RunRecord, flow_run: FlowRun) -> bool:
+    """Not so for a flow run that has begun anew, and has not got to its run yet."""
+    began = flow_run.start_time if flow_run.state is None else flow_run.state.timestamp
+    cancelling = flow_run.state is not None and flow_run.state.is_cancelling()
+    return run.completed_at is not None and (cancelling or began is None or began < run.completed_at)
+
+
+def _state(run: RunRecord) -> State[Any]:
+    match run.status:
+        case "completed":
+            return Completed(name=str(run.outcome).capitalize(), message="As the store has it.")
+        case "cancelled":
+            return Cancelled(message=run.error)
+        case "failed":
+            return Failed(message=run.error)
+        case _:
+            return Crashed(message=run.error)
