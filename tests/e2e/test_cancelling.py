@@ -1,0 +1,170 @@
+"""Whoever cancels a run, and however: it stops within 5 s, what it has is kept, and everybody says `cancelled`."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+from yarl import URL
+
+from .conftest import Stack, Workplace, wait_for
+from .endpoint import Endpoint
+from .relay import relayed
+from .worker import set_state, state_of, working
+
+pytestmark = pytest.mark.e2e
+
+PROMISED = 5.0
+"""Seconds from the wish to the end."""
+CASES = [f"question {number}" for number in range(8)]
+CANCELLED = ("CANCELLED", "Cancelled")
+
+COMPUTES = """
+import time
+from checks.base import BaseCheck, JSONPath
+from checks.catalogue import register
+
+@register("computes", version="1.0.0")
+class Computes(BaseCheck):
+    text: str | JSONPath
+
+    def __call__(self):
+        open("computing", "w").close()
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            pass
+        return {"passed": True}
+"""
+
+
+@contextmanager
+def within_the_promise(what: str) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < PROMISED, what
+
+
+def hang_after(workplace: Workplace, endpoint: Endpoint) -> None:
+    """A suite whose last question is never answered."""
+    workplace.write_suite([*CASES, "hang 1"], target={"timeout": "120s"}, batch_size=3)
+
+
+def is_under_way(workplace: Workplace, endpoint: Endpoint) -> bool:
+    """All is stored that can be."""
+    return "hang 1" in endpoint.questions and kept(workplace) == len(CASES)
+
+
+def kept(workplace: Workplace) -> int:
+    return sum(result.output is not None for result in workplace.results.values())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_agent_hangs(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack, number: signal.Signals
+) -> None:
+    hang_after(workplace, endpoint)
+    with workplace.running("run", workplace.suite) as process:
+        wait_for(lambda: is_under_way(workplace, endpoint), "the question that hangs")
+        with within_the_promise("the process has ended"):
+            process.send_signal(number)
+            out, err = process.communicate(timeout=60)
+    assert (process.returncode, workplace.record.status) == (130, "cancelled")
+    assert "Traceback" not in err
+    assert "fepflow run --resume" in out
+    assert state_of(stack.api_url, str(workplace.record.flow_run_id)) == CANCELLED
+    assert kept(workplace) == len(CASES)
+
+
+def test_ctrl_c_while_a_check_computes(workplace: Workplace, endpoint: Endpoint, stack: Stack) -> None:
+    (workplace.folder / "computes.py").write_text(COMPUTES, encoding="utf-8")
+    check = {"type": "computes", "arguments": {"text": "$.output.value"}}
+    workplace.write_suite(CASES, checks=[check], plugins=["computes.py"])
+    with workplace.running("run", workplace.suite) as process:
+        wait_for((workplace.folder / "computing").exists, "the check")
+        with within_the_promise("the process has ended"):
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+    assert workplace.record.status == "cancelled"
+    assert state_of(stack.api_url, str(workplace.record.flow_run_id)) == CANCELLED
+
+
+def test_ctrl_c_while_prefect_is_away(workplace: Workplace, endpoint: Endpoint, stack: Stack) -> None:
+    hang_after(workplace, endpoint)
+    server = URL(stack.api_url)
+    with relayed(str(server.host), int(server.port or 0)) as (port, cut):
+        env = {"PREFECT_API_URL": str(server.with_port(port))}
+        with workplace.running("run", workplace.suite, **env) as process:
+            wait_for(lambda: is_under_way(workplace, endpoint), "the question that hangs")
+            cut()
+            time.sleep(1)
+            with within_the_promise("the process has ended"):
+                process.send_signal(signal.SIGINT)
+                _, err = process.communicate(timeout=60)
+    assert (process.returncode, workplace.record.status) == (130, "cancelled")
+    assert "Traceback" not in err
+    assert kept(workplace) == len(CASES)
+
+
+def test_cancel_in_the_ui_of_a_run_that_a_command_executes(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack
+) -> None:
+    hang_after(workplace, endpoint)
+    with workplace.running("run", workplace.suite) as process:
+        wait_for(lambda: is_under_way(workplace, endpoint), "the question that hangs")
+        flow_run_id = str(workplace.record.flow_run_id)
+        with within_the_promise("the process has ended"):
+            set_state(stack.api_url, flow_run_id, type="CANCELLING", name="Cancelling")
+            _, err = process.communicate(timeout=60)
+    assert "Traceback" not in err
+    assert (process.returncode, workplace.record.status) == (130, "cancelled")
+    assert state_of(stack.api_url, flow_run_id) == CANCELLED
+    assert kept(workplace) == len(CASES)
+
+
+def test_cancel_in_the_ui_of_a_run_that_a_worker_executes(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack
+) -> None:
+    hang_after(workplace, endpoint)
+    with working(stack.api_url, workplace.env) as pool:
+        flow_run_id = pool.run(suite=str(workplace.suite))
+        wait_for(lambda: "hang 1" in endpoint.questions, "the question that hangs")
+        processes = pool.processes()
+        assert processes
+        with within_the_promise("store and Prefect say so, and the process is gone"):
+            set_state(stack.api_url, flow_run_id, type="CANCELLING", name="Cancelling")
+            wait_for(lambda: workplace.record.status == "cancelled", "the store's word")
+            wait_for(lambda: state_of(stack.api_url, flow_run_id) == CANCELLED, "Prefect's word")
+            _, alive = psutil.wait_procs(processes, timeout=20)
+        assert not alive
+    assert workplace.record.flow_run_id == flow_run_id
+    assert kept(workplace) == len(CASES)
+
+
+def test_the_command_cancels_what_another_process_executes(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack
+) -> None:
+    hang_after(workplace, endpoint)
+    with workplace.running("run", workplace.suite) as process:
+        wait_for(lambda: is_under_way(workplace, endpoint), "the question that hangs")
+        done = workplace.fepflow("cancel", "latest")
+        process.communicate(timeout=60)
+    record = workplace.record
+    assert (done.returncode, process.returncode, record.status) == (0, 130, "cancelled")
+    assert done.stdout == f"Run {record.id[:8]} is cancelled. Go on with it: fepflow run --resume {record.id[:8]}\n"
+    assert record.cancel_requested_at is not None
+    assert record.completed_at is not None
+    assert (record.completed_at - record.cancel_requested_at).total_seconds() < 2.5
+    assert state_of(stack.api_url, str(record.flow_run_id)) == CANCELLED
+    again = workplace.fepflow("cancel", "latest")
+    assert (again.returncode, "is over, it is cancelled" in again.stderr) == (2, True)
+
+    workplace.write_suite(CASES)
+    asked = endpoint.questions
+    with workplace.running("run", "--resume", "latest") as resumed:
+        wait_for(lambda: endpoint.questions["hang 1"] > 1, "the question that had no answer")
+        resumed.kill()
+    assert {case: endpoint.questions[case] - asked[case] for case in CASES} == dict.fromkeys(CASES, 0)

@@ -1,0 +1,86 @@
+"""A process worker of a work pool of its own, as a machine that takes runs from Prefect has one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import psutil
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+class Pool:
+    """A work pool with one deployment of the evaluate flow, and workers that can be started and killed."""
+
+    def __init__(self, api_url: str, env: Mapping[str, str]) -> None:
+        self.api_url = api_url
+        self.env = {**env, "PREFECT_API_URL": api_url, "PREFECT_WORKER_QUERY_SECONDS": "1"}
+        self.name = f"pool-{uuid4().hex[:8]}"
+        self.worker: subprocess.Popen[bytes] | None = None
+        self.post("/work_pools/", {"name": self.name, "type": "process", "base_job_template": _template()})
+        flow = self.post("/flows/", {"name": "evaluate"})
+        body = {"name": self.name, "flow_id": flow["id"], "work_pool_name": self.name}
+        self.deployment = self.post("/deployments/", {**body, "entrypoint": "flows.evaluate.evaluate"})["id"]
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        return httpx.post(f"{self.api_url}{path}", json=body, timeout=30).raise_for_status().json()
+
+    def run(self, **parameters: Any) -> str:
+        """Order a run; the flow run's id."""
+        return str(self.post(f"/deployments/{self.deployment}/create_flow_run", {"parameters": parameters})["id"])
+
+    def start_worker(self) -> None:
+        self.worker = subprocess.Popen(
+            [sys.executable, "-m", "prefect", "worker", "start", "--pool", self.name, "--type", "process"],
+            cwd=ROOT,
+            env=self.env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def processes(self) -> list[psutil.Process]:
+        """What the worker has started and is still there."""
+        return psutil.Process(self.worker.pid).children(recursive=True) if self.worker else []
+
+    def kill(self) -> None:
+        """The machine is gone: the worker and all it has started, at once."""
+        if self.worker is not None:
+            for process in [*self.processes(), psutil.Process(self.worker.pid)]:
+                process.kill()
+            self.worker.wait()
+            self.worker = None
+
+
+def _template() -> dict[str, Any]:
+    variables = {"type": "object", "properties": {}}
+    return {"job_configuration": {"stream_output": False}, "variables": variables}
+
+
+@contextmanager
+def working(api_url: str, env: Mapping[str, str]) -> Iterator[Pool]:
+    """A pool with a running worker; killed at the end."""
+    pool = Pool(api_url, env)
+    pool.start_worker()
+    try:
+        yield pool
+    finally:
+        pool.kill()
+
+
+def set_state(api_url: str, flow_run_id: str, **state: Any) -> Any:
+    """Ask for a state of a flow run, as the buttons of the UI do."""
+    address = f"{api_url}/flow_runs/{flow_run_id}/set_state"
+    return httpx.post(address, json={"state": state}, timeout=30).raise_for_status().json()
+
+
+def state_of(api_url: str, flow_run_id: str) -> tuple[str, str]:
+    """Type and name of a flow run's state."""
+    state = httpx.get(f"{api_url}/flow_runs/{flow_run_id}", timeout=30).raise_for_status().json()["state"]
+    return state["type"], state["name"]

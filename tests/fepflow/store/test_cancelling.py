@@ -1,0 +1,73 @@
+import pytest
+
+from fepflow.errors import NotFoundError, UserError
+from fepflow.store.leases import new_owner
+from fepflow.store.store import Store
+
+ELSEWHERE = "another-host/1/token"
+
+
+def test_a_running_run_is_flagged_and_goes_on_until_its_executor_looks(store: Store, make_run):
+    make_run()
+    store.acquire_lease("run-1", new_owner(), 60)
+    assert store.cancel_requested("run-1") is False
+
+    record = store.request_cancel("run-1")
+
+    assert (record.status, store.cancel_requested("run-1")) == ("running", True)
+    assert store.request_cancel("run-1").cancel_requested_at == record.cancel_requested_at, "a second wish is the first"
+
+
+def test_a_run_that_nobody_executes_is_cancelled_at_once(store: Store, make_run):
+    make_run()
+
+    record = store.request_cancel("run-1")
+
+    assert (record.status, record.error, record.lease_owner) == ("cancelled", "cancelled before it began", None)
+    assert record.completed_at is not None
+    assert store.cancel_requested("run-1"), "who is about to begin learns it"
+
+
+def test_cancelling_what_is_over_says_so_and_changes_nothing(store: Store, make_run):
+    make_run()
+    store.acquire_lease("run-1", "me", 60)
+    store.finish("run-1", "me", "completed", outcome="pass")
+    before = store.run("run-1")
+
+    with pytest.raises(UserError, match="Run run-1 is over, it is completed: there is nothing to cancel"):
+        store.request_cancel("run-1")
+
+    assert store.run("run-1") == before
+
+
+def test_cancelling_an_unknown_run_is_not_found(store: Store):
+    with pytest.raises(NotFoundError):
+        store.request_cancel("nothing")
+    assert store.cancel_requested("nothing") is False
+
+
+def test_the_flag_is_taken_back_only_from_a_run_that_is_over(store: Store, make_run):
+    make_run()
+    store.acquire_lease("run-1", "me", 60)
+    store.request_cancel("run-1")
+
+    store.forget_cancel("run-1")
+    assert store.cancel_requested("run-1"), "its executor has not stopped yet"
+
+    store.finish("run-1", "me", "cancelled")
+    store.forget_cancel("run-1")
+    assert not store.cancel_requested("run-1")
+
+
+def test_a_dead_executor_whose_end_was_asked_for_leaves_a_cancelled_run(store: Store, make_run):
+    for name in ("asked", "not-asked"):
+        make_run(name)
+        store.acquire_lease(name, ELSEWHERE, 0)
+    store.request_cancel("asked")
+
+    assert store.reap() == ["asked", "not-asked"]
+
+    assert (store.run("asked").status, store.run("not-asked").status) == ("cancelled", "interrupted")
+    assert store.was_cancelled("not-asked") is True
+    assert store.run("not-asked").status == "cancelled"
+    assert store.was_cancelled("not-asked") is False
