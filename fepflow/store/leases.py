@@ -42,7 +42,17 @@ def _is_gone(owner: str | None) -> bool:
         return True
     except (OSError, OverflowError):
         return False
-    return False
+    return _is_zombie(int(pid))
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether the process has ended, and its parent, which may be gone too, has not looked at it yet."""
+    import psutil  # only who finds a lease wants it
+
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 class Leases(DatabaseUser):

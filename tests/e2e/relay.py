@@ -1,47 +1,76 @@
-"""A way to a server that can be cut off, as if the server were gone."""
+"""A way to a server that can be cut off, as if the server were gone, and mended."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
-@contextmanager
-def relayed(host: str, port: int) -> Iterator[tuple[int, Callable[[], None]]]:
-    """A port of the loopback that leads to `host:port`, and what cuts it off for good."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="relay", daemon=True)
-    thread.start()
+class Relay:
+    """A port of the loopback that leads to another one."""
 
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.CancelledError):
-            while data := await reader.read(65_536):
-                writer.write(data)
-                await writer.drain()
-        writer.transport.abort()
+    def __init__(self, host: str, port: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._there = host, port
+        self._loop = loop
+        self._server: asyncio.Server | None = None
+        self.port = 0
+        self.mend()
 
-    async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(host, port)
-        await asyncio.gather(pump(reader, back), pump(there, writer))
+    def cut(self) -> None:
+        """End all connections; new ones are refused."""
+        self._wait(self._stop())
 
-    async def stop() -> None:
-        server.close()
+    def mend(self) -> None:
+        """Take connections again, at the same port."""
+        self._wait(self._start())
+
+    def _wait(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    async def _start(self) -> None:
+        self._server = await asyncio.start_server(self._connection, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
         pumps = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in pumps:
             task.cancel()
         await asyncio.gather(*pumps, return_exceptions=True)
 
-    def cut() -> None:
-        asyncio.run_coroutine_threadsafe(stop(), loop).result(10)
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_connection(*self._there)
+        except OSError:
+            writer.transport.abort()
+            return
+        await asyncio.gather(_pump(reader, back), _pump(there, writer))
 
-    server = asyncio.run_coroutine_threadsafe(asyncio.start_server(connection, "127.0.0.1", 0), loop).result(10)
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError, asyncio.CancelledError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+    writer.transport.abort()
+
+
+@contextmanager
+def relayed(host: str, port: int) -> Iterator[Relay]:
+    """A relay to `host:port`, for the length of a `with` block."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="relay", daemon=True)
+    thread.start()
+    relay = Relay(host, port, loop)
     try:
-        yield server.sockets[0].getsockname()[1], cut
+        yield relay
     finally:
-        cut()
+        relay.cut()
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
         loop.close()

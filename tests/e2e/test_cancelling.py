@@ -95,11 +95,11 @@ def test_ctrl_c_while_a_check_computes(workplace: Workplace, endpoint: Endpoint,
 def test_ctrl_c_while_prefect_is_away(workplace: Workplace, endpoint: Endpoint, stack: Stack) -> None:
     hang_after(workplace, endpoint)
     server = URL(stack.api_url)
-    with relayed(str(server.host), int(server.port or 0)) as (port, cut):
-        env = {"PREFECT_API_URL": str(server.with_port(port))}
+    with relayed(str(server.host), int(server.port or 0)) as relay:
+        env = {"PREFECT_API_URL": str(server.with_port(relay.port))}
         with workplace.running("run", workplace.suite, **env) as process:
             wait_for(lambda: is_under_way(workplace, endpoint), "the question that hangs")
-            cut()
+            relay.cut()
             time.sleep(1)
             with within_the_promise("the process has ended"):
                 process.send_signal(signal.SIGINT)

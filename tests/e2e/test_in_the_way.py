@@ -95,14 +95,14 @@ def test_a_run_gives_its_verdict_though_prefect_goes_away(
     endpoint.delay = 0.02
     workplace.write_suite(CASES, target={"concurrency": 4})
     server = URL(stack.api_url)
-    with relayed(str(server.host), int(server.port or 0)) as (port, cut):
+    with relayed(str(server.host), int(server.port or 0)) as relay:
         impatient = (
             "import surfaces.execution as e, surfaces.cli.main as m; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2; m.main()"
         )
-        env = {"PREFECT_API_URL": str(server.with_port(port))}
+        env = {"PREFECT_API_URL": str(server.with_port(relay.port))}
         with workplace.running("run", workplace.suite, code=impatient, **env) as process:
             wait_for(lambda: len(endpoint.asked) > 4, "some requests")
-            cut()
+            relay.cut()
             out, err = finish(process)
     assert process.returncode == 0
     assert "PASS" in out

@@ -2,75 +2,119 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import sqlite3
+from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
-from typing import Any
 
 import pytest
 
-from .conftest import Workplace, end, wait_for
+from .conftest import MAIN, Workplace, end, wait_for
 from .endpoint import Endpoint
+from .essence import essence
 
 pytestmark = pytest.mark.e2e
 
 CASES = [f"question {number}" for number in range(120)]
 
+SLOW_CHECK = """
+import time
+from pathlib import Path
+from checks.base import BaseCheck, JSONPath
+from checks.catalogue import register
 
-def committed(workplace: Workplace) -> set[str]:
-    """The questions whose answer is in the store, read past all of fepflow."""
+@register("slow")
+class Slow(BaseCheck):
+    text: str | JSONPath
+
+    def __call__(self):
+        time.sleep(0.01)
+        with (Path(__file__).parent / "checked").open("a") as file:
+            file.write(self.text + "\\n")
+        return {"passed": True}
+"""
+
+CHECKS = [
+    {"type": "slow", "arguments": {"text": "$.output.value"}},
+    {"type": "exact_match", "arguments": {"actual": "$.output.value", "expected": "$.test_case.expected"}},
+]
+
+DECIDES_SLOWLY = """
+import time
+from fepflow.store.store import Store
+
+finish = Store.finish
+
+def finish_slowly(*arguments, **fields):
+    open("deciding", "w").close()
+    time.sleep(60)
+    finish(*arguments, **fields)
+
+Store.finish = finish_slowly
+"""
+
+
+def rows(workplace: Workplace, table: str) -> list[str]:
+    """The case of each row of a table, read past all of fepflow."""
     store = workplace.folder / "store.db"
     if not store.exists():
-        return set()
+        return []
+    query = f"SELECT case_id FROM {table} JOIN run_case USING (run_id, position)"
     with closing(sqlite3.connect(store)) as connection:
-        rows = connection.execute("SELECT case_id FROM output JOIN run_case USING (run_id, position)").fetchall()
-    return {case_id for (case_id,) in rows}
+        return [case_id for (case_id,) in connection.execute(query)]
 
 
-def essence(result: dict[str, Any]) -> dict[str, Any]:
-    """What a result says, without when, how long and under which number."""
-    answers = [
-        (
-            row["execution_context"]["test_case"]["id"],
-            row["execution_context"]["output"]["value"],
-            [(check["metadata"]["check_id"], check["status"], check["results"]) for check in row["check_results"]],
-        )
-        for row in result["results"]
-    ]
-    said = {key: result["metadata"][key] for key in ("status", "outcome", "metrics", "verdict")}
-    return {"summary": result["summary"], "answers": answers, **said}
+def checked(workplace: Workplace) -> Counter[str]:
+    """How often the slow check was made for a case."""
+    file = workplace.folder / "checked"
+    return Counter(file.read_text(encoding="utf-8").splitlines() if file.exists() else ())
 
 
 def test_a_run_that_is_killed_again_and_again_ends_as_an_undisturbed_one(
     workplace: Workplace, endpoint: Endpoint
 ) -> None:
-    workplace.write_suite(CASES, target={"concurrency": 8})
+    (workplace.folder / "slow.py").write_text(SLOW_CHECK, encoding="utf-8")
+    workplace.write_suite(CASES, target={"concurrency": 8}, plugins=["slow.py"], checks=CHECKS)
     elsewhere = {"FEPFLOW_STORE_URL": f"sqlite:///{workplace.folder / 'undisturbed.db'}"}
-    undisturbed = json.loads(workplace.run("--json", **elsewhere).stdout)
+    undisturbed = workplace.run("--json", **elsewhere).stdout
     endpoint.asked.clear()
+    (workplace.folder / "checked").unlink()
     endpoint.delay = 0.05
 
-    arguments: list[Any] = ["run", workplace.suite]
-    for _ in range(2):
-        safe, asked_before = committed(workplace), endpoint.questions
-        kill_after = len(endpoint.asked) + random.randint(1, 60)
-        with workplace.running(*arguments) as process:
-            wait_for(lambda wanted=kill_after: len(endpoint.asked) >= wanted, f"request {kill_after}")
-            end(process, signal.SIGKILL)
-        again = {question for question in safe if endpoint.questions[question] > asked_before[question]}
-        assert again == set(), "asked for what was committed"
-        assert "interrupted" in workplace.fepflow("list").stdout
-        arguments = ["run", "--resume", "latest"]
+    def called(number: int) -> Callable[[], bool]:
+        return lambda: len(endpoint.asked) >= number
 
-    safe, asked_before = committed(workplace), endpoint.questions
-    endpoint.delay = 0
+    def answered(number: int) -> Callable[[], bool]:
+        return lambda: len(rows(workplace, "check_result")) >= number
+
+    points = [
+        called(random.randint(1, 30)),
+        called(random.randint(50, 80)),
+        answered(random.randint(60, 130)),
+        answered(random.randint(140, 220)),
+        (workplace.folder / "deciding").exists,
+    ]
+    command: tuple[object, ...] = ("run", workplace.suite)
+    for number, point in enumerate(points):
+        outputs, checks = set(rows(workplace, "output")), set(rows(workplace, "check_result"))
+        asked_before, checked_before = endpoint.questions, checked(workplace)
+        code = DECIDES_SLOWLY + MAIN if number == len(points) - 1 else MAIN
+        with workplace.running(*command, code=code) as process:
+            wait_for(point, f"point {number}")
+            end(process, signal.SIGKILL)
+        assert {case for case in outputs if endpoint.questions[case] > asked_before[case]} == set()
+        assert {case for case in checks if checked(workplace)[case] > checked_before[case]} == set()
+        assert "interrupted" in workplace.fepflow("list").stdout
+        command = ("run", "--resume", "latest")
+
+    asked_before, checked_before = endpoint.questions, checked(workplace)
     finished = workplace.fepflow("run", "--resume", "latest", "--json")
     assert finished.returncode == 0, finished.stderr
-    assert {question for question in safe if endpoint.questions[question] > asked_before[question]} == set()
+    assert (endpoint.questions, checked(workplace)) == (asked_before, checked_before), "all was there to be judged"
     assert set(endpoint.questions) == set(CASES)
-    assert essence(json.loads(finished.stdout)) == essence(undisturbed)
+    assert essence(finished.stdout) == essence(undisturbed)
 
 
 def test_a_second_executor_makes_no_call_while_the_first_one_is_alive(workplace: Workplace, endpoint: Endpoint) -> None:

@@ -1,4 +1,5 @@
 import math
+import os
 import socket
 import subprocess
 import sys
@@ -85,6 +86,20 @@ def test_the_lease_of_a_process_of_this_machine_that_ended_counts_as_ended(store
     store.acquire_lease("run-1", owner_that_has_ended(), 60)
 
     assert store.acquire_lease("run-1", "me", 60).lease_owner == "me"
+
+
+def test_a_process_that_has_ended_counts_as_ended_though_its_parent_has_not_looked(store: Store, make_run):
+    program = "from fepflow.store.leases import new_owner; print(new_owner(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        make_run()
+        store.acquire_lease("run-1", process.stdout.readline().strip(), 60)
+        assert store.reap() == []
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+        assert store.reap() == ["run-1"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,201 @@
+"""Prefect's server, its API, a worker or a process goes away: the run goes on, and all tell the truth in the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from yarl import URL
+
+from .conftest import Stack, Workplace, end, wait_for
+from .endpoint import Endpoint
+from .essence import essence
+from .relay import relayed
+from .worker import set_state, state_of, working
+
+pytestmark = pytest.mark.e2e
+
+CASES = [f"question {number}" for number in range(60)]
+SERVER = [sys.executable, "-P", "-m", "deployments.server"]
+
+REAP = """
+import asyncio, json
+from datetime import timedelta
+from fepflow.settings import settings
+from fepflow.store.store import Store
+from tasks import reaping
+
+reaping.OWN_TIME = timedelta(0)
+with Store.open(settings().store_address) as store:
+    print(json.dumps(asyncio.run(reaping.reap(store))))
+"""
+
+
+def reap(workplace: Workplace, stack: Stack) -> list[str]:
+    """What the reaper says that it has marked."""
+    env = {**workplace.env, "PREFECT_API_URL": stack.api_url}
+    done = subprocess.run([sys.executable, "-c", REAP], env=env, capture_output=True, text=True, timeout=60, check=True)
+    marked: list[str] = json.loads(done.stdout)
+    return marked
+
+
+def quiet_run(workplace: Workplace) -> str:
+    """The result of the suite when nothing is in the way."""
+    elsewhere = {"FEPFLOW_STORE_URL": f"sqlite:///{workplace.folder / 'undisturbed.db'}"}
+    return workplace.run("--json", **elsewhere).stdout
+
+
+def shown(workplace: Workplace) -> str:
+    """The result of the newest run."""
+    return workplace.fepflow("show", "--json").stdout
+
+
+def flow_run_id(workplace: Workplace) -> str:
+    return str(workplace.record.flow_run_id)
+
+
+def test_prefects_server_is_killed_and_started_again_in_the_middle_of_a_run(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack
+) -> None:
+    workplace.write_suite(CASES, target={"concurrency": 2})
+    undisturbed = quiet_run(workplace)
+    endpoint.asked.clear()
+    endpoint.delay = 0.6
+    api = stack.api_url
+    with workplace.running("run", workplace.suite, "--json") as process:
+        wait_for(lambda: len(endpoint.asked) > 8, "some requests")
+        server = json.loads((Path(stack.env["FEPFLOW_HOME"]) / "server.json").read_text(encoding="utf-8"))
+        for member in [*psutil.Process(server["pid"]).children(recursive=True), psutil.Process(server["pid"])]:
+            member.kill()
+        asked = len(endpoint.asked)
+        subprocess.run([*SERVER, "up"], env=workplace.env, cwd=stack.home, capture_output=True, timeout=180, check=True)
+        assert len(endpoint.asked) > asked, "calls went on meanwhile"
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert essence(out) == essence(undisturbed)
+    assert set(endpoint.questions.values()) == {1}
+    assert state_of(api, flow_run_id(workplace)) == ("COMPLETED", "Pass")
+
+
+def test_prefects_api_cannot_be_reached_for_a_while_in_the_middle_of_a_run(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack
+) -> None:
+    seconds = float(os.environ.get("FEPFLOW_TEST_AWAY", "20"))
+    workplace.write_suite(CASES, target={"concurrency": 2})
+    undisturbed = quiet_run(workplace)
+    endpoint.asked.clear()
+    endpoint.delay = (seconds + 15) * 2 / len(CASES)
+    server = URL(stack.api_url)
+    with relayed(str(server.host), int(server.port or 0)) as relay:
+        env = {"PREFECT_API_URL": str(server.with_port(relay.port))}
+        with workplace.running("run", workplace.suite, "--json", **env) as process:
+            wait_for(lambda: len(endpoint.asked) > 4, "some requests")
+            relay.cut()
+            time.sleep(seconds)
+            assert process.poll() is None
+            relay.mend()
+            out, err = process.communicate(timeout=180)
+    assert process.returncode == 0, err
+    assert essence(out) == essence(undisturbed)
+    assert set(endpoint.questions.values()) == {1}
+    assert state_of(stack.api_url, flow_run_id(workplace)) == ("COMPLETED", "Pass")
+
+
+def test_prefect_learns_how_a_run_ended_while_its_api_was_away(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack
+) -> None:
+    workplace.write_suite(CASES, target={"concurrency": 4})
+    undisturbed = quiet_run(workplace)
+    endpoint.delay = 0.05
+    endpoint.asked.clear()
+    server = URL(stack.api_url)
+    impatient = "import surfaces.execution as e; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2\n"
+    with relayed(str(server.host), int(server.port or 0)) as relay:
+        env = {"PREFECT_API_URL": str(server.with_port(relay.port))}
+        code = impatient + "import surfaces.cli.main as m; m.main()"
+        with workplace.running("run", workplace.suite, code=code, **env) as process:
+            wait_for(lambda: len(endpoint.asked) > 4, "some requests")
+            relay.cut()
+            process.communicate(timeout=100)
+    assert process.returncode == 0
+    assert essence(shown(workplace)) == essence(undisturbed)
+    assert state_of(stack.api_url, flow_run_id(workplace)) == ("RUNNING", "Running")
+
+    assert reap(workplace, stack) == []
+
+    assert state_of(stack.api_url, flow_run_id(workplace)) == ("COMPLETED", "Pass")
+
+
+def test_prefect_learns_that_a_process_was_killed(workplace: Workplace, endpoint: Endpoint, stack: Stack) -> None:
+    endpoint.held = True
+    workplace.write_suite(CASES[:3], target={"timeout": "60s"})
+    for wish, status, state in [
+        (None, "interrupted", ("CRASHED", "Crashed")),
+        ("cancel", "cancelled", ("CANCELLED", "Cancelled")),
+    ]:
+        asked = len(endpoint.asked)
+        with workplace.running("run", workplace.suite) as process:
+            wait_for(lambda before=asked: len(endpoint.asked) > before, "a request")
+            if wish:
+                process.send_signal(signal.SIGSTOP)  # it cannot see that somebody wants it to stop
+                set_state(stack.api_url, flow_run_id(workplace), type="CANCELLING", name="Cancelling")
+            end(process, signal.SIGKILL)
+        assert reap(workplace, stack) == [workplace.record.id]
+        assert workplace.record.status == status
+        assert state_of(stack.api_url, flow_run_id(workplace)) == state
+        assert reap(workplace, stack) == []
+
+
+def test_a_lost_worker_and_retry_in_the_ui_go_on_with_the_same_run(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack
+) -> None:
+    workplace.write_suite(CASES, target={"concurrency": 2})
+    undisturbed = quiet_run(workplace)
+    endpoint.asked.clear()
+    endpoint.delay = 0.1
+    with working(stack.api_url, workplace.env) as pool:
+        ordered = pool.run(suite=str(workplace.suite))
+        wait_for(lambda: len(endpoint.asked) > 10, "some requests")
+        pool.kill()
+        run = workplace.record
+        kept = {case for case, result in workplace.results.items() if result.output is not None}
+        asked_before = endpoint.questions
+        assert kept
+        assert state_of(stack.api_url, ordered) == ("RUNNING", "Running"), "nobody has told Prefect"
+        assert "interrupted" in workplace.fepflow("list").stdout
+        reap(workplace, stack)
+        assert state_of(stack.api_url, ordered) == ("CRASHED", "Crashed")
+
+        set_state(stack.api_url, ordered, type="SCHEDULED", name="AwaitingRetry")
+        pool.start_worker()
+        wait_for(lambda: workplace.record.outcome is not None, "the verdict")
+        wait_for(lambda: state_of(stack.api_url, ordered) == ("COMPLETED", "Pass"), "Prefect's word")
+    assert (workplace.record.id, workplace.record.flow_run_id) == (run.id, ordered)
+    assert {case for case in kept if endpoint.questions[case] > asked_before[case]} == set()
+    assert essence(shown(workplace)) == essence(undisturbed)
+
+
+def test_a_worker_that_is_told_to_end_leaves_a_run_to_go_on_with(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack
+) -> None:
+    endpoint.held = True
+    workplace.write_suite(CASES[:3], target={"timeout": "60s"})
+    with working(stack.api_url, workplace.env) as pool:
+        ordered = pool.run(suite=str(workplace.suite))
+        wait_for(lambda: endpoint.asked, "a request")
+        (process,) = (
+            child for child in pool.processes() if child.pid == int(workplace.record.lease_owner.split("/")[1])
+        )
+        process.terminate()
+        wait_for(lambda: workplace.record.status == "interrupted", "the store's word")
+        wait_for(lambda: state_of(stack.api_url, ordered)[0] == "FAILED", "Prefect's word")
+        state = httpx.get(f"{stack.api_url}/flow_runs/{ordered}").json()["state"]
+    assert "told to end (SIGTERM)" in state["message"]
