@@ -22,6 +22,9 @@ Impact = Literal["no_measurable", "very_low", "low", "moderate", "high", "severe
 
 IMPACTS: tuple[str, ...] = get_args(Impact)
 
+PREVIOUS = "previous"
+"""The baseline that is the run before."""
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -54,6 +57,12 @@ def _path(value: Any) -> Any:
 
 def _body(value: Any) -> Any:
     _refuse_invalid_paths(lambda: compile_template(value))
+    return value
+
+
+def _baseline(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(rf"{PREVIOUS}|[0-9a-f]{{4,32}}", value):
+        raise ValueError(f"must be {PREVIOUS}, or a run's id or its beginning, as `fepflow list` shows it")
     return value
 
 
@@ -195,6 +204,9 @@ class Suite(Section):
     gate: Gate | None = Field(None, description="Default: every check passes; with thresholds, max_impact low.")
     deadline: Duration | None = Field(None, description="Deadline of a run: no call is made after it.")
     budget: Budget | None = Field(None, description="What the answers of a run may cost: no call is made after that.")
+    baseline: Annotated[str, BeforeValidator(_baseline)] | None = Field(
+        None, description="The run to show beside this one: previous, or a run's id or its beginning."
+    )
     plugins: list[str] = Field([], description="Python files with custom checks.")
     tags: list[str] = []
     batch_size: Annotated[int, Field(ge=1)] | None = Field(

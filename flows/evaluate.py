@@ -27,6 +27,7 @@ from tasks.decide import decide_task
 from tasks.escalate import escalate
 from tasks.log import run_log
 from tasks.plan_run import plan_task
+from tasks.progress import progress_shown
 from tasks.publish import publish_task
 from tasks.run_checks import run_checks_task
 from tasks.runtime import Runtime, open_runtime
@@ -62,7 +63,7 @@ async def evaluate(
     verdict: Verdict | None = None
     try:
         planned = await plan_task(suite, run_id, Wishes(limit=limit, repeats=repeats))
-        async with open_runtime(planned, flow_run.id) as runtime:
+        async with open_runtime(planned, flow_run.id) as runtime, progress_shown(runtime):
             await _run_batches(runtime)
             verdict = await decide_task(runtime)
             await publish_task(runtime, verdict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,6 +80,15 @@ def back_up_store(target: Path) -> str:
     from fepflow.store.backup import back_up
 
     return back_up(settings().store_address, target)
+
+
+def with_metrics_so_far(store: Store, run: RunRecord) -> RunRecord:
+    """The run, with the metrics of what is there if it has no verdict yet."""
+    if run.outcome is not None or run.metrics:
+        return run
+    from tasks.judge import metrics_so_far
+
+    return replace(run, metrics=metrics_so_far(store, run))
 
 
 def inspect(path: Path) -> Inspection:

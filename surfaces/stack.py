@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from fepflow.errors import InfrastructureError
+from fepflow.errors import InfrastructureError, UserError
 from fepflow.settings import configured_prefect_api, settings
 
 
@@ -87,14 +87,25 @@ def _local(state: dict[str, Any]) -> PrefectApi:
     return PrefectApi(state["api_url"], local=True, pid=state["pid"])
 
 
+def put_automation(api: PrefectApi, *arguments: str) -> dict[str, Any]:
+    """Create or update the automation that notifies of worsened verdicts. Raises UserError, InfrastructureError."""
+    state: dict[str, Any] = json.loads(_ask("deployments.automations", *arguments, PREFECT_API_URL=api.url))
+    return state
+
+
 def _ask_server(*arguments: str) -> Any:
+    return json.loads(_ask("deployments.server", *arguments))["server"]
+
+
+def _ask(module: str, *arguments: str, **environment: str) -> str:
     # -P: a folder named `deployments` in the working directory is not ours.
-    command = [sys.executable, "-P", "-m", "deployments.server", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # our own interpreter
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    env = {**os.environ, **environment}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603  # see above
     if done.returncode != 0:
-        lines = done.stderr.strip().splitlines()
-        raise InfrastructureError("\n".join(lines[-6:]) or "the local Prefect server could not be asked")
-    return json.loads(done.stdout)["server"]
+        message = "\n".join(done.stderr.strip().splitlines()[-6:]) or f"{module} could not be asked"
+        raise (UserError if done.returncode == UserError.exit_code else InfrastructureError)(message)
+    return done.stdout
 
 
 def _require_health(api: PrefectApi) -> None:

@@ -11,7 +11,7 @@ from checks.plugins import load_plugin
 from checks.validation import case_check_problems, check_problems
 from fepflow.datasets import read_test_cases
 from fepflow.documents import Document, DocumentPath
-from fepflow.errors import InputError, Problem
+from fepflow.errors import FepflowError, InputError, Problem
 from fepflow.evalguard.catalogue import Catalogue, catalogue_around
 from fepflow.evalguard.files import load_thresholds, read_definition
 from fepflow.evalguard.models import Thresholds
@@ -19,9 +19,11 @@ from fepflow.protocol.check import declare
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.statistics.estimate import minimum_sample
-from fepflow.suite import Dataset, Gate, Metric, Suite, check_ids
+from fepflow.store.store import Store
+from fepflow.suite import PREVIOUS, Dataset, Gate, Metric, Suite, check_ids
 from fepflow.suite_file import LoadedSuite, load_suite, resolve_inside
 from fepflow.targets.opening import open_target
+from tasks.baseline import with_outcome
 
 
 @dataclass
@@ -68,6 +70,7 @@ def inspect_suite(path: Path, env: Mapping[str, str] = os.environ) -> Inspection
     _read_thresholds(found)
     _inspect_metrics(found)
     _inspect_target(found)
+    _inspect_baseline(found)
     found.problems.sort(
         key=lambda problem: (problem.file != loaded.document.file, problem.file or "", problem.line or 0)
     )
@@ -232,6 +235,19 @@ def _inspect_target(found: Inspection) -> None:
         )
     except InputError as error:
         found.problems += [_placed(loaded.document, problem) for problem in error.problems]
+
+
+def _inspect_baseline(found: Inspection) -> None:
+    """A baseline that is not in the store is a warning: the run can do without."""
+    named = found.loaded.section("baseline")
+    if named in (None, PREVIOUS):
+        return
+    try:
+        with Store.open(settings().store_address) as store:
+            with_outcome(store, named)
+    except FepflowError as error:
+        problem = found.loaded.document.problem(("baseline",), str(error))
+        found.problems.append(replace(problem, severity="warning"))
 
 
 def _placed(document: Document, problem: Problem) -> Problem:

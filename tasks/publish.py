@@ -1,10 +1,8 @@
-"""Show a run's verdict in Prefect: artifacts for people, an event for automations."""
+"""Show a run's verdict in Prefect: artifacts for people, events for automations."""
 
 from __future__ import annotations
 
 import asyncio
-import html
-import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -12,83 +10,139 @@ from typing import Any
 from prefect import task
 from prefect.artifacts import acreate_markdown_artifact, acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.events import emit_event
 
 from fepflow.evalguard.pass_rule import passed_of
-from fepflow.evalguard.verdict import MetricVerdict, Verdict
-from fepflow.store.records import StoredResult
+from fepflow.evalguard.verdict import Comparison, MetricVerdict, Verdict
+from fepflow.protocol.results import CheckResult
+from fepflow.store.records import RunRecord, StoredResult
+from fepflow.suite import PREVIOUS
 from fepflow.targets.attempts import is_failed
-from tasks.log import one_line, run_log
+from tasks.baseline import compare, find_baseline
+from tasks.events import emit_verdict, slug
+from tasks.log import run_log
+from tasks.markdown import literal, prose
 from tasks.runtime import Runtime
 
 MAX_ROWS = 100
-MAX_CELL = 300
+
+Row = dict[str, str]
 
 
 async def publish(runtime: Runtime, verdict: Verdict) -> None:
-    """Create the artifacts and emit `fepflow.verdict.<outcome>`. What Prefect refuses is logged, not raised."""
-    run = runtime.run
-    rows = await asyncio.to_thread(lambda: list(islice(failed_rows(runtime), MAX_ROWS)))
+    """Create the artifacts and emit the events. What Prefect refuses is logged, not raised.
+
+    A suite without a baseline is compared with the run before all the same, for the event that it has worsened.
+    """
+    run, part = runtime.run, slug(runtime.run.name)
+    compared, (rows, about) = await asyncio.to_thread(lambda: (_compared(runtime, verdict), failed_table(runtime)))
     try:
-        await acreate_markdown_artifact(verdict_markdown(run.name, run.id, verdict), key="verdict")
+        await acreate_markdown_artifact(verdict_markdown(run, verdict), key=f"verdict-{part}")
         if rows:
-            description = f"Cases of run {run.id} that did not pass (at most {MAX_ROWS})."
-            await acreate_table_artifact(rows, key="failed-cases", description=description)
-        emit_event(
-            event=f"fepflow.verdict.{verdict.outcome}",
-            resource={"prefect.resource.id": f"fepflow.suite.{slug(run.name)}", "prefect.resource.name": run.name},
-            payload={"run_id": run.id, "outcome": verdict.outcome, "reasons": verdict.reasons[:10]},
-        )
+            await acreate_table_artifact(rows, key=f"failed-cases-{part}", description=about)
+        emit_verdict(run, verdict, compared)
     except Exception as error:
         run_log().warning("the verdict is in the store, but Prefect could not be told: %s", error)
 
 
-def failed_rows(runtime: Runtime) -> Iterator[dict[str, str]]:
-    """One row for each check that did not pass, or for a call without an answer; texts escaped."""
+def _compared(runtime: Runtime, verdict: Verdict) -> Comparison | None:
+    if runtime.suite.baseline is not None:
+        return verdict.baseline
+    before = find_baseline(runtime.store, runtime.run, PREVIOUS)
+    return compare(verdict, before) if before else None
+
+
+def failed_table(runtime: Runtime) -> tuple[list[Row], str]:
+    """The first rows of what did not pass, one a check or a call without an answer, and how much is left out."""
+    run = runtime.run
+    rows: list[Row] = []
+    shown: set[int] = set()
+    for position, row in islice(_failed_rows(runtime), MAX_ROWS):
+        shown.add(position)
+        rows.append(row)
+    cases = runtime.store.failed_cases(run.id)
+    left_out = f"{len(shown)} of them are here, {cases - len(shown)} are left out" if cases > len(shown) else "all here"
+    about = f"Run {run.id[:8]}: {cases} of {run.n_cases} cases did not pass ({left_out})."
+    return rows, f"{about} In full: `fepflow show {run.id[:8]} --failed`"
+
+
+def _failed_rows(runtime: Runtime) -> Iterator[tuple[int, Row]]:
     for result in runtime.store.results(runtime.run.id, failed_only=True):
-        yield from _rows_of(result, runtime.run.repeats)
+        for row in _rows_of(result, runtime.run.repeats):
+            yield result.position, row
 
 
-def _rows_of(result: StoredResult, repeats: int) -> Iterator[dict[str, str]]:
+def _rows_of(result: StoredResult, repeats: int) -> Iterator[Row]:
     name = result.case.id if repeats == 1 else f"{result.case.id} #{result.repeat + 1}"
-    value = "" if result.output is None else result.output.value
+    metadata = (result.output.metadata if result.output else None) or {}
+    attempts = str(metadata.get("attempts", ""))
     if result.output is not None and is_failed(result.output):
-        error = (result.output.metadata or {})["error"]
-        yield {"case": cell(name), "check": "all", "output": "none", "why": cell(error["message"])}
+        why = metadata["error"]["message"]
+        yield _row(name, "no check: the call failed", why, attempts, "")
         return
+    value = result.output.value if result.output else ""
     for check in result.checks:
-        if check.error is not None or passed_of(check) is False:
-            why = check.error.message if check.error else "failed"
-            yield {"case": cell(name), "check": cell(check.check_id), "output": cell(value), "why": cell(why)}
+        if check.error is not None:
+            yield _row(name, check.check_id, check.error.message, attempts, value)
+        elif passed_of(check) is False:
+            yield _row(name, check.check_id, _what_was_asked(check, value), attempts, value)
 
 
-def verdict_markdown(name: str, run_id: str, verdict: Verdict) -> str:
-    """The verdict as a short page: outcome, gate, reasons, metrics."""
-    lines = [f"# {verdict.outcome.capitalize()}: {cell(name)}", "", f"Gate: {cell(verdict.gate)}", ""]
-    lines += [f"- {cell(reason)}" for reason in verdict.reasons]
-    lines += ["", "| metric | value | interval | n | errors | impact |", "| --- | --- | --- | --- | --- | --- |"]
-    lines += [_metric_row(metric) for metric in verdict.metrics]
-    lines += ["", *[f"> {cell(warning)}" for warning in verdict.warnings]]
-    lines += ["", f"Every case: `fepflow show {run_id}`"]
+def _row(case: str, check: str, why: str, attempts: str, output: Any) -> Row:
+    return {
+        "case": literal(case),
+        "check": literal(check),
+        "why": literal(why),
+        "attempts": attempts,
+        "output": literal(output),
+    }
+
+
+def _what_was_asked(check: CheckResult, output: Any) -> str:
+    """The arguments of a check that failed, without the output itself, which has a column of its own."""
+    arguments = {name: shown["value"] for name, shown in (check.resolved_arguments or {}).items()}
+    told = [f"{name}: {value}" for name, value in arguments.items() if value is not None and value != output]
+    return ", ".join(["failed", *told])
+
+
+def verdict_markdown(run: RunRecord, verdict: Verdict) -> str:
+    """The verdict as a short page: outcome, gate, reasons, metrics, each beside the baseline's if there is one."""
+    baseline = verdict.baseline
+    lines = [f"# {verdict.outcome.capitalize()}: {prose(run.name)}", ""]
+    if baseline is not None:
+        lines += [f"Baseline: {baseline.outcome} in run `{baseline.run_id[:8]}`{_worse(baseline)}", ""]
+    lines += [f"Gate: {prose(verdict.gate)}", ""]
+    lines += [f"- {prose(reason)}" for reason in verdict.reasons]
+    lines += ["", *_metric_table(verdict), ""]
+    lines += [f"> {prose(warning)}\n" for warning in verdict.warnings]
+    lines += [f"Every case: `fepflow show {run.id[:8]} --failed`"]
     return "\n".join(lines)
 
 
-def _metric_row(metric: MetricVerdict) -> str:
-    value = "none" if metric.value is None else f"{metric.value:.4g}"
-    bounds = ["?" if bound is None else f"{bound:.4g}" for bound in (metric.low, metric.high)]
+def _worse(baseline: Comparison) -> str:
+    return ": **the outcome has worsened**" if baseline.worsened else ""
+
+
+def _metric_table(verdict: Verdict) -> Iterator[str]:
+    changes = {change.id: change for change in verdict.baseline.metrics} if verdict.baseline else {}
+    columns = ["metric", "value", "interval", "n", "errors", "impact", *(["baseline", "change"] if changes else [])]
+    yield f"| {' | '.join(columns)} |"
+    yield f"| {' | '.join('---' for _ in columns)} |"
+    for metric in verdict.metrics:
+        cells = _metric_cells(metric)
+        if changes:
+            change = changes[metric.id]
+            cells += [_number(change.baseline), _number(change.difference, sign="+")]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _metric_cells(metric: MetricVerdict) -> list[str]:
+    interval = f"{_number(metric.low)} to {_number(metric.high)}"
     count = f"{metric.n_completed} of {metric.n_expected}"
-    cells = (cell(metric.id), value, f"{bounds[0]} to {bounds[1]}", count, str(metric.n_error), metric.impact or "")
-    return f"| {' | '.join(cells)} |"
+    return [f"`{metric.id}`", _number(metric.value), interval, count, str(metric.n_error), metric.impact or ""]
 
 
-def cell(value: Any) -> str:
-    """A value as one line of text that markdown and HTML take for text only, cut to a bound."""
-    return re.sub(r"([\\`*_\[\]|#])", r"\\\1", html.escape(one_line(str(value), MAX_CELL), quote=False))
-
-
-def slug(name: str) -> str:
-    """A suite's name as a part of a resource id."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "suite"
+def _number(value: float | None, sign: str = "") -> str:
+    return "none" if value is None else f"{value:{sign}.4g}"
 
 
 @task(name="publish", task_run_name="publish", cache_policy=NO_CACHE, persist_result=False)

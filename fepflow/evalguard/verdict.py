@@ -83,8 +83,33 @@ class MetricVerdict(BaseModel):
         )
 
 
+class MetricChange(BaseModel):
+    """A metric's value now and in the baseline, None where there was none, and now minus then."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str
+    value: float | None
+    baseline: float | None
+    difference: float | None
+
+
+class Comparison(BaseModel):
+    """A run beside its baseline: that run's id and outcome, whether the outcome is worse now, and each metric."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    run_id: str
+    outcome: Outcome
+    worsened: bool
+    metrics: list[MetricChange]
+
+
 class Verdict(BaseModel):
-    """The outcome of a run; `gate` is the rule that was applied and `reasons` why it came out so, worst first."""
+    """The outcome of a run; `gate` is the rule that was applied and `reasons` why it came out so, worst first.
+
+    `baseline` is there if the suite names one.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -93,3 +118,4 @@ class Verdict(BaseModel):
     reasons: list[str]
     metrics: list[MetricVerdict]
     warnings: list[str] = []
+    baseline: Comparison | None = None

@@ -165,6 +165,10 @@ class Results(DatabaseUser):
                 if failed or not failed_only:
                     yield result
 
+    def failed_cases(self, run_id: str) -> int:
+        """How many cases `results` has something of with `failed_only`."""
+        return sum(map(len, self._failed_positions(run_id)))
+
     def _results(self, run_id: str, positions: Sequence[int], repeats: int) -> Iterator[tuple[StoredResult, bool]]:
         of_cases = CASE.c.run_id == run_id, CASE.c.position.in_(positions)
         with self._database.reading() as connection:

@@ -82,6 +82,13 @@ class Runs(DatabaseUser):
         )
         return self._records(newest if name is None else newest.where(RUN.c.name == name))
 
+    def run_before(self, run: RunRecord) -> RunRecord | None:
+        """The newest older run of the same suite that has an outcome, of those with as many cases if there is one."""
+        older = select(RUN).where(RUN.c.name == run.name, RUN.c.outcome.is_not(None), RUN.c.created_at < run.created_at)
+        same_size = RUN.c.n_cases == run.n_cases
+        records = self._records(older.order_by(same_size.desc(), RUN.c.created_at.desc(), RUN.c.id.desc()).limit(1))
+        return records[0] if records else None
+
     def run_of_flow_run(self, flow_run_id: str) -> RunRecord | None:
         """The run that this Prefect flow run executes."""
         records = self._records(select(RUN).where(RUN.c.flow_run_id == flow_run_id))

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.store.records import RunRecord, StoredResult
 from fepflow.store.store import Store
@@ -87,7 +88,7 @@ class Console:
         )
         self._check_table(store, run)
         if run.metrics:
-            self._metric_table(run.metrics)
+            self._metric_table(run.metrics, (run.verdict or {}).get("baseline"))
         self._verdict(run)
 
     def _check_table(self, store: Store, run: RunRecord) -> None:
@@ -98,13 +99,17 @@ class Console:
         if table.row_count:
             self._out.print(table)
 
-    def _metric_table(self, metrics: Sequence[Mapping[str, Any]]) -> None:
-        table = _table("metric", "value", "interval", "n", "errors", "impact", "gate")
+    def _metric_table(self, metrics: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any] | None) -> None:
+        changes = {change["id"]: change for change in baseline["metrics"]} if baseline else {}
+        beside = ("baseline", "change") if changes else ()
+        table = _table("metric", "value", "interval", "n", "errors", "impact", "gate", *beside)
         for metric in metrics:
             low, high = (metric.get(bound) for bound in ("low", "high"))
             impact, reached = metric.get("impact"), metric.get("worst_impact")
             words = f"{impact} (to {reached})" if reached and reached != impact else impact
             outcome = metric.get("outcome")
+            change = changes.get(metric["id"], {})
+            then = (_number(change.get("baseline")), _number(change.get("difference"), sign="+")) if changes else ()
             table.add_row(
                 _safe(metric["id"]),
                 _number(metric.get("value")),
@@ -113,17 +118,25 @@ class Console:
                 str(metric["n_error"] or "·"),
                 words or "·",
                 f"[{COLOURS[outcome]}]{outcome}[/]" if outcome else "·",
+                *then,
             )
         self._out.print(table)
 
     def _verdict(self, run: RunRecord) -> None:
         if run.outcome is None:
-            self._out.print(f"[bold yellow]{run.status.upper()}[/]  {_safe(run.error or 'no verdict yet')}")
+            words = run.error or (
+                "no verdict yet, the numbers are of what is there" if run.metrics else "no verdict yet"
+            )
+            self._out.print(f"[bold yellow]{run.status.upper()}[/]  {_safe(words)}")
             if run.status in ("interrupted", "cancelled", "failed"):
                 self._out.print(f"Go on with it: fepflow run --resume {run.id[:SHORT_ID]}")
             return
         verdict = run.verdict
         self._out.print(f"[bold {COLOURS[run.outcome]}]{run.outcome.upper()}[/]  {_safe(verdict['gate'])}")
+        if baseline := verdict.get("baseline"):
+            worse = "  [red]worse[/]" if baseline["worsened"] else ""
+            then = f"[{COLOURS[baseline['outcome']]}]{baseline['outcome']}[/]"
+            self._out.print(f"  baseline: {then} in run {baseline['run_id'][:SHORT_ID]}{worse}")
         if not self._quiet:
             for reason in verdict["reasons"]:
                 self._out.print(f"  - {_safe(reason)}")
@@ -217,13 +230,14 @@ def _table(*columns: str) -> Table:
 
 
 def _duration(run: RunRecord) -> str:
-    if run.started_at is None or run.completed_at is None:
+    if run.started_at is None or (run.completed_at is None and run.status != "running"):
         return ""
-    return f"  {(run.completed_at - run.started_at).total_seconds():.1f} s"
+    lasted = ((run.completed_at or utc_now()) - run.started_at).total_seconds()
+    return f"  {lasted:.1f} s" + ("" if run.completed_at else " so far")
 
 
-def _number(value: float | None) -> str:
-    return "?" if value is None else f"{value:.4g}"
+def _number(value: float | None, sign: str = "") -> str:
+    return "?" if value is None else f"{value:{sign}.4g}"
 
 
 def _text(value: Any) -> str:

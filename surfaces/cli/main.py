@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import click
 
+from surfaces.cli.automation import automation
 from surfaces.cli.cancel import cancel
 from surfaces.cli.checks import checks
 from surfaces.cli.init import init
@@ -30,7 +31,22 @@ def fepflow() -> None:
     """
 
 
-for command in (init, validate, run, list_runs, show, cancel, up, down, status, limits, store, checks, schema):
+for command in (
+    init,
+    validate,
+    run,
+    list_runs,
+    show,
+    cancel,
+    up,
+    down,
+    status,
+    limits,
+    store,
+    checks,
+    schema,
+    automation,
+):
     fepflow.add_command(command)
 
 

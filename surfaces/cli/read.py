@@ -33,13 +33,16 @@ def list_runs(limit: int, name: str | None, as_json: bool) -> None:
 @click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many cases at most.")
 @click.option("--json", "as_json", is_flag=True, help="Print the FEP result with metrics and verdict.")
 def show(run: str, failed: bool, case_id: str | None, limit: int, as_json: bool) -> None:
-    """Show a run: its verdict, metrics and cases. RUN is an id, its beginning, or latest."""
+    """Show a run, also one that is under way: its verdict, metrics and cases.
+
+    RUN is an id, its beginning, or latest.
+    """
     from surfaces import service
     from surfaces.cli.console import Console
     from surfaces.reports.fep import write_run
 
     with service.open_store() as store:
-        record = store.run(run)
+        record = service.with_metrics_so_far(store, store.run(run))
         if as_json:
             write_run(store, record, sys.stdout)
             return
