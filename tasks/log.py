@@ -8,6 +8,14 @@ from typing import Any
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_run_logger
 
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.INFO or record.getMessage() != "Finished in state Completed()"
+
+
+# Of every step that went well, and it goes well for most: beside that, nobody finds a retry in the log.
+logging.getLogger("prefect.task_runs").addFilter(_is_news)
+
 Log = logging.Logger | logging.LoggerAdapter[Any]
 
 

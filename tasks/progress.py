@@ -75,8 +75,8 @@ def progress_of(runtime: Runtime, *, over: bool = False) -> tuple[float, str]:
     """The part of the calls that is in the store, in percent, and the counts in words; 100 % only once it is over."""
     seen = runtime.store.progress(runtime.run.id)
     words = (
-        f"Run {runtime.run.id[:8]}: {seen.outputs:,} of {runtime.calls:,} outputs, "
-        f"{seen.failed_outputs:,} of them failed calls; "
+        f"Run {runtime.run.id[:8]}: {seen.outputs:,} of {runtime.calls:,} calls, "
+        f"{seen.failed_outputs:,} without an answer; "
         f"checks: {seen.passed:,} passed, {seen.failed:,} failed, {seen.error:,} in error."
     )
     return min(100 * seen.outputs / runtime.calls, 100 if over else 99), words

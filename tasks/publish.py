@@ -98,10 +98,14 @@ def _row(case: str, check: str, why: str, attempts: str, output: Any) -> Row:
 
 
 def _what_was_asked(check: CheckResult, output: Any) -> str:
-    """The arguments of a check that failed, without the output itself, which has a column of its own."""
+    """The arguments of a check that failed, without switches and the output itself, which has a column of its own."""
     arguments = {name: shown["value"] for name, shown in (check.resolved_arguments or {}).items()}
-    told = [f"{name}: {value}" for name, value in arguments.items() if value is not None and value != output]
-    return ", ".join(["failed", *told])
+    told = [
+        f"{name}: {value}"
+        for name, value in arguments.items()
+        if not isinstance(value, bool) and value is not None and value != output
+    ]
+    return ", ".join(told) or "failed"
 
 
 def verdict_markdown(run: RunRecord, verdict: Verdict) -> str:

@@ -133,11 +133,11 @@ class Console:
             return
         verdict = run.verdict
         self._out.print(f"[bold {COLOURS[run.outcome]}]{run.outcome.upper()}[/]  {_safe(verdict['gate'])}")
-        if baseline := verdict.get("baseline"):
-            worse = "  [red]worse[/]" if baseline["worsened"] else ""
-            then = f"[{COLOURS[baseline['outcome']]}]{baseline['outcome']}[/]"
-            self._out.print(f"  baseline: {then} in run {baseline['run_id'][:SHORT_ID]}{worse}")
         if not self._quiet:
+            if baseline := verdict.get("baseline"):
+                then = f"[{COLOURS[baseline['outcome']]}]{baseline['outcome']}[/]"
+                worse = ": the outcome has worsened" if baseline["worsened"] else ""
+                self._out.print(f"  baseline: {then} in run {baseline['run_id'][:SHORT_ID]}{worse}")
             for reason in verdict["reasons"]:
                 self._out.print(f"  - {_safe(reason)}")
             for warning in verdict.get("warnings", ()):

@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
 from tasks.batches import Batch
 from tasks.call_target import call_target
 from tasks.decide import decide_run
-from tasks.publish import cell, failed_rows, slug, verdict_markdown
+from tasks.publish import MAX_ROWS, failed_table, verdict_markdown
 from tasks.run_checks import run_checks_of_batch
 from tasks.runtime import open_runtime
 
 from .conftest import Plan
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"),
-        ("[click](javascript:x)", r"\[click\](javascript:x)"),
-        ("a | b", r"a \| b"),
-        ("# **big** `code` _x_", r"\# \*\*big\*\* \`code\` \_x\_"),
-        ("one\n\ntwo\r\nthree", "one two three"),
-        ("bell \x07 \ud800", r"bell \\u0007 \\ud800"),
-        ("x" * 1_000, "x" * 299 + "…"),
-        ({"a": 1}, "{'a': 1}"),
-    ],
-)
-def test_what_others_wrote_is_text_and_nothing_else(text: object, shown: str) -> None:
-    assert cell(text) == shown
-
-
-@pytest.mark.parametrize(("name", "part"), [("Refund Bot (v2)", "refund-bot-v2"), ("日本語", "suite")])
-def test_a_suites_name_in_a_resource_id(name: str, part: str) -> None:
-    assert slug(name) == part
 
 
 async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
@@ -42,15 +20,47 @@ async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
         await call_target(runtime, Batch(0, 6))
         await run_checks_of_batch(runtime, Batch(0, 6))
         verdict = await decide_run(runtime)
-        rows = list(failed_rows(runtime))
-        page = verdict_markdown(runtime.run.name, run_id, verdict)
-    assert [(row["case"], row["check"]) for row in rows] == [
-        (r"fail 9 \#1", "all"),
-        (r"fail 9 \#2", "all"),
-        (r"&lt;b&gt; \#1", r"exact\_match"),
-        (r"&lt;b&gt; \#2", r"exact\_match"),
+        rows, about = failed_table(runtime)
+        page = verdict_markdown(runtime.run, verdict)
+    no_answer = ("`no check: the call failed`", "2", "")
+    wrong = ("`exact_match`", "1", "`no`")
+    assert [(row["case"], row["check"], row["attempts"], row["output"]) for row in rows] == [
+        ("`fail 9 #1`", *no_answer),
+        ("`fail 9 #2`", *no_answer),
+        ("`<b> #1`", *wrong),
+        ("`<b> #2`", *wrong),
     ]
-    assert rows[0]["why"].startswith("HTTP 503 Service Unavailable")
+    assert rows[0]["why"].startswith("`HTTP 503 Service Unavailable")
+    assert rows[2]["why"] == "`expected: yes`"
+    shown = f"`fepflow show {run_id[:8]} --failed`"
+    assert about == f"Run {run_id[:8]}: 2 of 3 cases did not pass (all here). In full: {shown}"
     assert page.startswith("# Fail: s\n")
-    assert "| exact\\_match | " in page
-    assert f"`fepflow show {run_id}`" in page
+    assert "| `exact_match` | " in page
+    assert page.endswith(shown)
+    assert "baseline" not in page.lower()
+
+
+async def test_the_table_is_cut_and_says_how_much_is_left_out(plan: Plan) -> None:
+    wrong = [{"id": str(number), "input": "no", "expected": "yes"} for number in range(MAX_ROWS + 7)]
+    async with open_runtime(plan([*wrong, "good"])) as runtime:
+        await call_target(runtime, Batch(0, MAX_ROWS + 8))
+        await run_checks_of_batch(runtime, Batch(0, MAX_ROWS + 8))
+        rows, about = failed_table(runtime)
+    assert len(rows) == MAX_ROWS
+    assert f"107 of 108 cases did not pass ({MAX_ROWS} of them are here, 7 are left out)" in about
+
+
+async def test_the_page_shows_the_baseline_beside_the_metrics(plan: Plan) -> None:
+    pages = []
+    for expected in ("a", "not a"):
+        async with open_runtime(
+            plan([{"id": "a", "input": "a", "expected": expected}], baseline="previous")
+        ) as runtime:
+            await call_target(runtime, Batch(0, 1))
+            await run_checks_of_batch(runtime, Batch(0, 1))
+            pages.append(verdict_markdown(runtime.run, await decide_run(runtime)))
+    first, second = pages
+    assert "aseline" not in first
+    assert re.search(r"^Baseline: pass in run `[0-9a-f]{8}`: \*\*the outcome has worsened\*\*$", second, re.MULTILINE)
+    assert "| impact | baseline | change |" in second
+    assert "| 1 | -1 |" in second

@@ -1,0 +1,105 @@
+"""What others wrote, through a real renderer: text comes out, and nothing that a browser or a reader could follow."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from markdown_it import MarkdownIt
+
+from tasks.markdown import MAX_LITERAL, literal, prose
+
+HOSTILE = [
+    "[click](https://evil.example/a) ![x](https://evil.example/i.png)",
+    "<img src=x onerror=alert(1)><script>alert(2)</script><details open>",
+    "https://evil.example http://evil.example www.evil.example WWW.evil.example me@evil.example mailto:me@evil.example",
+    "<https://evil.example> <javascript:alert(1)> javascript:alert(1)",
+    "a | b\n\n# heading\n\n- list\n\n1. one\n\n> quote\n\n---\n\n===",
+    "```js\nalert(1)\n```\n\n~~~\nx\n~~~\n\n    indented",
+    "`` ` `` ``` code ````",
+    "`",
+    "` and <b>",
+    "\\` \\<b> \\",
+    "[^1] note\n\n[^1]: foot\n\n[a]: https://evil.example\n[a] [a][]",
+    ":smile: $x^2$ ~~gone~~ **big** _it_ ==mark== H~2~O x^2^",
+    "&lt;b&gt; &#60;b&#62; &amp;lt;",
+    "\u202egnp.exe \u2066x\u2069 \u200f\ufeff",
+    "- [x] task",
+    "+ plus * star",
+]
+
+
+class Tags(HTMLParser):
+    """The tags and the text of HTML; text within `code` apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+        self.text = ""
+        self.code = ""
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        assert not attrs
+        self.seen.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self.lasttag == "code":
+            self.code += data
+        else:
+            self.text += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self.lasttag = ""
+
+
+def rendered(markdown: str) -> Tags:
+    renderer = MarkdownIt("gfm-like", {"html": True, "linkify": False, "typographer": False})
+    tags = Tags()
+    tags.feed(renderer.render(markdown))
+    return tags
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("frame", ["{}", "# {}", "- {}", "> {}", "Gate: {}"])
+def test_prose_stays_text(text: str, frame: str) -> None:
+    tags = rendered(frame.format(prose(text)))
+    assert tags.seen <= {"p", "h1", "ul", "li", "blockquote"}
+    assert not tags.code
+    # What GitHub's kind of markdown makes links of, after it has taken escapes away.
+    assert not re.search(r"https?://\w|www\.\w|\w@\w", tags.text, re.IGNORECASE)
+    shown = tags.text.strip().replace("\u2060", "")
+    assert shown == re.sub(r"[\u200f\u202e\u2066\u2069\ufeff]", lambda found: f"\\u{ord(found[0]):04x}", one_line(text))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_literal_is_code_and_nothing_else(text: str) -> None:
+    tags = rendered(literal(text))
+    assert tags.seen == {"p", "code"}
+    assert tags.text.strip() == ""
+    shown = re.sub(r"[\u200f\u202e\u2066\u2069\ufeff]", lambda found: f"\\u{ord(found[0]):04x}", one_line(text))
+    assert tags.code == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("", ""),
+        ("plain", "`plain`"),
+        ("a\nb", "`a b`"),
+        ({"a": [1, None]}, '`{"a": [1, null]}`'),
+        (None, "`null`"),
+        ("bell \x07 \ud800", r"`bell \u0007 \ud800`"),
+        ("x" * 1_000, f"`{'x' * (MAX_LITERAL - 1)}…`"),
+    ],
+)
+def test_a_literal_is_one_line_and_short(value: object, shown: str) -> None:
+    assert literal(value) == shown
+
+
+def test_prose_is_cut() -> None:
+    assert prose("x" * 5_000) == "x" * 999 + "…"

@@ -1,0 +1,26 @@
+"""How far a run is, in words; that Prefect shows it, and does without it, is the end-to-end tests' affair."""
+
+from __future__ import annotations
+
+from tasks.batches import Batch
+from tasks.call_target import call_target
+from tasks.progress import progress_of
+from tasks.run_checks import run_checks_of_batch
+from tasks.runtime import open_runtime
+
+from .conftest import Plan
+
+
+async def test_progress_is_what_the_store_has(plan: Plan) -> None:
+    run_id = plan(["a", "fail 9", "c", {"id": "d", "input": "d", "expected": "x"}])
+    async with open_runtime(run_id) as runtime:
+        assert progress_of(runtime)[0] == 0
+        await call_target(runtime, Batch(0, 2))
+        assert progress_of(runtime)[0] == 50
+        await run_checks_of_batch(runtime, Batch(0, 2))
+        await call_target(runtime, Batch(2, 4))
+        assert progress_of(runtime)[0] == 99, "it is not over yet"
+        await run_checks_of_batch(runtime, Batch(2, 4))
+        percent, words = progress_of(runtime, over=True)
+    assert percent == 100
+    assert words == (f"Run {run_id[:8]}: 4 of 4 calls, 1 without an answer; checks: 2 passed, 1 failed, 1 in error.")
