@@ -1,7 +1,7 @@
-"""The local Prefect server: `python -m deployments.server up|down|status`.
+"""The local Prefect server: `python -m deployments.server up|down|status|hold`.
 
-One server on loopback, started once, that survives the command which started it. Prints one JSON object on stdout;
-a failure is a sentence on stderr and exit code 3.
+One server on loopback, started once, that survives the command which started it (`hold` stays with it instead, and
+stops what it started). Prints one JSON object on stdout; a failure is a sentence on stderr and exit code 3.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -64,7 +65,7 @@ def up(config: Settings, port: int | None = None) -> Server:
         server = running(config)
         if server is None:
             server = _start(config, port or config.port)
-            _write_private(config.server_file, json.dumps(asdict(server)))
+            write_private(config.server_file, json.dumps(asdict(server)))
         _wait_until_healthy(server, config)
         return server
 
@@ -82,6 +83,22 @@ def down(config: Settings) -> Server | None:
             _signal(member, "kill")
     config.server_file.unlink(missing_ok=True)
     return server
+
+
+def hold(config: Settings, port: int | None = None) -> None:
+    """Keep a server running until SIGTERM, and stop it then if it was started here. Raises when it ends by itself."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    ours = running(config) is None
+    try:
+        server = up(config, port)
+        log = config.home / "server.log"
+        print(f"the Prefect server listens at {server.ui_url}; its log is {log}", flush=True)  # noqa: T201  # a command
+        while server.process() is not None:
+            time.sleep(0.5)
+        raise InfrastructureError(f"the Prefect server has ended; its log is {log}")
+    finally:
+        if ours:
+            down(config)
 
 
 def running(config: Settings) -> Server | None:
@@ -105,7 +122,7 @@ def healthy(server: Server) -> bool:
 def _start(config: Settings, port: int) -> Server:
     _refuse_taken_port(port)
     log = config.home / "server.log"
-    _write_private(log, "")
+    write_private(log, "")
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603  # our own interpreter, fixed arguments
             [sys.executable, "-P", "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
@@ -162,7 +179,8 @@ def _signal(process: psutil.Process, how: str) -> None:
         getattr(process, how)()
 
 
-def _write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, anew."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -172,7 +190,7 @@ def _write_private(path: Path, text: str) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and print what came of it."""
     parser = argparse.ArgumentParser(prog="python -m deployments.server", description=__doc__)
-    parser.add_argument("command", choices=["up", "down", "status"])
+    parser.add_argument("command", choices=["up", "down", "status", "hold"])
     parser.add_argument("--port", type=int, default=None, help="port to listen on (default: FEPFLOW_PORT, or 4200)")
     options = parser.parse_args(arguments)
     try:
@@ -181,6 +199,9 @@ def main(arguments: list[str] | None = None) -> int:
             server: Server | None = up(config, options.port)
         elif options.command == "down":
             server = down(config)
+        elif options.command == "hold":
+            hold(config, options.port)
+            server = None
         else:
             server = running(config)
     except FepflowError as error:

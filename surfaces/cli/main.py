@@ -15,7 +15,7 @@ from surfaces.cli.init import init
 from surfaces.cli.limits import limits
 from surfaces.cli.read import list_runs, show
 from surfaces.cli.run import run
-from surfaces.cli.server import down, status, up
+from surfaces.cli.server import down, serve, status, up
 from surfaces.cli.store import store
 from surfaces.cli.validate import schema, validate
 
@@ -31,22 +31,9 @@ def fepflow() -> None:
     """
 
 
-for command in (
-    init,
-    validate,
-    run,
-    list_runs,
-    show,
-    cancel,
-    up,
-    down,
-    status,
-    limits,
-    store,
-    checks,
-    schema,
-    automation,
-):
+COMMANDS = [init, validate, run, list_runs, show, cancel]
+COMMANDS += [up, down, status, serve, limits, automation, store, checks, schema]
+for command in COMMANDS:
     fepflow.add_command(command)
 
 

@@ -1,8 +1,14 @@
-"""`fepflow up`, `down`, `status`: the local Prefect server."""
+"""`fepflow up`, `down`, `status`, `serve`: the local Prefect server, and the stack of one machine."""
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import click
+
+from surfaces.cli.validate import ENV_FILE
 
 
 @click.command()
@@ -42,6 +48,21 @@ def status(as_env: bool) -> None:
         click.echo("No Prefect server is running; `fepflow up` starts one, and so does `fepflow run`.")
     else:
         _tell(api)
+
+
+@click.command()
+@ENV_FILE
+def serve(env_file: Path | None) -> None:
+    """Run the stack of one machine until Ctrl-C: server, deployments, worker, reaper.
+
+    The deployments are those of prefect.yaml in the working directory, else the ones that come with fepflow. A Prefect
+    API that PREFECT_API_URL or the active Prefect profile names is used instead of a local server.
+    """
+    from surfaces import service
+
+    service.load_env_file(env_file)
+    # -P: a folder named `deployments` in the working directory is not ours. In place of this process: signals are its.
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "deployments.serve"])  # noqa: S606  # no shell is wanted
 
 
 def _tell(api: object) -> None:

@@ -1,0 +1,169 @@
+"""One machine's stack: `python -m deployments.serve`, which `fepflow serve` starts.
+
+    server ─► register, once ─► reaper, worker
+    (local)
+
+It runs in the foreground until Ctrl-C or SIGTERM, and then ends its children in the opposite order. A configured
+Prefect API is used instead of a local server; a local server that ran before stays when the rest ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import click
+from filelock import FileLock, Timeout
+from sqlalchemy.engine import make_url
+
+from deployments import server
+from deployments.register import POOL
+from deployments.supervisor import Child, Supervisor
+from fepflow.errors import FepflowError, InfrastructureError
+from fepflow.settings import Settings, configured_prefect_api, settings
+from fepflow.store.store import Store
+from fepflow.targets.redaction import redact
+from surfaces import stack
+
+PYTHON = (sys.executable, "-P", "-m")
+REGISTER = Child("register", [*PYTHON, "deployments.register"], patience=1)
+CHILDREN = [
+    Child("reaper", [*PYTHON, "deployments.reaper"], patience=4),
+    Child("worker", [*PYTHON, "prefect", "worker", "start", "--pool", POOL, "--type", "process"], patience=3),
+]
+"""What works with Prefect's API, in the order of starting. The reaper stops after the worker: it tells its runs' end."""
+
+
+def server_child(port: int) -> Child:
+    """The local server."""
+    return Child("server", [*PYTHON, "deployments.server", "hold", "--port", str(port)], patience=5)
+
+
+async def serve(config: Settings) -> None:
+    """Run the stack until Ctrl-C or SIGTERM. Raises InfrastructureError if it does not come up."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    configured = configured_prefect_api()
+    running = server.running(config)
+    local = None if configured else server_child(running.port if running else config.port)
+    api_url = configured or f"http://127.0.0.1:{running.port if running else config.port}/api"
+    env = environment(config, api_url)
+    secrets = secrets_of(env)
+    supervisor = Supervisor(str(config.home.absolute()), env, lambda name, line: _say(name, redact(line, secrets)))
+    try:
+        await supervisor.end_leftovers([child.name for child in (REGISTER, *reversed(CHILDREN))])
+        await _unless(stopping, _start(supervisor, local, config))
+        if not stopping.is_set():
+            _say("serve", f"ready: Prefect at {redact(api_url.removesuffix('/api'), secrets)}, results in "
+                          f"{stack.store_place()}; Ctrl-C ends it")  # fmt: skip
+        await stopping.wait()
+    finally:
+        _say("serve", "stopping")
+        await supervisor.stop()
+
+
+async def _start(supervisor: Supervisor, local: Child | None, config: Settings) -> None:
+    if local is None:
+        await asyncio.to_thread(stack.prefect_api)
+    else:
+        ended = await supervisor.keep(local)
+        while not await asyncio.to_thread(_answers, config):
+            if ended.is_set():
+                raise InfrastructureError("the local Prefect server did not start; its lines above say why")
+            await asyncio.sleep(0.2)
+    if await supervisor.run(REGISTER) != 0:
+        raise InfrastructureError("the deployments were not registered; the lines above say why")
+    for child in CHILDREN:
+        await supervisor.keep(child)
+
+
+def _answers(config: Settings) -> bool:
+    running = server.running(config)
+    return running is not None and server.healthy(running)
+
+
+async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work, or leave it when somebody wants to stop."""
+    working, waiting = asyncio.create_task(work), asyncio.create_task(stopping.wait())
+    await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if not working.done():
+        working.cancel()
+        await asyncio.wait({working})
+    else:
+        working.result()
+
+
+def environment(config: Settings, api_url: str) -> dict[str, str]:
+    """What all children have in theirs. Runs inherit it from the worker."""
+    return {
+        "PREFECT_CLIENT_MAX_RETRIES": "8",
+        "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
+        **os.environ,
+        "PREFECT_API_URL": api_url,
+        "FEPFLOW_HOME": str(config.home.absolute()),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def secrets_of(env: dict[str, str]) -> frozenset[str]:
+    """What no line of the log may show."""
+    found = [env.get("PREFECT_API_KEY"), env.get("PREFECT_API_AUTH_STRING")]
+    found += [make_url(url).password for url in (env.get("FEPFLOW_STORE_URL"), env["PREFECT_API_URL"]) if url]
+    return frozenset(secret for secret in found if secret)
+
+
+def _say(name: str, line: str) -> None:
+    click.echo(f"{name:<8} │ {line}")
+
+
+def _alone(config: Settings) -> FileLock:
+    """Whoever holds this lock serves the home. Raises InfrastructureError if somebody does."""
+    config.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = FileLock(config.home / "serve.lock", timeout=0, mode=0o600)
+    note = config.home / "serve.json"
+    try:
+        lock.acquire()
+    except Timeout:
+        raise InfrastructureError(
+            f"fepflow serves {config.home} already ({_noted(note)}): stop it with Ctrl-C there, or name another "
+            "folder in FEPFLOW_HOME"
+        ) from None
+    server.write_private(note, json.dumps({"pid": os.getpid()}))
+    return lock
+
+
+def _noted(note: Path) -> str:
+    try:
+        return f"process {json.loads(note.read_text(encoding='utf-8'))['pid']}"
+    except (OSError, ValueError, KeyError):
+        return "another process"
+
+
+def main() -> int:
+    """Serve; what goes wrong is a sentence on stderr and exit code 2 or 3."""
+    try:
+        config = settings()
+        Store.open(config.store_address).close()  # whatever is wrong with it is said once, now
+        with _alone(config):
+            asyncio.run(serve(config))
+    except FepflowError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except OSError as error:
+        click.echo(
+            f"error: cannot use {config.home} ({error.strerror}): name a writable folder in FEPFLOW_HOME", err=True
+        )
+        return InfrastructureError.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
