@@ -207,6 +207,9 @@ class Suite(Section):
     baseline: Annotated[str, BeforeValidator(_baseline)] | None = Field(
         None, description="The run to show beside this one: previous, or a run's id or its beginning."
     )
+    shards: Annotated[int, Field(ge=1, le=100)] = Field(
+        1, description="Parts that a run is split into, each executed by a worker of the pool, on whatever machine."
+    )
     plugins: list[str] = Field([], description="Python files with custom checks.")
     tags: list[str] = []
     batch_size: Annotated[int, Field(ge=1)] | None = Field(

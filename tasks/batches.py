@@ -31,8 +31,15 @@ class Batch:
         return self.start // repeats, (self.stop - 1) // repeats + 1
 
 
-def split_into_batches(calls: int, batch_size: int | None = None) -> list[Batch]:
+def split_into_batches(calls: range, batch_size: int | None = None) -> list[Batch]:
     """Batches of one call while there are few, then about 12 batches, more in a large run, never more than 100."""
-    usual = 1 if calls <= SINGLE_CALLS else min(-(-calls // TYPICAL_BATCHES), TYPICAL_SIZE)
-    size = max(batch_size or usual, -(-calls // MAX_BATCHES), 1)
-    return [Batch(start, min(start + size, calls)) for start in range(0, calls, size)]
+    count = len(calls)
+    usual = 1 if count <= SINGLE_CALLS else min(-(-count // TYPICAL_BATCHES), TYPICAL_SIZE)
+    size = max(batch_size or usual, -(-count // MAX_BATCHES), 1)
+    return [Batch(start, min(start + size, calls.stop)) for start in range(calls.start, calls.stop, size)]
+
+
+def calls_of_shard(cases: int, repeats: int, shard: int, shards: int) -> range:
+    """The calls of shard number `shard`, from 0, of a run: whole cases, as many as in every other one, or one more."""
+    first, stop = (cases * number // shards for number in (shard, shard + 1))
+    return range(first * repeats, stop * repeats)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
 import logging
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,7 +16,7 @@ from typing import Any
 from checks.compiled import CompiledCheck, compile_checks
 from checks.engine import checks_of
 from fepflow.documents import Document
-from fepflow.errors import FepflowError, InputError, RunBusyError, TargetError
+from fepflow.errors import FepflowError, InputError, TargetError
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.store.leases import new_owner
@@ -27,24 +25,20 @@ from fepflow.store.store import Store
 from fepflow.store.writer import GroupWriter
 from fepflow.suite import Suite
 from fepflow.suite_file import LoadedSuite, read_suite
-from fepflow.targets.allowance import Allowance
 from fepflow.targets.base import Target
 from fepflow.targets.calling import Caller, Patience
 from fepflow.targets.opening import open_target
 from tasks.batches import Batch
 from tasks.cancelling import RunInterruptedError, stopped_on_request
 from tasks.inspect_suite import load_plugins, read_cases
+from tasks.interpreter import tuned_interpreter
+from tasks.keeping import LEASE_SECONDS, kept_lease
 from tasks.log import one_line, run_log
+from tasks.share import WHOLE, Share
 
-LEASE_SECONDS = 30.0
-RENEW_SECONDS = 10.0
 TELL_SECONDS = 0.1
-
-USUAL_COLLECTIONS = gc.get_threshold()
-ALLOCATIONS = 20_000
-"""Objects that a run allocates before the youngest are searched for cycles; Python's own number is 700."""
-TURN = 0.0005
-"""Seconds that a thread may compute while another one waits; Python's own number is ten times that."""
+WAIT_SECONDS = 2.0
+"""Between two tries to take the lease of a shard."""
 
 MAX_LABEL = 80
 """Characters of a case's id in the name of a task run; an id may be a whole question."""
@@ -66,7 +60,7 @@ class Runtime:
     """One executor's view of a run. Not a dataclass: Prefect would walk through it at every task call."""
 
     def __init__(
-        self, store: Store, run: RunRecord, owner: str, loaded: LoadedSuite, suite: Suite, target: Target
+        self, store: Store, run: RunRecord, owner: str, loaded: LoadedSuite, suite: Suite, target: Target, share: Share
     ) -> None:
         self.store = store
         self.run = run
@@ -77,11 +71,12 @@ class Runtime:
         self.writer = GroupWriter(store, run.id)
         self.caller = Caller(
             target,
-            Patience.of(suite.target),
-            Allowance(suite.deadline, suite.budget),
+            Patience.of(suite.target, share.shards),
+            share.allowance(suite),
             on_retry=_log_retry,
             on_pace=_log_pace,
         )
+        self.share = share
         self.escalations = 0
         """Cases that have got a task run of their own."""
         self.shared_checks = compile_checks(suite.checks)
@@ -136,6 +131,15 @@ class Runtime:
             self._next_telling = now + TELL_SECONDS
             self._tell()
 
+    def count_what_is_spent(self) -> None:
+        """Count what the outputs in the store have cost: a run that is gone on with has spent a part of its budget."""
+        calls = self.share.calls(self.run)
+        last = calls.stop // self.run.repeats
+        for start in range(calls.start // self.run.repeats, last, 1_000):
+            for stored in self.store.outputs(self.run.id, start, min(start + 1_000, last)).values():
+                if not stored.failed:
+                    self.caller.allowance.spend(stored.output.metadata)
+
     def _tell(self) -> None:
         listening = listener.get()
         if listening is not None:
@@ -161,14 +165,17 @@ async def open_runtime(run_id: str, flow_run_id: str | None = None) -> AsyncIter
         if flow_run_id is not None:
             await asyncio.to_thread(store.set_flow_run, record.id, flow_run_id)
         try:
-            runtime = await _prepare(store, record, owner)
+            runtime = await _prepare(store, record, owner, WHOLE)
         except FepflowError as error:
             await asyncio.to_thread(store.finish, record.id, owner, "failed", error=str(error))
             raise
+
+        def renew() -> bool:
+            return store.renew_lease(record.id, owner, LEASE_SECONDS) or runtime.finished
+
         try:
-            with _tuned_interpreter():
-                async with runtime.writer, _kept_lease(runtime), stopped_on_request(store, record.id, flow_run_id):
-                    yield runtime
+            async with _working(runtime, renew, f"run {record.id}", flow_run_id):
+                yield runtime
         except asyncio.CancelledError:
             await asyncio.shield(_end(runtime, "cancelled", "cancelled while it was running"))
             raise
@@ -179,11 +186,48 @@ async def open_runtime(run_id: str, flow_run_id: str | None = None) -> AsyncIter
             message = str(error) if isinstance(error, FepflowError) else f"{type(error).__name__}: {error}"
             await _end(runtime, "failed", message)
             raise
+
+
+@asynccontextmanager
+async def open_shard(run_id: str, share: Share, flow_run_id: str | None = None) -> AsyncIterator[Runtime]:
+    """Take the lease of a part of a run and hold it. What becomes of the run is for whoever holds its own lease to say.
+
+    Waits while another executor, which may have been given up too early, holds the lease.
+    """
+    store = await asyncio.to_thread(Store.open, settings().store_address)
+    with store:
+        owner, what = new_owner(), f"shard {share.shard + 1} of run {run_id}"
+        while not await asyncio.to_thread(store.acquire_shard, run_id, share.shard, owner, LEASE_SECONDS):
+            run_log().warning("%s has another executor: waiting for its lease to end", what)
+            await asyncio.sleep(WAIT_SECONDS)
+        try:
+            record = await asyncio.to_thread(store.run, run_id)
+            runtime = await _prepare(store, record, owner, share)
+            renew = partial(store.renew_shard, run_id, share.shard, owner, LEASE_SECONDS)
+            async with _working(runtime, renew, what, flow_run_id):
+                yield runtime
         finally:
-            await runtime.target.aclose()
+            await asyncio.to_thread(store.release_shard, run_id, share.shard, owner)
 
 
-async def _prepare(store: Store, record: RunRecord, owner: str) -> Runtime:
+@asynccontextmanager
+async def _working(
+    runtime: Runtime, renew: Callable[[], bool], what: str, flow_run_id: str | None
+) -> AsyncIterator[None]:
+    """While a run, or a part of it, is worked on: its rows are written, its lease is kept, and it can be stopped."""
+    try:
+        with tuned_interpreter():
+            async with (
+                runtime.writer,
+                kept_lease(renew, what),
+                stopped_on_request(runtime.store, runtime.run.id, flow_run_id),
+            ):
+                yield
+    finally:
+        await runtime.target.aclose()
+
+
+async def _prepare(store: Store, record: RunRecord, owner: str, share: Share) -> Runtime:
     folder = Path(record.suite_path).parent if record.suite_path else Path.cwd()
     document = Document(record.suite, record.suite_path or record.name, "")
     loaded = read_suite(document, folder)
@@ -199,18 +243,10 @@ async def _prepare(store: Store, record: RunRecord, owner: str) -> Runtime:
         roots=settings().allowed_roots,
         secrets=loaded.secrets,
     )
-    runtime = Runtime(store, record, owner, loaded, loaded.suite, target)
+    runtime = Runtime(store, record, owner, loaded, loaded.suite, target, share)
     if runtime.caller.allowance.counts:
-        await asyncio.to_thread(_count_what_is_spent, runtime)
+        await asyncio.to_thread(runtime.count_what_is_spent)
     return runtime
-
-
-def _count_what_is_spent(runtime: Runtime) -> None:
-    """A run that is gone on with has spent a part of its budget."""
-    for start in range(0, runtime.run.n_cases, 1_000):
-        for stored in runtime.store.outputs(runtime.run.id, start, start + 1_000).values():
-            if not stored.failed:
-                runtime.caller.allowance.spend(stored.output.metadata)
 
 
 # Prefect makes a logger at every asking: only what has something to say asks for one.
@@ -233,55 +269,3 @@ async def _end(runtime: Runtime, status: RunStatus, error: str) -> None:
         except FepflowError as second:
             # The reaper will say `interrupted` once the lease has ended.
             logger.warning("the end of run %s could not be recorded: %s", runtime.run.id, second)
-
-
-@contextlib.contextmanager
-def _tuned_interpreter() -> Iterator[None]:
-    """Let Python look for cycles less often, and its threads take turns more often.
-
-    A run makes few cycles, and the search took a sixth of its time. What waits for the database waits for its turn
-    after each answer, and the event loop for its own after each wait.
-    """
-    usual = sys.getswitchinterval()
-    gc.freeze()  # what was loaded before is not searched at all
-    gc.set_threshold(ALLOCATIONS, *USUAL_COLLECTIONS[1:])
-    sys.setswitchinterval(TURN)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)
-        gc.set_threshold(*USUAL_COLLECTIONS)
-        gc.unfreeze()
-
-
-@asynccontextmanager
-async def _kept_lease(runtime: Runtime) -> AsyncIterator[None]:
-    """Renew the lease while the body runs; stop the body if somebody else has it."""
-    body = asyncio.current_task()
-    lost = False
-
-    async def renew() -> None:
-        nonlocal lost
-        while True:
-            await asyncio.sleep(RENEW_SECONDS)
-            try:
-                kept = await asyncio.to_thread(runtime.store.renew_lease, runtime.run.id, runtime.owner, LEASE_SECONDS)
-            except FepflowError as error:
-                logger.warning("the lease of run %s could not be renewed: %s", runtime.run.id, error)
-                continue
-            if not kept and not runtime.finished and body is not None:
-                lost = True
-                body.cancel()
-                return
-
-    renewing = asyncio.create_task(renew(), name="fepflow-lease")
-    try:
-        yield
-    except asyncio.CancelledError:
-        if lost:
-            raise RunBusyError(f"Another executor has taken over run {runtime.run.id}; this one has stopped.") from None
-        raise
-    finally:
-        renewing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await renewing

@@ -26,3 +26,10 @@ async def result_of(run: Any) -> Any:
     if isinstance(result, BaseException):
         raise result
     return result
+
+
+def stay() -> None:
+    """Take a cancellation back: the flow run is to end in a state of its own choosing."""
+    current = asyncio.current_task()
+    if current is not None:
+        current.uncancel()

@@ -30,7 +30,7 @@ def _this_host() -> str:
         return socket.gethostname()
 
 
-def _is_gone(owner: str | None) -> bool:
+def is_gone(owner: str | None) -> bool:
     """Whether `owner` was a process of this machine that has ended."""
     host, _, rest = (owner or "").partition("/")
     pid = rest.partition("/")[0]
@@ -69,7 +69,7 @@ class Leases(DatabaseUser):
             now = utc_now()
             before = _run(connection, run_id)
             free = [RUN.c.lease_owner.is_(None), RUN.c.lease_owner == owner, RUN.c.lease_until <= now]
-            if _is_gone(before.lease_owner):
+            if is_gone(before.lease_owner):
                 free.append(RUN.c.lease_owner == before.lease_owner)
             taken = connection.execute(
                 update(RUN)
@@ -142,7 +142,7 @@ class Leases(DatabaseUser):
             ended = [
                 lease
                 for lease in connection.execute(leases)
-                if lease.lease_until is None or lease.lease_until <= now or _is_gone(lease.lease_owner)
+                if lease.lease_until is None or lease.lease_until <= now or is_gone(lease.lease_owner)
             ]
         return sorted(lease.id for lease in ended if self._interrupt(*lease))
 

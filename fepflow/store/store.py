@@ -9,9 +9,10 @@ from fepflow.store.database import Database
 from fepflow.store.leases import Leases
 from fepflow.store.results import Results
 from fepflow.store.runs import Runs
+from fepflow.store.shards import Shards
 
 
-class Store(Runs, Leases, Cancelling, Results):
+class Store(Runs, Leases, Shards, Cancelling, Results):
     """Runs, their cases, outputs and check results in one database, which many processes may share.
 
     Every method is one or more whole transactions, blocks while it works, and may be called from any thread. All

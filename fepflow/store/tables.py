@@ -89,6 +89,18 @@ class CaseRow(_Row, table=True):
     payload: Any = Field(sa_column=Column(JsonText, nullable=False))
 
 
+class ShardRow(_Row, table=True):
+    """A part of a run's cases that an executor of its own works on."""
+
+    __tablename__: ClassVar[str] = "shard"
+    __table_args__ = (ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),)
+
+    run_id: str = Field(sa_column=Column(String(64), primary_key=True))
+    shard: int = Field(primary_key=True)
+    lease_owner: str | None = Field(sa_column=Column(EscapedText))
+    lease_until: datetime | None = Field(sa_column=Column(UtcDateTime))
+
+
 class OutputRow(_Row, table=True):
     """What the target gave for one repeat of one test case."""
 
@@ -131,6 +143,7 @@ class CheckResultRow(_Row, table=True):
 
 
 RUN: Table = METADATA.tables["run"]
+SHARD: Table = METADATA.tables["shard"]
 CASE: Table = METADATA.tables["run_case"]
 OUTPUT: Table = METADATA.tables["output"]
 CHECK_RESULT: Table = METADATA.tables["check_result"]

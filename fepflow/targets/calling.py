@@ -41,9 +41,16 @@ class Patience:
     requests_per_minute: float | None = None
 
     @classmethod
-    def of(cls, config: suite.Target) -> Patience:
-        """As the suite's target section has it."""
-        return cls(config.attempts, config.timeout, config.case_timeout, config.concurrency, config.requests_per_minute)
+    def of(cls, config: suite.Target, shards: int = 1) -> Patience:
+        """As the suite's target section has it; what it may do at once is shared by so many executors of a run."""
+        rate = config.requests_per_minute
+        return cls(
+            config.attempts,
+            config.timeout,
+            config.case_timeout,
+            max(1, config.concurrency // shards),
+            rate / shards if rate else None,
+        )
 
 
 class Caller:

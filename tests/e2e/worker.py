@@ -19,15 +19,20 @@ ROOT = Path(__file__).parent.parent.parent
 class Pool:
     """A work pool with one deployment of the evaluate flow, and workers that can be started and killed."""
 
-    def __init__(self, api_url: str, env: Mapping[str, str]) -> None:
+    def __init__(self, api_url: str, env: Mapping[str, str], name: str | None = None) -> None:
         self.api_url = api_url
         self.env = {**env, "PREFECT_API_URL": api_url, "PREFECT_WORKER_QUERY_SECONDS": "1"}
-        self.name = f"pool-{uuid4().hex[:8]}"
+        self.name = name or f"pool-{uuid4().hex[:8]}"
         self.worker: subprocess.Popen[bytes] | None = None
-        self.post("/work_pools/", {"name": self.name, "type": "process", "base_job_template": _template()})
-        flow = self.post("/flows/", {"name": "evaluate"})
-        body = {"name": self.name, "flow_id": flow["id"], "work_pool_name": self.name}
-        self.deployment = self.post("/deployments/", {**body, "entrypoint": "flows.evaluate.evaluate"})["id"]
+        if name is None:
+            self.post("/work_pools/", {"name": self.name, "type": "process", "base_job_template": _template()})
+        self.deployment = self.deploy("evaluate", self.name, "flows.evaluate.evaluate")
+
+    def deploy(self, flow: str, name: str, entrypoint: str) -> str:
+        """Make a deployment of the pool; its id."""
+        flow_id = self.post("/flows/", {"name": flow})["id"]
+        body = {"name": name, "flow_id": flow_id, "work_pool_name": self.name, "entrypoint": entrypoint}
+        return str(self.post("/deployments/", body)["id"])
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         return httpx.post(f"{self.api_url}{path}", json=body, timeout=30).raise_for_status().json()

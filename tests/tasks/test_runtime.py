@@ -7,6 +7,7 @@ import pytest
 
 from fepflow.errors import InputError, NotFoundError, RunBusyError
 from fepflow.store.store import Store
+from tasks import keeping
 from tasks import runtime as runtime_module
 from tasks.batches import Batch
 from tasks.runtime import open_runtime
@@ -62,7 +63,7 @@ async def test_an_executor_that_has_lost_its_lease_stops(
     plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime_module, "LEASE_SECONDS", 0.05)
-    monkeypatch.setattr(runtime_module, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(keeping, "RENEW_SECONDS", 0.2)
     run_id = plan(["a"])
 
     async def execute() -> None:
@@ -81,7 +82,7 @@ async def test_a_lease_is_kept_for_as_long_as_the_run_lasts(
     plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime_module, "LEASE_SECONDS", 1.0)
-    monkeypatch.setattr(runtime_module, "RENEW_SECONDS", 0.02)
+    monkeypatch.setattr(keeping, "RENEW_SECONDS", 0.02)
     run_id = plan(["a"])
     async with open_runtime(run_id):
         first = store.run(run_id).lease_until

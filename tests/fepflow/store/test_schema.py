@@ -78,6 +78,7 @@ def filled(store: Store, make_run) -> Store:
         result = CheckResult(check_type="c", status="completed", results={"passed": True}, evaluated_at=utc_now())
         keys = [(position, repeat) for position in range(20) for repeat in range(2)]
         store.acquire_lease(run, "me", 60)
+        store.acquire_shard(run, 0, "me", 60)
         store.write(
             run,
             [NewOutput(*key, "a" * 64, Output(value="\0", id="o", metadata={"tokens": 1})) for key in keys],

@@ -1,0 +1,67 @@
+"""Who is executing which shard of a run. One executor at a time: the one whose lease has not ended."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from fepflow.errors import NotFoundError
+from fepflow.protocol.model import utc_now
+from fepflow.store.database import DatabaseUser
+from fepflow.store.leases import is_gone
+from fepflow.store.tables import RUN, SHARD
+
+
+class Shards(DatabaseUser):
+    """Taking, keeping and giving back the right to execute one shard of a run, numbered from 0."""
+
+    def acquire_shard(self, run_id: str, shard: int, owner: str, seconds: float) -> bool:
+        """Make `owner` the shard's executor for the next `seconds`; False while somebody else is.
+
+        Raises NotFoundError for an unknown run.
+        """
+
+        def acquire(connection: Connection) -> bool:
+            if connection.scalar(select(RUN.c.id).where(RUN.c.id == run_id)) is None:
+                raise NotFoundError(f"There is no run {run_id}: `fepflow list` shows the runs there are.")
+            now = utc_now()
+            held = {"lease_owner": owner, "lease_until": now + timedelta(seconds=seconds)}
+            connection.execute(_first(connection).values(run_id=run_id, shard=shard).on_conflict_do_nothing())
+            before = connection.execute(select(SHARD).where(_is(run_id, shard))).one()
+            free = [SHARD.c.lease_owner.is_(None), SHARD.c.lease_owner == owner, SHARD.c.lease_until <= now]
+            if is_gone(before.lease_owner):
+                free.append(SHARD.c.lease_owner == before.lease_owner)
+            return connection.execute(update(SHARD).where(_is(run_id, shard), or_(*free)).values(held)).rowcount == 1
+
+        return self._database.write(acquire)
+
+    def renew_shard(self, run_id: str, shard: int, owner: str, seconds: float) -> bool:
+        """Keep the lease for the next `seconds`. False when it was lost: the executor has to stop."""
+        return self._set_shard(run_id, shard, owner, lease_until=utc_now() + timedelta(seconds=seconds))
+
+    def release_shard(self, run_id: str, shard: int, owner: str) -> None:
+        """Give the lease back."""
+        self._set_shard(run_id, shard, owner, lease_owner=None, lease_until=None)
+
+    def shard_is_held(self, run_id: str, shard: int) -> bool | None:
+        """Whether a living executor has the shard; None if nobody has begun it, or the last one has given it back."""
+        with self._database.reading() as connection:
+            row = connection.execute(select(SHARD).where(_is(run_id, shard))).one_or_none()
+        if row is None or row.lease_owner is None:
+            return None
+        return bool(row.lease_until > utc_now() and not is_gone(row.lease_owner))
+
+    def _set_shard(self, run_id: str, shard: int, owner: str, **values: Any) -> bool:
+        change = update(SHARD).where(_is(run_id, shard), SHARD.c.lease_owner == owner).values(values)
+        return self._database.write(lambda connection: connection.execute(change).rowcount == 1)
+
+
+def _first(connection: Connection) -> postgresql.Insert | sqlite.Insert:
+    return postgresql.insert(SHARD) if connection.dialect.name == "postgresql" else sqlite.insert(SHARD)
+
+
+def _is(run_id: str, shard: int) -> ColumnElement[bool]:
+    return and_(SHARD.c.run_id == run_id, SHARD.c.shard == shard)

@@ -1,0 +1,51 @@
+"""The batches of a run, or of a shard of it: what both flows do.
+
+batch 1: call target ─► run checks
+batch 2: call target ─► run checks
+batch n: …
+case that still fails: a task run of its own, retried by Prefect ─► run checks
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tasks.batches import Batch, split_into_batches
+from tasks.call_target import Called, call_target_task
+from tasks.escalate import escalate
+from tasks.log import run_log
+from tasks.run_checks import run_checks_task
+from tasks.runtime import Runtime
+from tasks.together import all_of, result_of
+
+CALLS_A_PLACE = 4
+"""Calls that are in memory for each that may be under way: others wait to be committed, or have their case at hand."""
+
+CHECKED_AT_ONCE = 500
+"""Outputs that are in memory to be checked. A batch waits for its commit; others are computed meanwhile."""
+
+
+async def run_batches(runtime: Runtime) -> None:
+    """Call, check and store; batches flow on independently, and a bounded number is in memory."""
+    calls = runtime.share.calls(runtime.run)
+    batches = split_into_batches(calls, runtime.suite.batch_size)
+    run_log().info("run %s: %d calls in %d batches", runtime.run.id, len(calls), len(batches))
+    if not batches:
+        return
+    size = batches[0].stop - batches[0].start
+    # Two at least: while one waits for its commit, the next is at work.
+    calling = asyncio.Semaphore(runtime.suite.target.concurrency * CALLS_A_PLACE // size + 2)
+    checking = asyncio.Semaphore(CHECKED_AT_ONCE // size + 2)
+
+    async def run(batch: Batch) -> None:
+        label = await runtime.label(batch)
+        async with calling:
+            called: Called = await result_of(call_target_task(runtime, batch, label, return_state=True))
+        async with checking:
+            await run_checks_task(runtime, batch, label)
+        if called.troubled:
+            await all_of(escalate(runtime, trouble) for trouble in called.troubled)
+            async with checking:
+                await run_checks_task(runtime, batch, f"{label} again")
+
+    await all_of(map(run, batches))

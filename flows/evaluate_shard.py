@@ -1,0 +1,41 @@
+"""A part of an evaluation, executed by a worker of the pool on whatever machine; its parent gives the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Annotated, Any
+
+from prefect import flow
+from prefect.runtime import flow_run
+from prefect.states import Cancelled, Completed
+from pydantic import Field
+
+from flows.batches import run_batches
+from tasks.runtime import open_shard
+from tasks.share import Share
+from tasks.together import stay
+
+
+@flow(name="evaluate-shard", persist_result=False)
+async def evaluate_shard(
+    run_id: str,
+    shard: Annotated[int, Field(ge=0)],
+    shards: Annotated[int, Field(ge=1)],
+    ends_at: datetime | None = None,
+) -> Any:
+    """Call and check the cases of one shard of a run. `evaluate` starts this; nobody else needs to.
+
+    Args:
+        run_id: The run, by its id in the store that this machine shares with all others.
+        shard: Number of the shard, from 0.
+        shards: How many shards the run has.
+        ends_at: The run's deadline.
+    """
+    try:
+        async with open_shard(run_id, Share(shard, shards, ends_at), flow_run.id) as runtime:
+            await run_batches(runtime)
+    except asyncio.CancelledError:
+        stay()
+        return Cancelled(message="What was stored is kept.")
+    return Completed(message=f"{runtime.counts['calls']} calls, {runtime.counts['checks']} checks.")

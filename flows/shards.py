@@ -1,0 +1,32 @@
+"""A run that is split over many machines: each shard is a flow run of its own, all write to one store.
+
+shard 1: evaluate-shard on some worker ─┐
+shard 2: evaluate-shard on some worker ─┼─► decide
+shard n: …                              ┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from fepflow.protocol.model import utc_now
+from tasks.run_shard import label, run_shard_task
+from tasks.runtime import Runtime
+from tasks.share import Share
+from tasks.together import all_of
+from tasks.watch_shards import progress_watched, stop_shards
+
+
+async def run_shards(runtime: Runtime) -> None:
+    """Have all shards executed. What stops this stops them too, within a second."""
+    shards = min(runtime.suite.shards, runtime.run.n_cases)
+    deadline = runtime.suite.deadline
+    ends_at = None if deadline is None else utc_now() + timedelta(seconds=deadline)
+    parts = [Share(number, shards, ends_at) for number in range(shards)]
+    try:
+        async with progress_watched(runtime):
+            await all_of(run_shard_task(runtime, part, label(part)) for part in parts)
+    except BaseException:
+        await asyncio.shield(stop_shards(runtime))
+        raise

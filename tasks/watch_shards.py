@@ -1,0 +1,55 @@
+"""What the parent of shards does meanwhile: it looks at the store, and stops them when it is stopped itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from fepflow.errors import FepflowError
+from tasks.log import run_log
+from tasks.runtime import Runtime
+
+LOOK_SECONDS = 1.0
+
+
+@asynccontextmanager
+async def progress_watched(runtime: Runtime) -> AsyncIterator[None]:
+    """Count what all shards have stored, for whoever wants to know how far the run is."""
+    looking = asyncio.create_task(_look_again_and_again(runtime), name="fepflow-shards")
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await asyncio.wait({looking})
+    await _look(runtime)
+    if runtime.caller.allowance.counts:
+        await asyncio.to_thread(runtime.count_what_is_spent)
+
+
+async def _look_again_and_again(runtime: Runtime) -> None:
+    while True:
+        with suppress(FepflowError):  # the next time will do
+            await _look(runtime)
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _look(runtime: Runtime) -> None:
+    seen = await asyncio.to_thread(runtime.store.progress, runtime.run.id)
+    runtime.counts.clear()
+    runtime.count(
+        calls=seen.outputs,
+        failed_calls=seen.failed_outputs,
+        checks=seen.checks,
+        passed=seen.passed,
+        failed=seen.failed,
+        errors=seen.error,
+    )
+
+
+async def stop_shards(runtime: Runtime) -> None:
+    """Raise the flag that every executor of the run looks at."""
+    try:
+        await asyncio.to_thread(runtime.store.request_cancel, runtime.run.id)
+    except FepflowError as error:
+        run_log().warning("the shards could not be told to stop: %s", error)

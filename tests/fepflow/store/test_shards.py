@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fepflow.errors import NotFoundError
+from fepflow.store.leases import new_owner
+from fepflow.store.store import Store
+
+GONE = "elsewhere/1/x"
+"""A process that cannot be looked at from here."""
+
+
+def test_a_shard_has_one_executor_at_a_time(store: Store, make_run):
+    make_run()
+    assert store.acquire_shard("run-1", 0, "a", 60)
+    assert not store.acquire_shard("run-1", 0, "b", 60)
+    assert store.acquire_shard("run-1", 0, "a", 60), "its own"
+    assert store.acquire_shard("run-1", 1, "b", 60), "another shard"
+    assert store.renew_shard("run-1", 0, "a", 60)
+    assert not store.renew_shard("run-1", 0, "b", 60)
+
+
+def test_a_shard_that_is_given_back_is_free(store: Store, make_run):
+    make_run()
+    store.acquire_shard("run-1", 0, "a", 60)
+    store.release_shard("run-1", 0, "b")
+    assert store.shard_is_held("run-1", 0), "only its holder gives it back"
+    store.release_shard("run-1", 0, "a")
+    assert store.shard_is_held("run-1", 0) is None
+    assert store.acquire_shard("run-1", 0, "b", 60)
+
+
+def test_a_shard_whose_lease_has_ended_is_lost_and_free(store: Store, make_run):
+    make_run()
+    assert store.shard_is_held("run-1", 0) is None
+    store.acquire_shard("run-1", 0, GONE, 60)
+    assert store.shard_is_held("run-1", 0) is True
+    store.acquire_shard("run-1", 0, GONE, -1)
+    assert store.shard_is_held("run-1", 0) is False
+    assert store.acquire_shard("run-1", 0, "b", 60)
+    assert not store.renew_shard("run-1", 0, GONE, 60)
+
+
+def test_a_process_of_this_machine_that_has_ended_holds_nothing(store: Store, make_run):
+    make_run()
+    host, _, token = new_owner().split("/")
+    store.acquire_shard("run-1", 0, f"{host}/{2**22 + 1}/{token}", 60)
+    assert store.shard_is_held("run-1", 0) is False
+    assert store.acquire_shard("run-1", 0, "b", 60)
+
+
+def test_many_want_one_shard_and_one_gets_it(store: Store, make_run):
+    make_run()
+    with ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(lambda number: store.acquire_shard("run-1", 0, f"o{number}", 60), range(16)))
+    assert got.count(True) == 1
+
+
+def test_there_is_no_shard_of_an_unknown_run(store: Store):
+    with pytest.raises(NotFoundError):
+        store.acquire_shard("run-1", 0, "a", 60)

@@ -1,0 +1,53 @@
+"""What one executor of a run may do and take."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from fepflow.protocol.model import utc_now
+from fepflow.store.store import Store
+from fepflow.suite import Budget
+from fepflow.targets.calling import Patience
+from tasks.batches import Batch
+from tasks.call_target import call_target
+from tasks.runtime import open_runtime, open_shard
+from tasks.share import WHOLE, Share
+
+from .conftest import Agent, Plan
+
+
+async def test_a_shard_asks_for_its_cases_and_leaves_the_run_alone(plan: Plan, store: Store, agent: Agent) -> None:
+    run_id = plan(["a", "b", "c", "d", "e"])
+    async with open_runtime(run_id):
+        async with open_shard(run_id, Share(1, 2)) as shard:
+            calls = shard.share.calls(shard.run)
+            await call_target(shard, Batch(calls.start, calls.stop))
+            assert store.shard_is_held(run_id, 1)
+        assert store.shard_is_held(run_id, 1) is None
+        assert store.run(run_id).status == "running"
+    assert agent.asked == {"c": 1, "d": 1, "e": 1}
+
+
+async def test_executors_of_one_run_share_its_places_its_rate_its_budget_and_its_time(plan: Plan, store: Store) -> None:
+    http = {"metadata": {"tokens": "$.tokens"}}
+    target = {"concurrency": 10, "requests_per_minute": 90, "http": http}
+    run_id = plan(["a"], target=target, budget={"tokens": 100}, deadline="1h")
+    share = Share(0, 3, utc_now() + timedelta(seconds=50))
+    async with open_shard(run_id, share) as shard:
+        patience = Patience.of(shard.suite.target, 3)
+        assert (patience.concurrency, patience.requests_per_minute) == (3, 30)
+        allowance = share.allowance(shard.suite)
+        assert allowance.left() < 51
+        allowance.spend({"tokens": 33})
+        assert allowance.ended
+        assert WHOLE.allowance(shard.suite).left() > 3_000
+    assert Share(0, 200).allowance(shard.suite.model_copy(update={"budget": Budget(tokens=5)})).ended is None
+
+
+async def test_a_shard_waits_for_an_executor_that_is_still_there(plan: Plan, store: Store) -> None:
+    run_id = plan(["a", "b"])
+    store.acquire_shard(run_id, 0, "elsewhere/1/x", 0.5)
+    async with open_shard(run_id, Share(0, 2)) as shard:
+        assert store.shard_is_held(run_id, 0)
+        assert not store.renew_shard(run_id, 0, "elsewhere/1/x", 60)
+        assert store.renew_shard(run_id, 0, shard.owner, 60)
