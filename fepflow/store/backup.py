@@ -66,7 +66,10 @@ def _dump(database: Database, file: IO[bytes]) -> None:
     done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE, check=False)  # noqa: S603  # a program of PATH, words of ours
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise InfrastructureError(f"{database.place} was not backed up: {' '.join(said[-3:])}")
+        raise InfrastructureError(
+            f"{database.place} was not backed up: {' '.join(said[-3:])}. If it is about versions: the first pg_dump on "
+            f"PATH is {program}, and it has to be of the server's version or newer."
+        )
 
 
 def _libpq_variables(database: Database) -> dict[str, str]:

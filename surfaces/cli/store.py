@@ -39,7 +39,7 @@ def check() -> None:
     report = service.inspect_store()
     click.echo(f"{report.place} ({report.version}), schema {report.revision or 'none'}")
     if report.rows:
-        click.echo("  " + ", ".join(f"{report.rows[table]:,} {words}" for table, words in _TABLES.items()))
+        click.echo("  " + ", ".join(f"{words}: {report.rows[table]:,}" for table, words in _TABLES.items()))
     for problem in report.problems:
         click.echo(f"error: {problem}", err=True)
     if report.problems:

@@ -30,7 +30,7 @@ def test_a_whole_store_is_said_to_be_whole(cli: Cli, filled: None) -> None:
     where, counts, verdict = done.stdout.splitlines()
     assert "fepflow.db (SQLite 3" in where
     assert where.endswith(f"schema {NEWEST}")
-    assert counts == "  1 runs, 3 test cases, 2 outputs, 2 check results"
+    assert counts == "  runs: 1, test cases: 3, outputs: 2, check results: 2"
     assert verdict == "  everything can be read"
 
 
