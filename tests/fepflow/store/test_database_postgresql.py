@@ -1,5 +1,6 @@
 """What is PostgreSQL's own: deadlocks, servers that are away, values that it refuses, an order of text of its own."""
 
+import random
 import subprocess
 import sys
 import threading
@@ -9,14 +10,21 @@ import pytest
 from sqlalchemy import make_url, text
 
 from fepflow.errors import InfrastructureError
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
-from fepflow.store.records import NewOutput
+from fepflow.store.records import NewCheck, NewOutput
 from fepflow.store.store import Store
 
 
 @pytest.fixture
 def url(postgresql_url: str) -> str:
     return postgresql_url
+
+
+def check(position: int, name: str) -> NewCheck:
+    result = CheckResult(check_type="c", status="completed", results={}, evaluated_at=utc_now())
+    return NewCheck(position, 0, name, "a" * 64, result, None)
 
 
 def rename(run_id: str):
@@ -66,6 +74,27 @@ def test_of_two_transactions_that_cannot_be_put_in_an_order_both_succeed(store: 
 
     assert len(attempts) >= 3
     assert store.run("run-1").name == ".."
+
+
+def test_batches_of_the_same_rows_in_any_order_do_not_deadlock(url, store: Store, make_run):
+    runs = [make_run(f"run-{number}", cases=100) for number in range(5)]
+    all_there = threading.Barrier(4)
+
+    def write_all(number: int) -> None:
+        with Store.open(url) as mine:
+            for run in runs:
+                positions = random.sample(range(100), 100)
+                checks = [check(position, name) for position in positions for name in ("b", "a")]
+                all_there.wait(30)
+                mine.write(run, [NewOutput(position, 0, "a" * 64, Output(value=1)) for position in positions], checks)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write_all, range(4)))
+
+    assert [(store.progress(run).outputs, store.progress(run).checks) for run in runs] == [(100, 200)] * 5
+    with store._database.reading() as connection:
+        found = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        assert connection.scalar(found) == 0
 
 
 def test_a_reader_sees_one_state_and_does_not_wait_for_a_writer(url, store: Store, make_run):

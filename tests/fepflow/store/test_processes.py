@@ -6,16 +6,12 @@ import sys
 import time
 from collections import Counter
 
-from sqlalchemy import text
-
-from fepflow.protocol.test_case import TestCase
-from fepflow.store.records import NewRun
 from fepflow.store.store import Store
 
 CASES = 200
 
-# Writes all cases in random order, an output and three checks each, some cases in a call, and prints the positions
-# after their rows are committed.
+# Writes all cases in random order, one call with an output and three checks each, and prints a case's position after
+# its rows are committed.
 WRITER = """
 import random, sys
 from datetime import UTC, datetime
@@ -24,24 +20,22 @@ from fepflow.protocol.test_case import Output
 from fepflow.store.records import NewCheck, NewOutput
 from fepflow.store.store import Store
 
-url, cases, at_once = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+url, cases = sys.argv[1], int(sys.argv[2])
 store = Store.open(url)
 
 def check(position, name):
     result = CheckResult(check_type="contains", status="completed", results={}, evaluated_at=datetime.now(UTC))
     return NewCheck(position, 0, name, "a" * 64, result, True)
 
-order = random.sample(range(cases), cases)
-for start in range(0, cases, at_once):
-    some = order[start : start + at_once]
-    outputs = [NewOutput(position, 0, "a" * 64, Output(value="x" * 500)) for position in some]
-    store.write("run-1", outputs, [check(position, name) for position in some for name in ("c", "a", "b")])
-    print(*some, sep="\\n", flush=True)
+for position in random.sample(range(cases), cases):
+    output = NewOutput(position, 0, "a" * 64, Output(value="x" * 500))
+    store.write("run-1", [output], [check(position, name) for name in ("c", "a", "b")])
+    print(position, flush=True)
 """
 
 
-def start_writer(url: str, at_once: int = 1) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WRITER, url, str(CASES), str(at_once)]
+def start_writer(url: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, url, str(CASES)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -59,22 +53,6 @@ def test_four_processes_write_the_same_run_without_locks_or_duplicates(store: St
     assert [len(printed.split()) for printed, _ in ends] == [CASES] * 4
     assert store.progress("run-1").outputs == CASES
     assert checks_per_case(store) == dict.fromkeys(range(CASES), 3)
-
-
-def test_batches_that_overlap_are_written_without_a_deadlock(postgresql_url):
-    with Store.open(postgresql_url) as store:
-        run = NewRun(id="run-1", name="n", suite={}, suite_path=None, repeats=1)
-        store.create_run(run, (TestCase(id=str(number), input=number) for number in range(CASES)))
-
-        writers = [start_writer(postgresql_url, at_once=40) for _ in range(4)]
-        ends = [writer.communicate() for writer in writers]
-
-        assert [errors for _, errors in ends] == [""] * 4
-        assert checks_per_case(store) == dict.fromkeys(range(CASES), 3)
-        with store._database.reading() as connection:
-            connection.execute(text("SELECT pg_stat_force_next_flush()"))
-            statistics = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
-            assert connection.scalar(statistics) == 0
 
 
 def test_killed_writers_lose_nothing_that_was_acknowledged_and_leave_no_case_partial(store: Store, url, make_run):
