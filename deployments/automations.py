@@ -31,7 +31,7 @@ BODY = """\
 - {{ reason }}{% endfor %}
 
 fepflow show {{ event.payload.run_id[:8] }} --failed
-{{ flow_run | ui_url }}
+{{ (flow_run | ui_url) or "" }}
 """
 
 

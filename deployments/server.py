@@ -146,6 +146,7 @@ def _environment(config: Settings, port: int) -> dict[str, str]:
         "PREFECT_HOME": str(config.home / "prefect"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_UI_API_URL": f"{address}/api",
+        "PREFECT_UI_URL": address,  # for addresses in notifications
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{address},http://localhost:{port}",
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
         "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 from ruamel.yaml import YAML
 
@@ -19,7 +20,8 @@ from surfaces.cli.store import store
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-COMMANDS = [*fepflow.commands.values(), *store.commands.values()]
+GROUPS = [command for command in fepflow.commands.values() if isinstance(command, click.Group)]
+COMMANDS = [*fepflow.commands.values(), *(command for group in GROUPS for command in group.commands.values())]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 

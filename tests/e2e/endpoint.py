@@ -24,12 +24,14 @@ class Asked:
 class Endpoint:
     """A server on the loopback. `{"question": "html 3"}` is answered with HTML; what is no fault is echoed.
 
-    Every answer takes `delay` seconds, none is given while `held`, and only 502 while `out_of_order`.
+    Every answer takes `delay` seconds, none is given while `held`, only 502 while `out_of_order`, and nothing is
+    echoed while `wrong`.
     """
 
     delay: float = 0.0
     held: bool = False
     out_of_order: bool = False
+    wrong: bool = False
     asked: list[Asked] = field(default_factory=list)
     under_way: int = 0
     most_at_once: int = 0
@@ -113,7 +115,7 @@ async def _answer(endpoint: Endpoint, reader: asyncio.StreamReader, writer: asyn
         await writer.drain()
         return False
     if fault is None:
-        writer.write(_ok(question))
+        writer.write(_ok("I do not know" if endpoint.wrong else question))
     await writer.drain()
     return True
 

@@ -169,6 +169,11 @@ tags: smoke
         ("repeats: 0", "repeats: must be at least 1"),
         ("repeats: true", "repeats: must be a whole number"),
         ("plugins: ./x.py", "plugins: must be a list"),
+        (
+            "baseline: latest",
+            "baseline: must be previous, or a run's id or its beginning, as `fepflow list` shows it",
+        ),
+        ("baseline: 12345678", "baseline: must be a text (put it in quotes)"),
     ],
 )
 def test_a_common_mistake_reads_well(section, sentence):

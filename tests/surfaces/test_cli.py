@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import NewRun
+from fepflow.store.records import NewCheck, NewOutput, NewRun
 from fepflow.store.store import Store
 
 from .conftest import NO_ANSWER, Cli, FillRun, check
@@ -182,6 +182,44 @@ def test_list_and_show_tell_what_the_store_has(cli: Cli, fill_run: FillRun) -> N
     assert "no answer within 2 s" in shown
     assert "good" in cli("show", "--case", "good").stdout
     assert json.loads(cli("show", "--json").stdout)["evaluation_id"] == run.id
+
+
+def test_a_verdict_is_shown_beside_its_baseline(cli: Cli, fill_run: FillRun) -> None:
+    counts = {"n_expected": 1, "n_completed": 1, "n_error": 0, "n_skipped": 0}
+    metric = {"id": "says_so", "value": 0.25, "low": 0.1, "high": 0.4, **counts}
+    change = {"id": "says_so", "value": 0.25, "baseline": 0.75, "difference": -0.5}
+    baseline = {"run_id": "cafe1234" * 4, "outcome": "pass", "worsened": True, "metrics": [change]}
+    verdict = {"gate": "Every check must pass.", "reasons": ["because"], "warnings": [], "baseline": baseline}
+    fill_run([("bad", Output(value="no"), check(False))], verdict=verdict, metrics=[metric])
+    shown = cli("show").stdout
+    assert "baseline: pass in run cafe1234: the outcome has worsened" in shown
+    (row,) = (line.split() for line in shown.splitlines() if line.startswith("says_so") and "0.25" in line)
+    assert row[-2:] == ["0.75", "-0.5"]
+    assert json.loads(cli("show", "--json").stdout)["metadata"]["verdict"]["baseline"] == baseline
+
+
+def test_a_run_without_a_verdict_shows_what_is_there(cli: Cli, store: Store) -> None:
+    says_so = {"id": "says_so", "type": "contains", "arguments": {"text": "$.output.value", "phrases": ["yes"]}}
+    suite = {"name": "stopped", "checks": [says_so]}
+    cases = [TestCase(id="good", input=1), TestCase(id="later", input=2)]
+    store.create_run(NewRun("abcd1234", "stopped", suite, None, 1), cases)
+    store.acquire_lease("abcd1234", "me", 60)
+    result = check(True)
+    store.write(
+        "abcd1234",
+        [NewOutput(0, 0, "a" * 64, Output(value="yes"))],
+        [NewCheck(0, 0, "says_so", "b" * 64, result, True)],
+    )
+    under_way = cli("show").stdout
+    assert " s so far" in under_way
+    assert "1 of 2 calls" in under_way
+    assert "RUNNING  no verdict yet, the numbers are of what is there" in under_way
+
+    store.finish("abcd1234", "me", "cancelled")
+    shown = cli("show").stdout
+    assert "CANCELLED  no verdict yet, the numbers are of what is there" in shown
+    (row,) = (line for line in shown.splitlines() if line.startswith("says_so") and " of 2 " in line)
+    assert "0.09453 to 1" in row, "what is missing may fail"
 
 
 def test_a_run_whose_process_has_gone_is_listed_as_interrupted(cli: Cli, store: Store) -> None:

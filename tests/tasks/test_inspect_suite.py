@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from fepflow.errors import InputError
+from fepflow.settings import settings
 from tasks.inspect_suite import expected_check_ids, inspect_suite, read_cases
 
 
@@ -43,6 +44,19 @@ def test_a_good_suite_has_its_cases_and_no_problems(folder):
     assert found.problems == []
     assert len(found.cases) == 10
     assert found.require().name == "capitals"
+
+
+def test_a_baseline_that_is_not_in_the_store_is_a_warning(folder, monkeypatch):
+    monkeypatch.setenv("FEPFLOW_HOME", str(folder / "home"))
+    settings.cache_clear()
+    try:
+        found = inspect(folder, BASE + CHECKS + "baseline: abcd1234\n")
+        assert inspect(folder, BASE + CHECKS + "baseline: previous\n").problems == []
+    finally:
+        settings.cache_clear()
+    assert found.errors == []
+    (warning,) = map(str, found.warnings)
+    assert warning.startswith("suite.yaml:6: baseline: There is no run 'abcd1234': `fepflow list`")
 
 
 def test_all_mistakes_of_all_files_are_found_in_one_go(folder):
