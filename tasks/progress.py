@@ -15,10 +15,13 @@ from tasks.log import run_log
 from tasks.runtime import Runtime
 
 SECONDS = 2.0
-"""Between two updates, at least. Prefect changes the artifact in place: a long run leaves one row, as a short one."""
+"""Between two updates, at least."""
 
-SHARE = 20
-"""What counting takes, at most, as a part of the time: a large run is counted less often."""
+OF_AGE = 50
+"""And a fiftieth of the run's age: Prefect changes the artifact in place, but keeps an event of each update."""
+
+OF_COUNTING = 20
+"""And so many times what counting took, so that a large run is not held up by it."""
 
 LAST_SECONDS = 1.0
 """How long the end of a run waits for its last update."""
@@ -38,23 +41,33 @@ async def progress_shown(runtime: Runtime) -> AsyncIterator[None]:
         await asyncio.wait({showing})
 
 
+def pause(age: float, counting: float) -> float:
+    """Seconds from one update to the next, when the run is `age` seconds old and the last counting took `counting`."""
+    return max(SECONDS, age / OF_AGE, counting * OF_COUNTING)
+
+
 async def _show(runtime: Runtime, over: asyncio.Event) -> None:
+    key = f"progress-{slug(runtime.run.name)}"
     artifact: UUID | None = None
+    shown: tuple[float, str] | None = None
     told = last = False
+    start = monotonic()
     while not last:
         last = over.is_set()
-        pause = SECONDS
+        began = monotonic()
         try:
-            began = monotonic()
-            percent, words = await asyncio.to_thread(progress_of, runtime, over=last)
-            pause = max(SECONDS, SHARE * (monotonic() - began))
-            artifact = await _put(artifact, f"progress-{slug(runtime.run.name)}", percent, words)
+            progress = await asyncio.to_thread(progress_of, runtime, over=last)
+            counted = monotonic()
+            if progress != shown:
+                artifact = await _put(artifact, key, *progress)
+                shown = progress
         except Exception as error:
+            counted = monotonic()
             if not told:
                 run_log().warning("progress cannot be shown in Prefect: %s", error)
             told = True
         if not last:
-            await _wait(over, pause)
+            await _wait(over, pause(counted - start, counted - began))
 
 
 async def _put(artifact: UUID | None, key: str, percent: float, words: str) -> UUID:
@@ -75,8 +88,9 @@ def progress_of(runtime: Runtime, *, over: bool = False) -> tuple[float, str]:
     """The part of the calls that is in the store, in percent, and the counts in words; 100 % only once it is over."""
     seen = runtime.store.progress(runtime.run.id)
     words = (
-        f"Run {runtime.run.id[:8]}: {seen.outputs:,} of {runtime.calls:,} calls, "
+        f"{seen.outputs:,} of {runtime.calls:,} calls, "
         f"{seen.failed_outputs:,} without an answer; "
-        f"checks: {seen.passed:,} passed, {seen.failed:,} failed, {seen.error:,} in error."
+        f"checks: {seen.passed:,} passed, {seen.failed:,} failed, {seen.error:,} in error. "
+        f"So far: `fepflow show {runtime.run.id[:8]}`"
     )
     return min(100 * seen.outputs / runtime.calls, 100 if over else 99), words

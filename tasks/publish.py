@@ -36,7 +36,8 @@ async def publish(runtime: Runtime, verdict: Verdict) -> None:
     run, part = runtime.run, slug(runtime.run.name)
     compared, (rows, about) = await asyncio.to_thread(lambda: (_compared(runtime, verdict), failed_table(runtime)))
     try:
-        await acreate_markdown_artifact(verdict_markdown(run, verdict), key=f"verdict-{part}")
+        page, summary = verdict_markdown(run, verdict), f"{verdict.outcome.capitalize()}: run `{run.id[:8]}`"
+        await acreate_markdown_artifact(page, key=f"verdict-{part}", description=summary)
         if rows:
             await acreate_table_artifact(rows, key=f"failed-cases-{part}", description=about)
         emit_verdict(run, verdict, compared)
@@ -61,8 +62,8 @@ def failed_table(runtime: Runtime) -> tuple[list[Row], str]:
         rows.append(row)
     cases = runtime.store.failed_cases(run.id)
     left_out = f"{len(shown)} of them are here, {cases - len(shown)} are left out" if cases > len(shown) else "all here"
-    about = f"Run {run.id[:8]}: {cases} of {run.n_cases} cases did not pass ({left_out})."
-    return rows, f"{about} In full: `fepflow show {run.id[:8]} --failed`"
+    about = f"{cases} of {run.n_cases} cases did not pass ({left_out}). In full: `fepflow show {run.id[:8]} --failed`"
+    return rows, about
 
 
 def _failed_rows(runtime: Runtime) -> Iterator[tuple[int, Row]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tasks.batches import Batch
 from tasks.call_target import call_target
-from tasks.progress import progress_of
+from tasks.progress import pause, progress_of
 from tasks.run_checks import run_checks_of_batch
 from tasks.runtime import open_runtime
 
@@ -23,4 +23,15 @@ async def test_progress_is_what_the_store_has(plan: Plan) -> None:
         await run_checks_of_batch(runtime, Batch(2, 4))
         percent, words = progress_of(runtime, over=True)
     assert percent == 100
-    assert words == (f"Run {run_id[:8]}: 4 of 4 calls, 1 without an answer; checks: 2 passed, 1 failed, 1 in error.")
+    counts = "4 of 4 calls, 1 without an answer; checks: 2 passed, 1 failed, 1 in error."
+    assert words == f"{counts} So far: `fepflow show {run_id[:8]}`"
+
+
+def test_a_long_run_is_updated_more_seldom_and_a_large_one_too() -> None:
+    age, updates = 0.0, 0
+    while age < 24 * 3600:
+        age += pause(age, counting=0.01)
+        updates += 1
+    assert updates < 500, "Prefect keeps an event of each"
+    assert pause(10, counting=0.01) == 2
+    assert pause(10, counting=1.0) == 20, "counting takes a twentieth of the time at most"

@@ -33,7 +33,7 @@ async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
     assert rows[0]["why"].startswith("`HTTP 503 Service Unavailable")
     assert rows[2]["why"] == "`expected: yes`"
     shown = f"`fepflow show {run_id[:8]} --failed`"
-    assert about == f"Run {run_id[:8]}: 2 of 3 cases did not pass (all here). In full: {shown}"
+    assert about == f"2 of 3 cases did not pass (all here). In full: {shown}"
     assert page.startswith("# Fail: s\n")
     assert "| `exact_match` | " in page
     assert page.endswith(shown)
