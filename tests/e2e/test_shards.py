@@ -54,12 +54,12 @@ def shard_runs(workplace: Workplace) -> list[dict[str, Any]]:
 
 def test_shards_give_what_one_executor_gives(spread: Workplace, endpoint: Endpoint, workers: list[Pool]) -> None:
     spread.write_suite([*CASES, "html 1", "fail 2 soon"], repeats=2, target={"retries": 1})
-    whole = json.loads(spread.run("--json").stdout)
+    whole = spread.run("--json").stdout
     asked = dict(endpoint.questions)
     endpoint.asked.clear()
     spread.write_suite([*CASES, "html 1", "fail 2 soon"], repeats=2, target={"retries": 1}, shards=3)
     done = spread.run("--json")
-    assert essence(json.loads(done.stdout)) == essence(whole), done.stderr
+    assert essence(done.stdout) == essence(whole), done.stderr
     assert dict(endpoint.questions) == asked, "every case is called by one shard"
 
     runs = shard_runs(spread)
