@@ -16,7 +16,7 @@ endef
 export LOCK_NOTE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench lock clean
+.PHONY: help setup demo test battery check format bench lock clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ demo: setup ## Run the shipped suite against a stand-in agent, and show where to
 
 test: $(VENV)/.installed-dev ## Run all tests.
 	@$(BIN)/python -m pytest
+
+battery: $(VENV)/.installed-dev ## Kill and cut off everything, many times; takes an hour.
+	@$(BIN)/python -m pytest -m battery -v -o log_cli=true -o log_cli_level=INFO
 
 check: $(VENV)/.installed-dev ## Check format, lint, types, floors and dead code.
 	@$(BIN)/ruff format --check .

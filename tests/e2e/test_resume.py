@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import signal
 import sqlite3
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 import pytest
@@ -16,6 +18,8 @@ from .endpoint import Endpoint
 from .essence import essence
 
 pytestmark = pytest.mark.e2e
+
+logger = logging.getLogger(__name__)
 
 CASES = [f"question {number}" for number in range(120)]
 
@@ -72,49 +76,88 @@ def checked(workplace: Workplace) -> Counter[str]:
     return Counter(file.read_text(encoding="utf-8").splitlines() if file.exists() else ())
 
 
+class Killed:
+    """A suite that runs undisturbed once, and then is killed at points of one's choice and gone on with."""
+
+    def __init__(self, workplace: Workplace, endpoint: Endpoint, cases: Sequence[str]) -> None:
+        self.workplace = workplace
+        self.endpoint = endpoint
+        self.cases = cases
+        self.kills = 0
+        (workplace.folder / "slow.py").write_text(SLOW_CHECK, encoding="utf-8")
+        workplace.write_suite(cases, target={"concurrency": 8}, plugins=["slow.py"], checks=CHECKS)
+        elsewhere = {"FEPFLOW_STORE_URL": f"sqlite:///{workplace.folder / 'undisturbed.db'}"}
+        self.undisturbed = workplace.run("--json", **elsewhere).stdout
+        endpoint.asked.clear()
+        (workplace.folder / "checked").unlink()
+        endpoint.delay = 0.05
+
+    def calls(self, more: int) -> Callable[[], bool]:
+        """The moment when so many more calls have been made."""
+        wanted = len(self.endpoint.asked) + more
+        return lambda: len(self.endpoint.asked) >= wanted
+
+    def checks(self, more: int) -> Callable[[], bool]:
+        """The moment when so many more results of checks are committed."""
+        wanted = len(rows(self.workplace, "check_result")) + more
+        return lambda: len(rows(self.workplace, "check_result")) >= wanted
+
+    def kill(self, moment: Callable[[], bool], code: str = MAIN) -> None:
+        """Run or go on, up to that moment or the end; nothing that was committed is done again."""
+        workplace = self.workplace
+        outputs, answered = set(rows(workplace, "output")), set(rows(workplace, "check_result"))
+        asked_before, checked_before = self.endpoint.questions, checked(workplace)
+        command = ("run", "--resume", "latest") if self.kills else ("run", str(workplace.suite))
+        with workplace.running(*command, code=code) as process:
+            wait_for(lambda: moment() or process.poll() is not None, f"the moment of kill {self.kills + 1}")
+            end(process, signal.SIGKILL)
+        self.kills += 1
+        assert {case for case in outputs if self.endpoint.questions[case] > asked_before[case]} == set()
+        assert {case for case in answered if checked(workplace)[case] > checked_before[case]} == set()
+        assert "running" not in workplace.fepflow("list").stdout
+
+    def finish(self) -> None:
+        """Go on to the end; the result is that of an undisturbed run."""
+        finished = self.workplace.fepflow("run", "--resume", "latest", "--json")
+        assert finished.returncode == 0, finished.stderr
+        assert set(self.endpoint.questions) == set(self.cases)
+        assert essence(finished.stdout) == essence(self.undisturbed)
+
+
 def test_a_run_that_is_killed_again_and_again_ends_as_an_undisturbed_one(
     workplace: Workplace, endpoint: Endpoint
 ) -> None:
-    (workplace.folder / "slow.py").write_text(SLOW_CHECK, encoding="utf-8")
-    workplace.write_suite(CASES, target={"concurrency": 8}, plugins=["slow.py"], checks=CHECKS)
-    elsewhere = {"FEPFLOW_STORE_URL": f"sqlite:///{workplace.folder / 'undisturbed.db'}"}
-    undisturbed = workplace.run("--json", **elsewhere).stdout
-    endpoint.asked.clear()
-    (workplace.folder / "checked").unlink()
-    endpoint.delay = 0.05
-
-    def called(number: int) -> Callable[[], bool]:
-        return lambda: len(endpoint.asked) >= number
-
-    def answered(number: int) -> Callable[[], bool]:
-        return lambda: len(rows(workplace, "check_result")) >= number
-
-    points = [
-        called(random.randint(1, 30)),
-        called(random.randint(50, 80)),
-        answered(random.randint(60, 130)),
-        answered(random.randint(140, 220)),
-        (workplace.folder / "deciding").exists,
-    ]
-    command: tuple[object, ...] = ("run", workplace.suite)
-    for number, point in enumerate(points):
-        outputs, checks = set(rows(workplace, "output")), set(rows(workplace, "check_result"))
-        asked_before, checked_before = endpoint.questions, checked(workplace)
-        code = DECIDES_SLOWLY + MAIN if number == len(points) - 1 else MAIN
-        with workplace.running(*command, code=code) as process:
-            wait_for(point, f"point {number}")
-            end(process, signal.SIGKILL)
-        assert {case for case in outputs if endpoint.questions[case] > asked_before[case]} == set()
-        assert {case for case in checks if checked(workplace)[case] > checked_before[case]} == set()
-        assert "interrupted" in workplace.fepflow("list").stdout
-        command = ("run", "--resume", "latest")
-
+    killed = Killed(workplace, endpoint, CASES)
+    killed.kill(killed.calls(random.randint(1, 30)))
+    killed.kill(killed.calls(random.randint(1, 30)))
+    killed.kill(killed.checks(random.randint(1, 60)))
+    killed.kill(killed.checks(random.randint(1, 60)))
+    killed.kill((workplace.folder / "deciding").exists, DECIDES_SLOWLY + MAIN)
     asked_before, checked_before = endpoint.questions, checked(workplace)
-    finished = workplace.fepflow("run", "--resume", "latest", "--json")
-    assert finished.returncode == 0, finished.stderr
+    killed.finish()
     assert (endpoint.questions, checked(workplace)) == (asked_before, checked_before), "all was there to be judged"
-    assert set(endpoint.questions) == set(CASES)
-    assert essence(finished.stdout) == essence(undisturbed)
+
+
+@pytest.mark.battery
+def test_twenty_five_kills(workplace: Workplace, endpoint: Endpoint) -> None:
+    killed = Killed(workplace, endpoint, [f"question {number}" for number in range(400)])
+
+    def after(seconds: float) -> Callable[[], bool]:
+        moment = time.monotonic() + seconds
+        return lambda: time.monotonic() >= moment
+
+    for _ in range(25):
+        moments = [
+            killed.calls(random.randint(1, 20)),
+            killed.checks(random.randint(1, 40)),
+            after(random.uniform(0, 6)),
+        ]
+        killed.kill(random.choice(moments))
+        if workplace.folder.joinpath("store.db").exists() and not rows(workplace, "run_case"):
+            killed.kills = 0  # it was not even planned
+    killed.finish()
+    again = sum(endpoint.questions.values()) - len(killed.cases)
+    logger.info("25 kills: 400 cases, 0 lost; %d calls that were under way were made again", again)
 
 
 def test_a_second_executor_makes_no_call_while_the_first_one_is_alive(workplace: Workplace, endpoint: Endpoint) -> None:
