@@ -12,7 +12,8 @@
     │   └── CircuitOpenError            503                            it is down; no call was made
     ├── LimitReachedError               503  exit 3  unknown_error     the run's deadline or budget was reached
     └── InfrastructureError             503  exit 3  unknown_error     store, Prefect or disk are in the way
-        └── RunBusyError                409                            another executor holds the run's lease
+        ├── RunBusyError                409                            another executor holds the run's lease
+        └── RunInterruptedError                                        its process was told to end
 
 A failing check is a value, not an exception: these classes are for what kept a check, a call or
 a run from giving an answer. Each class carries what every door needs in order to translate it:
@@ -177,3 +178,7 @@ class RunBusyError(InfrastructureError):
 
     http_status = 409
     grpc_code = "ABORTED"
+
+
+class RunInterruptedError(InfrastructureError):
+    """The process was told to end (SIGTERM), though nobody had asked for the run to be cancelled."""

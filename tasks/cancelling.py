@@ -17,7 +17,7 @@ from uuid import UUID
 
 from prefect import get_client
 
-from fepflow.errors import InfrastructureError
+from fepflow.errors import RunInterruptedError
 from fepflow.store.store import Store
 
 STORE_SECONDS = 1.0
@@ -28,10 +28,6 @@ PREFECT_SECONDS = 2.0
 logger = logging.getLogger("fepflow.run")
 
 Asked = Callable[[], Awaitable[bool]]
-
-
-class RunInterruptedError(InfrastructureError):
-    """The process was told to end, though nobody had asked for the run to be cancelled."""
 
 
 class _Stop:

@@ -85,8 +85,8 @@ def label(share: Share) -> str:
     return f"shard {share.shard + 1} of {share.shards}"
 
 
-async def _may_retry(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
-    return isinstance(await state.aresult(raise_on_failure=False), ShardLostError)
+def _may_retry(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
+    return isinstance(state.data, ShardLostError)
 
 
 @task(

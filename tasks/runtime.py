@@ -16,7 +16,7 @@ from typing import Any
 from checks.compiled import CompiledCheck, compile_checks
 from checks.engine import checks_of
 from fepflow.documents import Document
-from fepflow.errors import FepflowError, InputError, TargetError
+from fepflow.errors import FepflowError, InputError, RunInterruptedError, TargetError
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.store.leases import new_owner
@@ -29,7 +29,7 @@ from fepflow.targets.base import Target
 from fepflow.targets.calling import Caller, Patience
 from fepflow.targets.opening import open_target
 from tasks.batches import Batch
-from tasks.cancelling import RunInterruptedError, stopped_on_request
+from tasks.cancelling import stopped_on_request
 from tasks.inspect_suite import load_plugins, read_cases
 from tasks.interpreter import tuned_interpreter
 from tasks.keeping import LEASE_SECONDS, kept_lease

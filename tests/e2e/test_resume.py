@@ -13,7 +13,7 @@ from contextlib import closing
 
 import pytest
 
-from .conftest import MAIN, Workplace, end, wait_for
+from .conftest import MAIN, Workplace, wait_for
 from .endpoint import Endpoint
 from .essence import essence
 
@@ -110,7 +110,9 @@ class Killed:
         command = ("run", "--resume", "latest") if self.kills else ("run", str(workplace.suite))
         with workplace.running(*command, code=code) as process:
             wait_for(lambda: moment() or process.poll() is not None, f"the moment of kill {self.kills + 1}")
-            end(process, signal.SIGKILL)
+            process.kill()
+            _, err = process.communicate(timeout=60)
+        assert process.returncode in (0, -signal.SIGKILL), err
         self.kills += 1
         assert {case for case in outputs if self.endpoint.questions[case] > asked_before[case]} == set()
         assert {case for case in answered if checked(workplace)[case] > checked_before[case]} == set()

@@ -10,10 +10,10 @@ from contextlib import closing
 
 import pytest
 
+from fepflow.errors import RunInterruptedError
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from tasks import cancelling
-from tasks.cancelling import RunInterruptedError
 from tasks.plan_run import go_on_with
 from tasks.runtime import open_runtime
 
