@@ -20,6 +20,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.states import Cancelled, Completed, Crashed, Failed
 
 from fepflow.protocol.model import utc_now
@@ -71,6 +72,7 @@ async def _tell(store: Store, client: PrefectClient, marked: Collection[str]) ->
     flow_runs = await client.read_flow_runs(
         flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
         flow_run_filter=FlowRunFilter(state=_in(StateType.RUNNING, StateType.CANCELLING)),
+        sort=FlowRunSort.START_TIME_ASC,  # the oldest are the ones that nobody executes
         limit=MAX_RUNS,
     )
     for flow_run in flow_runs:
