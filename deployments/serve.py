@@ -37,7 +37,7 @@ CHILDREN = [
     Child("reaper", [*PYTHON, "deployments.reaper"], patience=4),
     Child("worker", [*PYTHON, "prefect", "worker", "start", "--pool", POOL, "--type", "process"], patience=3),
 ]
-"""What works with Prefect's API, in the order of starting. The reaper stops after the worker: it tells its runs' end."""
+"""What works with Prefect's API, in the order of starting. The reaper ends after the worker, whose runs it may reap."""
 
 
 def server_child(port: int) -> Child:

@@ -6,12 +6,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import import_module
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
 from ruamel.yaml import YAML
+
+from .conftest import wait_for
 
 ROOT = Path(__file__).parent.parent.parent
 PREFECT = [sys.executable, "-m", "prefect"]
@@ -26,16 +30,6 @@ checks: [{type: contains, arguments: {text: $.output.value, phrases: [hello]}}]
 """
 
 
-@pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda deployment: str(deployment["name"]))
-def test_every_entrypoint_is_a_flow(deployment: dict[str, str]) -> None:
-    module, _, name = deployment["entrypoint"].rpartition(".")
-    flow = getattr(import_module(module), name)
-    assert flow.name == "evaluate"
-    assert set(deployment["parameters"]) <= set(flow.parameters.properties)
-    suite = ROOT / deployment["parameters"]["suite"]
-    assert suite.is_file()
-
-
 @pytest.fixture(scope="module")
 def deployed(stack) -> Iterator[dict[str, str]]:
     env = {**stack.env, "PREFECT_API_URL": stack.api_url}
@@ -45,7 +39,7 @@ def deployed(stack) -> Iterator[dict[str, str]]:
     worker = subprocess.Popen(
         [*PREFECT, "worker", "start", "--pool", "fepflow", "--limit", "1"],
         cwd=ROOT,
-        env=env,
+        env={**env, "PREFECT_WORKER_QUERY_SECONDS": "2"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -57,11 +51,46 @@ def deployed(stack) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.e2e
-def test_the_nightly_schedule_is_shipped_paused(stack, deployed: dict[str, str]) -> None:
-    found = httpx.get(f"{stack.api_url}/deployments/name/evaluate/nightly").raise_for_status().json()
-    (schedule,) = found["schedules"]
-    assert schedule["active"] is False
-    assert schedule["schedule"]["cron"] == "0 2 * * *"
+@pytest.mark.parametrize("written", DEPLOYMENTS, ids=lambda written: str(written["name"]))
+def test_prefect_has_what_the_file_says(stack, deployed: dict[str, str], written: dict[str, Any]) -> None:
+    found = httpx.get(f"{stack.api_url}/deployments/name/evaluate/{written['name']}").raise_for_status().json()
+    assert "{{" not in json.dumps(found)
+    assert found["description"] == written["description"]
+    assert set(found["tags"]) == set(written["tags"])
+    assert set(found["parameters"]) == set(written.get("parameters", {}))
+    limit = written["concurrency_limit"]
+    assert found["global_concurrency_limit"]["limit"] == limit["limit"]
+    assert found["concurrency_options"]["collision_strategy"] == limit["collision_strategy"]
+    assert found["job_variables"] == written["work_pool"]["job_variables"]
+    schedules = {schedule["schedule"]["cron"]: schedule["active"] for schedule in found["schedules"]}
+    assert schedules == {schedule["cron"]: False for schedule in written.get("schedules", [])}
+
+
+@pytest.mark.e2e
+def test_an_agent_that_was_deployed_is_evaluated_by_the_gate(stack, deployed: dict[str, str]) -> None:
+    gate = httpx.get(f"{stack.api_url}/deployments/name/evaluate/gate").raise_for_status().json()
+    owned = httpx.get(f"{stack.api_url}/automations/related-to/prefect.deployment.{gate['id']}").raise_for_status()
+    (automation,) = owned.json()
+    assert (automation["name"], automation["enabled"]) == ("fepflow gate", True)
+
+    query = {"deployments": {"id": {"any_": [gate["id"]]}}}
+
+    def runs() -> list[dict[str, Any]]:
+        return httpx.post(f"{stack.api_url}/flow_runs/filter", json=query).raise_for_status().json()
+
+    def emit(event: str, resource: str) -> None:
+        happened = {"id": str(uuid4()), "occurred": datetime.now(UTC).isoformat(), "event": event}
+        happened["resource"] = {"prefect.resource.id": resource}
+        httpx.post(f"{stack.api_url}/events", json=[happened]).raise_for_status()
+
+    emit("agent.removed", "agent.refund-desk")
+    emit("agent.deployed", "agent.refund-desk")
+    wait_for(runs, "a run of the gate")
+    (run,) = runs()
+    assert run["created_by"]["type"] == "AUTOMATION"
+    assert run["parameters"] == gate["parameters"]
+    # The agent of the shipped suite does not run here.
+    httpx.delete(f"{stack.api_url}/flow_runs/{run['id']}").raise_for_status()
 
 
 @pytest.mark.e2e

@@ -1,0 +1,82 @@
+"""compose.yaml and Dockerfile hold together. No container engine runs here: this is what can be known without one."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "deployments" / "compose.yaml"
+DOCKERFILE = (ROOT / "deployments" / "Dockerfile").read_text(encoding="utf-8")
+DOCUMENT = YAML(typ="safe").load(COMPOSE.read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = DOCUMENT["services"]
+OURS = [name for name, service in SERVICES.items() if "build" in service]
+
+
+def test_the_stack_is_complete() -> None:
+    assert list(SERVICES) == ["postgres", "server", "deploy", "worker", "reaper"]
+
+
+@pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
+def test_no_secret_stands_in_it_and_none_is_forgotten(service: dict[str, Any]) -> None:
+    for name, value in service["environment"].items():
+        if re.search("PASSWORD|AUTH|STORE_URL|CONNECTION_URL", name):
+            assert re.search(r"\$\{[A-Z_]+:\?[^}]+\}", value), name
+            assert re.fullmatch(r"\$\{.*\}|\S+://fepflow:\$\{.*\}@postgres:5432/\w+", value), name
+
+
+def test_images_are_pinned() -> None:
+    (base,) = re.findall(r"^FROM (.+)$", DOCKERFILE, re.MULTILINE)
+    for image in [base, *(service["image"] for service in SERVICES.values())]:
+        assert re.fullmatch(r"[a-z]+:\d+\.\d+[\w.-]*", image)
+    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert version
+    assert {SERVICES[name]["image"] for name in OURS} == {f"fepflow:{version[1]}"}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_waits_for_what_can_be_waited_for(name: str) -> None:
+    for other, wanted in SERVICES[name].get("depends_on", {}).items():
+        if wanted["condition"] == "service_healthy":
+            assert "healthcheck" in SERVICES[other]
+        else:
+            assert wanted["condition"] == "service_completed_successfully"
+            assert SERVICES[other]["restart"] == "no"
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_what_a_service_runs_is_there(name: str) -> None:
+    command = SERVICES[name]["command"]
+    assert command[0] in ("prefect", "python")
+    if "-m" in command:
+        assert find_spec(command[command.index("-m") + 1])
+
+
+def test_ports_are_published_to_this_machine_only() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_named_volumes_and_configs_are_declared() -> None:
+    named = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
+    assert {name for name in named if re.fullmatch("[a-z]+", name)} == set(DOCUMENT["volumes"])
+    used = {config["source"] for service in SERVICES.values() for config in service.get("configs", [])}
+    assert used == set(DOCUMENT["configs"])
+
+
+def test_the_image_has_the_locked_versions_and_no_root() -> None:
+    assert "pip install --require-hashes -r requirements.lock" in DOCKERFILE
+    assert "pip install --no-deps ." in DOCKERFILE
+    assert re.findall(r"^USER (.+)$", DOCKERFILE, re.MULTILINE) == ["fepflow"]
+
+
+def test_everything_that_the_image_copies_is_there_and_every_package_is_copied() -> None:
+    copied = {source for line in re.findall(r"^COPY (.+) \S+$", DOCKERFILE, re.MULTILINE) for source in line.split()}
+    assert all((ROOT / source).exists() for source in copied)
+    assert {"checks", "deployments", "fepflow", "flows", "surfaces", "tasks"} <= copied

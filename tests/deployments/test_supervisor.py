@@ -1,0 +1,162 @@
+"""Children of a supervisor: started again, stopped in order, none left; real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+import psutil
+import pytest
+
+from deployments.supervisor import MARK, Child, Supervisor
+
+SLEEPER = "import time; print('here', flush=True); time.sleep(600)"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPER}"
+PARENT = f"""
+import subprocess, sys, time
+grandchild = subprocess.Popen([sys.executable, "-c", {STUBBORN!r}], start_new_session=True)
+print("grandchild", grandchild.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def child(name: str, code: str) -> Child:
+    return Child(name, [sys.executable, "-c", code], patience=0.5)
+
+
+class Log:
+    """What was said, by child."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+        self._more = asyncio.Event()
+
+    def __call__(self, name: str, line: str) -> None:
+        self.lines.append((name, line))
+        self._more.set()
+
+    def of(self, name: str, begins: str) -> list[str]:
+        return [line for who, line in self.lines if who == name and line.startswith(begins)]
+
+    async def wait(self, name: str, begins: str, count: int = 1) -> str:
+        await self.until(lambda: len(self.of(name, begins)) >= count)
+        return self.of(name, begins)[-1]
+
+    async def until(self, said: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not said():
+                self._more.clear()
+                await self._more.wait()
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def owner() -> str:
+    return f"test-{uuid4().hex}"
+
+
+@pytest.fixture
+def supervise(owner: str, log: Log) -> Callable[[], object]:
+    @asynccontextmanager
+    async def supervising() -> AsyncIterator[Supervisor]:
+        supervisor = Supervisor(owner, os.environ, log)
+        try:
+            yield supervisor
+        finally:
+            await supervisor.stop()
+            assert marked(owner) == []
+
+    return supervising
+
+
+def marked(owner: str) -> list[int]:
+    """The processes that are the owner's, wherever they have gone."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK, "").startswith(owner) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except psutil.Error:
+            pass
+    return found
+
+
+def pid_in(line: str) -> int:
+    return int(line.rpartition(" ")[2])
+
+
+async def test_a_child_that_was_killed_is_started_again(supervise, log: Log) -> None:
+    async with supervise() as supervisor:
+        ended = await supervisor.keep(child("sleeper", SLEEPER))
+        first = pid_in(await log.wait("sleeper", "started"))
+        assert not ended.is_set()
+        os.kill(first, signal.SIGKILL)
+        second = pid_in(await log.wait("sleeper", "started", count=2))
+        assert ended.is_set()
+        assert second != first
+        assert log.of("sleeper", "ended") == ["ended (signal 9); starts again in 1 s"]
+
+
+async def test_the_pauses_grow(supervise, log: Log) -> None:
+    async with supervise() as supervisor:
+        await supervisor.keep(child("failing", "raise SystemExit(7)"))
+        await log.wait("failing", "ended", count=3)
+    said = log.of("failing", "ended")
+    assert said[:3] == [f"ended (exit code 7); starts again in {pause} s" for pause in (1, 2, 4)]
+
+
+async def test_children_stop_in_the_opposite_order(supervise, log: Log) -> None:
+    async with supervise() as supervisor:
+        for name in ("first", "second", "third"):
+            await supervisor.keep(child(name, SLEEPER))
+            await log.wait(name, "here")
+    assert [name for name, line in log.lines if line == "stopped"] == ["third", "second", "first"]
+
+
+async def test_what_a_child_has_started_ends_with_it_also_in_a_session_of_its_own(supervise, log: Log) -> None:
+    async with supervise() as supervisor:
+        await supervisor.keep(child("parent", PARENT))
+        grandchild = pid_in(await log.wait("parent", "grandchild"))
+        await log.wait("parent", "here")
+    assert not psutil.pid_exists(grandchild)
+
+
+async def test_a_child_that_does_not_want_to_stop_is_killed(supervise, log: Log) -> None:
+    async with supervise() as supervisor:
+        await supervisor.keep(child("stubborn", STUBBORN))
+        pid = pid_in(await log.wait("stubborn", "started"))
+        await log.wait("stubborn", "here")
+    assert not psutil.pid_exists(pid)
+
+
+async def test_what_a_killed_supervisor_left_behind_is_ended_by_the_next(owner: str, supervise, log: Log) -> None:
+    env = {**os.environ, MARK: f"{owner}:worker"}
+    left = await asyncio.create_subprocess_exec(sys.executable, "-c", SLEEPER, env=env, stdout=asyncio.subprocess.PIPE)
+    assert left.stdout is not None
+    assert await left.stdout.readline() == b"here\n"
+    async with supervise() as supervisor:
+        await supervisor.end_leftovers(["reaper", "worker"])
+    assert await left.wait() == -signal.SIGTERM
+    assert log.lines == [("worker", "ended what was left of an earlier one")]
+
+
+async def test_a_child_that_runs_once_says_how_it_ended(supervise, log: Log) -> None:
+    async with supervise() as supervisor:
+        assert await supervisor.run(child("once", "print('did it'); raise SystemExit(3)")) == 3
+        await log.wait("once", "did it")
+
+
+async def test_a_line_without_an_end_is_told_in_pieces(supervise, log: Log) -> None:
+    async with supervise() as supervisor:
+        await supervisor.run(child("long", "print('x' * 300_000)"))
+        await log.until(lambda: sum(len(line) for _, line in log.lines) == 300_000)
+    assert max(len(line) for _, line in log.lines) < 200_000
