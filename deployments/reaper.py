@@ -6,63 +6,49 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Awaitable, Callable
+import time
 
 import click
 
+from fepflow.errors import FepflowError
 from fepflow.settings import settings
 from fepflow.store.store import Store
+from tasks.reaping import reap
 
 EVERY_SECONDS = 20.0
+"""From one look to the next: with the 30 s of a lease, a dead run is noticed within a minute."""
 LAST_SECONDS = 3.0
 
-Work = Callable[[], Awaitable[list[str]]]
 
-
-async def reap(store: Store) -> None:
-    """Look every 20 s, and once more at the end. The store does not wait for Prefect, whose API may be away."""
-    from tasks.crash_interrupted import crash_interrupted
-
+async def keep_reaping(store: Store) -> None:
+    """Look every 20 s, and once more at the end: a worker that was stopped may have left runs."""
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-
-    async def interrupt() -> list[str]:
-        return await asyncio.to_thread(store.reap)
-
-    async def crash() -> list[str]:
-        return await crash_interrupted(store)
-
-    loops = [
-        asyncio.create_task(_forever(interrupt, "interrupted in the store")),
-        asyncio.create_task(_forever(crash, "crashed in Prefect")),
-    ]
-    await ended.wait()
-    for loop in loops:
-        loop.cancel()
-    await _once(interrupt, "interrupted in the store")
+    while not ended.is_set():
+        began = time.monotonic()
+        looking = asyncio.create_task(_reap(store))
+        ending = asyncio.create_task(ended.wait())
+        await asyncio.wait({looking, ending}, return_when=asyncio.FIRST_COMPLETED)
+        looking.cancel()
+        await asyncio.wait({ending}, timeout=EVERY_SECONDS - (time.monotonic() - began))
+        ending.cancel()
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(_once(crash, "crashed in Prefect"), LAST_SECONDS)
+        await asyncio.wait_for(_reap(store), LAST_SECONDS)
 
 
-async def _forever(work: Work, becomes: str) -> None:
-    while True:
-        await _once(work, becomes)
-        await asyncio.sleep(EVERY_SECONDS)
-
-
-async def _once(work: Work, becomes: str) -> None:
+async def _reap(store: Store) -> None:
     try:
-        for run_id in await work():
-            click.echo(f"run {run_id} is {becomes}: its process is gone; `fepflow run --resume {run_id}` goes on")
-    except Exception as error:  # the store or Prefect's API is away; it is asked again
-        click.echo(f"could not look for dead runs ({type(error).__name__}: {error}); tries again")
+        for run_id in await reap(store):
+            click.echo(f"run {run_id} was interrupted, its process is gone; `fepflow run --resume {run_id}` goes on")
+    except FepflowError as error:
+        click.echo(f"cannot look for dead runs, tries again: {error}")
 
 
 def main() -> None:
     """Reap until somebody ends it."""
     with Store.open(settings().store_address) as store:
-        asyncio.run(reap(store))
+        asyncio.run(keep_reaping(store))
         os._exit(0)  # a thread may still wait for an API that is away
 
 

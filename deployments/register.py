@@ -40,8 +40,10 @@ def _prefect(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def _require(done: subprocess.CompletedProcess[str], wrong: str) -> None:
     if done.returncode != 0:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        raise InfrastructureError("\n".join([f"{wrong}; Prefect says:", *lines[-12:]]))
+        # Without its frames and boxes, and without the traceback that it has for some mistakes.
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line[:1].isalnum()]
+        said = [line for line in lines if not line.startswith(("Traceback", "An exception occurred"))]
+        raise InfrastructureError("\n".join([f"{wrong}; Prefect says:", *said[-4:]]))
 
 
 def main() -> int:

@@ -46,6 +46,7 @@ def test_every_option_in_the_docs_exists() -> None:
     others = {"--param", "--type", "--pool", "--no-prompt", "--all", "--require-hashes", "--latency", "--port"}
     others |= {"--fepflow-store", "--log-level"}  # pytest's: ours, and its own
     others |= {"--owner", "--pwprompt", "--no-owner", "--dbname"}  # PostgreSQL's
+    others |= {"--resource-id", "--build", "--detach", "--scale"}  # Prefect's and Docker's
     assert words(r"(?<![\w-])--[a-z][a-z-]+") - others <= known
 
 
@@ -89,7 +90,8 @@ def test_every_field_of_a_suite_is_documented() -> None:
 def test_every_deployment_is_documented() -> None:
     document = YAML(typ="safe").load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
     for deployment in document["deployments"]:
-        assert f"evaluate/{deployment['name']}" in TEXT
+        flow = deployment["entrypoint"].rpartition(".")[2].replace("_", "-")
+        assert f"{flow}/{deployment['name']}" in TEXT
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -16,9 +16,12 @@ from prefect.events import Event, Resource
 from prefect.flows import load_flow_from_entrypoint
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.importtools import import_object
+from prefect.utilities.schema_tools.validation import validate
 from prefect.utilities.templating import apply_values, find_placeholders
 from prefect.workers.process import ProcessJobConfiguration, ProcessVariables
 from ruamel.yaml import YAML
+
+from deployments.shipped import shipped
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = YAML(typ="safe").load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
@@ -68,7 +71,13 @@ def test_the_entrypoint_is_a_flow_that_takes_the_parameters(deployment) -> None:
     assert ":" not in deployment["entrypoint"]  # a file would be loaded twice, under another name
     flow = load_flow_from_entrypoint(deployment["entrypoint"], use_placeholder_flow=False)
     given = deployment.get("parameters", {})
-    flow.validate_parameters({**dict.fromkeys(parameter_schema(flow).required, "given by whoever runs it"), **given})
+    schema = parameter_schema(flow).model_dump_for_openapi()
+    assert set(given) <= set(schema["properties"])
+    validate(given, schema, raise_on_error=True, ignore_required=True)
+
+
+def test_the_shipped_suites_are_where_the_step_says() -> None:
+    assert Path(shipped()["suites"], "demo", "suite.yaml").is_file()
 
 
 def test_the_suite_is_there(deployment) -> None:

@@ -53,7 +53,8 @@ def deployed(stack) -> Iterator[dict[str, str]]:
 @pytest.mark.e2e
 @pytest.mark.parametrize("written", DEPLOYMENTS, ids=lambda written: str(written["name"]))
 def test_prefect_has_what_the_file_says(stack, deployed: dict[str, str], written: dict[str, Any]) -> None:
-    found = httpx.get(f"{stack.api_url}/deployments/name/evaluate/{written['name']}").raise_for_status().json()
+    flow = written["entrypoint"].rpartition(".")[2].replace("_", "-")
+    found = httpx.get(f"{stack.api_url}/deployments/name/{flow}/{written['name']}").raise_for_status().json()
     assert "{{" not in json.dumps(found)
     assert found["description"] == written["description"]
     assert set(found["tags"]) == set(written["tags"])
