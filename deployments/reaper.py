@@ -30,7 +30,10 @@ async def keep_reaping(store: Store) -> None:
         looking = asyncio.create_task(_reap(store))
         ending = asyncio.create_task(ended.wait())
         await asyncio.wait({looking, ending}, return_when=asyncio.FIRST_COMPLETED)
-        looking.cancel()
+        if looking.done():
+            looking.result()
+        else:
+            looking.cancel()
         await asyncio.wait({ending}, timeout=EVERY_SECONDS - (time.monotonic() - began))
         ending.cancel()
     with contextlib.suppress(TimeoutError):
