@@ -33,7 +33,10 @@ checks: [{type: contains, arguments: {text: $.output.value, phrases: [hello]}}]
 @pytest.fixture(scope="module")
 def deployed(stack) -> Iterator[dict[str, str]]:
     env = {**stack.env, "PREFECT_API_URL": stack.api_url}
-    for command in (["work-pool", "create", "fepflow", "--type", "process"], ["--no-prompt", "deploy", "--all"]):
+    for command in (
+        ["work-pool", "create", "fepflow", "--type", "process", "--overwrite"],
+        ["--no-prompt", "deploy", "--all"],
+    ):
         done = subprocess.run([*PREFECT, *command], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     worker = subprocess.Popen(
