@@ -106,15 +106,17 @@ def test_ctrl_c_stops_all_shards(spread: Workplace, endpoint: Endpoint, workers:
 
 
 def test_without_the_deployment_a_sentence_says_what_to_do(workplace: Workplace, endpoint: Endpoint) -> None:
-    httpx.delete(f"{workplace.stack.api_url}/deployments/{_shard_deployment(workplace)}")
+    by_name = f"{workplace.stack.api_url}/deployments/name/evaluate-shard/evaluate-shard"
+
+    def is_gone() -> bool:
+        found = httpx.get(by_name, timeout=30)
+        if found.status_code == 200:
+            httpx.delete(f"{workplace.stack.api_url}/deployments/{found.json()['id']}", timeout=30)
+        return found.status_code == 404
+
+    wait_for(is_gone, "the end of the deployment")
     workplace.write_suite(CASES, shards=2)
     done = workplace.run()
     assert done.returncode == 2
     assert "no deployment evaluate-shard/evaluate-shard" in done.stderr
     assert not endpoint.asked
-
-
-def _shard_deployment(workplace: Workplace) -> str:
-    address = f"{workplace.stack.api_url}/deployments/name/evaluate-shard/evaluate-shard"
-    found = httpx.get(address)
-    return str(found.json()["id"]) if found.status_code == 200 else "00000000-0000-0000-0000-000000000000"

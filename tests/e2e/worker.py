@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +36,13 @@ class Pool:
         return str(self.post("/deployments/", body)["id"])
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        return httpx.post(f"{self.api_url}{path}", json=body, timeout=30).raise_for_status().json()
+        """What the API answers; a server that is busy, with SQLite under it, is asked again."""
+        for _ in range(10):
+            answer = httpx.post(f"{self.api_url}{path}", json=body, timeout=30)
+            if answer.status_code != 503:
+                break
+            time.sleep(1)
+        return answer.raise_for_status().json()
 
     def run(self, **parameters: Any) -> str:
         """Order a run; the flow run's id."""
