@@ -28,6 +28,7 @@ from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
 FLOW = "evaluate"
+SHARD_FLOW = "evaluate-shard"
 MAX_RUNS = 100
 """Flow runs, and interrupted runs, that are looked at in one go."""
 PATIENCE_SECONDS = 20.0
@@ -48,6 +49,7 @@ async def reap(store: Store) -> list[str]:
         async with asyncio.timeout(PATIENCE_SECONDS), get_client() as client:
             killed = await _hear_of_cancellations(store, client)
             await _tell(store, client, {*marked, *killed})
+            await _tell_of_shards(store, client)
     except Exception as error:
         logger.debug("Prefect could not be told how runs ended: %s", error)
     return marked
@@ -79,6 +81,19 @@ async def _tell(store: Store, client: PrefectClient, marked: Collection[str]) ->
         run = await asyncio.to_thread(store.run_of_flow_run, str(flow_run.id))
         if run is not None and (run.id in marked or _is_overdue(run)) and _ended_since(run, flow_run):
             await client.set_flow_run_state(flow_run.id, _state(run))
+
+
+async def _tell_of_shards(store: Store, client: PrefectClient) -> None:
+    """Of shards whose executor is gone. A run that is under way looks after its own; this is for one that is dead."""
+    flow_runs = await client.read_flow_runs(
+        flow_filter=FlowFilter(name=FlowFilterName(any_=[SHARD_FLOW])),
+        flow_run_filter=FlowRunFilter(state=_in(StateType.RUNNING, StateType.CANCELLING)),
+        limit=MAX_RUNS,
+    )
+    for flow_run in flow_runs:
+        run_id, shard = flow_run.parameters["run_id"], flow_run.parameters["shard"]
+        if await asyncio.to_thread(store.shard_is_held, run_id, shard) is False:
+            await client.set_flow_run_state(flow_run.id, Crashed(message="Its executor is gone."))
 
 
 def _in(*types: StateType) -> FlowRunFilterState:

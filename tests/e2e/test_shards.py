@@ -13,7 +13,7 @@ import pytest
 
 from fepflow.store.store import Store
 
-from .conftest import Stack, Workplace, wait_for
+from .conftest import Stack, Workplace, end, wait_for
 from .endpoint import Endpoint
 from .essence import essence
 from .worker import Pool, state_of
@@ -45,11 +45,11 @@ def workers(spread: Workplace) -> Iterator[list[Pool]]:
             pool.kill()
 
 
-def shard_runs(workplace: Workplace) -> list[dict[str, Any]]:
-    """The flow runs of the newest run's shards."""
+def shard_runs(workplace: Workplace, run_id: str | None = None) -> list[dict[str, Any]]:
+    """The flow runs of the shards of a run, the newest one's if none is named."""
     body = {"flows": {"name": {"any_": ["evaluate-shard"]}}, "limit": 200}
     found = httpx.post(f"{workplace.stack.api_url}/flow_runs/filter", json=body).raise_for_status().json()
-    return [run for run in found if run["parameters"]["run_id"] == workplace.record.id]
+    return [run for run in found if run["parameters"]["run_id"] == (run_id or workplace.record.id)]
 
 
 def test_shards_give_what_one_executor_gives(spread: Workplace, endpoint: Endpoint, workers: list[Pool]) -> None:
@@ -103,6 +103,25 @@ def test_ctrl_c_stops_all_shards(spread: Workplace, endpoint: Endpoint, workers:
     endpoint.delay = 0.0
     assert spread.fepflow("run", "--resume", "latest").returncode == 0
     assert len(endpoint.asked) <= len(CASES) + 4, "only what was under way is asked again"
+
+
+def test_prefect_is_told_of_the_shards_of_a_dead_run(
+    spread: Workplace, endpoint: Endpoint, workers: list[Pool]
+) -> None:
+    endpoint.delay = 0.3
+    spread.write_suite(CASES, target={"concurrency": 2}, shards=2)
+    with spread.running("run", spread.suite) as process:
+        wait_for(lambda: len(endpoint.asked) >= 4, "both shards at work")
+        dead = spread.record.id
+        end(process, signal.SIGKILL)
+    for pool in workers:
+        pool.kill()
+    endpoint.delay = 0.0
+    spread.write_suite(CASES[:2])
+    assert spread.run().returncode == 0, "whatever runs next looks after the dead"
+    with Store.open(spread.env["FEPFLOW_STORE_URL"]) as store:
+        assert store.run(dead).status == "interrupted"
+    assert [run["state_type"] for run in shard_runs(spread, dead)] == ["CRASHED"] * 2
 
 
 def test_without_the_deployment_a_sentence_says_what_to_do(workplace: Workplace, endpoint: Endpoint) -> None:
