@@ -92,7 +92,8 @@ async def _tell_of_shards(store: Store, client: PrefectClient) -> None:
     )
     for flow_run in flow_runs:
         run_id, shard = flow_run.parameters["run_id"], flow_run.parameters["shard"]
-        if await asyncio.to_thread(store.shard_is_held, run_id, shard) is False:
+        holder = await asyncio.to_thread(store.shard_holder, run_id, shard)
+        if holder is not None and not holder.alive:
             await client.set_flow_run_state(flow_run.id, Crashed(message="Its executor is gone."))
 
 

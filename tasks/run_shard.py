@@ -16,6 +16,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
 
 from fepflow.errors import InfrastructureError, UserError
+from fepflow.store.shards import Holder
 from tasks.log import run_log
 from tasks.runtime import Runtime
 from tasks.share import Share
@@ -41,6 +42,7 @@ async def run_shard(runtime: Runtime, share: Share) -> None:
     """
     parameters = {"run_id": runtime.run.id, **asdict(share)}
     name = f"{runtime.run.name} {label(share)}"
+    before = await _holder(runtime, share)
     try:
         ordered: Any = await arun_deployment(
             DEPLOYMENT, parameters=parameters, flow_run_name=name, tags=runtime.run.tags, timeout=0
@@ -49,12 +51,19 @@ async def run_shard(runtime: Runtime, share: Share) -> None:
         advice = "`prefect deploy --all` makes it, and so does `fepflow serve`; or leave `shards` out of the suite"
         raise UserError(f"Prefect has no deployment {DEPLOYMENT}, which shards need: {advice}.") from None
     async with get_client() as client:
-        state = await _end_of(client, runtime, share, ordered)
+        state = await _end_of(client, runtime, share, ordered, before.owner if before else None)
     if not state.is_completed():
         raise ShardLostError(f"{name}: {state.name}: {state.message or 'no reason was given'}")
 
 
-async def _end_of(client: PrefectClient, runtime: Runtime, share: Share, ordered: FlowRun) -> State[Any]:
+async def _holder(runtime: Runtime, share: Share) -> Holder | None:
+    return await asyncio.to_thread(runtime.store.shard_holder, runtime.run.id, share.shard)
+
+
+async def _end_of(
+    client: PrefectClient, runtime: Runtime, share: Share, ordered: FlowRun, before: str | None
+) -> State[Any]:
+    """The final state of the shard's flow run; `before` is who had the shard last, and may have left its lease."""
     unheld_since = monotonic()
     told = False
     while True:
@@ -67,11 +76,11 @@ async def _end_of(client: PrefectClient, runtime: Runtime, share: Share, ordered
         assert state is not None  # it was ordered with one
         if state.is_final():
             return state
-        held = await asyncio.to_thread(runtime.store.shard_is_held, runtime.run.id, share.shard)
+        holder = await _holder(runtime, share)
         waited = monotonic() - unheld_since
-        if held:
+        if holder and holder.alive:
             unheld_since = monotonic()
-        elif held is False or (not state.is_scheduled() and waited > STARTED_SECONDS):
+        elif (holder and holder.owner != before) or (not state.is_scheduled() and waited > STARTED_SECONDS):
             lost: State[Any] = Crashed(message="Its executor is gone; the shard is executed again.")
             await client.set_flow_run_state(ordered.id, lost, force=True)
             return lost

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -13,6 +13,13 @@ from fepflow.protocol.model import utc_now
 from fepflow.store.database import DatabaseUser
 from fepflow.store.leases import is_gone
 from fepflow.store.tables import RUN, SHARD
+
+
+class Holder(NamedTuple):
+    """The executor of a shard, and whether its lease is valid and its process, as far as one can see, alive."""
+
+    owner: str
+    alive: bool
 
 
 class Shards(DatabaseUser):
@@ -46,13 +53,13 @@ class Shards(DatabaseUser):
         """Give the lease back."""
         self._set_shard(run_id, shard, owner, lease_owner=None, lease_until=None)
 
-    def shard_is_held(self, run_id: str, shard: int) -> bool | None:
-        """Whether a living executor has the shard; None if nobody has begun it, or the last one has given it back."""
+    def shard_holder(self, run_id: str, shard: int) -> Holder | None:
+        """Who has the shard; None if nobody has begun it, or the last one has given it back."""
         with self._database.reading() as connection:
             row = connection.execute(select(SHARD).where(_is(run_id, shard))).one_or_none()
         if row is None or row.lease_owner is None:
             return None
-        return bool(row.lease_until > utc_now() and not is_gone(row.lease_owner))
+        return Holder(row.lease_owner, row.lease_until > utc_now() and not is_gone(row.lease_owner))
 
     def _set_shard(self, run_id: str, shard: int, owner: str, **values: Any) -> bool:
         change = update(SHARD).where(_is(run_id, shard), SHARD.c.lease_owner == owner).values(values)

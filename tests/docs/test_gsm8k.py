@@ -67,7 +67,7 @@ async def run_without_prefect(suite: Path) -> tuple[str, dict[str, bool]]:
     with Store.open(settings().store_address) as store:
         run_id = plan_run(store, inspect_suite(suite))
         async with open_runtime(run_id) as runtime:
-            for batch in split_into_batches(runtime.calls):
+            for batch in split_into_batches(range(runtime.calls)):
                 await call_target(runtime, batch)
                 await run_checks_of_batch(runtime, batch)
             verdict = await decide_run(runtime)

@@ -22,8 +22,8 @@ async def test_a_shard_asks_for_its_cases_and_leaves_the_run_alone(plan: Plan, s
         async with open_shard(run_id, Share(1, 2)) as shard:
             calls = shard.share.calls(shard.run)
             await call_target(shard, Batch(calls.start, calls.stop))
-            assert store.shard_is_held(run_id, 1)
-        assert store.shard_is_held(run_id, 1) is None
+            assert store.shard_holder(run_id, 1) == (shard.owner, True)
+        assert store.shard_holder(run_id, 1) is None
         assert store.run(run_id).status == "running"
     assert agent.asked == {"c": 1, "d": 1, "e": 1}
 
@@ -48,6 +48,6 @@ async def test_a_shard_waits_for_an_executor_that_is_still_there(plan: Plan, sto
     run_id = plan(["a", "b"])
     store.acquire_shard(run_id, 0, "elsewhere/1/x", 0.5)
     async with open_shard(run_id, Share(0, 2)) as shard:
-        assert store.shard_is_held(run_id, 0)
+        assert store.shard_holder(run_id, 0) == (shard.owner, True)
         assert not store.renew_shard(run_id, 0, "elsewhere/1/x", 60)
         assert store.renew_shard(run_id, 0, shard.owner, 60)

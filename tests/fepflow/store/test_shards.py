@@ -26,19 +26,19 @@ def test_a_shard_that_is_given_back_is_free(store: Store, make_run):
     make_run()
     store.acquire_shard("run-1", 0, "a", 60)
     store.release_shard("run-1", 0, "b")
-    assert store.shard_is_held("run-1", 0), "only its holder gives it back"
+    assert store.shard_holder("run-1", 0) == ("a", True), "only its holder gives it back"
     store.release_shard("run-1", 0, "a")
-    assert store.shard_is_held("run-1", 0) is None
+    assert store.shard_holder("run-1", 0) is None
     assert store.acquire_shard("run-1", 0, "b", 60)
 
 
 def test_a_shard_whose_lease_has_ended_is_lost_and_free(store: Store, make_run):
     make_run()
-    assert store.shard_is_held("run-1", 0) is None
+    assert store.shard_holder("run-1", 0) is None
     store.acquire_shard("run-1", 0, GONE, 60)
-    assert store.shard_is_held("run-1", 0) is True
+    assert store.shard_holder("run-1", 0) == (GONE, True)
     store.acquire_shard("run-1", 0, GONE, -1)
-    assert store.shard_is_held("run-1", 0) is False
+    assert store.shard_holder("run-1", 0) == (GONE, False)
     assert store.acquire_shard("run-1", 0, "b", 60)
     assert not store.renew_shard("run-1", 0, GONE, 60)
 
@@ -46,8 +46,9 @@ def test_a_shard_whose_lease_has_ended_is_lost_and_free(store: Store, make_run):
 def test_a_process_of_this_machine_that_has_ended_holds_nothing(store: Store, make_run):
     make_run()
     host, _, token = new_owner().split("/")
-    store.acquire_shard("run-1", 0, f"{host}/{2**22 + 1}/{token}", 60)
-    assert store.shard_is_held("run-1", 0) is False
+    ended = f"{host}/{2**22 + 1}/{token}"
+    store.acquire_shard("run-1", 0, ended, 60)
+    assert store.shard_holder("run-1", 0) == (ended, False)
     assert store.acquire_shard("run-1", 0, "b", 60)
 
 
