@@ -101,7 +101,7 @@ class Workplace:
                     process.kill()
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
     """Look every 10 ms until it is so; fail after a while."""
     deadline = time.monotonic() + seconds
     while not condition():

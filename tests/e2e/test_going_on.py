@@ -110,7 +110,7 @@ def free_slots(stack: Stack, limit: str) -> int:
     return int(found["limit"] - found["active_slots"])
 
 
-@pytest.mark.parametrize("seconds", [20, pytest.param(60, marks=LONG)])
+@pytest.mark.parametrize("seconds", [pytest.param(20, marks=LONG), pytest.param(60, marks=LONG)])
 def test_prefects_api_cannot_be_reached_for_a_while_in_the_middle_of_a_run(
     workplace: Workplace, endpoint: Endpoint, stack: Stack, seconds: int
 ) -> None:
