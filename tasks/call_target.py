@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
-from prefect.states import Failed
+from prefect.states import Completed, Failed
 
 from fepflow.errors import CircuitOpenError, JSONPathError, LimitReachedError
 from fepflow.protocol.address import address_of
@@ -27,6 +27,10 @@ MAX_ESCALATIONS = 100
 """Troubled cases of a run that get a task run of their own; a task run is dear for Prefect's server."""
 
 
+MAX_NAMES = 5
+"""Troubled cases that the state of their batch names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """A case that has had its attempts without an answer, for a reason that another try may mend."""
@@ -39,11 +43,12 @@ class Trouble:
 
 @dataclass(slots=True)
 class Called:
-    """What came of a batch: calls that ended, cases to be tried again, cases not called as the target is down."""
+    """What came of a batch: calls that ended, cases to be tried again, cases given up as the target is down."""
 
     calls: int = 0
     troubled: list[Trouble] = field(default_factory=list)
     circuit_open: int = 0
+    down: CircuitOpenError | None = field(default=None, repr=False)
 
 
 async def call_target(runtime: Runtime, batch: Batch) -> Called:
@@ -85,7 +90,9 @@ async def _call(runtime: Runtime, place: Place, called: Called, case: TestCase, 
         runtime.escalations += 1
         called.troubled.append(trouble)
         return
-    called.circuit_open += isinstance(asked.error, CircuitOpenError)
+    if isinstance(asked.error, CircuitOpenError):
+        called.circuit_open += 1
+        called.down = asked.error
     store_output(runtime, trouble)
 
 
@@ -98,10 +105,10 @@ def store_output(runtime: Runtime, ended: Trouble) -> None:
     """Write down what came of a case, be it an answer or an error."""
     output = ended.asked.output()
     failed = is_failed(output)
-    if failed:
+    if failed and not isinstance(ended.asked.error, CircuitOpenError):  # its task run says so, once for all cases
         # Prefect makes a logger at every asking: only what has something to say asks for one.
         run_log().error("%s: no output: %s", one_line(ended.case.id, MAX_LABEL), ended.asked.error)
-    else:
+    elif not failed:
         runtime.caller.allowance.spend(output.metadata)
     runtime.count(calls=1, failed_calls=int(failed))
     address = _address(runtime, ended.case, ended.repeat)
@@ -120,8 +127,12 @@ async def call_target_task(runtime: Runtime, batch: Batch, label: str) -> Called
     """`call_target` as a Prefect task run, named after the cases that it carries."""
     called = await call_target(runtime, batch)
     if called.circuit_open:
-        message = (
-            f"The target is down: {called.circuit_open} cases were not called. Going on with the run asks for them."
-        )
+        cases = f"{called.circuit_open} of {len(batch.units(runtime.run.repeats))} calls are given up"
+        message = f"{cases}: {called.down}. `fepflow run --resume {runtime.run.id[:8]}` asks for them."
         return Failed(name="CircuitOpen", message=message, data=called)
+    if called.troubled:
+        names = ", ".join(one_line(trouble.case.id, MAX_LABEL) for trouble in called.troubled[:MAX_NAMES])
+        more = f" and {len(called.troubled) - MAX_NAMES} more" if len(called.troubled) > MAX_NAMES else ""
+        message = f"Still without an answer, each gets a task run of its own: {names}{more}."
+        return Completed(message=message, data=called)
     return called

@@ -63,12 +63,12 @@ async def call_case_task(runtime: Runtime, trouble: Trouble, label: str) -> Stat
     await try_again(runtime, trouble)
     asked = trouble.asked
     if asked.answer is not None:
-        return Completed(message=f"Answered at attempt {len(asked.attempts)}.")
+        return Completed(message=f"{label}: answered at attempt {len(asked.attempts)}.")
     is_down = isinstance(asked.error, CircuitOpenError)
     another = (asked.may_recover or is_down) and runtime.caller.allowance.left() > _longest_pause()
     return Failed(
         name="CircuitOpen" if is_down else "Failed",
-        message=f"Attempt {len(asked.attempts)}: {asked.error}",
+        message=f"{label}: attempt {len(asked.attempts)}: {asked.error}",
         data=WORTH_ANOTHER_TRY if another else None,
     )
 

@@ -10,6 +10,8 @@ from prefect.logging import get_run_logger
 
 
 def _is_news(record: logging.LogRecord) -> bool:
+    if record.exc_info == (None, None, None):  # a task run that chose to end as failed: "NoneType: None" says nothing
+        record.exc_info = None
     return record.levelno > logging.INFO or record.getMessage() != "Finished in state Completed()"
 
 

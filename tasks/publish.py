@@ -92,8 +92,8 @@ def _row(case: str, check: str, why: str, attempts: str, output: Any) -> Row:
     return {
         "case": literal(case),
         "check": literal(check),
-        "why": literal(why),
         "attempts": attempts,
+        "why": literal(why),
         "output": literal(output),
     }
 
@@ -119,7 +119,7 @@ def verdict_markdown(run: RunRecord, verdict: Verdict) -> str:
     lines += [f"- {prose(reason)}" for reason in verdict.reasons]
     lines += ["", *_metric_table(verdict), ""]
     lines += [f"> {prose(warning)}\n" for warning in verdict.warnings]
-    lines += [f"Every case: `fepflow show {run.id[:8]} --failed`"]
+    lines += [f"What did not pass, case by case: `fepflow show {run.id[:8]} --failed`"]
     return "\n".join(lines)
 
 

@@ -81,7 +81,9 @@ async def _end_of(
         if holder and holder.alive:
             unheld_since = monotonic()
         elif (holder and holder.owner != before) or (not state.is_scheduled() and waited > STARTED_SECONDS):
-            lost: State[Any] = Crashed(message="Its executor is gone; the shard is executed again.")
+            lost: State[Any] = Crashed(
+                message=f"Its executor is gone. The run has a shard executed {RERUNS} times more at most."
+            )
             await client.set_flow_run_state(ordered.id, lost, force=True)
             return lost
         elif state.is_scheduled() and waited > UNASKED_SECONDS and not told:

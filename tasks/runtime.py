@@ -259,7 +259,8 @@ def _log_pace(places: int, cause: TargetError | None) -> None:
     if cause is None:
         run_log().info("the target bears %d calls at once again", places)
     else:
-        run_log().warning("the target is overloaded, %d calls at once from now on: %s", places, cause)
+        calls = "1 call" if places == 1 else f"{places} calls"
+        run_log().warning("the target is overloaded, %s at once from now on: %s", calls, cause)
 
 
 async def _end(runtime: Runtime, status: RunStatus, error: str) -> None:

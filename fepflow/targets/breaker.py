@@ -39,7 +39,7 @@ class Breaker:
                 return
             if now - self._down_since >= GRACE_SECONDS:
                 failed = f"{self._failures} calls in a row failed, the last with: {self._last}"
-                raise CircuitOpenError(f"not called: the target is down ({failed})")
+                raise CircuitOpenError(f"the target is down ({failed})")
             await asyncio.sleep(self._next_probe - now)
 
     def answered(self) -> None:

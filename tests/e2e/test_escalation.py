@@ -83,7 +83,7 @@ def test_prefect_shows_exactly_the_troubled_cases(troubled: Troubled) -> None:
 
 def test_the_state_says_what_the_last_attempt_met(troubled: Troubled) -> None:
     run = troubled.task_runs()["case fail 99 never"]
-    assert run["state"]["message"] == "Attempt 4: HTTP 500 Internal Server Error: not yet"
+    assert run["state"]["message"] == "fail 99 never: attempt 4: HTTP 500 Internal Server Error: not yet"
 
 
 def test_the_flow_run_completes_whatever_became_of_them(troubled: Troubled) -> None:
