@@ -11,6 +11,7 @@ import asyncio
 from datetime import timedelta
 
 from fepflow.protocol.model import utc_now
+from tasks.log import run_log
 from tasks.run_shard import label, run_shard_task
 from tasks.runtime import Runtime
 from tasks.share import Share
@@ -23,6 +24,7 @@ async def run_shards(runtime: Runtime) -> None:
     shards = min(runtime.suite.shards, runtime.run.n_cases)
     deadline = runtime.suite.deadline
     ends_at = None if deadline is None else utc_now() + timedelta(seconds=deadline)
+    run_log().info("run %s: %d calls in %d shards", runtime.run.id, runtime.calls, shards)
     parts = [Share(number, shards, ends_at) for number in range(shards)]
     try:
         async with progress_watched(runtime):
