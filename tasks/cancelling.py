@@ -47,8 +47,12 @@ class _Stop:
 
 
 @asynccontextmanager
-async def stopped_on_request(store: Store, run_id: str, flow_run_id: str | None) -> AsyncIterator[None]:
+async def stopped_on_request(
+    store: Store, run_id: str, flow_run_id: str | None, own_flag: Callable[[], bool] = bool
+) -> AsyncIterator[None]:
     """Cancel the body, as asyncio does, soon after somebody has asked for the run to be cancelled.
+
+    Where `own_flag` says that the body has raised the store's flag itself, for others, that is no request.
 
     What cannot be asked, because the store or Prefect's API is away, is asked again. Raises RunInterruptedError
     when the process got a SIGTERM that was no cancellation.
@@ -56,7 +60,7 @@ async def stopped_on_request(store: Store, run_id: str, flow_run_id: str | None)
     stop = _Stop()
 
     async def flagged() -> bool:
-        return await asyncio.to_thread(store.cancel_requested, run_id)
+        return await asyncio.to_thread(store.cancel_requested, run_id) and not own_flag()
 
     async def cancelling() -> bool:
         return flow_run_id is not None and await _is_cancelled(UUID(flow_run_id))

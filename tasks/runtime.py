@@ -82,6 +82,8 @@ class Runtime:
         self.shared_checks = compile_checks(suite.checks)
         self.counts = Counts()
         self.finished = False
+        self.stopping_shards = False
+        """Whether the flag that stops the run was raised from here, for its shards."""
         self._cases: dict[Batch, list[TestCase]] = {}
         self._next_telling = 0.0
 
@@ -220,7 +222,7 @@ async def _working(
             async with (
                 runtime.writer,
                 kept_lease(renew, what),
-                stopped_on_request(runtime.store, runtime.run.id, flow_run_id),
+                stopped_on_request(runtime.store, runtime.run.id, flow_run_id, lambda: runtime.stopping_shards),
             ):
                 yield
     finally:

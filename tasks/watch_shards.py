@@ -49,6 +49,7 @@ async def _look(runtime: Runtime) -> None:
 
 async def stop_shards(runtime: Runtime) -> None:
     """Raise the flag that every executor of the run looks at."""
+    runtime.stopping_shards = True
     try:
         await asyncio.to_thread(runtime.store.request_cancel, runtime.run.id)
     except FepflowError as error:

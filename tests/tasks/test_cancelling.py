@@ -10,12 +10,13 @@ from contextlib import closing
 
 import pytest
 
-from fepflow.errors import RunInterruptedError
+from fepflow.errors import InfrastructureError, RunInterruptedError
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from tasks import cancelling
 from tasks.plan_run import go_on_with
 from tasks.runtime import open_runtime
+from tasks.watch_shards import stop_shards
 
 from .conftest import Plan
 
@@ -109,3 +110,14 @@ async def test_an_undisturbed_run_leaves_the_signal_handler_as_it_was(plan: Plan
     async with open_runtime(plan(["a"])):
         assert signal.getsignal(signal.SIGTERM) != before
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+async def test_the_flag_that_a_run_raises_for_its_shards_is_no_wish_to_cancel_it(plan: Plan, store: Store) -> None:
+    run_id = plan(["a"])
+    with pytest.raises(InfrastructureError):
+        async with open_runtime(run_id) as runtime:
+            await stop_shards(runtime)
+            assert store.cancel_requested(run_id)
+            await asyncio.sleep(cancelling.STORE_SECONDS * 2)
+            raise InfrastructureError("a shard is lost for good")
+    assert (store.run(run_id).status, store.run(run_id).error) == ("failed", "a shard is lost for good")
