@@ -25,6 +25,9 @@ IMPACTS: tuple[str, ...] = get_args(Impact)
 PREVIOUS = "previous"
 """The baseline that is the run before."""
 
+LIMIT_NAME = "[^/%&<>]+"
+"""What Prefect takes as the name of a global limit."""
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -134,7 +137,7 @@ class Target(Section):
         16, description="Calls under way at once; fewer while the target says 429 or 503, or does not answer in time."
     )
     requests_per_minute: Annotated[float, Field(gt=0)] | None = Field(None, description="Calls a minute, at most.")
-    limits: list[str] = Field(
+    limits: list[Annotated[str, Field(pattern=f"^{LIMIT_NAME}$")]] = Field(
         [], description="Global limits of Prefect, by name, that this run shares with others (`fepflow limits`)."
     )
 

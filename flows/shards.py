@@ -21,7 +21,8 @@ from tasks.watch_shards import progress_watched, stop_shards
 
 async def run_shards(runtime: Runtime) -> None:
     """Have all shards executed. What stops this stops them too, within a second."""
-    shards = min(runtime.suite.shards, runtime.run.n_cases)
+    # Each shard has a part of the places for calls, one at least.
+    shards = min(runtime.suite.shards, runtime.run.n_cases, runtime.suite.target.concurrency)
     deadline = runtime.suite.deadline
     ends_at = None if deadline is None else utc_now() + timedelta(seconds=deadline)
     run_log().info("run %s: %d calls in %d shards", runtime.run.id, runtime.calls, shards)

@@ -86,7 +86,7 @@ async def _call(runtime: Runtime, place: Place, called: Called, case: TestCase, 
         return
     called.calls += 1
     trouble = Trouble(case, *unit, asked)
-    if asked.may_recover and _may_escalate(runtime):
+    if asked.may_recover and asked.time_left() > 0 and _may_escalate(runtime):
         runtime.escalations += 1
         called.troubled.append(trouble)
         return
@@ -97,8 +97,9 @@ async def _call(runtime: Runtime, place: Place, called: Called, case: TestCase, 
 
 
 def _may_escalate(runtime: Runtime) -> bool:
-    target = runtime.suite.target
-    return target.retries > 0 and runtime.escalations < MAX_ESCALATIONS and not runtime.caller.allowance.ended
+    room = runtime.escalations < max(1, MAX_ESCALATIONS // runtime.share.shards)
+    caller = runtime.caller
+    return runtime.suite.target.retries > 0 and room and not caller.is_down and not caller.allowance.ended
 
 
 def store_output(runtime: Runtime, ended: Trouble) -> None:

@@ -22,8 +22,10 @@ from fepflow.store.store import Store
 
 STORE_SECONDS = 1.0
 """Between two looks at our own flag."""
-PREFECT_SECONDS = 2.0
-"""Between two looks at the flow run's state, and how long one may take."""
+PREFECT_SECONDS = 1.5
+"""Between two looks at the flow run's state."""
+PREFECT_PATIENCE = 4.0
+"""Seconds that such a look may take."""
 
 logger = logging.getLogger("fepflow.run")
 
@@ -87,7 +89,7 @@ async def stopped_on_request(
 
 
 async def _is_cancelled(flow_run_id: UUID) -> bool:
-    async with asyncio.timeout(PREFECT_SECONDS), get_client() as client:
+    async with asyncio.timeout(PREFECT_PATIENCE), get_client() as client:
         state = (await client.read_flow_run(flow_run_id)).state
         return state is not None and (state.is_cancelling() or state.is_cancelled())
 

@@ -12,7 +12,7 @@ from prefect.runtime import task_run
 from prefect.states import Completed, Failed
 from prefect.tasks import exponential_backoff
 
-from fepflow.errors import CircuitOpenError, LimitReachedError
+from fepflow.errors import LimitReachedError
 from tasks.batches import Batch
 from tasks.call_target import Trouble, places_for, store_output
 from tasks.runtime import Runtime
@@ -27,11 +27,12 @@ JITTER = 0.5
 WORTH_ANOTHER_TRY = "another try may mend it"
 
 
-async def try_again(runtime: Runtime, trouble: Trouble) -> None:
-    """One call more for a case; what came of it is in `trouble.asked`."""
+async def try_again(runtime: Runtime, trouble: Trouble) -> bool:
+    """One call more for a case; what came of it is in `trouble.asked`. False, without a call, if the target is down."""
     with suppress(LimitReachedError):  # then the error of the last attempt stands
         async with places_for(runtime, 1) as place, place():
-            await runtime.caller.ask_once_more(trouble.case, trouble.asked)
+            return await runtime.caller.ask_once_more(trouble.case, trouble.asked)
+    return True
 
 
 async def escalate(runtime: Runtime, trouble: Trouble) -> None:
@@ -60,14 +61,14 @@ def _may_retry(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
 )
 async def call_case_task(runtime: Runtime, trouble: Trouble, label: str) -> State[Any]:
     """`try_again` as a Prefect task run, named after its case. Each try makes one call."""
-    await try_again(runtime, trouble)
+    called = await try_again(runtime, trouble)
     asked = trouble.asked
     if asked.answer is not None:
         return Completed(message=f"{label}: answered at attempt {len(asked.attempts)}.")
-    is_down = isinstance(asked.error, CircuitOpenError)
-    another = (asked.may_recover or is_down) and runtime.caller.allowance.left() > _longest_pause()
+    left = min(runtime.caller.allowance.left(), asked.time_left())
+    another = asked.may_recover and left > _longest_pause()
     return Failed(
-        name="CircuitOpen" if is_down else "Failed",
+        name="Failed" if called else "CircuitOpen",
         message=f"{label}: attempt {len(asked.attempts)}: {asked.error}",
         data=WORTH_ANOTHER_TRY if another else None,
     )

@@ -13,9 +13,10 @@ from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas.objects import FlowRun, State, TaskRun
 from prefect.deployments import arun_deployment
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Crashed
+from prefect.states import Cancelled, Crashed
 
 from fepflow.errors import InfrastructureError, UserError
+from fepflow.protocol.model import utc_now
 from fepflow.store.shards import Holder
 from tasks.log import run_log
 from tasks.runtime import Runtime
@@ -29,6 +30,8 @@ STARTED_SECONDS = 600.0
 UNASKED_SECONDS = 60.0
 """After so long without a worker, the log says so."""
 RERUNS = 3
+LATE = "TooLate"
+"""The state of a shard that no worker has begun when the run's deadline is over. The verdict tells what is missing."""
 
 
 class ShardLostError(InfrastructureError):
@@ -52,7 +55,7 @@ async def run_shard(runtime: Runtime, share: Share) -> None:
         raise UserError(f"Prefect has no deployment {DEPLOYMENT}, which shards need: {advice}.") from None
     async with get_client() as client:
         state = await _end_of(client, runtime, share, ordered, before.owner if before else None)
-    if not state.is_completed():
+    if not state.is_completed() and state.name != LATE:
         raise ShardLostError(f"{name}: {state.name}: {state.message or 'no reason was given'}")
 
 
@@ -80,6 +83,10 @@ async def _end_of(
         waited = monotonic() - unheld_since
         if holder and holder.alive:
             unheld_since = monotonic()
+        elif share.ends_at is not None and utc_now() > share.ends_at:
+            late: State[Any] = Cancelled(name=LATE, message="The run's deadline was over before a worker had begun.")
+            await client.set_flow_run_state(ordered.id, late, force=True)
+            return late
         elif (holder and holder.owner != before) or (not state.is_scheduled() and waited > STARTED_SECONDS):
             lost: State[Any] = Crashed(
                 message=f"Its executor is gone. The run has a shard executed {RERUNS} times more at most."

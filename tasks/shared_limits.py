@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
@@ -19,6 +20,7 @@ from prefect.concurrency.asyncio import (
 from prefect.exceptions import ObjectNotFound
 
 from fepflow.errors import InfrastructureError, LimitReachedError, UserError
+from fepflow.suite import LIMIT_NAME
 
 LEASE_SECONDS = 60
 """A batch whose process is gone gives its places back after so long; one that lives renews its lease."""
@@ -118,11 +120,14 @@ async def read_limits() -> list[Limit]:
     async with get_client() as client:
         while page := await client.read_global_concurrency_limits(limit=200, offset=len(found)):
             found += page
-    return sorted(found, key=lambda limit: limit.name)
+    # Prefect keeps the concurrency limits of deployments among them; they are the deployments' own.
+    return sorted((limit for limit in found if not limit.name.startswith("deployment:")), key=lambda limit: limit.name)
 
 
 async def set_limit(name: str, concurrency: int | None, per_minute: float | None) -> None:
     """Create the limit, or change it. Calls a minute are slots that come free evenly, a second's worth at once."""
+    if not re.fullmatch(LIMIT_NAME, name):
+        raise UserError(f"A limit cannot be named {name!r}: its name has a character at least, and none of / % & < >.")
     per_second = (per_minute or 0.0) / 60
     limit = max(1, round(per_second)) if concurrency is None else concurrency
     async with get_client() as client:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -35,6 +37,12 @@ class Asked:
     attempts: list[Attempt] = field(default_factory=list)
     answer: Answer | None = None
     error: TargetError | JSONPathError | None = None
+    ends_at: float | None = None
+    """When the time for the case is over, by the event loop's clock."""
+
+    def time_left(self) -> float:
+        """Seconds that the case still has; infinity where it has no deadline."""
+        return math.inf if self.ends_at is None else self.ends_at - asyncio.get_running_loop().time()
 
     @property
     def may_recover(self) -> bool:

@@ -8,7 +8,8 @@ import time
 from fepflow.errors import CircuitOpenError, TargetError
 
 FAILURES = 20
-"""Calls that fail one after the other, without an answer between them, before the target is taken to be down."""
+"""Cases whose first call fails, one after the other, without any answer between them, before the target is taken to be
+down. Further calls for a case do not count: they are made for those that fail."""
 
 GRACE_SECONDS = 10.0
 """So long a target that seems to be down may take to come back, as after a restart; until then calls wait."""
@@ -30,15 +31,20 @@ class Breaker:
         self._down_since = 0.0
         self._next_probe = 0.0
 
+    @property
+    def closed(self) -> bool:
+        """Whether calls may be made, as far as one knows."""
+        return self._failures < FAILURES
+
     async def admit(self) -> None:
         """Return when a call may be made; raises CircuitOpenError when the target is down."""
-        while self._failures >= FAILURES:
+        while not self.closed:
             now = time.monotonic()
             if now >= self._next_probe:
                 self._next_probe = now + PROBE_SECONDS
                 return
             if now - self._down_since >= GRACE_SECONDS:
-                failed = f"{self._failures} calls in a row failed, the last with: {self._last}"
+                failed = f"{self._failures} cases in a row failed, the last with: {self._last}"
                 raise CircuitOpenError(f"the target is down ({failed})")
             await asyncio.sleep(self._next_probe - now)
 
@@ -46,13 +52,14 @@ class Breaker:
         """The target gave an answer, if only that it refuses."""
         self._failures = 0
 
-    def failed(self, error: TargetError) -> None:
-        """A call failed. One that another try would not mend, and a plea for patience, are answers."""
+    def failed(self, error: TargetError, *, first: bool) -> None:
+        """A call failed, the first one for its case or another. What no other try would mend is an answer, and so is
+        a plea for patience."""
         if not error.retryable or error.status == 429:
             self.answered()
-            return
-        self._failures += 1
-        self._last = error
-        if self._failures == FAILURES:
-            self._down_since = time.monotonic()
-            self._next_probe = self._down_since + PROBE_SECONDS
+        elif first:
+            self._failures += 1
+            self._last = error
+            if self._failures == FAILURES:
+                self._down_since = time.monotonic()
+                self._next_probe = self._down_since + PROBE_SECONDS

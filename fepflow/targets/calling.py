@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from fepflow import suite
-from fepflow.errors import JSONPathError, LimitReachedError, TargetError, TargetTimeoutError
+from fepflow.errors import CircuitOpenError, JSONPathError, LimitReachedError, TargetError, TargetTimeoutError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.targets.allowance import Allowance
@@ -71,39 +73,81 @@ class Caller:
         self._pace = Pace(patience.concurrency, patience.requests_per_minute, on_pace)
         self._breaker = Breaker()
 
+    @property
+    def is_down(self) -> bool:
+        """Whether the target does not answer any more."""
+        return not self._breaker.closed
+
     async def ask(self, case: TestCase) -> Asked:
         """Ask until there is an answer, a cause that no retry mends, or no attempt left. Raises no TargetError.
 
         Raises LimitReachedError, having made no call, when the run may make none any more.
         """
         asked = Asked()
-        await self._pace.enter(asked)  # the case's time begins when it is its turn
         try:
-            async with asyncio.timeout(self._patience.case_timeout) as deadline:
+            await self._turn(asked)  # the case's time begins when it is its turn
+            async with self._case_time(asked, self._patience.case_timeout):
                 asked.answer = await self._first_attempt_then_retries(case, asked)
-        except TimeoutError:
-            if not deadline.expired():
+        except (LimitReachedError, CircuitOpenError) as error:
+            if asked.attempts:
+                asked.error = asked.attempts[-1].error
+            elif isinstance(error, LimitReachedError):
                 raise
-            message = f"no answer within {self._patience.case_timeout:g} s, all attempts together (target.case_timeout)"
-            asked.error = TargetTimeoutError(message, retryable=False)
-        except LimitReachedError:
-            if not asked.attempts:
-                raise
-            asked.error = asked.attempts[-1].error
+            else:
+                asked.error = error
         except (TargetError, JSONPathError) as error:
             asked.error = error
         return asked
 
-    async def ask_once_more(self, case: TestCase, asked: Asked) -> None:
+    async def ask_once_more(self, case: TestCase, asked: Asked) -> bool:
         """One call more for a case that has had its attempts; `asked` gets what came of it.
 
-        Raises LimitReachedError, having made no call, when the run may make none any more.
+        False, having made no call, while the target is down. Raises LimitReachedError, having made no call, when the
+        run may make none any more.
         """
-        await self._pace.enter(asked)
         try:
-            asked.answer = await self._attempt_and_leave(case, asked)
+            await self._turn(asked)
+            async with self._case_time(asked, asked.time_left()):
+                asked.answer = await self._attempt_and_leave(case, asked)
+        except CircuitOpenError:
+            return False
         except (TargetError, JSONPathError) as error:
             asked.error = error
+        return True
+
+    @asynccontextmanager
+    async def _case_time(self, asked: Asked, seconds: float | None) -> AsyncIterator[None]:
+        if seconds is None or seconds == math.inf:
+            yield
+            return
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                asked.ends_at = deadline.when()
+                yield
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            message = f"no answer within {self._patience.case_timeout:g} s, all attempts together (target.case_timeout)"
+            raise TargetTimeoutError(message, retryable=False) from None
+
+    async def _turn(self, asked: Asked) -> None:
+        """Wait until a call may be made, and take its place, which the call gives back.
+
+        Who has waited for a target that was down takes its place anew: else all who waited would call at once.
+        """
+        admitted = False
+        while True:
+            await self._pace.enter(asked)
+            try:
+                self.allowance.require()
+                if admitted or self._breaker.closed:
+                    return
+            except BaseException:
+                self._pace.leave(asked)
+                raise
+            self._pace.leave(asked)
+            await self._breaker.admit()
+            admitted = True
 
     async def _first_attempt_then_retries(self, case: TestCase, asked: Asked) -> Answer:
         """Nearly every call answers at once: only one that does not pays for tenacity, 0.2 ms of computing."""
@@ -115,7 +159,7 @@ class Caller:
         async def attempt() -> Answer:
             if failures:
                 raise failures.pop()  # the first attempt, which tenacity has not seen
-            await self._pace.enter(asked)
+            await self._turn(asked)
             return await self._attempt_and_leave(case, asked)
 
         def before_sleep(state: RetryCallState) -> None:
@@ -132,8 +176,6 @@ class Caller:
 
     async def _attempt_and_leave(self, case: TestCase, asked: Asked) -> Answer:
         try:
-            self.allowance.require()
-            await self._breaker.admit()
             return await self._attempt(case, asked)
         finally:
             self._pace.leave(asked)
@@ -146,7 +188,7 @@ class Caller:
         except TargetError as caught:
             error = caught
             self._pace.failed(caught, started)
-            self._breaker.failed(caught)
+            self._breaker.failed(caught, first=not asked.attempts)
             raise
         except JSONPathError as caught:
             error = caught

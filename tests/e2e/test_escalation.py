@@ -96,7 +96,7 @@ def test_an_agent_that_is_down_is_left_alone_and_asked_again_by_going_on(
 ) -> None:
     endpoint.out_of_order = True
     cases = [f"question {number}" for number in range(400)]
-    workplace.write_suite(cases, target={"attempts": 3, "concurrency": 32})
+    workplace.write_suite(cases, target={"attempts": 3, "retries": 2, "concurrency": 32})
     down = workplace.run()
     assert down.returncode == 4, down.stderr
     record = workplace.record
@@ -122,7 +122,7 @@ def test_an_agent_that_is_down_is_left_alone_and_asked_again_by_going_on(
 def test_an_agent_that_restarts_loses_no_case(workplace: Workplace, endpoint: Endpoint) -> None:
     endpoint.delay = 0.05
     cases = [f"question {number}" for number in range(300)]
-    workplace.write_suite(cases, target={"attempts": 2, "concurrency": 16})
+    workplace.write_suite(cases, target={"attempts": 2, "retries": 2, "concurrency": 16})
     with workplace.running("run", workplace.suite) as process:
         wait_for(lambda: len(endpoint.asked) >= 60, "request 60")
         endpoint.out_of_order = True

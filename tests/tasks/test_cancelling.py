@@ -112,12 +112,16 @@ async def test_an_undisturbed_run_leaves_the_signal_handler_as_it_was(plan: Plan
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+async def lose_a_shard(run_id: str, store: Store) -> None:
+    async with open_runtime(run_id) as runtime:
+        await stop_shards(runtime)
+        assert store.cancel_requested(run_id)
+        await asyncio.sleep(cancelling.STORE_SECONDS * 2)
+        raise InfrastructureError("a shard is lost for good")
+
+
 async def test_the_flag_that_a_run_raises_for_its_shards_is_no_wish_to_cancel_it(plan: Plan, store: Store) -> None:
     run_id = plan(["a"])
     with pytest.raises(InfrastructureError):
-        async with open_runtime(run_id) as runtime:
-            await stop_shards(runtime)
-            assert store.cancel_requested(run_id)
-            await asyncio.sleep(cancelling.STORE_SECONDS * 2)
-            raise InfrastructureError("a shard is lost for good")
+        await lose_a_shard(run_id, store)
     assert (store.run(run_id).status, store.run(run_id).error) == ("failed", "a shard is lost for good")

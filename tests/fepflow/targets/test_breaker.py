@@ -24,7 +24,7 @@ def shorter(monkeypatch: pytest.MonkeyPatch) -> None:
 def down() -> Breaker:
     found = Breaker()
     for _ in range(FAILURES):
-        found.failed(REFUSED)
+        found.failed(REFUSED, first=True)
     return found
 
 
@@ -41,7 +41,7 @@ async def test_calls_pass_while_there_are_answers() -> None:
     found = Breaker()
     for _ in range(5):
         for _ in range(FAILURES - 1):
-            found.failed(REFUSED)
+            found.failed(REFUSED, first=True)
         found.answered()
     assert await admitted(found, 0.01)
 
@@ -50,18 +50,26 @@ async def test_calls_pass_while_there_are_answers() -> None:
 async def test_who_refuses_is_not_down(answer: TargetError) -> None:
     found = Breaker()
     for _ in range(FAILURES * 2):
-        found.failed(answer)
+        found.failed(answer, first=True)
     assert await admitted(found, 0.01)
 
 
-async def test_after_failures_in_a_row_calls_wait_but_for_a_probe() -> None:
+async def test_after_failures_in_a_row_calls_wait_but_for_a_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breaker, "GRACE_SECONDS", 60.0)
+    monkeypatch.setattr(breaker, "PROBE_SECONDS", 1.0)
     found = down()
-    assert not await admitted(found, 0.05)
     waiting = [asyncio.create_task(found.admit()) for _ in range(5)]
-    done, held = await asyncio.wait(waiting, timeout=0.15)
+    done, held = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     assert (len(done), len(held)) == (1, 4)
     found.answered()
-    await asyncio.wait_for(asyncio.gather(*held), 1)
+    await asyncio.gather(*held)
+
+
+async def test_further_calls_for_cases_that_fail_do_not_make_the_target_down() -> None:
+    found = Breaker()
+    for _ in range(FAILURES * 5):
+        found.failed(REFUSED, first=False)
+    assert found.closed
 
 
 async def test_a_target_that_stays_down_is_not_called() -> None:
@@ -74,7 +82,7 @@ async def test_a_target_that_stays_down_is_not_called() -> None:
         except CircuitOpenError as error:
             results.append(error)
         else:
-            found.failed(REFUSED)
+            found.failed(REFUSED, first=True)
             results.append("probe")
 
     for _ in range(60):

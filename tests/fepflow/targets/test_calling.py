@@ -278,3 +278,65 @@ async def test_a_target_that_is_down_is_not_called_for_ever(serve: Serve, monkey
     error = (open_circuit[0].output().metadata or {})["error"]
     assert (error["kind"], error["recoverable"]) == ("circuit_open", True)
     assert "HTTP 502 Bad Gateway" in error["message"]
+
+
+async def test_a_target_that_answers_others_is_not_down(serve: Serve) -> None:
+    calls = 0
+
+    async def handler(request: web.Request) -> web.Response:
+        nonlocal calls
+        calls += 1
+        return web.Response(status=500 if (await request.json())["input"] % 2 else 200, text="42")
+
+    target = HttpTarget(configured(await serve(handler)))
+    caller = Caller(target, Patience(3, 5, concurrency=8))
+    answers = await asyncio.gather(*(caller.ask(TestCase(id=str(n), input=n)) for n in range(100)))
+    for asked in answers:
+        if asked.may_recover:
+            assert await caller.ask_once_more(CASE, asked)
+    await target.aclose()
+    assert not caller.is_down
+    assert calls == 50 + 50 * (3 + 1)
+
+
+async def test_the_deadline_of_a_case_is_that_of_its_later_calls_too(serve: Serve) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        await asyncio.sleep(30)
+        return web.Response()
+
+    target = HttpTarget(configured(await serve(handler)))
+    caller = Caller(target, Patience(1, 0.2, case_timeout=0.6))
+    asked = await caller.ask(CASE)
+    assert asked.may_recover
+    assert 0.1 < asked.time_left() < 0.5
+    await caller.ask_once_more(CASE, asked)
+    await asyncio.sleep(0.3)
+    await caller.ask_once_more(CASE, asked)
+    await target.aclose()
+    assert not asked.may_recover
+    assert "all attempts together" in str(asked.error)
+
+
+async def test_who_waited_for_a_target_that_was_down_keeps_to_the_pace(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breaker, "PROBE_SECONDS", 0.2)
+    under_way = most = calls = 0
+
+    async def handler(request: web.Request) -> web.Response:
+        nonlocal under_way, most, calls
+        calls += 1
+        if calls <= 40:
+            return web.Response(status=503)
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.02)
+        under_way -= 1
+        return web.Response(text="42")
+
+    target = HttpTarget(configured(await serve(handler)))
+    caller = Caller(target, Patience(8, 5, concurrency=32))
+    answers = await asyncio.gather(*(caller.ask(CASE) for _ in range(60)))
+    await target.aclose()
+    assert all(asked.answer for asked in answers)
+    assert most < 32, "it had said that it is overloaded"
