@@ -25,8 +25,9 @@ from tasks.share import Share
 DEPLOYMENT = "evaluate-shard/evaluate-shard"
 LOOK_SECONDS = 1.0
 """Between two looks at a shard's flow run."""
-STARTED_SECONDS = 600.0
-"""How long a worker may take from accepting a shard until it holds the lease, or until it says that it is done."""
+STARTED_SECONDS = 120.0
+"""How long a worker may take from accepting a shard until it holds the lease, or until it says that it is done; after
+that its machine is taken to be gone."""
 UNASKED_SECONDS = 60.0
 """After so long without a worker, the log says so."""
 RERUNS = 3

@@ -52,6 +52,12 @@ def shard_runs(workplace: Workplace, run_id: str | None = None) -> list[dict[str
     return [run for run in found if run["parameters"]["run_id"] == (run_id or workplace.record.id)]
 
 
+def at_work(endpoint: Endpoint, calls: int) -> bool:
+    """Whether so many calls have been made, and each of two shards has begun."""
+    asked = [CASES.index(question) for question in endpoint.questions]
+    return len(endpoint.asked) >= calls and min(asked) < len(CASES) // 2 <= max(asked)
+
+
 def test_shards_give_what_one_executor_gives(spread: Workplace, endpoint: Endpoint, workers: list[Pool]) -> None:
     spread.write_suite([*CASES, "html 1", "fail 2 soon"], repeats=2, target={"retries": 1})
     whole = spread.run("--json").stdout
@@ -72,7 +78,7 @@ def test_a_shard_that_is_lost_is_executed_again(spread: Workplace, endpoint: End
     endpoint.delay = 0.2
     spread.write_suite(CASES, target={"concurrency": 4}, shards=2)
     with spread.running("run", spread.suite, "--json") as process:
-        wait_for(lambda: len(endpoint.asked) >= 12, "both shards at work")
+        wait_for(lambda: at_work(endpoint, 12), "both shards at work")
         with Store.open(spread.env["FEPFLOW_STORE_URL"]) as store:
             committed = {store.cases(run_id, position, position + 1)[0].id for run_id in [store.run("latest").id]
                          for position, _ in store.outputs(run_id)}  # fmt: skip
@@ -91,7 +97,7 @@ def test_ctrl_c_stops_all_shards(spread: Workplace, endpoint: Endpoint, workers:
     endpoint.delay = 0.3
     spread.write_suite(CASES, target={"concurrency": 2}, shards=2)
     with spread.running("run", spread.suite) as process:
-        wait_for(lambda: len(endpoint.asked) >= 4, "both shards at work")
+        wait_for(lambda: at_work(endpoint, 4), "both shards at work")
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
     assert spread.record.status == "cancelled"
@@ -111,7 +117,7 @@ def test_prefect_is_told_of_the_shards_of_a_dead_run(
     endpoint.delay = 0.3
     spread.write_suite(CASES, target={"concurrency": 2}, shards=2)
     with spread.running("run", spread.suite) as process:
-        wait_for(lambda: len(endpoint.asked) >= 4, "both shards at work")
+        wait_for(lambda: at_work(endpoint, 4), "both shards at work")
         dead = spread.record.id
         end(process, signal.SIGKILL)
     for pool in workers:
