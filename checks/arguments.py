@@ -65,8 +65,9 @@ class Arguments:
             if name not in open_ones and name in self._fields
         }
         self._as_is: list[tuple[str, str, type]] = []
-        sample = self.instance({**literals, **{name: JSONPath(self._paths.get(name, "$.")) for name in open_ones}})
-        self._sample = sample.__dict__
+        open_fields = {name: JSONPath(self._paths.get(name, "$.")) for name in open_ones}
+        self.sample = sample = self.instance({**literals, **open_fields})
+        """The check with its literal arguments, and paths where the others will stand."""
         self._given = {self._fields[name] for name in arguments if name in self._fields}
         # Of the class itself: one that somebody derives from it may be more demanding.
         kinds = check_class.check_as_is if "check_as_is" in vars(check_class) else {}
@@ -78,7 +79,7 @@ class Arguments:
     def instance(self, resolved: dict[str, Any]) -> BaseCheck:
         """An instance of the check with these values; raises CheckArgumentsError."""
         if self._as_is and all(isinstance(resolved[name], kind) for name, _, kind in self._as_is):
-            values = {**self._sample, **{field: resolved[name] for name, field, _ in self._as_is}}
+            values = {**self.sample.__dict__, **{field: resolved[name] for name, field, _ in self._as_is}}
             return unvalidated(self._class, values, self._given)
         try:
             return self._class.model_validate(resolved, context=RESOLVED)

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from checks.arguments import Arguments
+from checks.asking import ModelCheck
 from checks.base import UNKNOWN_ARGUMENT, BaseAsyncCheck, BaseCheck, answering
 from checks.catalogue import find_check, is_ours, source_address
 from checks.custom_function import CustomFunctionCheck
@@ -74,7 +75,13 @@ class CompiledCheck:
         self._in_thread = is_others and not waits
         self._instance = self._arguments.others_instance if is_others else self._arguments.instance
         self._call = answering(check_class)
+        sample = self._arguments.sample
+        self._asks = sample if isinstance(sample, ModelCheck) and sample.check_model() is not None else None
         self._metadata = {"check_version": self.version, "check_id": self.check_id}
+
+    def trouble(self) -> str | None:
+        """Why it would be no use to run it: the model that it asks is not known, or has no key. May take seconds."""
+        return None if self.error is not None or self._asks is None else self._asks.check_trouble()
 
     def run(self, context: Context) -> CheckResult | Awaitable[CheckResult]:
         """The result for one evaluation context (FEP 2.3.1); awaitable if the check has to wait for something.
@@ -141,8 +148,10 @@ class CompiledCheck:
             return self.failed(error, shown, started)
 
     async def _wait(self, answer: Awaitable[Any], shown: Shown, started: float) -> CheckResult:
+        # A model is waited for at the door, which has deadlines of its own; waiting for one's turn there is no fault.
+        seconds = TIME_LIMIT if self._asks is None else None
         try:
-            async with asyncio.timeout(TIME_LIMIT) as limit:
+            async with asyncio.timeout(seconds) as limit:
                 return self._completed(self._as_json(await answer), shown, started)
         except Exception as error:
             late = CheckTimeoutError(f"{self.check_id} did not answer within {TIME_LIMIT:g} s")

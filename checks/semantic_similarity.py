@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StrictBool, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from checks.base import BaseAsyncCheck, JSONPath, Options
+from checks.asking import ModelCheck, model_of, spent
+from checks.base import JSONPath, Options
 from checks.calling import call
 from checks.threshold import is_within
 from fepflow.errors import CheckArgumentsError
+from fepflow.llm import door
+from fepflow.llm.configuration import EMBEDDING
+from fepflow.llm.model import Model
 
 Vector = Sequence[float]
 Bound = Annotated[float, Field(ge=0, le=1, strict=True)]
@@ -40,12 +45,16 @@ class SimilarityThreshold(Options):
         )
 
 
-class SemanticSimilarityCheck(BaseAsyncCheck):
+NEEDED = "semantic_similarity needs a model: name one in model_config, or give embedding_function, from code"
+
+
+class SemanticSimilarityCheck(ModelCheck):
     """Compare two texts by their embeddings. Results: `{response: {score, passed}, metadata: object}`.
 
     The score lies between 0 and 1; `passed` is there with a threshold only. A similarity outside of 0 to 1 (opposite
     vectors have a negative cosine) counts as 0 or 1; `metadata.raw_score` has it as it was. `euclidean` is
-    `1 / (1 + distance)`.
+    `1 / (1 + distance)`. It tells whether texts are about the same, not whether they agree: a sentence and its negation
+    are very similar. [judges.md](judges.md) says how models are configured.
     """
 
     check_type: ClassVar[str] = "semantic_similarity"
@@ -60,21 +69,29 @@ class SemanticSimilarityCheck(BaseAsyncCheck):
     embedding_function: SkipJsonSchema[Callable[..., Any] | None] = Field(
         None, description="Function `(text) -> list of numbers`, sync or async; from code only."
     )
-    provider_config: dict[str, Any] | JSONPath = Field({}, description="Configuration of the provider.")
+    provider_config: dict[str, Any] | JSONPath = Field(
+        {}, description="Where the model is: `{api_base, api_key: ${NAME}, timeout, max_retries}`."
+    )
     embedding_config: dict[str, Any] | JSONPath = Field(
-        {}, alias="model_config", description="Parameters of the model."
+        {}, alias="model_config", description="Which model: `{model, dimensions}`."
     )
 
     @model_validator(mode="after")
     def _has_a_model(self) -> SemanticSimilarityCheck:
-        if self.embedding_function is None:
-            raise ValueError("semantic_similarity needs a model: give embedding_function, from code")
+        self.check_model()
         return self
+
+    def check_model(self) -> Model | None:
+        """See ModelCheck."""
+        return model_of(self.embedding_function, self.embedding_config, self.provider_config, EMBEDDING, NEEDED)
 
     async def __call__(self) -> dict[str, Any]:
         """Embed both texts, and compare."""
-        left = await self._embed(self.text)
-        right = await self._embed(self.reference)
+        model = self.check_model()
+        if model is None:
+            left, right, told = await self._embed(self.text), await self._embed(self.reference), {}
+        else:
+            left, right, told = await self._ask(model)
         if len(left) != len(right):
             raise CheckArgumentsError(f"the embeddings have {len(left)} and {len(right)} dimensions")
         raw = _SIMILARITIES[str(self.similarity_metric)](left, right)
@@ -83,11 +100,30 @@ class SemanticSimilarityCheck(BaseAsyncCheck):
         response: dict[str, Any] = {"score": min(max(raw, 0.0), 1.0)}
         if isinstance(self.threshold, SimilarityThreshold):
             response["passed"] = self.threshold.holds(response["score"])
-        metadata = {"similarity_metric": self.similarity_metric, "raw_score": raw, "dimensions": len(left)}
+        metadata = {"similarity_metric": self.similarity_metric, "raw_score": raw, "dimensions": len(left), **told}
         return {"response": response, "metadata": metadata}
 
+    async def _ask(self, model: Model) -> tuple[Vector, Vector, dict[str, Any]]:
+        """The vectors of both texts, by one request, and what is told about it."""
+        for name, text in (("text", self.text), ("reference", self.reference)):
+            if not str(text).strip():
+                raise CheckArgumentsError(f"{name} is empty: there is nothing to compare, and no model was asked")
+        started = perf_counter()
+        answer = await door.embed(model, [str(self.text), str(self.reference)])
+        told = {
+            "model": model.name,
+            "model_answered": answer.model,
+            **spent(answer.usage),
+            "seconds": round(perf_counter() - started, 3),
+            "attempts": answer.requests,
+            "cached": False,
+            "not_honoured": list(answer.not_honoured),
+        }
+        left, right = answer.vectors
+        return left, right, told
+
     async def _embed(self, text: Any) -> Vector:
-        vector = await call(self.embedding_function, text)  # type: ignore[arg-type]  # the validator saw to it
+        vector = await call(self.embedding_function, text)  # type: ignore[arg-type]  # there is one, see _has_a_model
         try:
             numbers = [float(number) for number in vector]
         except (TypeError, ValueError, OverflowError):

@@ -29,6 +29,8 @@ def check_problems(document: Document, checks: Sequence[Check | None]) -> Iterat
         if compiled.error is not None:
             part = "arguments" if _is_known(check) else "version" if check.version else "type"
             yield document.problem((*place, part), str(compiled.error))
+        elif trouble := compiled.trouble():
+            yield document.problem((*place, "arguments"), trouble)
         for warning in compiled.warnings:
             problem = document.problem((*place, "arguments"), warning)
             yield Problem(problem.message, problem.file, problem.line, problem.path, severity="warning")
@@ -46,6 +48,8 @@ def case_check_problems(cases: Sequence[TestCase], file: str, shared: Sequence[C
         for compiled in compiled_checks:
             if compiled.error is not None:
                 yield Problem(str(compiled.error), file, path=f"{case.id}.checks.{compiled.check_id}")
+            elif trouble := compiled.trouble():
+                yield Problem(trouble, file, path=f"{case.id}.checks.{compiled.check_id}")
 
 
 def _is_known(check: Check) -> bool:

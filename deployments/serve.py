@@ -26,9 +26,9 @@ from deployments import server
 from deployments.register import POOL
 from deployments.supervisor import Child, Supervisor
 from fepflow.errors import FepflowError, InfrastructureError
+from fepflow.redaction import redact
 from fepflow.settings import Settings, configured_prefect_api, settings
 from fepflow.store.store import Store
-from fepflow.targets.redaction import redact
 from surfaces import stack
 
 PYTHON = (sys.executable, "-P", "-m")

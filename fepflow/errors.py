@@ -10,6 +10,8 @@
     ├── TargetError                     502  exit 3  unknown_error     the system under test did not give an output
     │   ├── TargetTimeoutError          504          timeout_error
     │   └── CircuitOpenError            503                            it is down; no call was made
+    ├── ModelError                      502  exit 3  unknown_error     a judge or an embedding model gave nothing of use
+    │   └── ModelTimeoutError           504          timeout_error
     ├── LimitReachedError               503  exit 3  unknown_error     the run's deadline or budget was reached
     └── InfrastructureError             503  exit 3  unknown_error     store, Prefect or disk are in the way
         ├── RunBusyError                409                            another executor holds the run's lease
@@ -32,7 +34,7 @@ class FepflowError(Exception):
     """Base of the tree. `str(error)` is a sentence for a user: what was wrong, where, what to do."""
 
     fep_type: ClassVar[ErrorType] = "unknown_error"
-    recoverable: ClassVar[bool] = False
+    recoverable: bool = False
     http_status: ClassVar[int] = 500
     grpc_code: ClassVar[str] = "INTERNAL"
     exit_code: ClassVar[int] = 3
@@ -155,6 +157,45 @@ class CircuitOpenError(TargetError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, kind="circuit_open", retryable=False)
+
+
+class ModelError(FepflowError):
+    """A language or embedding model gave no answer, or none that is of use.
+
+    `kind` is a stable word for reports: `connect`, `http_status`, `rate_limited`, `quota`, `unauthorized`,
+    `format_refused`, `parameter_refused` (nothing was judged); `refused`, `cut_off`, `empty`, `invalid` (it was, and
+    badly); `timeout`. `retryable`, `retry_after` and `status` are as those of TargetError. Messages never show a key.
+    """
+
+    http_status = 502
+    grpc_code = "UNAVAILABLE"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        retryable: bool = False,
+        retry_after: float | None = None,
+        status: int | None = None,
+    ) -> None:
+        self.kind = kind
+        self.retryable = retryable
+        self.recoverable = retryable
+        self.retry_after = retry_after
+        self.status = status
+        super().__init__(message)
+
+
+class ModelTimeoutError(ModelError):
+    """The model did not answer in time."""
+
+    fep_type = "timeout_error"
+    http_status = 504
+    grpc_code = "DEADLINE_EXCEEDED"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="timeout", retryable=True)
 
 
 class LimitReachedError(FepflowError):

@@ -58,14 +58,15 @@ def holds_a_literal_secret(document: Document) -> list[Problem]:
             place: DocumentPath = ("target", "http", "headers", name)
             problems.append(document.problem(place, "a secret must not stand in the suite", "write it as ${NAME}"))
     url = http.get("url")
-    if isinstance(url, str) and _url_holds_a_secret(url):
+    if isinstance(url, str) and url_holds_a_secret(url):
         problems.append(
             document.problem(("target", "http", "url"), "a secret must not stand in the address", "write it as ${NAME}")
         )
     return problems
 
 
-def _url_holds_a_secret(url: str) -> bool:
+def url_holds_a_secret(url: str) -> bool:
+    """Whether an address carries a password, or a parameter that is named like a secret, in plain text."""
     bare = _REFERENCE.sub("", url)
     try:
         parts = urlsplit(bare)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +93,26 @@ def copy_containers(value: Any) -> Any:
     return value
 
 
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What was filled in for a placeholder: the text, and the path that found it."""
+
+    path: str
+    text: str
+
+
+class FilledText(str):
+    """A text whose placeholders are filled; `parts` are its own words and, in their places, what was filled in."""
+
+    parts: tuple[str | Filled, ...]
+
+    def __new__(cls, parts: Sequence[str | Filled]) -> FilledText:
+        """The text of all parts together."""
+        text = super().__new__(cls, "".join(part.text if isinstance(part, Filled) else part for part in parts))
+        text.parts = tuple(parts)
+        return text
+
+
 _PLACEHOLDER = re.compile(r"\{\{\s*(\$\..*?)\s*\}\}", re.DOTALL)
 
 
@@ -121,10 +141,12 @@ class TextTemplate:
         """See Path.find."""
         return [self.resolve(document)]
 
-    def resolve(self, document: Any) -> str:
+    def resolve(self, document: Any) -> FilledText:
         """The text with its placeholders filled; raises JSONPathError when one finds nothing."""
-        found = [_as_text(path.resolve(document)) for path in self._paths]
-        return "".join(part for pair in zip(self._texts, [*found, ""], strict=True) for part in pair)
+        parts: list[str | Filled] = [self._texts[0]]
+        for path, text in zip(self._paths, self._texts[1:], strict=True):
+            parts += [Filled(path.expression, _as_text(path.resolve(document))), text]
+        return FilledText(parts)
 
 
 def _as_text(value: Any) -> str:

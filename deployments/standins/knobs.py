@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 from urllib.parse import parse_qsl
-from typing import Literal
 
 from deployments.standins.made_up import share
 

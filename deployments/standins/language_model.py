@@ -76,7 +76,9 @@ class Server:
             refusal = _refused_parameter(body, knobs)
             if refusal is not None:
                 return _error(400, refusal, "invalid_request_error")
-            return await _wire_fault(request, knobs, fault) or await _sent(request, answer(self, body, knobs, fault), fault)
+            return await _wire_fault(request, knobs, fault) or await _sent(
+                request, answer(self, body, knobs, fault), fault
+            )
 
         return handle
 

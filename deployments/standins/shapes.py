@@ -42,9 +42,7 @@ def openai_chat(saying: Saying) -> dict[str, Any]:
     return body
 
 
-def openai_embeddings(
-    model: str, vectors: list[tuple[int, list[float]]], tokens: int | None
-) -> dict[str, Any]:
+def openai_embeddings(model: str, vectors: list[tuple[int, list[float]]], tokens: int | None) -> dict[str, Any]:
     """An answer of `POST /v1/embeddings`; each vector comes with its index."""
     data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in vectors]
     body: dict[str, Any] = {"object": "list", "model": model, "data": data}

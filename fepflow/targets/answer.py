@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import codecs
 import json
-from datetime import UTC, datetime
 from email.message import Message
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any
 
 from fepflow import strict_json
 from fepflow.errors import JSONPathError, TargetError
 from fepflow.jsonpath import Path, compile_path
+from fepflow.redaction import excerpt, redact, redact_json
+from fepflow.retry_after import seconds_to_wait
 from fepflow.targets.base import Answer
-from fepflow.targets.redaction import excerpt, redact, redact_json
 
 _RETRYABLE_STATUS = (408, 425, 429)
 _ADVICE = {
@@ -121,20 +120,6 @@ def status_error(status: int, reason: str, body: str, retry_after: str | None, s
     wait = seconds_to_wait(retry_after) if retryable and retry_after else None
     message = ": ".join(part for part in parts if part)
     return TargetError(message, kind="http_status", retryable=retryable, retry_after=wait, status=status)
-
-
-def seconds_to_wait(retry_after: str) -> float | None:
-    """A Retry-After header, seconds or an HTTP date (RFC 9110, 10.2.3), in seconds from now; None if it is neither."""
-    text = retry_after.strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    try:
-        moment = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max((moment - datetime.now(UTC)).total_seconds(), 0.0)
 
 
 @lru_cache(maxsize=64)

@@ -21,12 +21,12 @@ from fepflow import suite
 from fepflow.errors import InputError, Problem, TargetError
 from fepflow.protocol.address import address_of
 from fepflow.protocol.test_case import TestCase
+from fepflow.redaction import redact, redact_json
 from fepflow.references import SECRET_NAME
 from fepflow.targets.answer import Reading, status_error
 from fepflow.targets.base import Answer, refuse_reserved_names
 from fepflow.targets.body import ACCEPT_ENCODING, read_beginning, read_body, too_large
 from fepflow.targets.failures import wire_errors
-from fepflow.targets.redaction import redact, redact_json
 from fepflow.template import compile_template
 
 MAX_REDIRECTS = 5

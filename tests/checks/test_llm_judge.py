@@ -157,7 +157,7 @@ class TestTheFunction:
 
     def test_without_one_it_says_that_a_model_is_needed(self, refused):
         message = refused("llm_judge", prompt="Good?", response_format=FORMAT)
-        assert "llm_judge needs a model: give llm_function, from code" in message
+        assert "llm_judge needs a model: name one in model_config" in message
 
     def test_a_text_is_no_function(self, refused):
         assert "llm_function" in refused("llm_judge", prompt="?", response_format=FORMAT, llm_function="print")

@@ -143,7 +143,7 @@ def test_without_a_function_it_says_that_a_model_is_needed():
     check = Check(type="semantic_similarity", arguments={"text": "a", "reference": "b"})
     result = evaluate([TestCase(id="a", input="?")], [Output(value="")], [check]).results[0].check_results[0]
     assert result.error.type == "validation_error"
-    assert "semantic_similarity needs a model: give embedding_function, from code" in result.error.message
+    assert "semantic_similarity needs a model: name one in model_config" in result.error.message
 
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda number: round(number, 3))

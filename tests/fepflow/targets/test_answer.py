@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from fepflow.targets.answer import seconds_to_wait
+from fepflow.retry_after import seconds_to_wait
 
 from .conftest import Serve, ask_once, configured, error_of, sending
 

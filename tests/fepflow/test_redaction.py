@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.targets.redaction import excerpt, redact, redact_json
+from fepflow.redaction import excerpt, redact, redact_json
 
 SECRET = 'sk-"4+5/6" <ü>\\'
 

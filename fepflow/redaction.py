@@ -1,4 +1,4 @@
-"""Secrets taken out of whatever leaves a target (an agent may well echo its own credentials)."""
+"""Secrets taken out of whatever leaves somebody we ask (an agent may well echo its own credentials)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,49 @@
+"""Checks that ask a model: by a function of the user's, or by the door to models."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from checks.base import BaseAsyncCheck, JSONPath
+from fepflow.llm.configuration import configured
+from fepflow.llm.model import Model, Usage
+
+
+class ModelCheck(BaseAsyncCheck):
+    """A check that asks a model. Who is asked, and where, is never read from a test case or an output."""
+
+    @abstractmethod
+    def check_model(self) -> Model | None:
+        """The model, with its key; None if a function is asked. Raises ValueError for one that is not configured."""
+
+    def check_trouble(self) -> str | None:
+        """Why the model cannot be asked, as far as can be known without asking it. Takes seconds the first time."""
+        from fepflow.llm import door
+
+        model = self.check_model()
+        return None if model is None else door.problem(model)
+
+
+def model_of(
+    function: object, model_config: Any, provider_config: Any, known: Mapping[str, Any], needed: str
+) -> Model | None:
+    """The model that arguments describe; None when there is a function. Raises ValueError, in which `needed` is told."""
+    if function is not None:
+        return None
+    for name, value in (("model_config", model_config), ("provider_config", provider_config)):
+        if isinstance(value, JSONPath):
+            raise ValueError(f"{name} must stand in the check: no path may say which model is asked, or where")
+    if not model_config:
+        raise ValueError(needed)
+    return configured(model_config, provider_config, known)
+
+
+def spent(usage: Usage) -> dict[str, Any]:
+    """What metadata tells about an answer; None is what nobody knows."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "cost_usd": usage.cost_usd,
+    }

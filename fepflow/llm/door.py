@@ -1,0 +1,200 @@
+"""The one door to models: who is let through when, and who tries again.
+
+litellm lives in a thread with an event loop of its own, for as long as the process does: its import takes seconds and
+each of its calls milliseconds of computing, and its connections belong to one loop. Whoever asks waits on theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from threading import Lock, Thread
+from typing import Any, TypeVar
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from fepflow.errors import ModelError, ModelTimeoutError
+from fepflow.llm import library
+from fepflow.llm.failures import refused_parameter
+from fepflow.llm.model import Model, Reply, Vectors
+
+T = TypeVar("T")
+Answer = TypeVar("Answer", Reply, Vectors)
+
+PLACES = 16
+"""Requests at once, for each provider, address and key."""
+
+LONGEST_WAIT = 60.0
+"""Seconds: no Retry-After holds anybody up for longer."""
+
+PATIENCE = 5
+"""So many times the time-out of one request may all attempts take together, and the waits between them."""
+
+# Full jitter: after the n-th failure something between 0 and 0.5 s * 2^n, at most 20 s.
+_BACKOFF = wait_random_exponential(multiplier=0.5, max=20)
+
+logger = logging.getLogger("fepflow.llm")
+
+
+@dataclass
+class _Lane:
+    """Those who use the same key at the same address: their places, and until when all of them have to wait."""
+
+    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PLACES))
+    closed_until: float = 0.0
+
+    def close(self, seconds: float) -> None:
+        self.closed_until = max(self.closed_until, time.monotonic() + seconds)
+
+    async def is_open(self) -> None:
+        while (left := self.closed_until - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+
+
+_lanes: dict[tuple[str, str | None, str | None], _Lane] = defaultdict(_Lane)
+_refused: dict[tuple[str, str | None], set[str]] = defaultdict(set)
+"""Parameters that a model does not take."""
+
+
+async def ask(model: Model, messages: list[dict[str, str]], response_format: dict[str, Any] | None = None) -> Reply:
+    """What a chat model says. Raises ModelError, or CheckArgumentsError for a model that cannot be asked at all."""
+
+    def request(parameters: dict[str, Any]) -> Awaitable[Reply]:
+        return library.complete(model, messages, response_format, parameters)
+
+    return await _inside(_answered(model, request))
+
+
+async def embed(model: Model, texts: list[str]) -> Vectors:
+    """The vectors of all texts, by one request. Raises as `ask` does."""
+
+    def request(parameters: dict[str, Any]) -> Awaitable[Vectors]:
+        return library.embed(model, texts, parameters)
+
+    return await _inside(_answered(model, request))
+
+
+def problem(model: Model) -> str | None:
+    """Why the model cannot be asked at all, without asking it; see `library.problem`. Takes seconds the first time."""
+    return _begin(_told(lambda: library.problem(model))).result()
+
+
+async def provider_of(model: Model) -> str:
+    """See `library.provider_of`."""
+    return await _inside(_told(lambda: library.provider_of(model)))
+
+
+async def _told(work: Callable[[], T]) -> T:
+    return work()
+
+
+async def _answered(model: Model, request: Callable[[dict[str, Any]], Awaitable[Answer]]) -> Answer:
+    library.require(model)
+    lane = _lanes[library.provider_of(model), model.api_base, model.api_key]
+    async with lane.places:
+        limit = model.timeout * PATIENCE
+        try:
+            async with asyncio.timeout(limit) as deadline:
+                return await _tried_again(model, lane, request)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise ModelTimeoutError(f"no answer from {model.name} within {limit:g} s, all attempts together") from None
+
+
+async def _tried_again(model: Model, lane: _Lane, request: Callable[[dict[str, Any]], Awaitable[Answer]]) -> Answer:
+    requests = 0
+
+    async def attempt() -> Answer:
+        nonlocal requests
+        while True:
+            await lane.is_open()
+            refused = _refused[model.place]
+            parameters = {name: value for name, value in model.parameters.items() if name not in refused}
+            requests += 1
+            try:
+                answer = await _within_timeout(model, request(parameters))
+            except ModelError as error:
+                if error.kind == "parameter_refused" and (name := refused_parameter(str(error), model)):
+                    if name not in refused:
+                        refused.add(name)
+                        continue
+                if error.kind == "rate_limited":
+                    lane.close(_seconds(error, requests))
+                raise
+            missing = tuple(name for name in model.parameters if name in refused)
+            return replace(answer, not_honoured=missing, requests=requests)
+
+    def wait(state: RetryCallState) -> float:
+        error = _cause(state)
+        return _BACKOFF(state) if error.retry_after is None else _seconds(error, state.attempt_number)
+
+    def note(state: RetryCallState) -> None:
+        logger.info("%s; asked again in %.1f s", _cause(state), state.upcoming_sleep)
+
+    retrying = AsyncRetrying(
+        stop=stop_after_attempt(model.attempts),
+        wait=wait,
+        retry=retry_if_exception(lambda error: isinstance(error, ModelError) and error.retryable),
+        before_sleep=note,
+        reraise=True,
+    )
+    return await retrying(attempt)
+
+
+async def _within_timeout(model: Model, request: Awaitable[Answer]) -> Answer:
+    try:
+        async with asyncio.timeout(model.timeout) as deadline:
+            return await request
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        raise ModelTimeoutError(f"no answer from {model.name} within {model.timeout:g} s (timeout)") from None
+
+
+def _seconds(error: ModelError, attempt: int) -> float:
+    return min(2.0 ** (attempt - 1) if error.retry_after is None else error.retry_after, LONGEST_WAIT)
+
+
+def _cause(state: RetryCallState) -> ModelError:
+    error = state.outcome.exception() if state.outcome else None
+    assert isinstance(error, ModelError)  # nothing else is tried again
+    return error
+
+
+# --- the thread ---
+
+_lock = Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+async def _inside(work: Coroutine[Any, Any, T]) -> T:
+    return await asyncio.wrap_future(_begin(work))
+
+
+def _begin(work: Coroutine[Any, Any, T]) -> Future[T]:
+    global _loop
+    with _lock:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            Thread(target=_loop.run_forever, name="fepflow-llm", daemon=True).start()
+            atexit.register(_close)
+        return asyncio.run_coroutine_threadsafe(work, _loop)
+
+
+def _close() -> None:
+    """When the process ends: nothing stays open, and nobody complains of it."""
+    global _loop
+    with _lock:
+        loop, _loop = _loop, None
+    if loop is not None:
+        with suppress(Exception):
+            asyncio.run_coroutine_threadsafe(library.close(), loop).result(2)
+        loop.call_soon_threadsafe(loop.stop)

@@ -1,0 +1,91 @@
+"""litellm's exceptions into ours: theirs do not survive being pickled, tell tracebacks, and may hold a key."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from fepflow.errors import ModelError, ModelTimeoutError
+from fepflow.llm.model import Model
+from fepflow.redaction import excerpt
+from fepflow.references import SECRET_NAME
+from fepflow.retry_after import seconds_to_wait
+
+_RETRYABLE_STATUS = (408, 409, 425, 429)
+_QUOTA = re.compile(r"insufficient_quota|current quota|credit balance|billing", re.IGNORECASE)
+_FORMAT = re.compile(
+    r"response_?format|json_schema|json_object|json mode|structured.?output|output_format|output_config|tool_choice"
+    r"|input_schema|guided_json",
+    re.IGNORECASE,
+)
+_NOT_TAKEN = re.compile(r"support|unrecognized|unknown|not permitted|not allowed|deprecated", re.IGNORECASE)
+_REFUSAL_STATUS = (400, 404, 415, 422)
+_PREFIX = re.compile(r"^(litellm\.)?\w+(Error|Exception)(:| -) ")
+_SHORTEST_SECRET = 8
+
+
+def model_error(error: Exception, model: Model, with_format: bool) -> ModelError:
+    """The error of a request that litellm says has failed; `with_format` says that it asked for a response format."""
+    status = getattr(error, "status_code", None)
+    kind = type(error).__name__
+    said = _words(error, model)
+    if kind == "Timeout" or status == 504:
+        return ModelTimeoutError(f"{model.name} did not answer in time: {said}")
+    everything = f"{error} {getattr(error, 'body', '')}"
+    if with_format and status in _REFUSAL_STATUS and _FORMAT.search(everything):
+        return ModelError(f"{model.name} refuses the response format: {said}", kind="format_refused", status=status)
+    if status in _REFUSAL_STATUS and (name := refused_parameter(everything, model)):
+        return ModelError(f"{model.name} refuses {name}: {said}", kind="parameter_refused", status=status)
+    if status == 402 or (status in (403, 429) and _QUOTA.search(everything)):
+        return ModelError(f"the quota of {model.name} is used up: {said}", kind="quota", status=status)
+    if status in (401, 403):
+        advice = "check its key"
+        return ModelError(f"{model.name} does not let us in ({advice}): {said}", kind="unauthorized", status=status)
+    if status == 429:
+        wait = _retry_after(error)
+        message = f"{model.name} has had too many requests: {said}"
+        return ModelError(message, kind="rate_limited", retryable=True, retry_after=wait, status=429)
+    if not isinstance(status, int) or kind == "APIConnectionError":
+        return ModelError(f"no usable answer from {model.name}: {said}", kind="connect", retryable=True)
+    retryable = status >= 500 or status in _RETRYABLE_STATUS
+    message = f"{model.name} answered HTTP {status}: {said}"
+    wait = _retry_after(error) if retryable else None
+    return ModelError(message, kind="http_status", retryable=retryable, retry_after=wait, status=status)
+
+
+def refused_parameter(text: str, model: Model) -> str | None:
+    """Which of the model's parameters an error says that the model does not take."""
+    if not _NOT_TAKEN.search(text):
+        return None
+    for name in model.parameters:
+        if re.search(rf"(?<![a-z_]){name}(?![a-z_])", text):
+            return name
+    return None
+
+
+def secrets_of(model: Model, env: Mapping[str, str] = os.environ) -> frozenset[str]:
+    """What must not be seen: the key, whatever the environment calls a key, and a password in the address."""
+    found = {value for name, value in env.items() if SECRET_NAME.search(name)}
+    password = urlsplit(model.api_base or "").password
+    found = {value for value in found if len(value) >= _SHORTEST_SECRET}
+    return frozenset(found | {value for value in (model.api_key, password) if value})
+
+
+def _words(error: Exception, model: Model) -> str:
+    """The beginning of what the provider said, without litellm's words around it and without anything secret."""
+    text = str(getattr(error, "message", None) or error).partition("\nTraceback")[0]
+    while (shorter := _PREFIX.sub("", text)) != text:
+        text = shorter
+    return excerpt(text, secrets_of(model)) or type(error).__name__
+
+
+def _retry_after(error: Exception) -> float | None:
+    headers: Any = getattr(error, "litellm_response_headers", None) or {}
+    try:
+        given = {str(name).lower(): str(value) for name, value in dict(headers).items()}
+    except (TypeError, ValueError):
+        return None
+    return seconds_to_wait(given["retry-after"]) if "retry-after" in given else None

@@ -1,0 +1,161 @@
+"""The one file that knows litellm. Everything here runs in the door's own thread, see `door`."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import warnings
+from functools import cache
+from typing import Any
+
+from fepflow.errors import CheckArgumentsError, ModelError
+from fepflow.llm.failures import model_error
+from fepflow.llm.model import Model, Reply, Usage, Vectors
+
+CLIENT_TIMEOUT = 600.0
+"""Seconds, the same for all: litellm keeps a client for each time-out that it sees. Our own deadline is around it."""
+
+_ENVIRONMENT = {
+    # Without these it fetches a list of prices, and one of headers, over the network when it is imported.
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
+    # Otherwise it reads whatever `.env` it finds.
+    "LITELLM_MODE": "PRODUCTION",
+}
+
+_YOUR_OWN = frozenset({"hosted_vllm", "custom_openai", "openai_like", "lm_studio", "llamafile", "litellm_proxy"})
+"""Providers that are servers of one's own. Without an address litellm would ask OpenAI instead."""
+
+
+@cache
+def load() -> Any:
+    """litellm, set up: quiet, without retries of its own, without the network. Takes seconds the first time."""
+    os.environ.update(_ENVIRONMENT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations inside of it, and of what it imports; nothing of ours is here
+        import litellm
+    for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what it logs may hold texts and keys
+    litellm.suppress_debug_info = True
+    litellm.turn_off_message_logging = True
+    litellm.telemetry = False
+    litellm.drop_params = False
+    litellm.num_retries = 0
+    litellm.DEFAULT_MAX_RETRIES = 0  # without it embeddings make three requests
+    return litellm
+
+
+def problem(model: Model) -> str | None:
+    """Why the model cannot be asked at all: its provider is not known, or its key or address is missing."""
+    litellm = load()
+    try:
+        _, provider, _, base = litellm.get_llm_provider(model=model.name, api_base=model.api_base)
+    except Exception:
+        return (
+            f"no provider is known for the model {model.name} (write it as provider/model, such as openai/{model.name})"
+        )
+    if provider in _YOUR_OWN and not (model.api_base or base):
+        return f"{model.name} is a server of your own: say where, with api_base"
+    try:
+        found = litellm.validate_environment(model.name, api_key=model.api_key, api_base=model.api_base)
+    except Exception:  # a provider that it cannot look up: the request itself will tell
+        return None
+    missing = found.get("missing_keys") or []
+    if not missing:
+        return None
+    advice = "export it, or name another variable: provider_config: {api_key: ${NAME}}"
+    return f"{model.name} needs {' and '.join(missing)}, not set in the environment ({advice})"
+
+
+def provider_of(model: Model) -> str:
+    """The family that litellm counts the model to; empty if it knows none."""
+    try:
+        return str(load().get_llm_provider(model=model.name, api_base=model.api_base)[1])
+    except Exception:
+        return ""
+
+
+async def complete(
+    model: Model, messages: list[dict[str, str]], response_format: dict[str, Any] | None, parameters: dict[str, Any]
+) -> Reply:
+    """One request to a chat model. Raises ModelError."""
+    litellm = load()
+    form = {} if response_format is None else {"response_format": response_format}
+    try:
+        answer = await litellm.acompletion(messages=messages, **form, **parameters, **_connection(model))
+    except Exception as error:
+        raise model_error(error, model, bool(form)) from None
+    try:
+        choice = answer.choices[0]
+        told = str(getattr(answer, "model", None) or "")
+        text = _text_of(choice, model)
+    except (AttributeError, IndexError, TypeError):
+        raise ModelError(f"{model.name} answered without a message", kind="connect", retryable=True) from None
+    return Reply(text, told, _usage(litellm, answer, model))
+
+
+async def embed(model: Model, texts: list[str], parameters: dict[str, Any]) -> Vectors:
+    """One request to an embedding model, for all texts. Raises ModelError."""
+    litellm = load()
+    try:
+        answer = await litellm.aembedding(input=texts, **parameters, **_connection(model))
+    except Exception as error:
+        raise model_error(error, model, False) from None
+    try:
+        # A provider may answer in any order; `index` says which text a vector is of.
+        found = {int(item["index"]): [float(number) for number in item["embedding"]] for item in answer.data}
+        vectors = [found[index] for index in range(len(texts))]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        vectors = []
+    if len(vectors) != len(texts) or not all(vector and all(map(math.isfinite, vector)) for vector in vectors):
+        raise ModelError(f"{model.name} did not answer with a vector for each text", kind="invalid", retryable=True)
+    return Vectors(vectors, str(getattr(answer, "model", None) or ""), _usage(litellm, answer, model))
+
+
+def _connection(model: Model) -> dict[str, Any]:
+    where = {"api_base": model.api_base, "api_key": model.api_key, "api_version": model.api_version}
+    given = {name: value for name, value in where.items() if value is not None}
+    return {"model": model.name, "timeout": CLIENT_TIMEOUT, "num_retries": 0, "max_retries": 0, **given}
+
+
+def _text_of(choice: Any, model: Model) -> str:
+    """What was said; raises ModelError for a refusal, an answer that is cut off, and none."""
+    details = getattr(choice.message, "provider_specific_fields", None) or {}
+    if details.get("refusal") or choice.finish_reason == "content_filter":
+        raise ModelError(f"{model.name} refused to answer", kind="refused")
+    if choice.finish_reason == "length":
+        advice = "raise max_tokens in model_config"
+        raise ModelError(f"the answer of {model.name} was cut off ({advice})", kind="cut_off")
+    text = choice.message.content
+    if not isinstance(text, str) or not text.strip():
+        raise ModelError(f"{model.name} gave an empty answer", kind="empty")
+    return text
+
+
+def _usage(litellm: Any, answer: Any, model: Model) -> Usage:
+    told = getattr(answer, "usage", None)
+    asked, said = getattr(told, "prompt_tokens", None), getattr(told, "completion_tokens", None)
+    if not asked:  # what was not told comes as 0
+        return Usage()
+    return Usage(asked, said or 0, _cost(litellm, model, asked, said or 0))
+
+
+def _cost(litellm: Any, model: Model, asked: int, said: int) -> float | None:
+    """By the list of prices that came with litellm, and the model's name; a price of nothing is one not known."""
+    try:
+        paid = litellm.cost_per_token(model=model.name, prompt_tokens=asked, completion_tokens=said)
+    except Exception:
+        return None
+    return float(sum(paid)) or None
+
+
+async def close() -> None:
+    """Close the connections that litellm keeps."""
+    await load().close_litellm_async_clients()
+
+
+def require(model: Model) -> None:
+    """Raises CheckArgumentsError for a model that cannot be asked at all."""
+    if (why := problem(model)) is not None:
+        raise CheckArgumentsError(why)

@@ -1,0 +1,77 @@
+"""Which model is asked, where, and how; and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+TIMEOUT = 60.0
+"""Seconds for one answer, unless the suite says otherwise."""
+
+ATTEMPTS = 4
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as litellm names it (`openai/gpt-4o-mini`), and how it is asked.
+
+    `parameters` go with every request (temperature, max_tokens, dimensions). `timeout` is that of one request, in
+    seconds.
+    """
+
+    name: str
+    api_base: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    api_version: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    timeout: float = TIMEOUT
+    attempts: int = ATTEMPTS
+
+    @property
+    def place(self) -> tuple[str, str | None]:
+        """What is known about a model is known of its name at its address."""
+        return self.name, self.api_base
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What an answer took; None is what nobody told, which is not nothing."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cost_usd: float | None = None
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            _sum(self.prompt_tokens, other.prompt_tokens),
+            _sum(self.completion_tokens, other.completion_tokens),
+            _sum(self.cost_usd, other.cost_usd),
+        )
+
+
+def _sum(one: Any, other: Any) -> Any:
+    """An unknown part makes the whole unknown."""
+    return None if one is None or other is None else one + other
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a chat model said; `model` is the one that says that it answered."""
+
+    text: str
+    model: str
+    usage: Usage
+    not_honoured: tuple[str, ...] = ()
+    requests: int = 1
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """What an embedding model said: a vector for each text, in the texts' order."""
+
+    vectors: list[list[float]]
+    model: str
+    usage: Usage
+    not_honoured: tuple[str, ...] = ()
+    requests: int = 1
