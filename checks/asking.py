@@ -29,7 +29,7 @@ class ModelCheck(BaseAsyncCheck):
 def model_of(
     function: object, model_config: Any, provider_config: Any, known: Mapping[str, Any], needed: str
 ) -> Model | None:
-    """The model that arguments describe; None when there is a function. Raises ValueError, in which `needed` is told."""
+    """The model that arguments describe; None when there is a function. Raises ValueError; `needed` if none is told."""
     if function is not None:
         return None
     for name, value in (("model_config", model_config), ("provider_config", provider_config)):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -94,3 +96,43 @@ def postgresql() -> Iterator[PostgreSQL]:
         yield PostgreSQL(server.get_uri(), server.bin_path, server)
     finally:
         server.cleanup()
+
+
+@dataclass(frozen=True)
+class ModelServer:
+    """A stand-in for models on a real socket, in this process; `seen` are the path, headers and body of each request."""
+
+    address: str
+    seen: list[tuple[str, dict[str, str], dict[str, Any]]]
+
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        """What was asked."""
+        return [body for _, _, body in self.seen]
+
+
+@pytest.fixture
+def model_server() -> Iterator[ModelServer]:
+    """In a thread with an event loop of its own, so that a test may wait as it likes."""
+    from aiohttp import web
+
+    from deployments.standins.language_model import application
+
+    seen: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    async def start() -> web.AppRunner:
+        app = application(on_request=lambda *request: seen.append(request))
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return runner
+
+    runner = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    yield ModelServer(f"http://127.0.0.1:{runner.addresses[0][1]}", seen)
+    asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(10)
+    loop.close()

@@ -1,7 +1,7 @@
 """A stand-in for language and embedding models, over HTTP in the shapes of OpenAI, Anthropic and Ollama.
 
-There is no model behind it: answers are made up from the JSON Schema that a request carries, and vectors from its words,
-the same for the same seed and text. `GET /` and the name of the model that answered say so.
+There is no model behind it: answers are made up from the JSON Schema that a request carries, and vectors from its
+words, the same for the same seed and text. `GET /` and the name of the model that answered say so.
 
     POST /v1/chat/completions, /v1/embeddings     OpenAI and all that is compatible with it
     POST /v1/messages                             Anthropic

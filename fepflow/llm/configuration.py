@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from fepflow.documents import dotted
 from fepflow.llm.model import ATTEMPTS, TIMEOUT, Model
 from fepflow.references import Reference, expand, url_holds_a_secret
 
@@ -75,21 +74,19 @@ def _refuse_unknown(argument: str, given: Mapping[str, Any], known: tuple[str, .
 
 
 def _refuse_literal_secrets(model_config: Mapping[str, Any], provider_config: Mapping[str, Any]) -> None:
-    references: list[Reference] = []
     key = provider_config.get("api_key")
-    if key is not None:
-        rest = expand(key, (), dict.fromkeys(_names_in(key), ""), references)
-        if not references or rest:
-            raise ValueError("provider_config.api_key: a secret must not stand in the suite: write it as ${NAME}")
+    if key is not None and not _is_reference(key):
+        raise ValueError("provider_config.api_key: a secret must not stand in the suite: write it as ${NAME}")
     for base in (model_config.get("api_base"), provider_config.get("api_base"), provider_config.get("base_url")):
         if isinstance(base, str) and url_holds_a_secret(base):
             raise ValueError("a secret must not stand in the address: write api_base as ${NAME}")
 
 
-def _names_in(text: Any) -> list[str]:
+def _is_reference(text: Any) -> bool:
+    """Whether it is `${NAME}`, without a default, and nothing else."""
     found: list[Reference] = []
-    expand(text, (), {}, found)
-    return [reference.name for reference in found]
+    rest = expand(text, (), {}, found)
+    return len(found) == 1 and found[0].missing and rest == f"${{{found[0].name}}}"
 
 
 def _expanded(name: str, value: Any, env: Mapping[str, str]) -> Any:

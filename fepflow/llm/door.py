@@ -51,11 +51,15 @@ class _Lane:
     closed_until: float = 0.0
 
     def close(self, seconds: float) -> None:
+        """Nobody asks for so long."""
         self.closed_until = max(self.closed_until, time.monotonic() + seconds)
 
     async def is_open(self) -> None:
-        while (left := self.closed_until - time.monotonic()) > 0:
+        """Return when one may ask."""
+        left = self.closed_until - time.monotonic()
+        if left > 0:
             await asyncio.sleep(left)
+            await self.is_open()  # somebody else may have been told to wait meanwhile
 
 
 _lanes: dict[tuple[str, str | None, str | None], _Lane] = defaultdict(_Lane)
@@ -122,10 +126,10 @@ async def _tried_again(model: Model, lane: _Lane, request: Callable[[dict[str, A
             try:
                 answer = await _within_timeout(model, request(parameters))
             except ModelError as error:
-                if error.kind == "parameter_refused" and (name := refused_parameter(str(error), model)):
-                    if name not in refused:
-                        refused.add(name)
-                        continue
+                name = refused_parameter(str(error), model) if error.kind == "parameter_refused" else None
+                if name is not None and name not in refused:
+                    refused.add(name)
+                    continue
                 if error.kind == "rate_limited":
                     lane.close(_seconds(error, requests))
                 raise

@@ -35,6 +35,8 @@ def load() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside of it, and of what it imports; nothing of ours is here
         import litellm
+    # It makes classes of its own as late as at the first request, and means to keep quiet about them.
+    warnings.filterwarnings("ignore", message=".*`ReadOnly` qualifier.*")
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what it logs may hold texts and keys
     litellm.suppress_debug_info = True
