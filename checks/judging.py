@@ -22,7 +22,7 @@ _TAG = "judged"
 _BRACKETS = "<\N{FULLWIDTH LESS-THAN SIGN}\N{SMALL LESS-THAN SIGN}\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}" + (
     "\N{LEFT ANGLE BRACKET}\N{MATHEMATICAL LEFT ANGLE BRACKET}"
 )
-_FORGED = re.compile(rf"[{_BRACKETS}](?=[^\w{_BRACKETS}]{{0,8}}{_TAG})", re.IGNORECASE)
+_FORGED = re.compile(rf"[{_BRACKETS}](?=[^\w{_BRACKETS}]*{_TAG})", re.IGNORECASE)
 _UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 
 _RULES = """\
@@ -50,10 +50,8 @@ def question(prompt: str, schema: dict[str, Any]) -> Question:
 def escaped(text: str) -> str:
     """A text in which nothing reads like a delimiter, whatever its random word."""
     seen = unicodedata.normalize("NFKC", _UNSEEN.sub("", text))
-    if _TAG not in seen.casefold():
-        return text
-    # Only now, so that texts which have nothing to do with delimiters stay as they were, to the character.
-    return _FORGED.sub("&lt;", seen)
+    # Texts that have nothing to do with delimiters stay as they were, to the character.
+    return _FORGED.sub("&lt;", seen) if _FORGED.search(seen) else text
 
 
 def _nonce(texts: list[str]) -> str:

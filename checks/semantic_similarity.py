@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from time import perf_counter
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StrictBool, model_validator
@@ -108,13 +107,12 @@ class SemanticSimilarityCheck(ModelCheck):
         for name, text in (("text", self.text), ("reference", self.reference)):
             if not str(text).strip():
                 raise CheckArgumentsError(f"{name} is empty: there is nothing to compare, and no model was asked")
-        started = perf_counter()
         answer = await door.embed(model, [str(self.text), str(self.reference)])
         told = {
             "model": model.name,
             "model_answered": answer.model,
             **spent(answer.usage),
-            "seconds": round(perf_counter() - started, 3),
+            "seconds": answer.seconds,
             "attempts": answer.requests,
             "cached": False,
             "not_honoured": list(answer.not_honoured),

@@ -100,10 +100,16 @@ def postgresql() -> Iterator[PostgreSQL]:
 
 @dataclass(frozen=True)
 class ModelServer:
-    """A stand-in for models on a real socket, in this process; `seen` are the path, headers and body of each request."""
+    """A stand-in for models on a real socket, in this process; `seen` is each path, headers and body."""
 
     address: str
     seen: list[tuple[str, dict[str, str], dict[str, Any]]]
+
+    async def until(self, count: int) -> None:
+        """Return when there have been so many requests."""
+        async with asyncio.timeout(20):
+            while len(self.seen) < count:  # noqa: ASYNC110  # it is another thread's list
+                await asyncio.sleep(0.01)
 
     @property
     def bodies(self) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ class Knobs:
     """How the stand-in behaves; each request may set them for itself, see `knobs_of`.
 
     `fault` strikes the first `times` requests of a model (0: all of them), or with `often` below 1 that part of all
-    requests. `refuse` are the response formats, separated by commas, that are refused with a 400; `reject` are
+    requests. `say` is the text of the answer, whatever is asked. `refuse` are the response formats, separated by commas, that are refused with a 400; `reject` are
     parameters of which the same is true.
     """
 
@@ -48,6 +48,7 @@ class Knobs:
     retry_after: str = "1"
     refuse: str = ""
     reject: str = ""
+    say: str = ""
 
     def strikes(self, seed: int, count: int) -> bool:
         """Whether the fault strikes the `count`-th request, from 1."""

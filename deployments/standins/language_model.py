@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -37,6 +38,9 @@ from deployments.standins.shapes import (
 
 NOTICE = "A stand-in for tests and demonstrations: answers are made up from the schema, no model judges anything."
 PROSE = "I think that this is a good answer."
+
+# A random word that keeps apart what is judged says nothing about it.
+_RANDOM_WORD = re.compile(r"[0-9a-f]{32}")
 
 Json = dict[str, Any]
 
@@ -82,24 +86,24 @@ class Server:
 
         return handle
 
-    def chat(self, body: Json, _: Knobs, fault: str) -> Json:
+    def chat(self, body: Json, knobs: Knobs, fault: str) -> Json:
         """OpenAI's chat completions."""
         wanted = body.get("response_format", {}).get("json_schema", {}).get("schema")
-        return openai_chat(self._say(body, wanted, _texts(body["messages"]), fault))
+        return openai_chat(self._say(body, wanted, _texts(body["messages"]), knobs, fault))
 
-    def messages(self, body: Json, _: Knobs, fault: str) -> Json:
+    def messages(self, body: Json, knobs: Knobs, fault: str) -> Json:
         """Anthropic's messages: the schema is that of a tool, or of an output format."""
         tools = body.get("tools") or [{}]
         output = body.get("output_format") or body.get("output_config", {}).get("format") or {}
         wanted = tools[0].get("input_schema") or output.get("schema")
         asked = _texts([{"content": body.get("system", "")}, *body["messages"]])
-        return anthropic_messages(self._say(body, wanted, asked, fault), tools[0].get("name"))
+        return anthropic_messages(self._say(body, wanted, asked, knobs, fault), tools[0].get("name"))
 
-    def ollama(self, body: Json, _: Knobs, fault: str) -> Json:
+    def ollama(self, body: Json, knobs: Knobs, fault: str) -> Json:
         """Ollama's chat."""
         wanted = body.get("format")
         asked = _texts(body["messages"])
-        return ollama_chat(self._say(body, wanted if isinstance(wanted, dict) else None, asked, fault))
+        return ollama_chat(self._say(body, wanted if isinstance(wanted, dict) else None, asked, knobs, fault))
 
     def embeddings(self, body: Json, _: Knobs, fault: str) -> Json:
         """OpenAI's embeddings."""
@@ -120,10 +124,12 @@ class Server:
         size = body.get("dimensions") or DIMENSIONS
         return [vector_of(text, self.seed, size) for text in _inputs(body)]
 
-    def _say(self, body: Json, wanted: Json | None, asked: list[str], fault: str) -> Saying:
+    def _say(self, body: Json, wanted: Json | None, asked: list[str], knobs: Knobs, fault: str) -> Saying:
         schema = wanted or schema_in("\n".join(asked))
-        value: Any = {"text": PROSE} if schema is None else value_for(schema, self.seed, asked[-1])
-        text, ending = _spoilt(json.dumps(value), fault)
+        value: Any = (
+            {"text": PROSE} if schema is None else value_for(schema, self.seed, _RANDOM_WORD.sub("", asked[-1]))
+        )
+        text, ending = _spoilt(knobs.say or json.dumps(value), fault)
         usage = None if fault == "no_usage" else (_tokens(*asked), _tokens(text))
         return Saying(_named(body), text, ending, usage)
 
@@ -255,12 +261,12 @@ async def serve(port: int, seed: int, usual: Knobs) -> None:
 @click.option("--fault", type=click.Choice(FAULTS), help="What goes wrong.")
 @click.option("--times", default=0, show_default=True, help="With how many requests of a model; 0: with all.")
 @click.option("--often", default=1.0, show_default=True, help="With which part of the requests.")
+@click.option("--retry-after", default="1", show_default=True, help="What rate_limited asks for.")
 @click.option("--refuse", default="", help="Response formats that are refused: json_schema,json_object.")
-def main(port: int, seed: int, latency: float, fault: str | None, times: int, often: float, refuse: str) -> None:
+def main(port: int, seed: int, fault: str | None, **knobs: Any) -> None:
     """Serve a stand-in for models, for tests and demonstrations; prints its address when it listens."""
-    knobs = Knobs(latency=latency, fault=fault or "", times=times, often=often, refuse=refuse)
     try:
-        asyncio.run(serve(port, seed, knobs))
+        asyncio.run(serve(port, seed, Knobs(fault=fault or "", **knobs)))
     except OSError as error:
         raise click.ClickException(
             f"cannot listen on 127.0.0.1:{port}: {error.strerror} (choose another --port; 0 picks a free one)"

@@ -52,11 +52,11 @@ def openai_embeddings(model: str, vectors: list[tuple[int, list[float]]], tokens
 
 
 def anthropic_messages(saying: Saying, tool: str | None) -> dict[str, Any]:
-    """An answer of `POST /v1/messages`; with a tool that must be used, the answer is that tool's input."""
+    """An answer of `POST /v1/messages`; with a tool that must be used, an object is that tool's input."""
     content: list[dict[str, Any]] = [{"type": "text", "text": saying.text}] if saying.text else []
     ending = _ANTHROPIC[saying.ending]
-    if tool is not None and saying.ending == "done" and saying.text:
-        given = _as_object(saying.text)
+    given = _as_object(saying.text)
+    if tool is not None and saying.ending == "done" and given is not None:
         content = [{"type": "tool_use", "id": "toolu_stand_in", "name": tool, "input": given}]
         ending = "tool_use"
     body: dict[str, Any] = {
@@ -98,4 +98,4 @@ def _as_object(text: str) -> Any:
         value = json.loads(text)
     except ValueError:
         value = None
-    return value if isinstance(value, dict) else {"text": text}
+    return value if isinstance(value, dict) else None

@@ -94,10 +94,8 @@ def _expanded(name: str, value: Any, env: Mapping[str, str]) -> Any:
     expanded = expand(value, (name,), env, references)
     for reference in references:
         if reference.missing:
-            advice = f"export {reference.name}"
-            raise ValueError(
-                f"provider_config.{dotted((name,))}: ${{{reference.name}}} is not set in the environment ({advice})"
-            )
+            message = f"${{{reference.name}}} is not set in the environment (export {reference.name})"
+            raise ValueError(f"provider_config.{name}: {message}")
     return expanded
 
 

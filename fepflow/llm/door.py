@@ -103,10 +103,11 @@ async def _answered(model: Model, request: Callable[[dict[str, Any]], Awaitable[
     library.require(model)
     lane = _lanes[library.provider_of(model), model.api_base, model.api_key]
     async with lane.places:
-        limit = model.timeout * PATIENCE
+        limit, started = model.timeout * PATIENCE, time.monotonic()
         try:
             async with asyncio.timeout(limit) as deadline:
-                return await _tried_again(model, lane, request)
+                answer = await _tried_again(model, lane, request)
+                return replace(answer, seconds=round(time.monotonic() - started, 3))
         except TimeoutError:
             if not deadline.expired():
                 raise

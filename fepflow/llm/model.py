@@ -57,21 +57,27 @@ def _sum(one: Any, other: Any) -> Any:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a chat model said; `model` is the one that says that it answered."""
+    """What a chat model said; `model` is the one that says that it answered.
+
+    `not_honoured` are the parameters that it does not take, `requests` those that it took until it answered, and
+    `seconds` the time, without that of waiting for one's turn.
+    """
 
     text: str
     model: str
     usage: Usage
     not_honoured: tuple[str, ...] = ()
     requests: int = 1
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """What an embedding model said: a vector for each text, in the texts' order."""
+    """What an embedding model said: a vector for each text, in the texts' order; the rest as in Reply."""
 
     vectors: list[list[float]]
     model: str
     usage: Usage
     not_honoured: tuple[str, ...] = ()
     requests: int = 1
+    seconds: float = 0.0

@@ -6,8 +6,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from time import perf_counter
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from fepflow.errors import CheckArgumentsError, ModelError
@@ -60,7 +59,6 @@ async def ask(model: Model, question: Question, read: Callable[[Any], T]) -> tup
 
     The model is told so, twice at most. Raises ModelError: kind `invalid` if no answer fits, else what the door says.
     """
-    started = perf_counter()
     asking = _Asking(model, question, await _skipped(model))
     complaint = ""
     for _ in range(RE_ASKS + 1):
@@ -71,8 +69,7 @@ async def ask(model: Model, question: Question, read: Callable[[Any], T]) -> tup
             complaint = str(error)
             asking.tell(reply, complaint)
         else:
-            told = replace(asking.told(reply), seconds=round(perf_counter() - started, 3))
-            return value, told
+            return value, asking.told(reply)
     raise ModelError(f"no answer of {model.name} fits, though asked {RE_ASKS + 1} times: {complaint}", kind="invalid")
 
 
@@ -91,6 +88,7 @@ class _Asking:
         self._modes = [mode for mode in LADDER if mode not in skipped]
         self._turns: list[dict[str, str]] = []
         self._requests = 0
+        self._seconds = 0.0
         self.used: Mode = "prompt"
         """The mode of the last answer."""
         self._usage = Usage(0, 0, 0.0)
@@ -116,6 +114,7 @@ class _Asking:
                 continue
             self._requests += reply.requests
             self._usage += reply.usage
+            self._seconds += reply.seconds
             return reply
 
     def tell(self, reply: Reply, complaint: str) -> None:
@@ -126,8 +125,9 @@ class _Asking:
         self._turns += [{"role": "assistant", "content": reply.text}, {"role": "user", "content": said}]
 
     def told(self, reply: Reply) -> Asked:
-        """What is known so far, but for the time."""
-        return Asked(reply.model, self.used, self._requests, self._usage, 0.0, reply.not_honoured)
+        """How the answer came about."""
+        seconds = round(self._seconds, 3)
+        return Asked(reply.model, self.used, self._requests, self._usage, seconds, reply.not_honoured)
 
     def _messages(self, mode: Mode) -> list[dict[str, str]]:
         system = self._question.instructions

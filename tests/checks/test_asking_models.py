@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-import math
+import threading
 import time
 
 import pytest
@@ -17,6 +17,9 @@ from fepflow.llm import door, structured
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 
+# litellm makes classes at its first request to a provider, and pydantic warns of them: none of our doing.
+pytestmark = pytest.mark.filterwarnings("ignore:.*ReadOnly. qualifier")
+
 FORMAT = {
     "type": "object",
     "properties": {
@@ -26,100 +29,407 @@ FORMAT = {
     },
     "required": ["passed", "reason"],
 }
-# litellm makes classes at its first request to a provider, and pydantic warns of them: none of our doing.
-pytestmark = pytest.mark.filterwarnings("ignore:.*ReadOnly. qualifier")
-
+STRICT = {
+    "type": "object",
+    "properties": {
+        "reason": {"type": "string"},
+        "passed": {"type": "boolean"},
+        "score": {"type": ["integer", "null"], "minimum": 1, "maximum": 5},
+    },
+    "required": ["reason", "passed", "score"],
+    "additionalProperties": False,
+}
 CANARY = "sk-canary-4f1c9a77e0"
+PARIS = "The capital of France is Paris."
+FAMILIES = ["openai/gpt-4o-mini", "anthropic/claude-3-5-haiku-latest", "ollama_chat/llama3"]
 
 
 @pytest.fixture(autouse=True)
-def _key_and_memory(monkeypatch):
+def _own_key_and_memory(monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", CANARY)
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "HOSTED_VLLM_API_BASE"):
         monkeypatch.delenv(name, raising=False)
     for memory in (door._refused, door._lanes, structured._refused):
-        monkeypatch.setattr(memory, "_", None, raising=False) if False else memory.clear()
+        memory.clear()
 
 
-def one(check, answer="The capital of France is Paris.", **case):
-    return (
-        evaluate([TestCase(id="a", input="Capital of France?", **case)], [Output(value=answer)], [check])
-        .results[0]
-        .check_results[0]
-    )
+def arguments_of(server, model, knobs="", config=None, provider=None):
+    base = server.address + ("/v1" if model.startswith(("openai", "hosted_vllm")) else "")
+    return {
+        "model_config": {"model": model + (f"?{knobs}" if knobs else ""), **(config or {})},
+        "provider_config": {"api_base": base, "api_key": "${JUDGE_KEY}", **(provider or {})},
+    }
+
+
+def one(check, answer=PARIS, expected="Paris"):
+    case = TestCase(id="a", input="Capital of France?", expected=expected)
+    return evaluate([case], [Output(value=answer)], [check]).results[0].check_results[0]
 
 
 @pytest.fixture
 def judge(model_server):
-    """Asks the judge about an answer, once."""
+    """Asks a judge about an answer; what is said about the model comes first, the check's other arguments last."""
 
-    def judge(model="openai/stand-in", knobs="", answer="The capital of France is Paris.", **more):
-        return one(judge_check(model_server, model, knobs, **more), answer)
+    def judge(model="openai/stand-in", knobs="", answer=PARIS, config=None, provider=None, **more):
+        arguments = {
+            "prompt": "Is this right? {{$.output.value}}",
+            "response_format": FORMAT,
+            **arguments_of(model_server, model, knobs, config, provider),
+            **more,
+        }
+        return one(Check(type="llm_judge", arguments=arguments), answer)
 
     return judge
 
 
-def judge_check(
-    server,
-    model="openai/stand-in",
-    knobs="",
-    prompt="Is this right? {{$.output.value}}",
-    config=None,
-    provider=None,
-    **more,
-):
-    base = server.address + ("/v1" if model.startswith(("openai", "hosted_vllm")) else "")
-    arguments = {
-        "prompt": prompt,
-        "response_format": FORMAT,
-        "model_config": {"model": model + (f"?{knobs}" if knobs else ""), **(config or {})},
-        "provider_config": {"api_base": base, "api_key": "${JUDGE_KEY}", **(provider or {})},
-        **more,
-    }
-    return Check(type="llm_judge", arguments=arguments)
+@pytest.fixture
+def compare(model_server):
+    """Compares a text with PARIS."""
+
+    def compare(text, model="openai/stand-in", knobs="", config=None, **more):
+        config = arguments_of(model_server, model, knobs, config)
+        arguments = {"text": "$.output.value", "reference": PARIS, **config, **more}
+        return one(Check(type="semantic_similarity", arguments=arguments), text)
+
+    return compare
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        "openai/gpt-4o-mini",
-        "hosted_vllm/qwen",
-        "anthropic/claude-sonnet-4-5",
-        "anthropic/claude-3-5-haiku-latest",
-        "ollama_chat/llama3",
-    ],
-)
-def test_a_judge_of_each_family_answers(judge, model_server, model):
-    result = judge(model)
-    print(result)
-    print(model_server.bodies)
-    assert result.status == "completed", result.error
+class TestAJudge:
+    def test_of_openai_is_asked_in_its_strict_mode(self, judge, model_server):
+        result = judge("openai/gpt-4o-mini")
+        (body,) = model_server.bodies
+        assert body["response_format"]["json_schema"] == {"name": "verdict", "schema": STRICT, "strict": True}
+        assert next(iter(body["response_format"]["json_schema"]["schema"]["properties"])) == "reason"
+        assert (body["model"], body["max_tokens"], body["temperature"]) == ("gpt-4o-mini", 1024, 0.0)
+        assert set(result.results["response"]) == {"reason", "passed", "score"}
+        metadata = result.results["metadata"]
+        assert (metadata.pop("cost_usd"), metadata.pop("seconds")) > (0, 0)
+        assert metadata.pop("prompt_tokens") > 50
+        assert metadata == {
+            "model": "openai/gpt-4o-mini",
+            "model_answered": "gpt-4o-mini (stand-in)",
+            "completion_tokens": 10,
+            "mode": "json_schema",
+            "attempts": 1,
+            "cached": False,
+            "not_honoured": [],
+        }
+
+    def test_of_anthropic_is_asked_with_a_tool(self, judge, model_server):
+        result = judge("anthropic/claude-3-5-haiku-latest")
+        ((path, headers, body),) = model_server.seen
+        assert (path, headers["x-api-key"]) == ("/v1/messages", CANARY)
+        assert (body["tools"][0]["input_schema"], body["max_tokens"], body["temperature"]) == (STRICT, 1024, 0.0)
+        assert result.results["metadata"]["mode"] == "json_schema"
+
+    def test_of_ollama_is_asked_with_a_format(self, judge, model_server):
+        result = judge("ollama_chat/llama3")
+        ((path, _, body),) = model_server.seen
+        assert (path, body["format"], body["options"]) == (
+            "/api/chat",
+            STRICT,
+            {"temperature": 0.0, "num_predict": 1024},
+        )
+        assert result.results["metadata"]["cost_usd"] is None
+
+    def test_may_have_a_format_that_is_a_class(self, model_server):
+        class Verdict(BaseModel):
+            passed: bool
+            reason: str = "none"
+
+        check = LLMJudgeCheck(
+            prompt="{{$.output.value}}?", response_format=Verdict, **arguments_of(model_server, "openai/stand-in")
+        )
+        assert one(check).results["response"]["reason"] == "A stand-in made this up."
+
+    def test_that_answers_null_for_what_may_be_left_out_fits(self, judge):
+        said = 'say={"reason":"so","passed":false,"score":null}'
+        assert judge(knobs=said).results["response"] == {"reason": "so", "passed": False}
+
+    def test_is_validated_against_the_schema_as_it_was_given(self, judge, model_server):
+        result = judge(knobs='say={"reason":"so","passed":false,"score":9}')
+        assert (result.status, result.results) == ("error", {})
+        assert "asked 3 times" in result.error.message
+        assert "score: 9 is greater than the maximum of 5" in result.error.message
+        assert [turn["role"] for turn in model_server.bodies[-1]["messages"]] == [
+            *["system", "user", "assistant", "user", "assistant", "user"]
+        ]
+        assert "9 is greater than" in model_server.bodies[1]["messages"][-1]["content"]
+
+    @pytest.mark.parametrize("family", FAMILIES)
+    @pytest.mark.parametrize("fault", ["prose", "misfit"])
+    def test_whose_answer_is_no_verdict_never_passes(self, judge, model_server, family, fault):
+        result = judge(family, f"fault={fault}")
+        assert (result.status, result.results) == ("error", {})
+        assert len(model_server.bodies) == 3
+
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_that_puts_its_answer_into_a_code_fence_is_understood(self, judge, family):
+        assert judge(family, "fault=fenced").status == "completed"
+
+    @pytest.mark.parametrize("family", FAMILIES[:2])
+    @pytest.mark.parametrize(
+        ("fault", "why"),
+        [("refusal", "refused"), ("filtered", "refused"), ("cut_off", "cut off (raise max_tokens"), ("empty", "empty")],
+    )
+    def test_that_gives_no_answer_says_which_kind_of_none(self, judge, model_server, family, fault, why):
+        result = judge(family, f"fault={fault}")
+        assert result.status == "error"
+        assert why in result.error.message
+        assert len(model_server.bodies) == 1
+
+    def test_that_tells_no_tokens_has_no_known_cost(self, judge):
+        metadata = judge("openai/gpt-4o-mini", "fault=no_usage").results["metadata"]
+        assert [metadata[name] for name in ("prompt_tokens", "completion_tokens", "cost_usd")] == [None] * 3
+
+    @pytest.mark.parametrize("answer", ["", "  \n", ".", ":", None, [], {}])
+    def test_is_not_asked_about_nothing(self, judge, model_server, answer):
+        assert "nothing to judge at $.output.value" in judge(answer=answer).error.message
+        assert model_server.seen == []
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        "rate_limited&times=1",
-        "quota",
-        "error&times=1",
-        "overloaded&times=2",
-        "unauthorized",
-        "dropped&times=1",
-        "truncated&times=1",
-        "garbled&times=1",
-        "refusal",
-        "filtered",
-        "cut_off",
-        "empty",
-        "prose",
-        "misfit",
-        "fenced",
-        "no_usage",
-    ],
-)
-@pytest.mark.parametrize("model", ["openai/gpt-4o-mini", "anthropic/claude-sonnet-4-5"])
-def test_f(judge, model_server, model, fault):
-    result = judge(model, "fault=" + fault)
-    print(result.results, result.error)
-    print(len(model_server.bodies))
-    assert 0
+class TestTheLadder:
+    @pytest.mark.parametrize(
+        ("family", "refused", "mode"),
+        [
+            ("openai/stand-in", "json_schema", "json_object"),
+            ("openai/stand-in", "json_schema,json_object", "prompt"),
+            ("anthropic/claude-3-5-haiku-latest", "json_schema", "prompt"),
+        ],
+    )
+    def test_is_stepped_down_when_the_provider_refuses_and_it_is_remembered(
+        self, judge, model_server, family, refused, mode
+    ):
+        first, second = judge(family, f"refuse={refused}"), judge(family, f"refuse={refused}")
+        assert (first.status, first.results["metadata"]["mode"]) == ("completed", mode), first.error
+        assert second.results["metadata"]["mode"] == mode
+        assert (first.results["metadata"]["attempts"], second.results["metadata"]["attempts"]) == (
+            2 + ("json_object" in refused),
+            1,
+        )
+        assert '"maximum": 5' in json.dumps(
+            model_server.bodies[-1]["messages"] + [model_server.bodies[-1].get("system")]
+        ).replace('\\"', '"')
+
+    def test_is_the_models_at_its_address_and_no_others(self, judge):
+        judge(knobs="refuse=json_schema")
+        assert judge().results["metadata"]["mode"] == "json_schema"
+
+
+class TestWhatIsNotHonoured:
+    def test_by_the_provider_is_left_out_and_told(self, judge, model_server):
+        result = judge(knobs="reject=temperature")
+        assert result.results["metadata"]["not_honoured"] == ["temperature"]
+        assert ["temperature" in body for body in model_server.bodies] == [True, False]
+        assert judge(knobs="reject=temperature").results["metadata"]["attempts"] == 1
+
+    def test_by_litellm_is_told_too(self, judge):
+        assert judge("openai/o3-mini").results["metadata"]["not_honoured"] == ["temperature"]
+
+
+class TestTroubleOnTheWay:
+    @pytest.mark.parametrize("family", FAMILIES)
+    @pytest.mark.parametrize("fault", ["error", "overloaded", "dropped", "truncated", "garbled"])
+    def test_is_tried_again(self, judge, model_server, family, fault):
+        result = judge(family, f"fault={fault}&times=1")
+        assert result.status == "completed", result.error
+        assert (len(model_server.bodies), result.results["metadata"]["attempts"]) == (2, 2)
+
+    @pytest.mark.parametrize("fault", ["error", "rate_limited&retry_after=0"])
+    def test_that_does_not_end_is_a_recoverable_error_after_as_many_requests_as_allowed(
+        self, judge, model_server, fault
+    ):
+        result = judge(knobs=f"fault={fault}", provider={"max_retries": 1})
+        assert (result.status, result.error.recoverable) == ("error", True)
+        assert len(model_server.bodies) == 2
+
+    @pytest.mark.parametrize("fault", ["quota", "unauthorized"])
+    def test_that_no_patience_mends_is_not(self, judge, model_server, fault):
+        assert judge(knobs=f"fault={fault}").error.recoverable is False
+        assert len(model_server.bodies) == 1
+
+    def test_a_model_that_hangs_is_a_timeout(self, judge):
+        result = judge(knobs="fault=hang", provider={"timeout": 0.2, "max_retries": 0})
+        assert result.error.type == "timeout_error"
+        assert "within 0.2 s" in result.error.message
+
+    @pytest.mark.parametrize("ask", ["judge", "compare"])
+    @pytest.mark.parametrize("fault", ["error", "dropped"])
+    def test_neither_litellm_nor_an_sdk_tries_again_by_itself(self, judge, compare, model_server, ask, fault):
+        knobs = f"fault={fault}"
+        if ask == "judge":
+            judge(knobs=knobs, provider={"max_retries": 0})
+        else:
+            base = arguments_of(model_server, "openai/stand-in")["provider_config"]
+            compare("Paris", knobs=knobs, provider_config={**base, "max_retries": 0})
+        assert len(model_server.bodies) == 1
+
+    async def test_one_who_is_told_to_wait_makes_all_wait_who_use_the_key(self, model_server):
+        def check(knobs, key="${JUDGE_KEY}"):
+            arguments = arguments_of(model_server, "openai/stand-in", knobs, provider={"api_key": key})
+            return LLMJudgeCheck(prompt="? {{$.output.value}}", response_format=FORMAT, **arguments)
+
+        async def ask(check):
+            await evaluate_async([TestCase(id="a", input="?")], [Output(value=PARIS)], [check])
+            return time.monotonic()
+
+        await ask(check(""))
+        started = time.monotonic()
+        first = asyncio.create_task(ask(check("fault=rate_limited&times=1&retry_after=2")))
+        await model_server.until(2)
+        await asyncio.sleep(0.2)
+        other = await ask(check("say={}&times=1"))
+        assert other - started >= 2
+        assert await first - started >= 2
+
+    async def test_a_hung_model_stalls_no_other_check(self, model_server):
+        hung = Check(
+            type="llm_judge",
+            arguments={
+                "prompt": "{{$.output.value}}?",
+                "response_format": FORMAT,
+                **arguments_of(model_server, "openai/hung", "fault=hang", provider={"timeout": 30}),
+            },
+        )
+        other = arguments_of(model_server, "ollama_chat/llama3")
+        well = Check(type="llm_judge", arguments={**hung.arguments, **other})
+        cases = [TestCase(id=str(index), input="?") for index in range(20)]
+        outputs = [Output(value=PARIS)] * 20
+        stalled = asyncio.create_task(evaluate_async(cases, outputs, [hung]))
+        await model_server.until(door.PLACES)
+        result = await evaluate_async(cases, outputs, [well])
+        assert result.status == "completed"
+        assert not stalled.done()
+        assert sum(body["model"].startswith("hung") for body in model_server.bodies) == door.PLACES
+        stalled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stalled
+
+    async def test_many_are_asked_at_once_and_no_more_than_there_are_places(self, model_server):
+        arguments = arguments_of(model_server, "openai/stand-in", "latency=0.5")
+        check = LLMJudgeCheck(prompt="{{$.output.value}}?", response_format=FORMAT, **arguments)
+        cases = [TestCase(id=str(index), input="?") for index in range(door.PLACES + 1)]
+        running = asyncio.create_task(evaluate_async(cases, [Output(value=PARIS)] * len(cases), [check]))
+        await model_server.until(door.PLACES)
+        assert (await running).status == "completed"
+        assert len(model_server.bodies) == door.PLACES + 1
+
+
+class TestTheKey:
+    @pytest.mark.parametrize("family", FAMILIES)
+    @pytest.mark.parametrize("fault", ["", "unauthorized", "error&times=1", "garbled", "dropped"])
+    def test_is_sent_and_seen_nowhere(self, judge, model_server, family, fault, caplog, capfd):
+        caplog.set_level(logging.DEBUG)
+        result = judge(family, f"fault={fault}", provider={"max_retries": 1})
+        assert CANARY in json.dumps([headers for _, headers, _ in model_server.seen])
+        assert CANARY not in result.model_dump_json()
+        assert CANARY not in caplog.text
+        assert all(CANARY not in text for text in capfd.readouterr())
+
+    def test_that_stands_in_the_check_is_refused_and_not_repeated(self, refused):
+        for config in ({"api_key": CANARY}, {"api_key": "${JUDGE_KEY:-" + CANARY + "}"}):
+            message = refused(
+                "llm_judge", prompt="?", response_format=FORMAT, model_config={"model": "a/b"}, provider_config=config
+            )
+            assert "write it as ${NAME}" in message
+            assert CANARY not in message
+
+    def test_that_is_not_set_is_named(self, refused):
+        config = {"api_key": "${NOT_SET}"}
+        message = refused(
+            "llm_judge", prompt="?", response_format=FORMAT, model_config={"model": "a/b"}, provider_config=config
+        )
+        assert "${NOT_SET} is not set" in message
+
+
+class TestBeforeTheRun:
+    @pytest.mark.parametrize(
+        ("check_type", "model", "why"),
+        [
+            ("llm_judge", "openai/gpt-4o-mini", "needs OPENAI_API_KEY, not set in the environment"),
+            ("llm_judge", "claude-sonnet-4-5", "needs ANTHROPIC_API_KEY"),
+            ("semantic_similarity", "openai/text-embedding-3-small", "needs OPENAI_API_KEY"),
+            ("llm_judge", "gpt-nobody-knows", "no provider is known for the model gpt-nobody-knows"),
+            ("llm_judge", "hosted_vllm/qwen", "a server of your own: say where, with api_base"),
+        ],
+    )
+    def test_what_is_missing_is_found_and_at_the_latest_when_it_is_asked(self, check_type, model, why):
+        arguments = {
+            "llm_judge": {"prompt": "{{$.output.value}}?", "response_format": FORMAT},
+            "semantic_similarity": {"text": "$.output.value", "reference": "b"},
+        }[check_type]
+        check = Check(type=check_type, arguments={**arguments, "model_config": {"model": model}})
+        (problem,) = check_problems(Document({"checks": [check.model_dump()]}, "suite.yaml", ""), [check])
+        assert why in problem.message
+        assert problem.path == "checks[0].arguments"
+        result = one(check)
+        assert (result.error.type, result.error.message) == ("validation_error", problem.message)
+
+    @pytest.mark.parametrize(
+        ("arguments", "why"),
+        [
+            ({"prompt": "$.output.value"}, "a text from a path is data, and never instructions"),
+            ({"response_format": "$.output.value"}, "response_format: must stand in the check"),
+            ({"response_format": {"type": "array"}}, "must be the schema of an object"),
+            ({"model_config": "$.output.value"}, "model_config must stand in the check"),
+            ({"model_config": {"model": "$.output.value"}}, "model_config must stand in the check"),
+            ({"provider_config": {"api_base": "$.output.value"}}, "provider_config must stand in the check"),
+            ({"model_config": {"model": "a/b", "temprature": 1}}, "did you mean temperature?"),
+            ({"model_config": {"model": "a/b", "api_key": "x"}}, "api_key belongs into provider_config"),
+            ({"model_config": {"temperature": 1}}, "must name a model"),
+            ({"provider_config": {"api_base": "https://me:pw@host"}}, "a secret must not stand in the address"),
+            ({"provider_config": {"timeout": "long"}}, "timeout must be a number"),
+        ],
+    )
+    def test_arguments_that_cannot_be_used_are_told(self, refused, arguments, why):
+        usual = {"prompt": "?", "response_format": FORMAT, "model_config": {"model": "a/b"}}
+        assert why in refused("llm_judge", **{**usual, **arguments})
+
+
+class TestSimilarity:
+    @pytest.mark.parametrize("model", ["openai/text-embedding-3-small", "ollama/nomic-embed-text"])
+    def test_both_texts_go_in_one_request(self, compare, model_server, model):
+        result = compare("Paris is the capital of France.", model, threshold={"min_value": 0.8})
+        assert result.status == "completed", result.error
+        assert [body["input"] for body in model_server.bodies] == [["Paris is the capital of France.", PARIS]]
+        assert result.results["response"] == {"score": pytest.approx(1), "passed": True}
+        metadata = result.results["metadata"]
+        assert (metadata["model"], metadata["dimensions"], metadata["prompt_tokens"], metadata["cached"]) == (
+            *(model, 64, 12),
+            False,
+        )
+
+    def test_vectors_are_sorted_by_their_index(self, compare):
+        usual, shuffled = compare("Lyon", similarity_metric="dot"), compare("Lyon", knobs="fault=shuffled")
+        assert shuffled.results["response"]["score"] == pytest.approx(usual.results["response"]["score"])
+
+    def test_one_that_is_missing_is_an_error(self, compare, model_server):
+        result = compare("Lyon", knobs="fault=no_index")
+        assert "a vector for each text" in result.error.message
+
+    def test_the_example_of_the_specification_works(self, compare, model_server):
+        base = f"{model_server.address}/v1"
+        provider = {
+            "provider_name": "openai",
+            "base_url": base,
+            "timeout": 30,
+            "max_retries": 3,
+            "api_key": "${JUDGE_KEY}",
+        }
+        result = compare(
+            "Lyon",
+            provider_config=provider,
+            model_config={"model": "text-embedding-3-small", "dimensions": 32},
+        )
+        assert result.status == "completed", result.error
+        assert result.results["metadata"]["dimensions"] == 32
+        assert result.resolved_arguments["provider_config"]["value"]["api_key"] == "***"
+
+    def test_empty_texts_are_not_sent(self, compare, model_server):
+        assert "text is empty" in compare(" ").error.message
+        assert model_server.seen == []
+
+
+def test_the_import_happens_elsewhere():
+    names = {thread.name for thread in threading.enumerate()}
+    assert "fepflow-llm" in names
