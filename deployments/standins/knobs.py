@@ -37,8 +37,8 @@ class Knobs:
     """How the stand-in behaves; each request may set them for itself, see `knobs_of`.
 
     `fault` strikes the first `times` requests of a model (0: all of them), or with `often` below 1 that part of all
-    requests. `say` is the text of the answer, whatever is asked. `refuse` are the response formats, separated by commas, that are refused with a 400; `reject` are
-    parameters of which the same is true.
+    requests. `say` is the text of the answer, whatever is asked. `refuse` are the response formats, separated by
+    commas, that are refused with a 400; `reject` are parameters of which the same is true.
     """
 
     latency: float = 0.0

@@ -61,6 +61,13 @@ class Server:
             {"service": "model", "stand_in": True, "notice": NOTICE, "seed": self.seed, "requests": dict(self.counts)}
         )
 
+    async def unknown(self, request: web.Request) -> web.Response:
+        """What nobody should ask is counted, too."""
+        self.counts[request.path] += 1
+        if self.on_request is not None:
+            self.on_request(request.path, dict(request.headers), {"model": ""})
+        return _error(404, f"there is no {request.path}", "not_found_error")
+
     def on(self, answer: Callable[[Server, Json, Knobs, str], Json]) -> Callable[[web.Request], Awaitable[Any]]:
         """A handler that reads the request, lets its knobs work, and answers as `answer` has it."""
 
@@ -234,6 +241,7 @@ def application(
             web.post("/v1/messages", server.on(Server.messages)),
             web.post("/api/chat", server.on(Server.ollama)),
             web.post("/api/embed", server.on(Server.embed)),
+            web.route("*", "/{other:.*}", server.unknown),
         ]
     )
     return app

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import warnings
+from collections.abc import Coroutine
 from functools import cache
 from typing import Any
 
@@ -45,7 +46,19 @@ def load() -> Any:
     litellm.drop_params = False
     litellm.num_retries = 0
     litellm.DEFAULT_MAX_RETRIES = 0  # without it embeddings make three requests
+    _without_afterthoughts()
     return litellm
+
+
+def _without_afterthoughts() -> None:
+    """Nothing is to happen after an answer: it tells others of each one, of whom there are none, and to that end asks
+    an Ollama server about its models, in a way that holds up the event loop for as long as that server likes."""
+    from litellm.litellm_core_utils.logging_worker import GLOBAL_LOGGING_WORKER
+
+    def drop(async_coroutine: Coroutine[Any, Any, Any]) -> None:
+        async_coroutine.close()
+
+    GLOBAL_LOGGING_WORKER.ensure_initialized_and_enqueue = drop
 
 
 def problem(model: Model) -> str | None:
