@@ -87,8 +87,9 @@ class SemanticSimilarityCheck(ModelCheck):
     async def __call__(self) -> dict[str, Any]:
         """Embed both texts, and compare."""
         model = self.check_model()
+        told: dict[str, Any] = {}
         if model is None:
-            left, right, told = await self._embed(self.text), await self._embed(self.reference), {}
+            left, right = await self._embed(self.text), await self._embed(self.reference)
         else:
             left, right, told = await self._ask(model)
         if len(left) != len(right):

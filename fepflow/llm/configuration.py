@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from fepflow.llm.model import ATTEMPTS, TIMEOUT, Model
-from fepflow.references import Reference, expand, url_holds_a_secret
+from fepflow.references import SECRET_NAME, Reference, expand, url_holds_a_secret
 
 _LONGEST_TIMEOUT = 600.0
 _MOST_ATTEMPTS = 10
@@ -93,6 +93,10 @@ def _expanded(name: str, value: Any, env: Mapping[str, str]) -> Any:
     references: list[Reference] = []
     expanded = expand(value, (name,), env, references)
     for reference in references:
+        if name != "api_key" and SECRET_NAME.search(reference.name):
+            raise ValueError(
+                f"provider_config.{name}: ${{{reference.name}}} is named like a secret, and is not sent there"
+            )
         if reference.missing:
             message = f"${{{reference.name}}} is not set in the environment (export {reference.name})"
             raise ValueError(f"provider_config.{name}: {message}")

@@ -34,6 +34,8 @@ def model_error(error: Exception, model: Model, with_format: bool) -> ModelError
     said = _words(error, model)
     if kind == "Timeout" or status == 504:
         return ModelTimeoutError(f"{model.name} did not answer in time: {said}")
+    if kind == "ContentPolicyViolationError":
+        return ModelError(f"{model.name} refused to answer: {said}", kind="refused", status=status)
     everything = f"{error} {getattr(error, 'body', '')}"
     if with_format and status in _REFUSAL_STATUS and _FORMAT.search(everything):
         return ModelError(f"{model.name} refuses the response format: {said}", kind="format_refused", status=status)

@@ -378,6 +378,7 @@ class TestBeforeTheRun:
             ({"model_config": {"model": "a/b", "api_key": "x"}}, "api_key belongs into provider_config"),
             ({"model_config": {"temperature": 1}}, "must name a model"),
             ({"provider_config": {"api_base": "https://me:pw@host"}}, "a secret must not stand in the address"),
+            ({"provider_config": {"api_base": "https://host/${SOME_TOKEN}"}}, "named like a secret, and is not sent"),
             ({"provider_config": {"timeout": "long"}}, "timeout must be a number"),
         ],
     )

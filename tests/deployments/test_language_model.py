@@ -1,5 +1,6 @@
 """The stand-in for models is what it says that it is, and fails as it is told to."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -45,10 +46,8 @@ def test_what_it_says_fits_the_schema_and_is_the_same_for_the_same_seed_and_text
 
 
 def test_a_schema_is_found_in_a_text_too(model_server):
-    assert schema_in('Answer so: {"type": "object", "properties": {"a": {}}} {"b": 1} {') == SCHEMA | {
-        "properties": {"a": {}},
-        "$defs": None,
-    } or schema_in('{"properties": {"a": {}}}') == {"properties": {"a": {}}}
+    schema = {"type": "object", "properties": {"a": {}}}
+    assert schema_in(f'Not {{this}}, but: {json.dumps(schema)} {{"b": 1}} {{') == schema
     said = ask(model_server, text='{"properties": {"a": {"const": 5}}}', schema=None).json()
     assert said["choices"][0]["message"]["content"] == '{"a": 5}'
 

@@ -33,7 +33,7 @@ gate: {{min: {{semantic_similarity: 0.0}}}}
 
 @pytest.fixture
 def suite(tmp_path, model_server):
-    outputs = [{"id": "a", "output": "Paris"}, {"id": "b", "output": "Rome"}]
+    outputs = [{"id": "a", "value": "Paris"}, {"id": "b", "value": "Rome"}]
     (tmp_path / "outputs.jsonl").write_text("\n".join(map(json.dumps, outputs)), encoding="utf-8")
     path = tmp_path / "suite.yaml"
     path.write_text(SUITE.format(base=f"{model_server.address}/v1"), encoding="utf-8")
