@@ -69,7 +69,7 @@ YAML = """
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_same_cases_come_out_of_every_format(read: Read, name: str, content: str, packed: bool) -> None:
     raw = content.encode()
-    found = read(gzip.compress(raw), name + ".gz") if packed else read(raw, name)
+    found = read(gzip.compress(raw, mtime=0), name + ".gz") if packed else read(raw, name)
     assert [case.model_dump() for case in found.cases] == CASES
     assert found.warnings == []
 
@@ -241,9 +241,9 @@ class TestMistakes:
             ("cases.json", "[]".encode("utf-16"), "cases.json: is UTF-16, not UTF-8"),
             ("cases.jsonl", '{"input": 1}\n{"input": "Zoë"}\n'.encode("latin-1"), "cases.jsonl:2: is not UTF-8: byte"),
             ("cases.json", '[{"input":\n"Zoë"}]'.encode("latin-1"), "cases.json:2: is not UTF-8: byte 0xeb"),
-            ("cases.jsonl", gzip.compress(b"{}"), "cases.jsonl: is gzip data, but its name does not end in .gz"),
+            ("cases.jsonl", gzip.compress(b"{}", mtime=0), "cases.jsonl: is gzip data, but its name does not end in"),
             ("cases.jsonl.gz", b"{}", "cases.jsonl.gz: is no complete gzip file"),
-            ("cases.json.gz", gzip.compress(b"[]" * 50)[:-10], "cases.json.gz: is no complete gzip file"),
+            ("cases.json.gz", gzip.compress(b"[]" * 50, mtime=0)[:-10], "cases.json.gz: is no complete gzip file"),
             ("cases.jsonl", '{"input": ' + "[" * 200 + "]" * 200 + "}", "cases.jsonl:1: is not valid JSON: it is"),
             ("cases.txt", "x", "cases.txt: the ending does not say what format it is"),
             ("cases", "x", "cases: the ending does not say what format it is"),
@@ -265,7 +265,7 @@ class TestMistakes:
 class TestBounds:
     @pytest.mark.parametrize("name", ["bomb.jsonl.gz", "bomb.csv.gz", "bomb.json.gz", "bomb.yaml.gz"])
     def test_a_bomb_does_not_fill_the_memory(self, read: Read, name: str) -> None:
-        bomb = gzip.compress(b" " * 300_000_000, 1)
+        bomb = gzip.compress(b" " * 300_000_000, 1, mtime=0)
         tracemalloc.start()
         found = mistakes(read, bomb, name)
         _, peak = tracemalloc.get_traced_memory()
