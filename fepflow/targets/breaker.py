@@ -36,6 +36,11 @@ class Breaker:
         """Whether calls may be made, as far as one knows."""
         return self._failures < FAILURES
 
+    @property
+    def down(self) -> bool:
+        """Whether the target has not come back in time."""
+        return not self.closed and time.monotonic() - self._down_since >= GRACE_SECONDS
+
     async def admit(self) -> None:
         """Return when a call may be made; raises CircuitOpenError when the target is down."""
         while not self.closed:
@@ -43,7 +48,7 @@ class Breaker:
             if now >= self._next_probe:
                 self._next_probe = now + PROBE_SECONDS
                 return
-            if now - self._down_since >= GRACE_SECONDS:
+            if self.down:
                 failed = f"{self._failures} cases in a row failed, the last with: {self._last}"
                 raise CircuitOpenError(f"the target is down ({failed})")
             await asyncio.sleep(self._next_probe - now)

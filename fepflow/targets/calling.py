@@ -75,8 +75,8 @@ class Caller:
 
     @property
     def is_down(self) -> bool:
-        """Whether the target does not answer any more."""
-        return not self._breaker.closed
+        """Whether the target does not answer any more, and has had time to come back."""
+        return self._breaker.down
 
     async def ask(self, case: TestCase) -> Asked:
         """Ask until there is an answer, a cause that no retry mends, or no attempt left. Raises no TargetError.

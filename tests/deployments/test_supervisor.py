@@ -145,7 +145,7 @@ async def test_what_a_killed_supervisor_left_behind_is_ended_by_the_next(owner: 
     assert await left.stdout.readline() == b"here\n"
     async with supervise() as supervisor:
         await supervisor.end_leftovers(["reaper", "worker"])
-    assert await left.wait() == -signal.SIGTERM
+    assert await left.wait() in (-signal.SIGTERM, 255)  # asyncio says 255 if psutil was first to collect it
     assert log.lines == [("worker", "ended what was left of an earlier one")]
 
 

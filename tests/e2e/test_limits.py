@@ -35,6 +35,7 @@ def test_two_runs_together_keep_to_a_limit(workplace: Workplace, endpoint: Endpo
     assert row.split()[-1] == "0", "all places are given back"
 
 
+@pytest.mark.battery
 def test_a_rate_is_kept(workplace: Workplace, endpoint: Endpoint, limit: str) -> None:
     workplace.fepflow("limits", "set", limit, "--per-minute", "600")
     workplace.write_suite(CASES, target={"limits": [limit]}, batch_size=40)

@@ -194,6 +194,7 @@ def test_a_worker_that_was_killed_is_started_again(served: Served) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.battery
 def test_a_server_that_was_killed_is_started_again_at_the_same_place(served: Served) -> None:
     state = served.workplace.fepflow("status").stdout
     (pid,) = map(int, re.findall(r"local server, process (\d+)", state))
@@ -228,6 +229,7 @@ def test_ctrl_c_ends_everything_also_a_run_that_is_under_way(served: Served, hel
     assert record.status in ("interrupted", "cancelled")
 
 
+@pytest.mark.battery
 def test_an_api_that_is_configured_is_used_and_stays(stack, tmp_path: Path) -> None:
     workplace = place(stack, tmp_path, PREFECT_API_URL=stack.api_url)
     (tmp_path / "prefect.yaml").write_text(OWN_DEPLOYMENT, encoding="utf-8")

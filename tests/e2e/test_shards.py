@@ -93,6 +93,7 @@ def test_a_shard_that_is_lost_is_executed_again(spread: Workplace, endpoint: End
     assert set(states) <= {"COMPLETED", "CRASHED"}
 
 
+@pytest.mark.battery
 def test_ctrl_c_stops_all_shards(spread: Workplace, endpoint: Endpoint, workers: list[Pool]) -> None:
     endpoint.delay = 0.3
     spread.write_suite(CASES, target={"concurrency": 2}, shards=2)
@@ -111,6 +112,7 @@ def test_ctrl_c_stops_all_shards(spread: Workplace, endpoint: Endpoint, workers:
     assert len(endpoint.asked) <= len(CASES) + 4, "only what was under way is asked again"
 
 
+@pytest.mark.battery
 def test_prefect_is_told_of_the_shards_of_a_dead_run(
     spread: Workplace, endpoint: Endpoint, workers: list[Pool]
 ) -> None:
