@@ -160,6 +160,7 @@ def test_prefect_learns_how_a_run_ended_while_its_api_was_away(
     assert state_of(stack.api_url, flow_run_id(workplace)) == ("COMPLETED", "Pass")
 
 
+@pytest.mark.battery
 def test_prefect_learns_that_a_process_was_killed(workplace: Workplace, endpoint: Endpoint, stack: Stack) -> None:
     endpoint.held = True
     workplace.write_suite(CASES[:3], target={"timeout": "60s"})
@@ -180,6 +181,7 @@ def test_prefect_learns_that_a_process_was_killed(workplace: Workplace, endpoint
         assert reap(workplace, stack) == []
 
 
+@pytest.mark.battery
 def test_a_lost_worker_and_retry_in_the_ui_go_on_with_the_same_run(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:

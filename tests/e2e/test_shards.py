@@ -74,6 +74,7 @@ def test_shards_give_what_one_executor_gives(spread: Workplace, endpoint: Endpoi
     assert all(run["parent_task_run_id"] for run in runs)
 
 
+@pytest.mark.battery
 def test_a_shard_that_is_lost_is_executed_again(spread: Workplace, endpoint: Endpoint, workers: list[Pool]) -> None:
     endpoint.delay = 0.2
     spread.write_suite(CASES, target={"concurrency": 4}, shards=2)
