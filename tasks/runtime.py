@@ -135,6 +135,7 @@ class Runtime:
 
     def count_what_is_spent(self) -> None:
         """Count what the outputs in the store have cost: a run that is gone on with has spent a part of its budget."""
+        self.caller.allowance.spent = dict.fromkeys(self.caller.allowance.spent, 0.0)  # it may have been counted before
         calls = self.share.calls(self.run)
         last = calls.stop // self.run.repeats
         for start in range(calls.start // self.run.repeats, last, 1_000):

@@ -51,3 +51,13 @@ async def test_a_shard_waits_for_an_executor_that_is_still_there(plan: Plan, sto
         assert store.shard_holder(run_id, 0) == (shard.owner, True)
         assert not store.renew_shard(run_id, 0, "elsewhere/1/x", 60)
         assert store.renew_shard(run_id, 0, shard.owner, 60)
+
+
+async def test_what_a_run_has_spent_is_counted_once_however_often_it_is_asked(plan: Plan, store: Store) -> None:
+    http = {"metadata": {"tokens": "$.answer"}}
+    run_id = plan([{"id": "a", "input": 30}], target={"http": http}, budget={"tokens": 100})
+    async with open_runtime(run_id) as runtime:
+        await call_target(runtime, Batch(0, 1))
+        for _ in range(3):
+            runtime.count_what_is_spent()
+        assert runtime.caller.allowance.spent == {"tokens": 30}
