@@ -64,7 +64,8 @@ def test_killed_writers_lose_nothing_that_was_acknowledged_and_leave_no_case_par
         first = writer.stdout.readline()
         time.sleep(random.uniform(0, 0.2))
         writer.kill()
-        rest, _ = writer.communicate()
+        rest = writer.stdout.read()  # communicate() would lose what came along with the first line
+        writer.communicate()
         # The last line may have been cut off by the kill.
         acknowledged |= {int(line) for line in (first + rest).splitlines(keepends=True) if line.endswith("\n")}
 
