@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from checks.catalogue import find_check
@@ -36,7 +36,7 @@ def check_problems(document: Document, checks: Sequence[Check | None]) -> Iterat
             yield Problem(problem.message, problem.file, problem.line, problem.path, severity="warning")
 
 
-def case_check_problems(cases: Sequence[TestCase], file: str, shared: Sequence[Check | None] = ()) -> Iterator[Problem]:
+def case_check_problems(cases: Iterable[TestCase], file: str, shared: Sequence[Check | None] = ()) -> Iterator[Problem]:
     """Mistakes in the checks that test cases carry themselves, beside the `shared` ones of the suite."""
     taken = check_ids([check for check in shared if check is not None])
     for case in cases:

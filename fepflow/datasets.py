@@ -9,8 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fepflow.cases_on_disk import CasesOnDisk
 from fepflow.documents import dotted
 from fepflow.errors import JSONPathError, Problem
+from fepflow.json_text import NotJsonError
 from fepflow.jsonpath import Path as JSONPath
 from fepflow.jsonpath import compile_path
 from fepflow.protocol.test_case import TestCase
@@ -24,7 +26,7 @@ _PARTS = ("id", "input", "expected", "metadata", "checks")
 class Cases:
     """Test cases in the order of their file, and what to tell the user about them."""
 
-    cases: list[TestCase]
+    cases: CasesOnDisk
     warnings: list[Problem]
 
 
@@ -59,7 +61,12 @@ def read_test_cases(dataset: Dataset, path: Path, file: str) -> Cases:
     format = format_of(path, dataset.format, file)
     mistakes = Mistakes(file)
     reader = _Reader(dataset, mistakes, is_csv=format == "csv")
-    cases = list(reader.cases(records(path, format, mistakes)))
+    cases = CasesOnDisk()
+    for line, case in reader.cases(records(path, format, mistakes)):
+        try:
+            cases.add(case)
+        except NotJsonError as error:
+            mistakes.add(f"has no JSON form: {error}", line)
     reader.report_unused_mappings()
     if not reader.seen and not mistakes:
         mistakes.add("holds no test cases", advice='add one, such as {"input": ..., "expected": ...}')
@@ -84,8 +91,8 @@ class _Reader:
         self._lines: dict[str, int] = {}
         self.seen = 0
 
-    def cases(self, records: Iterable[tuple[int, Any]]) -> Iterator[TestCase]:
-        """The valid ones, with ids that stand once."""
+    def cases(self, records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, TestCase]]:
+        """The valid ones, with ids that stand once, and their lines."""
         for line, record in records:
             self.seen += 1
             if not isinstance(record, dict):
@@ -95,7 +102,7 @@ class _Reader:
             data = self._data(record, line)
             case = None if data is None else self._case(data, line)
             if case is not None and self._is_new(case, line, given="id" in (data or {})):
-                yield case
+                yield line, case
 
     def warnings(self, file: str) -> list[Problem]:
         """What the user should know though it is no mistake."""

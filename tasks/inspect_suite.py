@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from checks.plugins import load_plugin
 from checks.validation import case_check_problems, check_problems
+from fepflow.cases_on_disk import CasesOnDisk
 from fepflow.datasets import read_test_cases
 from fepflow.documents import Document, DocumentPath
 from fepflow.errors import FepflowError, InputError, Problem
@@ -31,7 +32,7 @@ class Inspection:
     """A suite, what its files hold, and what is wrong with it; `suite` is None if there are errors."""
 
     loaded: LoadedSuite
-    cases: list[TestCase] = field(default_factory=list)
+    cases: CasesOnDisk = field(default_factory=CasesOnDisk)
     thresholds: Thresholds | None = None
     problems: list[Problem] = field(default_factory=list)
 
@@ -103,7 +104,7 @@ def _file_of(loaded: LoadedSuite, name: str, place: DocumentPath, problems: list
     return path
 
 
-def read_cases(loaded: LoadedSuite) -> list[TestCase]:
+def read_cases(loaded: LoadedSuite) -> CasesOnDisk:
     """All test cases of the suite, whatever a run leaves out. Raises InputError."""
     found = Inspection(loaded)
     _read_cases(found)
@@ -115,7 +116,7 @@ def read_cases(loaded: LoadedSuite) -> list[TestCase]:
 def _read_cases(found: Inspection) -> None:
     loaded, source = found.loaded, found.loaded.section("test_cases")
     if isinstance(source, list):
-        found.cases = source
+        found.cases = CasesOnDisk(source)
         found.problems += _duplicate_cases(loaded, source)
         if not source:
             advice = "give at least one, or a file"
@@ -152,8 +153,8 @@ def _duplicate_cases(loaded: LoadedSuite, cases: Sequence[TestCase]) -> Iterator
 def _inspect_checks(found: Inspection) -> None:
     checks = found.loaded.section("checks")
     found.problems += check_problems(found.loaded.document, checks or ())
-    found.problems += case_check_problems(found.cases, found.loaded.document.file, checks or ())
-    if checks == [] and found.cases and not any(case.checks for case in found.cases):
+    found.problems += case_check_problems(found.cases.with_checks(), found.loaded.document.file, checks or ())
+    if checks == [] and found.cases and not any(found.cases.with_checks()):
         advice = "add checks:, or checks of the test cases"
         found.problems.append(found.loaded.document.problem((), "there are no checks, so nothing is judged", advice))
 
@@ -182,7 +183,7 @@ def _read_thresholds(found: Inspection) -> None:
 
 def _inspect_metrics(found: Inspection) -> None:
     loaded = found.loaded
-    known = expected_check_ids([check for check in loaded.section("checks") or () if check], found.cases)
+    known = expected_check_ids([check for check in loaded.section("checks") or () if check], found.cases.with_checks())
     metrics: list[Metric | None] | None = loaded.section("metrics")
     if loaded.snapshot.get("metrics") is not None:
         for index, metric in enumerate(metrics or ()):
@@ -256,7 +257,7 @@ def _placed(document: Document, problem: Problem) -> Problem:
     return replace(problem, file=document.file, line=document.line_of(tuple(problem.path.split("."))))
 
 
-def expected_check_ids(shared: Sequence[object], cases: Sequence[TestCase]) -> list[str]:
+def expected_check_ids(shared: Sequence[object], cases: Iterable[TestCase]) -> list[str]:
     """The ids of all checks of a suite, shared ones first, then those that only some cases have."""
     shared_ids = check_ids([declare(check) for check in shared])  # type: ignore[arg-type]  # checks, by the caller
     ids = dict.fromkeys(shared_ids)

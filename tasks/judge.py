@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from itertools import repeat
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -26,25 +27,22 @@ from fepflow.suite_file import read_suite
 
 @dataclass
 class Tally:
-    """What the results of one check give for one metric, by case."""
+    """What the results of one check give for one metric, of the cases at `positions`, which have that check."""
 
     metric: Metric
     path: Path | None
-    values: dict[int, list[float]] = field(default_factory=dict)
-    expected: int = 0
+    positions: Sequence[int]
+    repeats: int
     error: int = 0
     skipped: int = 0
-
-    def expect(self, position: int, repeats: int) -> None:
-        """The case at `position` has this check, so `repeats` results are to come."""
-        self.values[position] = []
-        self.expected += repeats
+    _values: dict[int, list[float]] = field(default_factory=dict)
+    _counted: list[Sequence[float]] = field(default_factory=list)
 
     def add(self, row: CheckRow) -> None:
         """Take a result in. One without a finite number counts as an error: it must not leave the denominator."""
         value = _value(row, self.path) if row.status == "completed" else None
         if value is not None:
-            self.values[row.position].append(value)
+            self._values.setdefault(row.position, []).append(value)
         elif row.status == "skip":
             self.skipped += 1
         else:
@@ -52,18 +50,18 @@ class Tally:
 
     def add_counted(self, counts: CheckCounts) -> None:
         """As `add` for each of many results, of which no case has two: then it does not matter whose they are."""
-        values = chain(repeat(1.0, counts.passed), repeat(0.0, counts.failed))
-        for of_case, value in zip(self.values.values(), values, strict=False):
-            of_case.append(value)
+        self._counted = [*repeat((1.0,), counts.passed), *repeat((0.0,), counts.failed)]
         self.skipped += counts.skipped
         self.error += counts.error + counts.unjudged
 
     def estimate(self, confidence: float) -> MetricEstimate:
         """The metric, with its interval over all that was expected."""
-        completed = sum(map(len, self.values.values()))
-        counts = Counts(self.expected, completed, self.error, self.skipped)
-        estimate = mean_estimate(list(self.values.values()), counts, confidence)
-        return MetricEstimate(self.metric.id, self.metric.check, estimate)
+        found = self._counted or list(self._values.values())
+        # A case without results is in the sample, too.
+        by_case = [*found, *repeat((), len(self.positions) - len(found))]
+        completed = sum(map(len, by_case))
+        counts = Counts(len(self.positions) * self.repeats, completed, self.error, self.skipped)
+        return MetricEstimate(self.metric.id, self.metric.check, mean_estimate(by_case, counts, confidence))
 
 
 def judge_run(store: Store, run: RunRecord, suite: Suite) -> Verdict:
@@ -102,16 +100,15 @@ def metrics_so_far(store: Store, run: RunRecord) -> list[dict[str, Any]]:
 
 def _tallies(store: Store, run: RunRecord, suite: Suite) -> list[Tally]:
     shared = check_ids(suite.checks)
-    carriers: dict[str, list[int]] = {check_id: [] for check_id in shared}
+    carriers = {check_id: array("Q") for check_id in shared}
     for position, case in enumerate(_cases(store, run)):
         for check_id in (*_own_ids(case, shared), *shared):
-            carriers.setdefault(check_id, []).append(position)
+            carriers.setdefault(check_id, array("Q")).append(position)
     metrics = suite.metrics or [Metric(id=check_id, check=check_id) for check_id in carriers]
-    tallies = [Tally(metric, compile_path(metric.value) if metric.value else None) for metric in metrics]
-    for tally in tallies:
-        for position in carriers.get(tally.metric.check, ()):
-            tally.expect(position, run.repeats)
-    return tallies
+    return [
+        Tally(metric, compile_path(metric.value) if metric.value else None, carriers.get(metric.check, ()), run.repeats)
+        for metric in metrics
+    ]
 
 
 def _cases(store: Store, run: RunRecord) -> Iterator[TestCase]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -61,20 +62,25 @@ def _snapshot(inspection: Inspection, wishes: Wishes) -> dict[str, Any]:
     return snapshot
 
 
-def _wanted(store: Store, cases: Sequence[TestCase], wishes: Wishes) -> list[TestCase]:
-    wanted = list(cases)
+def _wanted(store: Store, cases: Collection[TestCase], wishes: Wishes) -> Iterator[TestCase]:
+    """The cases that the run is to have, in their order; they are read as they are wanted."""
+    failing = None
     if wishes.failing_in is not None:
         record = store.run(wishes.failing_in)
         failing = {result.case.id for result in store.results(record.id, failed_only=True)}
-        wanted = [case for case in wanted if case.id in failing]
-    for key, value in wishes.metadata.items():
-        wanted = [case for case in wanted if _text((case.metadata or {}).get(key, "")) == value]
-    if wishes.limit is not None:
-        count = int(wishes.limit) if wishes.limit >= 1 else round(len(wanted) * wishes.limit)
-        wanted = wanted[: max(count, 1)]
-    if not wanted:
+
+    def is_wanted(case: TestCase) -> bool:
+        of_case = case.metadata or {}
+        return (failing is None or case.id in failing) and all(
+            _text(of_case.get(key, "")) == value for key, value in wishes.metadata.items()
+        )
+
+    count = len(cases) if failing is None and not wishes.metadata else sum(map(is_wanted, cases))
+    if not count:
         raise UserError("No test case is left: loosen --filter-metadata or --filter-failing.")
-    return wanted
+    if wishes.limit is not None:
+        count = max(int(wishes.limit) if wishes.limit >= 1 else round(count * wishes.limit), 1)
+    return islice(filter(is_wanted, cases), count)
 
 
 def _text(value: Any) -> str:

@@ -10,8 +10,8 @@ from sqlalchemy import Column, Connection, ForeignKeyConstraint, Table, Text, an
 
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.columns import EscapedText, JsonText
 from fepflow.store.database import Database
-from fepflow.store.json_text import EscapedText, JsonText
 from fepflow.store.schema import newer, revision_of, revisions
 from fepflow.store.tables import CASE, CHECK_RESULT, METADATA, OUTPUT, RUN
 

@@ -25,12 +25,12 @@ from sqlalchemy import (
 )
 
 from fepflow.errors import NotFoundError
+from fepflow.json_text import Encoded, encode, may_be_deep
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.database import DatabaseUser
 from fepflow.store.inserting import insert_new
-from fepflow.store.json_text import Encoded, encode, may_be_deep
 from fepflow.store.records import CheckCounts, CheckRow, NewCheck, NewOutput, Progress, StoredOutput, StoredResult
 from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT, RUN
 
@@ -45,8 +45,8 @@ class Results(DatabaseUser):
     def write(self, run_id: str, outputs: Sequence[NewOutput], checks: Sequence[NewCheck]) -> None:
         """Store the rows in one transaction; return when it is committed. What is there already stays as it is.
 
-        A value without a JSON form (see `json_text`) does not keep the others out: it is stored as a failed output,
-        or as a check in status error, that says so. Raises InfrastructureError; then none of the rows is stored.
+        A value without a JSON form (see `fepflow.json_text`) does not keep the others out: it is stored as a failed
+        output, or as a check in status error, that says so. Raises InfrastructureError; then no row is stored.
         """
         now = utc_now()
         output_rows = [_output_row(run_id, new, now) for new in sorted(outputs, key=_output_key)]

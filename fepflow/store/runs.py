@@ -12,10 +12,10 @@ from sqlalchemy import Connection, Select, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fepflow.errors import InputError, NotFoundError, Problem, UserError
+from fepflow.json_text import encode
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.database import DatabaseUser
-from fepflow.store.json_text import encode
 from fepflow.store.records import NewRun, RunRecord
 from fepflow.store.tables import CASE, RUN
 

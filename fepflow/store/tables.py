@@ -14,7 +14,7 @@ from sqlalchemy.orm import registry
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
 
-from fepflow.store.json_text import EscapedText, JsonText
+from fepflow.store.columns import EscapedText, JsonText
 
 METADATA = MetaData(
     naming_convention={

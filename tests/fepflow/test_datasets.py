@@ -119,13 +119,13 @@ class TestMapping:
             expected="$.answer",
             metadata=metadata,
         )
-        assert found.cases[0].model_dump() == {
+        assert next(iter(found.cases)).model_dump() == {
             "id": "17",
             "input": "6 * 7?",
             "expected": "42",
             "metadata": {"level": "easy"},
         }
-        assert found.cases[1].metadata == {"level": "easy", "source": "x"}
+        assert list(found.cases)[1].metadata == {"level": "easy", "source": "x"}
         assert found.warnings == []
 
     def test_a_part_without_mapping_is_where_fep_has_it(self, read: Read) -> None:
@@ -164,7 +164,7 @@ class TestCsv:
         assert "expected" not in case.model_dump()
 
     def test_a_large_cell_is_read(self, read: Read) -> None:
-        assert len(read("input\n" + "x" * 1_000_000 + "\n", "cases.csv").cases[0].input) == 1_000_000
+        assert len(next(iter(read("input\n" + "x" * 1_000_000 + "\n", "cases.csv").cases)).input) == 1_000_000
 
     @pytest.mark.parametrize(
         ("content", "mistake"),
@@ -306,5 +306,5 @@ def test_the_questions_of_gsm8k() -> None:
     path = Path(os.environ["FEPFLOW_TEST_DATA"]) / "data" / "gsm8k" / "solutions.jsonl"
     found = read_test_cases(Dataset(path="s.jsonl", input="$.question", expected="$.ground_truth"), path, "s.jsonl")
     assert len(found.cases) == 1319
-    assert found.cases[0].expected.endswith("A: 18")
+    assert next(iter(found.cases)).expected.endswith("A: 18")
     assert found.warnings == []

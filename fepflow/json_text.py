@@ -1,4 +1,4 @@
-"""Any JSON value as text that every database can hold, and back.
+"""Any JSON value as text that every file and database can hold, and back.
 
 The text is ASCII: NUL characters, lone surrogates and everything else beyond ASCII are JSON escapes. What JSON has no
 word for is tagged: NaN and the infinities become `{"$float": "NaN"}`, `{"$float": "Infinity"}` and
@@ -15,14 +15,11 @@ from math import isfinite
 from typing import Any
 
 from pydantic_core import from_json, to_jsonable_python
-from sqlalchemy import Dialect, Text
-from sqlalchemy.types import TypeDecorator
 
 MAX_DEPTH = 200
 """Deepest nesting that is stored: less than what a reader's stack can take apart again."""
 
 _TAG = re.compile(r"\$+float")
-_PLAIN = re.compile(r"[ !#-\[\]-~]*")  # what JSON writes as it is
 _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
@@ -114,41 +111,3 @@ def _untag(data: dict[str, Any]) -> Any:
         if _TAG.fullmatch(key):
             return {key[1:]: data[key]}
     return data
-
-
-class JsonText(TypeDecorator[Any]):
-    """A JSON value in a TEXT column. None is JSON's `null`; in a nullable column it is SQL's NULL."""
-
-    impl = Text
-    cache_ok = True
-
-    def __init__(self, *, nullable: bool = False) -> None:
-        self.nullable = nullable
-        super().__init__()
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        """As text, once."""
-        if isinstance(value, Encoded):
-            return str(value)
-        return None if value is None and self.nullable else str(encode(value))
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        """As it was."""
-        return None if value is None else decode(value)
-
-
-class EscapedText(TypeDecorator[str]):
-    """Text with JSON's escapes, so that names and messages may hold NUL characters and lone surrogates."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """With escapes."""
-        if value is None or _PLAIN.fullmatch(value):
-            return value
-        return json.dumps(value)[1:-1]
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        """Without."""
-        return value if value is None or "\\" not in value else str(json.loads(f'"{value}"'))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fepflow.json_text import MAX_DEPTH, NotJsonError, decode, encode
 from fepflow.protocol.test_case import Output
-from fepflow.store.json_text import MAX_DEPTH, NotJsonError, decode, encode
 
 # A high surrogate before a low one is the pair that JSON reads as one character, so one half is enough here.
 texts = st.text(st.characters(exclude_categories=[])).filter(
