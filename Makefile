@@ -65,6 +65,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "Installing into $(VENV); this takes a minute or two, once."
 	@$(PIP) install --require-hashes -r requirements.lock
 	@$(PIP) install --no-deps -e .
+	@$(BIN)/python -m compileall -q fepflow checks tasks flows surfaces deployments
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
