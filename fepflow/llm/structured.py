@@ -33,13 +33,18 @@ _refused: dict[tuple[str, str | None], set[tuple[Mode, str]]] = defaultdict(set)
 class Question:
     """What is asked: instructions, which are ours, and a text, which is not.
 
-    `readable` makes a text safe to stand beside the judged one: what is said about an answer may quote it.
+    `readable` makes a text safe to stand beside the judged one: what is said about an answer may quote it. `nonce` is
+    a random word in both texts, which is no part of what is asked. `sample` numbers the times that the same is asked
+    on purpose, and `version` is that of the check that asks.
     """
 
     instructions: str
     text: str
     schema: dict[str, Any]
     readable: Callable[[str], str] = str
+    nonce: str = ""
+    version: str = ""
+    sample: int = 0
 
 
 @dataclass(frozen=True)
