@@ -88,7 +88,8 @@ class LLMJudgeCheck(ModelCheck):
 
     async def _ask_model(self, model: LanguageModel) -> dict[str, Any]:
         response_format: Any = self.response_format
-        asked = question(self.prompt, read_schema(response_format))  # type: ignore[arg-type]  # no path is left
+        schema = read_schema(response_format)
+        asked = question(self.prompt, schema, self.check_version)  # type: ignore[arg-type]  # no path is left
         response, told = await structured.ask(model, asked, lambda value: _read(value, response_format))
         metadata = {
             "model": model.name,
@@ -97,7 +98,7 @@ class LLMJudgeCheck(ModelCheck):
             "seconds": told.seconds,
             "mode": told.mode,
             "attempts": told.requests,
-            "cached": False,
+            "cached": told.cached,
             "not_honoured": list(told.not_honoured),
         }
         return {"response": response, "metadata": metadata}

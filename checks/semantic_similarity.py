@@ -14,8 +14,8 @@ from checks.base import JSONPath, Options
 from checks.calling import call
 from checks.threshold import is_within
 from fepflow.errors import CheckArgumentsError
-from fepflow.llm import door
 from fepflow.llm.configuration import EMBEDDING
+from fepflow.llm.embeddings import embed
 from fepflow.llm.model import Model
 
 Vector = Sequence[float]
@@ -104,18 +104,18 @@ class SemanticSimilarityCheck(ModelCheck):
         return {"response": response, "metadata": metadata}
 
     async def _ask(self, model: Model) -> tuple[Vector, Vector, dict[str, Any]]:
-        """The vectors of both texts, by one request, and what is told about it."""
+        """The vectors of both texts, and what is told about them."""
         for name, text in (("text", self.text), ("reference", self.reference)):
             if not str(text).strip():
                 raise CheckArgumentsError(f"{name} is empty: there is nothing to compare, and no model was asked")
-        answer = await door.embed(model, [str(self.text), str(self.reference)])
+        answer = await embed(model, [str(self.text), str(self.reference)])
         told = {
             "model": model.name,
             "model_answered": answer.model,
             **spent(answer.usage),
             "seconds": answer.seconds,
             "attempts": answer.requests,
-            "cached": False,
+            "cached": answer.cached,
             "not_honoured": list(answer.not_honoured),
         }
         left, right = answer.vectors

@@ -6,10 +6,12 @@ import os
 import tomllib
 from functools import cache
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from fepflow.durations import seconds
 from fepflow.errors import InputError, Problem
 
 
@@ -24,6 +26,9 @@ class Settings(BaseSettings):
     store_url: str | None = Field(None, description="SQLAlchemy URL of the store; default: SQLite in the home folder.")
     port: int = Field(4200, ge=1, le=65535, description="Port of the Prefect server that `fepflow up` starts.")
     data_roots: str = Field("", description="More folders from which suites may read, separated as in PATH.")
+    cache_ttl: Annotated[float, BeforeValidator(seconds)] = Field(
+        30 * 86_400.0, gt=0, description="How long answers of models are used again, such as 12h or 30d."
+    )
 
     @property
     def store_address(self) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
 
+from fepflow.durations import seconds
 from fepflow.errors import JSONPathError
 from fepflow.jsonpath import compile_path
 from fepflow.protocol.check import Check, CheckId
@@ -27,18 +28,6 @@ PREVIOUS = "previous"
 
 LIMIT_NAME = "[^/%&<>]+"
 """What Prefect takes as the name of a global limit."""
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def _seconds(value: Any) -> Any:
-    if isinstance(value, str):
-        match = _DURATION.fullmatch(value.strip())
-        if not match:
-            raise ValueError("a duration reads like 500ms, 30s, 2m or 1h")
-        return float(match[1]) * _SECONDS[match[2]]
-    return value
 
 
 def _size(value: Any) -> Any:
@@ -78,8 +67,8 @@ def _refuse_invalid_paths(compile: Callable[[], object]) -> None:
 
 Duration = Annotated[
     float,
-    BeforeValidator(_seconds, json_schema_input_type=float | str),
-    Field(gt=0, description="Seconds, or a text such as 500ms, 30s, 2m, 1h."),
+    BeforeValidator(seconds, json_schema_input_type=float | str),
+    Field(gt=0, description="Seconds, or a text such as 500ms, 30s, 2m, 1h, 7d."),
 ]
 ByteSize = Annotated[int, BeforeValidator(_size, json_schema_input_type=int | str), Field(gt=0)]
 JSONPathText = Annotated[str, BeforeValidator(_path), Field(description="A JSONPath, starting with $.")]
@@ -210,6 +199,7 @@ class Suite(Section):
     baseline: Annotated[str, BeforeValidator(_baseline)] | None = Field(
         None, description="The run to show beside this one: previous, or a run's id or its beginning."
     )
+    cache: bool = Field(True, description="Use models' answers that are kept; false asks anew, and replaces them.")
     shards: Annotated[int, Field(ge=1, le=100)] = Field(
         1, description="Parts that a run is split into, each executed by a worker of the pool, on whatever machine."
     )

@@ -38,6 +38,7 @@ async def evaluate(
     suite: str,
     limit: Annotated[float, Field(gt=0)] | None = None,
     repeats: Annotated[int, Field(ge=1, le=1000)] | None = None,
+    cache: bool | None = None,
     run_id: str | None = None,
 ) -> Any:
     """Call the suite's target for each test case, check the outputs, and give a verdict.
@@ -46,11 +47,12 @@ async def evaluate(
         suite: Path of the suite file, as the machine that runs it sees it.
         limit: Only so many test cases; below 1 a fraction of them. Default: all.
         repeats: How often each case is called and checked. Default: as the suite says.
+        cache: Whether answers of models that are kept are used. Default: as the suite says, which is yes.
         run_id: Go on with this run of the store instead of starting a new one.
     """
     verdict: Verdict | None = None
     try:
-        planned = await plan_task(suite, run_id, Wishes(limit=limit, repeats=repeats))
+        planned = await plan_task(suite, run_id, Wishes(limit=limit, repeats=repeats, cache=cache))
         async with open_runtime(planned, flow_run.id) as runtime, progress_shown(runtime):
             if runtime.suite.shards > 1:
                 await run_shards(runtime)

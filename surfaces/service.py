@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fepflow.errors import FepflowError, InfrastructureError, UserError
+from fepflow.protocol.model import utc_now
 from fepflow.settings import configured_prefect_api, settings
 from fepflow.store.database import Database
 from fepflow.store.records import RunRecord
@@ -80,6 +82,13 @@ def back_up_store(target: Path) -> str:
     from fepflow.store.backup import back_up
 
     return back_up(settings().store_address, target)
+
+
+def clear_answers(model: str | None, older_than: float | None) -> int:
+    """Delete answers of models that are kept: of one model or of all, older than so many seconds or all; how many."""
+    before = None if older_than is None else utc_now() - timedelta(seconds=older_than)
+    with open_store() as store:
+        return store.forget_answers(model, before)
 
 
 def with_metrics_so_far(store: Store, run: RunRecord) -> RunRecord:

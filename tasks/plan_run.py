@@ -56,6 +56,8 @@ def _snapshot(inspection: Inspection, wishes: Wishes) -> dict[str, Any]:
         snapshot["target"]["concurrency"] = wishes.concurrency
     if wishes.verdict_mode is not None:
         snapshot["gate"] = {**(snapshot.get("gate") or {}), "verdict": wishes.verdict_mode}
+    if wishes.cache is not None:
+        snapshot["cache"] = wishes.cache
     scripted = inspection.require().target.scripted
     if isinstance(snapshot["test_cases"], list) and (scripted is None or scripted.id is not None):
         snapshot["test_cases"] = []  # the store has them, row by row; only records matched by order need all of them

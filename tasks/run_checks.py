@@ -12,6 +12,7 @@ from prefect.cache_policies import NO_CACHE
 from checks.compiled import CompiledCheck
 from checks.engine import BREATH, run_checks
 from fepflow.evalguard.pass_rule import passed_of
+from fepflow.llm.answers import of_repeat
 from fepflow.protocol.address import address_of
 from fepflow.protocol.results import CheckResult
 from fepflow.store.records import NewCheck, StoredOutput
@@ -61,7 +62,9 @@ async def _store_later(
     checks: Sequence[CompiledCheck],
     results: Awaitable[list[CheckResult]],
 ) -> None:
-    _store(runtime, stored, unit, checks, await results)
+    with of_repeat(unit[1]):
+        answers = await results
+    _store(runtime, stored, unit, checks, answers)
 
 
 def _store(

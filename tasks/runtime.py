@@ -28,6 +28,7 @@ from fepflow.suite_file import LoadedSuite, read_suite
 from fepflow.targets.base import Target
 from fepflow.targets.calling import Caller, Patience
 from fepflow.targets.opening import open_target
+from tasks.answers import answers_kept
 from tasks.batches import Batch
 from tasks.cancelling import stopped_on_request
 from tasks.inspect_suite import load_plugins, read_cases
@@ -222,6 +223,7 @@ async def _working(
         with tuned_interpreter():
             async with (
                 runtime.writer,
+                answers_kept(runtime.store, anew=not runtime.suite.cache),
                 kept_lease(renew, what),
                 stopped_on_request(runtime.store, runtime.run.id, flow_run_id, lambda: runtime.stopping_shards),
             ):

@@ -20,3 +20,5 @@ class Wishes:
     failing_in: str | None = None
     """Only cases that did not pass in this run."""
     verdict_mode: str | None = None
+    cache: bool | None = None
+    """Whether answers of models that are kept are used."""

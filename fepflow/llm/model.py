@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from fepflow.references import SECRET_NAME
 
 TIMEOUT = 60.0
 """Seconds for one answer, unless the suite says otherwise."""
@@ -32,6 +35,14 @@ class Model:
     def place(self) -> tuple[str, str | None]:
         """What is known about a model is known of its name at its address."""
         return self.name, self.api_base
+
+    @property
+    def bare_base(self) -> str | None:
+        """The address without what lets somebody in there."""
+        parts = urlsplit(self.api_base or "")
+        query = [(name, value) for name, value in parse_qsl(parts.query) if not SECRET_NAME.search(name)]
+        place = parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(query))
+        return urlunsplit(place) or None
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,10 @@ class Reply:
 
 @dataclass(frozen=True)
 class Vectors:
-    """What an embedding model said: a vector for each text, in the texts' order; the rest as in Reply."""
+    """What an embedding model said: a vector for each text, in the texts' order; the rest as in Reply.
+
+    `cached` ones took no request now, and `usage` is what they took when they were asked for.
+    """
 
     vectors: list[list[float]]
     model: str
@@ -81,3 +95,4 @@ class Vectors:
     not_honoured: tuple[str, ...] = ()
     requests: int = 1
     seconds: float = 0.0
+    cached: bool = False

@@ -1,4 +1,9 @@
-"""Answers in the form of a JSON Schema, from whatever provider: by its own strict mode, its JSON mode, or by asking."""
+"""Answers in the form of a JSON Schema, from whatever provider: by its own strict mode, its JSON mode, or by asking.
+
+An answer that fits is kept where a run has handed over a place for it (see `answers`), and looked up before a model is
+asked. It is found by all that may change it: the model and its address, the messages, the schema, the mode, the
+parameters, which of the target's answers is asked about, the sample and the check's version.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from fepflow.answer import Answer
 from fepflow.errors import CheckArgumentsError, ModelError
-from fepflow.llm import door
+from fepflow.llm import answers, door
 from fepflow.llm.model import Model, Reply, Usage
 from fepflow.llm.strict_schema import strict, without_nulls
+from fepflow.protocol.address import address_of
 from fepflow.strict_json import parse
 
 Mode = Literal["json_schema", "json_object", "prompt"]
@@ -49,7 +56,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Asked:
-    """How an answer came about: by `mode`, after so many requests, which took `usage` together."""
+    """How an answer came about: by `mode`, after so many requests, which took `usage` together.
+
+    One that was `cached` took no request now; `usage` is what it took when it was asked for.
+    """
 
     model_answered: str
     mode: Mode
@@ -57,13 +67,89 @@ class Asked:
     usage: Usage
     seconds: float
     not_honoured: tuple[str, ...]
+    cached: bool = False
 
 
 async def ask(model: Model, question: Question, read: Callable[[Any], T]) -> tuple[T, Asked]:
-    """The model's answer as `read` has it, which raises CheckArgumentsError for one that does not fit.
+    """The answer that is kept, or the model's, as `read` has it, which raises CheckArgumentsError if it does not fit.
 
     The model is told so, twice at most. Raises ModelError: kind `invalid` if no answer fits, else what the door says.
     """
+    kept, cached = answers.kept.get(), False
+    try:
+        if kept is None:
+            value, asked, _ = await _ask(model, question, read)
+        elif kept.anew:
+            value, asked, text = await _ask(model, question, read)
+            await kept.answers.put(_keys(model, question)[asked.mode], _answer(model, asked, text))
+        else:
+            value, asked = await _find_or_ask(kept, model, question, read)
+        cached = asked.cached
+        return value, asked
+    finally:
+        answers.count(cached=cached)
+
+
+async def _find_or_ask(
+    kept: answers.Kept, model: Model, question: Question, read: Callable[[Any], T]
+) -> tuple[T, Asked]:
+    keys = _keys(model, question)
+    own: list[tuple[T, Asked]] = []
+
+    async def work() -> Answer:
+        found = await kept.answers.get(keys.values())  # in one go: which modes the model refuses is not known yet
+        for mode in LADDER:
+            if (answer := found.get(keys[mode])) is not None and _reread(answer, question, read) is not None:
+                return answer
+        value, asked, text = await _ask(model, question, read)
+        own.append((value, asked))
+        answer = _answer(model, asked, text)
+        await kept.answers.put(keys[asked.mode], answer)
+        return answer
+
+    answer = await kept.flights.join(keys[LADDER[0]], work)
+    if not own and (reread := _reread(answer, question, read)) is not None:
+        own.append(reread)
+    if not own:  # somebody else's answer, and one's own rules are stricter than the schema
+        value, asked, _ = await _ask(model, question, read)
+        own.append((value, asked))
+    return own[0]
+
+
+def _keys(model: Model, question: Question) -> dict[Mode, str]:
+    """By which an answer is found, for each mode that it may have been asked for in."""
+    same = model.name, model.bare_base, question.schema, dict(model.parameters)
+    which = answers.repeat(), question.sample, question.version
+    keys: dict[Mode, str] = {}
+    for mode in LADDER:
+        texts = [message["content"] for message in _messages(question, mode)]
+        if question.nonce:
+            texts = [text.replace(question.nonce, "") for text in texts]
+        keys[mode] = address_of("judge", *same, mode, texts, *which)
+    return keys
+
+
+def _answer(model: Model, asked: Asked, text: str) -> Answer:
+    usage = asked.usage
+    tokens = usage.prompt_tokens, usage.completion_tokens
+    return Answer(
+        "judge", model.name, asked.model_answered, asked.mode, text, *tokens, usage.cost_usd, asked.not_honoured
+    )
+
+
+def _reread(answer: Answer, question: Question, read: Callable[[Any], T]) -> tuple[T, Asked] | None:
+    """What an answer that was given before says, if it still fits."""
+    mode: Mode = next((mode for mode in LADDER if mode == answer.mode), "prompt")
+    try:
+        value = read(_read(answer.text, question.schema, mode))
+    except CheckArgumentsError:
+        return None
+    usage = Usage(answer.prompt_tokens, answer.completion_tokens, answer.cost_usd)
+    return value, Asked(answer.model_answered, mode, 0, usage, 0.0, answer.not_honoured, cached=True)
+
+
+async def _ask(model: Model, question: Question, read: Callable[[Any], T]) -> tuple[T, Asked, str]:
+    """The model's answer, how it came about, and as it was written."""
     asking = _Asking(model, question, await _skipped(model))
     complaint = ""
     for _ in range(RE_ASKS + 1):
@@ -74,7 +160,7 @@ async def ask(model: Model, question: Question, read: Callable[[Any], T]) -> tup
             complaint = str(error)
             asking.tell(reply, complaint)
         else:
-            return value, asking.told(reply)
+            return value, asking.told(reply), reply.text
     raise ModelError(f"no answer of {model.name} fits, though asked {RE_ASKS + 1} times: {complaint}", kind="invalid")
 
 
@@ -89,7 +175,7 @@ class _Asking:
     def __init__(self, model: Model, question: Question, skipped: frozenset[Mode]) -> None:
         self._model = model
         self._question = question
-        self._schema_text = json.dumps(question.schema, ensure_ascii=False, sort_keys=True, default=str)
+        self._schema_text = _schema_text(question)
         self._modes = [mode for mode in LADDER if mode not in skipped]
         self._turns: list[dict[str, str]] = []
         self._requests = 0
@@ -108,7 +194,9 @@ class _Asking:
         while True:
             self.used = mode = self._best()
             try:
-                reply = await door.ask(self._model, self._messages(mode), self._format(mode))
+                reply = await door.ask(
+                    self._model, [*_messages(self._question, mode), *self._turns], self._format(mode)
+                )
             except ModelError as error:
                 self._requests += 1
                 if error.kind != "format_refused" or mode == "prompt":
@@ -134,15 +222,6 @@ class _Asking:
         seconds = round(self._seconds, 3)
         return Asked(reply.model, self.used, self._requests, self._usage, seconds, reply.not_honoured)
 
-    def _messages(self, mode: Mode) -> list[dict[str, str]]:
-        system = self._question.instructions
-        if mode != "json_schema":
-            system += (
-                f"\n\nAnswer with one JSON object and nothing else, as this JSON Schema has it:\n{self._schema_text}"
-            )
-        asked = {"role": "user", "content": self._question.text}
-        return [{"role": "system", "content": system}, asked, *self._turns]
-
     def _format(self, mode: Mode) -> dict[str, Any] | None:
         if mode == "prompt":
             return None
@@ -151,6 +230,19 @@ class _Asking:
         adapted = strict(self._question.schema)
         schema = {"schema": adapted or self._question.schema, "strict": adapted is not None}
         return {"type": "json_schema", "json_schema": {"name": "verdict", **schema}}
+
+
+def _messages(question: Question, mode: Mode) -> list[dict[str, str]]:
+    """How a question begins."""
+    system = question.instructions
+    if mode != "json_schema":
+        schema = _schema_text(question)
+        system += f"\n\nAnswer with one JSON object and nothing else, as this JSON Schema has it:\n{schema}"
+    return [{"role": "system", "content": system}, {"role": "user", "content": question.text}]
+
+
+def _schema_text(question: Question) -> str:
+    return json.dumps(question.schema, ensure_ascii=False, sort_keys=True, default=str)
 
 
 def _read(text: str, schema: dict[str, Any], mode: Mode) -> Any:

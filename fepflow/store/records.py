@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from fepflow.answer import Kind
 from fepflow.protocol.results import CheckResult, Status
 from fepflow.protocol.test_case import Output, TestCase
 
@@ -136,3 +137,17 @@ class CheckCounts:
     error: int
     skipped: int
     unjudged: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTotals:
+    """The kept answers of one model. `cost_usd` is that of all whose cost is known; `unpriced` are the others."""
+
+    kind: Kind
+    model: str
+    answers: int
+    characters: int
+    cost_usd: float | None
+    unpriced: int
+    oldest: datetime
+    newest: datetime

@@ -9,7 +9,18 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from sqlalchemy import Column, DateTime, Dialect, ForeignKeyConstraint, Index, MetaData, String, Table, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Dialect,
+    ForeignKeyConstraint,
+    Index,
+    MetaData,
+    String,
+    Table,
+    UniqueConstraint,
+)
 from sqlalchemy.orm import registry
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
@@ -142,8 +153,27 @@ class CheckResultRow(_Row, table=True):
     created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
 
 
+class AnswerRow(_Row, table=True):
+    """What a model answered to one question of whatever run; `key` is the content address of the question."""
+
+    __tablename__: ClassVar[str] = "model_answer"
+
+    key: str = Field(sa_column=Column(String(64), primary_key=True))
+    kind: str = Field(sa_column=Column(String(16), nullable=False))
+    model: str = Field(sa_column=Column(EscapedText, nullable=False, index=True))
+    model_answered: str = Field(sa_column=Column(EscapedText, nullable=False))
+    mode: str | None = Field(sa_column=Column(String(16)))
+    text: str = Field(sa_column=Column(EscapedText, nullable=False))
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cost: int | None = Field(sa_column=Column(BigInteger))  # in millionths of a millionth of a dollar
+    not_honoured: list[str] = Field(sa_column=Column(JsonText, nullable=False))
+    answered_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False, index=True))
+
+
 RUN: Table = METADATA.tables["run"]
 SHARD: Table = METADATA.tables["shard"]
 CASE: Table = METADATA.tables["run_case"]
 OUTPUT: Table = METADATA.tables["output"]
 CHECK_RESULT: Table = METADATA.tables["check_result"]
+ANSWER: Table = METADATA.tables["model_answer"]

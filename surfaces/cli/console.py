@@ -17,7 +17,7 @@ from rich.table import Table
 
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
-from fepflow.store.records import RunRecord, StoredResult
+from fepflow.store.records import AnswerTotals, RunRecord, StoredResult
 from fepflow.store.store import Store
 from surfaces.execution import Listener
 from surfaces.service import Finished
@@ -25,6 +25,7 @@ from surfaces.stack import store_place
 
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
 SHORT_ID = 8
+_KINDS = {"judge": "verdicts", "embedding": "vectors"}
 MAX_TEXT = 400
 
 
@@ -202,6 +203,25 @@ class Console:
             once, minute = ("·", _number(rate)) if rate else (str(limit.limit), "·")
             table.add_row(_safe(limit.name), once, minute, used if limit.active else "inactive")
         self._out.print(table)
+
+    def answers(self, totals: Sequence[AnswerTotals]) -> None:
+        """A table of the answers that are kept."""
+        if not totals:
+            self._out.print("No answers of models are kept.")
+            return
+        table = _table("model", "asked for", "answers", "size", "cost", "oldest", "newest")
+        for row in totals:
+            times = (moment.astimezone().strftime("%Y-%m-%d %H:%M") for moment in (row.oldest, row.newest))
+            cost = _cost(row.cost_usd, row.unpriced, row.answers)
+            size = f"{row.characters / 1000:,.1f} kB"
+            table.add_row(_safe(row.model), _KINDS[row.kind], f"{row.answers:,}", size, cost, *times)
+        self._out.print(table)
+
+
+def _cost(known: float | None, unpriced: int, answers: int) -> str:
+    if known is None:
+        return "not known"
+    return f"${known:.4g}" + (f", not known of {unpriced:,} of {answers:,}" if unpriced else "")
 
 
 def _console(*, stderr: bool) -> rich.console.Console:

@@ -9,6 +9,7 @@ from typing import NoReturn
 import click
 
 from surfaces.cli.automation import automation
+from surfaces.cli.cache import cache
 from surfaces.cli.cancel import cancel
 from surfaces.cli.checks import checks
 from surfaces.cli.init import init
@@ -32,7 +33,7 @@ def fepflow() -> None:
 
 
 COMMANDS = [init, validate, run, list_runs, show, cancel]
-COMMANDS += [up, down, status, serve, limits, automation, store, checks, schema]
+COMMANDS += [up, down, status, serve, limits, automation, store, cache, checks, schema]
 for command in COMMANDS:
     fepflow.add_command(command)
 

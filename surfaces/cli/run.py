@@ -53,6 +53,7 @@ class Pair(click.ParamType[tuple[str, str]]):
 @click.option("--limit", type=Limit(), help="Only so many cases; below 1 a fraction of them.")
 @click.option("--filter-metadata", multiple=True, type=Pair(), help="Only cases with this metadata. Repeatable.")
 @click.option("--filter-failing", metavar="RUN", help="Only cases that did not pass in this run.")
+@click.option("--no-cache", is_flag=True, help="Ask judges and embedding models anew, and keep what they answer.")
 @click.option("--tag", "tags", multiple=True, help="Tag of the run. Repeatable.")
 @click.option("--verdict", type=click.Choice(["interval", "point"]), help="Judge by intervals, or by values alone.")
 @click.option("--resume", metavar="RUN", help="Go on with this run (an id, its beginning, or latest).")
@@ -96,7 +97,7 @@ def run(suite: Path | None, outputs: tuple[Path, ...], overwrite: bool, as_json:
 def _begin(suite: Path | None, resume: str | None, wishes: dict[str, Any], note: Any, *, show_logs: bool) -> Any:
     from surfaces import service
 
-    given = {name: value for name, value in wishes.items() if value not in (None, ())}
+    given = {name: value for name, value in wishes.items() if value not in (None, (), False)}
     if suite is None:
         if given:
             raise click.UsageError("--resume goes on with a run as it was begun; leave the other wishes out")
@@ -114,6 +115,7 @@ def _begin(suite: Path | None, resume: str | None, wishes: dict[str, Any], note:
             metadata=dict(given.get("filter_metadata", ())),
             failing_in=given.get("filter_failing"),
             verdict_mode=given.get("verdict"),
+            cache=False if "no_cache" in given else None,
         ),
         note,
         show_logs=show_logs,

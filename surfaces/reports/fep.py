@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, TextIO
 
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import Status, status_of
-from fepflow.store.records import RunRecord, StoredResult
+from fepflow.store.records import AnswerTotals, RunRecord, StoredResult
 from fepflow.store.store import Store
 
 
@@ -64,6 +65,21 @@ def run_summary(run: RunRecord) -> dict[str, Any]:
         "cases": run.n_cases,
         **{name: _time(moment) if moment else None for name, moment in times.items()},
         **run_metadata(run),
+    }
+
+
+def answers_summary(totals: Sequence[AnswerTotals]) -> dict[str, Any]:
+    """The answers of models that are kept; `cost_usd` is that of all but the `unpriced` ones, null if of none."""
+    known = [row.cost_usd for row in totals if row.cost_usd is not None]
+    models = [{**asdict(row), "oldest": _time(row.oldest), "newest": _time(row.newest)} for row in totals]
+    return {
+        "answers": sum(row.answers for row in totals),
+        "characters": sum(row.characters for row in totals),
+        "cost_usd": sum(known) if known else None,
+        "unpriced": sum(row.unpriced for row in totals),
+        "oldest": _time(min(row.oldest for row in totals)) if totals else None,
+        "newest": _time(max(row.newest for row in totals)) if totals else None,
+        "models": models,
     }
 
 

@@ -117,7 +117,7 @@ tags: smoke
         "suite.yaml:4: target.http.url: must start with http:// or https://, and name a host",
         "suite.yaml:5: target.http.output: a JSONPath starts with $: did you mean $.answer?",
         "suite.yaml:6: target.http.max_bytes: a size reads like 500kB or 10MB",
-        "suite.yaml:7: target.timeout: a duration reads like 500ms, 30s, 2m or 1h",
+        "suite.yaml:7: target.timeout: a duration reads like 500ms, 30s, 2m, 1h or 7d",
         "suite.yaml:8: target.attempts: must be at least 1",
         "suite.yaml:9: test_cases: must be a file, a mapping with path, or a list",
         "suite.yaml:10: repeats: must be a whole number",

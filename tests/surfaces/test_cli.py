@@ -42,7 +42,7 @@ suite.yaml:1: nmae: nmae is no section of a suite (did you mean name?)
 suite.yaml:5: target.http.url: must start with http:// or https://
 suite.yaml:6: target.http.headers.Authorization: a secret must not stand in the suite (write it as ${NAME})
 suite.yaml:7: target.http.output: '$.[' is not a valid JSONPath
-suite.yaml:8: target.timeout: a duration reads like 500ms, 30s, 2m or 1h
+suite.yaml:8: target.timeout: a duration reads like 500ms, 30s, 2m, 1h or 7d
 suite.yaml:9: target.attempts: must be
 suite.yaml:12: checks[0].type: there is no check type contians (did you mean contains?)
 suite.yaml:13: checks[1].arguments: contains cannot take these arguments: phrases: is missing

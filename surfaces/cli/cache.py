@@ -1,0 +1,54 @@
+"""`fepflow cache`: the answers of models that are kept, so that runs do not ask again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+
+class Duration(click.ParamType[float]):
+    """A text such as 12h or 7d, as seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As everywhere in fepflow."""
+        from fepflow.durations import seconds
+
+        try:
+            return float(seconds(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.group()
+def cache() -> None:
+    """Look after the answers of judges and embedding models that are kept in the store."""
+
+
+@cache.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def stats(as_json: bool) -> None:
+    """Show how many answers are kept, of which models, and what they cost."""
+    from surfaces import service
+    from surfaces.cli.console import Console
+    from surfaces.reports.fep import answers_summary, dumps
+
+    with service.open_store() as store:
+        totals = store.answer_totals()
+    if as_json:
+        click.echo(dumps(answers_summary(totals)))
+    else:
+        Console().answers(totals)
+
+
+@cache.command()
+@click.option("--model", help="Only answers of this model, named as it is in suites.")
+@click.option("--older-than", type=Duration(), help="Only answers that are older, such as 12h or 7d.")
+def clear(model: str | None, older_than: float | None) -> None:
+    """Delete kept answers: what they answered is asked again. Results of runs stay."""
+    from surfaces import service
+
+    count = service.clear_answers(model, older_than)
+    click.echo(f"Deleted {count:,} answers." if count != 1 else "Deleted 1 answer.")

@@ -1,0 +1,74 @@
+"""The answers of models that runs share, in the store: found and kept in few statements, however many ask at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from fepflow.answer import Answer
+from fepflow.errors import InfrastructureError
+from fepflow.llm.answers import Kept, kept
+from fepflow.protocol.model import utc_now
+from fepflow.settings import settings
+from fepflow.store.store import Store
+from tasks.log import run_log
+
+
+@asynccontextmanager
+async def answers_kept(store: Store, *, anew: bool) -> AsyncIterator[None]:
+    """What is asked inside is looked up in the store before, unless it is asked `anew`, and kept there."""
+    age = timedelta(seconds=settings().cache_ttl)
+    await asyncio.to_thread(store.forget_answers, before=utc_now() - age)
+    before = kept.set(Kept(StoredAnswers(store, age), anew))
+    try:
+        yield
+    finally:
+        kept.reset(before)
+
+
+@dataclass
+class _Lookup:
+    keys: set[str] = field(default_factory=set)
+    found: Mapping[str, Answer] | None = None
+
+
+class StoredAnswers:
+    """`fepflow.llm.answers.Answers` in the store; those who come while the database is busy go together, next."""
+
+    def __init__(self, store: Store, age: timedelta) -> None:
+        self._store = store
+        self._age = age
+        self._lookup = _Lookup()
+        self._new: dict[str, Answer] = {}
+        self._reading = asyncio.Lock()
+        self._writing = asyncio.Lock()
+
+    async def get(self, keys: Collection[str]) -> Mapping[str, Answer]:
+        """See Answers. Raises InfrastructureError."""
+        mine = self._lookup
+        mine.keys.update(keys)
+        async with self._reading:
+            found = mine.found
+            if found is None:
+                await asyncio.sleep(0)  # who asks in the same moment comes along
+                if self._lookup is mine:
+                    self._lookup = _Lookup()
+                found = mine.found = await asyncio.to_thread(self._store.answers, mine.keys, utc_now() - self._age)
+        return {key: found[key] for key in keys if key in found}
+
+    async def put(self, key: str, answer: Answer) -> None:
+        """See Answers. An answer that cannot be kept is none the worse for it: the log says so."""
+        mine = self._new
+        mine[key] = answer
+        async with self._writing:
+            if self._new is not mine:
+                return  # somebody has taken it along
+            await asyncio.sleep(0)
+            self._new = {}
+            try:
+                await asyncio.to_thread(self._store.keep_answers, mine)
+            except InfrastructureError as error:
+                run_log().warning("%d answers of models could not be kept: %s", len(mine), error)
