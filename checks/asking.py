@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from checks.base import BaseAsyncCheck, JSONPath
-from fepflow.llm.configuration import configured
+from checks.embedders import is_local
+from fepflow.llm.configuration import EMBEDDING, configured
 from fepflow.llm.model import Model, Usage
 
 
@@ -37,7 +38,10 @@ def model_of(
             raise ValueError(f"{name} must stand in the check: no path may say which model is asked, or where")
     if not model_config:
         raise ValueError(needed)
-    return configured(model_config, provider_config, known)
+    model = configured(model_config, provider_config, known)
+    if is_local(model) and known is not EMBEDDING:
+        raise ValueError(f"model_config: {model.name} is an embedder, and gives no verdicts")
+    return model
 
 
 def spent(usage: Usage) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pydantic.json_schema import SkipJsonSchema
 from checks.asking import ModelCheck, model_of, spent
 from checks.base import JSONPath, Options
 from checks.calling import call
+from checks.embedders import is_local, sender, trouble
 from checks.threshold import is_within
 from fepflow.errors import CheckArgumentsError
 from fepflow.llm.configuration import EMBEDDING
@@ -84,6 +85,11 @@ class SemanticSimilarityCheck(ModelCheck):
         """See ModelCheck."""
         return model_of(self.embedding_function, self.embedding_config, self.provider_config, EMBEDDING, NEEDED)
 
+    def check_trouble(self) -> str | None:
+        """See ModelCheck."""
+        model = self.check_model()
+        return trouble(model) if model is not None and is_local(model) else super().check_trouble()
+
     async def __call__(self) -> dict[str, Any]:
         """Embed both texts, and compare."""
         model = self.check_model()
@@ -108,7 +114,8 @@ class SemanticSimilarityCheck(ModelCheck):
         for name, text in (("text", self.text), ("reference", self.reference)):
             if not str(text).strip():
                 raise CheckArgumentsError(f"{name} is empty: there is nothing to compare, and no model was asked")
-        answer = await embed(model, [str(self.text), str(self.reference)])
+        own = sender(model) if is_local(model) else ()
+        answer = await embed(model, [str(self.text), str(self.reference)], *own)
         told = {
             "model": model.name,
             "model_answered": answer.model,

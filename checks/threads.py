@@ -196,5 +196,8 @@ LOOKUPS = Workers("lookups", 4, computes=True)
 OTHERS_CHECKS = Workers("checks", 1, computes=True)
 """For checks that are not ours: one at a time, as in a plain loop, so that they need not be safe for threads."""
 
+EMBEDDERS = Workers("embedders", 1, computes=False)
+"""For embedders of the user's own: one batch at a time, for models are large, and often not safe for threads."""
+
 OTHERS_CALLS = Workers("calls", 64, computes=False)
 """For functions that call a model and wait."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from checks.contains import ContainsCheck as ContainsCheck
     from checks.custom_function import CustomFunctionCheck as CustomFunctionCheck
     from checks.disjoint import DisjointCheck as DisjointCheck
+    from checks.embedders import register_embedder as register_embedder
     from checks.engine import evaluate as evaluate
     from checks.engine import evaluate_async as evaluate_async
     from checks.equals import EqualsCheck as EqualsCheck
@@ -99,6 +100,7 @@ _HOME = {
     "list_checks": "checks.catalogue",
     "list_versions": "checks.catalogue",
     "register": "checks.catalogue",
+    "register_embedder": "checks.embedders",
 }
 
 __all__ = sorted(_HOME)

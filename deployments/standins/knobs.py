@@ -38,7 +38,8 @@ class Knobs:
 
     `fault` strikes the first `times` requests of a model (0: all of them), or with `often` below 1 that part of all
     requests. `say` is the text of the answer, whatever is asked. `refuse` are the response formats, separated by
-    commas, that are refused with a 400; `reject` are parameters of which the same is true.
+    commas, that are refused with a 400; `reject` are parameters, and `forbid` is a word in texts to embed, of which the
+    same is true.
     """
 
     latency: float = 0.0
@@ -48,6 +49,7 @@ class Knobs:
     retry_after: str = "1"
     refuse: str = ""
     reject: str = ""
+    forbid: str = ""
     say: str = ""
 
     def strikes(self, seed: int, count: int) -> bool:

@@ -84,7 +84,7 @@ class Server:
                 self.on_request(request.path, dict(request.headers), body)
             fault = knobs.fault if knobs.strikes(self.seed, self.of_model[model]) else ""
             await asyncio.sleep(knobs.latency)
-            refusal = _refused_parameter(body, knobs)
+            refusal = _refusal(body, knobs)
             if refusal is not None:
                 return _error(400, refusal, "invalid_request_error")
             return await _wire_fault(request, knobs, fault) or await _sent(
@@ -153,14 +153,16 @@ def _spoilt(text: str, fault: str) -> tuple[str, Ending]:
     return replaced.get(fault, text), "done"
 
 
-def _refused_parameter(body: Json, knobs: Knobs) -> str | None:
-    """What a provider says to a response format, or to a parameter, that it does not take."""
+def _refusal(body: Json, knobs: Knobs) -> str | None:
+    """What a provider says to a response format, a parameter or a text that it does not take."""
     form = body.get("response_format", {}).get("type") or ("json_schema" if "tools" in body or "format" in body else "")
     if form and form in knobs.refuse.split(","):
         return f"Invalid parameter: 'response_format' of type '{form}' is not supported with this model."
     for name in filter(None, knobs.reject.split(",")):
         if name in body:
             return f"Unsupported parameter: '{name}' is not supported with this model."
+    if knobs.forbid and any(knobs.forbid in text for text in _inputs(body)):
+        return "One of the inputs cannot be embedded."
     return None
 
 

@@ -1,0 +1,241 @@
+"""Answers of judges are kept and used again: over real sockets, counting what the model is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fepflow.errors import CheckArgumentsError, ModelError
+from fepflow.llm import answers, structured
+from fepflow.llm.answers import Flights, Kept, counted, of_repeat
+from fepflow.llm.model import Model
+from fepflow.llm.structured import Asked, Question
+
+from .conftest import InMemory
+
+SCHEMA = {"type": "object", "properties": {"passed": {"type": "boolean"}}, "required": ["passed"]}
+QUESTION = Question("Is it right?", "<judged-ab>Paris</judged-ab>", SCHEMA, nonce="ab", version="1.0.0")
+
+
+@pytest.fixture(autouse=True)
+def _own_memory() -> Iterator[None]:
+    structured._refused.clear()
+    yield
+    structured._refused.clear()
+
+
+@pytest.fixture
+def model(model_server: Any) -> Model:
+    return Model("openai/gpt-4o-mini", f"{model_server.address}/v1", "sk-1", parameters={"temperature": 0.0})
+
+
+def with_knobs(model: Model, knobs: str) -> Model:
+    return replace(model, name=f"{model.name}?{knobs}")
+
+
+def read(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("passed"), bool):
+        raise CheckArgumentsError("passed is missing")
+    return bool(value["passed"])
+
+
+async def ask(model: Model, question: Question = QUESTION) -> tuple[bool, Asked]:
+    return await structured.ask(model, question, read)
+
+
+async def test_what_was_answered_is_not_asked_again(model: Model, model_server: Any, keeping: InMemory) -> None:
+    value, first = await ask(model)
+    again, second = await ask(model)
+
+    assert len(model_server.seen) == 1
+    assert (again, first.cached, second.cached) == (value, False, True)
+    assert first.usage.cost_usd is not None
+    assert second == replace(first, cached=True, requests=0, seconds=0.0), "what it cost is told as it was"
+
+
+async def test_outside_of_runs_nothing_is_kept(model: Model, model_server: Any) -> None:
+    assert [(await ask(model))[1].cached for _ in range(2)] == [False, False]
+    assert len(model_server.seen) == 2
+
+
+async def test_the_random_word_is_no_part_of_the_question(model: Model, model_server: Any, keeping: InMemory) -> None:
+    await ask(model)
+    await ask(model, replace(QUESTION, text="<judged-cd>Paris</judged-cd>", nonce="cd"))
+    assert len(model_server.seen) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"name": "openai/other"},
+        {"parameters": {"temperature": 1.0}},
+        {"instructions": "Is it wrong?"},
+        {"text": "<judged-ab>Rome</judged-ab>"},
+        {"schema": {**SCHEMA, "description": "another"}},
+        {"sample": 1},
+        {"version": "1.1.0"},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+async def test_whatever_may_change_the_answer_makes_another_question(
+    model: Model, model_server: Any, keeping: InMemory, other: dict[str, Any]
+) -> None:
+    await ask(model)
+    of_model = {name: value for name, value in other.items() if name in ("name", "parameters")}
+    of_question = {name: value for name, value in other.items() if name not in of_model}
+    await ask(replace(model, **of_model), replace(QUESTION, **of_question))
+    assert len(model_server.seen) == 2
+
+
+async def test_neither_a_key_nor_a_password_nor_patience_does(
+    model: Model, model_server: Any, keeping: InMemory
+) -> None:
+    await ask(model)
+    base = model_server.address.replace("http://", "http://me:secret@") + "/v1?api_key=k"
+    await ask(replace(model, api_key="sk-2", api_base=base, timeout=5.0, attempts=1))
+    assert len(model_server.seen) == 1
+
+
+async def test_repeats_of_the_target_never_share_an_answer(model: Model, model_server: Any, keeping: InMemory) -> None:
+    for _ in range(2):
+        for number in range(3):
+            with of_repeat(number):
+                await ask(model)
+    assert len(model_server.seen) == 3
+
+
+async def test_a_process_that_does_not_know_what_a_model_refuses_asks_nothing_all_the_same(
+    model: Model, model_server: Any, keeping: InMemory
+) -> None:
+    choosy = with_knobs(model, "refuse=json_schema,json_object")
+    _, first = await ask(choosy)
+    assert (first.mode, len(model_server.seen)) == ("prompt", 3)
+    structured._refused.clear()
+    lookups = keeping.lookups
+
+    _, second = await ask(choosy)
+
+    assert (second.mode, second.cached, len(model_server.seen)) == ("prompt", True, 3)
+    assert keeping.lookups == lookups + 1, "all modes are looked up in one go"
+
+
+async def test_an_answer_that_does_not_fit_any_more_is_asked_for_again_and_replaced(
+    model: Model, model_server: Any, keeping: InMemory
+) -> None:
+    await ask(model)
+    ((key, before),) = keeping.kept.items()
+    keeping.kept[key] = replace(before, text='{"passed": "perhaps"}')
+    value, asked = await ask(model)
+    assert (value, asked.cached, len(model_server.seen)) == (read({"passed": value}), False, 2)
+    assert keeping.kept[key].text == before.text
+
+
+@pytest.mark.parametrize("fault", ["misfit", "refusal", "cut_off", "empty"])
+async def test_what_is_no_answer_is_not_kept(model: Model, model_server: Any, keeping: InMemory, fault: str) -> None:
+    bad = with_knobs(model, f"fault={fault}")
+    for _ in range(2):
+        before = len(model_server.seen)
+        with pytest.raises(ModelError):
+            await ask(bad)
+        assert len(model_server.seen) > before
+    assert keeping.kept == {}
+
+
+async def test_an_answer_that_took_three_requests_is_kept_with_what_all_of_them_took(
+    model: Model, keeping: InMemory
+) -> None:
+    _, asked = await ask(with_knobs(model, "fault=prose&times=2"))
+    ((answer),) = keeping.kept.values()
+    assert (asked.requests, answer.prompt_tokens) == (3, asked.usage.prompt_tokens)
+
+
+async def test_the_same_question_asked_at_once_is_one_request(
+    model: Model, model_server: Any, keeping: InMemory
+) -> None:
+    slow = with_knobs(model, "latency=0.2")
+    with counted() as tally:
+        told = await asyncio.gather(*(ask(slow) for _ in range(10)))
+    assert len(model_server.seen) == 1
+    assert len({value for value, _ in told}) == 1
+    assert sorted(asked.cached for _, asked in told) == [False] + [True] * 9, "it was paid for once"
+    assert (tally.asked, tally.cached) == (1, 9)
+
+
+async def test_a_failure_is_everybodys_who_waits_and_nobodys_who_comes_later(
+    model: Model, model_server: Any, keeping: InMemory
+) -> None:
+    bad = with_knobs(model, "latency=0.1&fault=refusal&times=1")
+    with counted() as tally:
+        told = await asyncio.gather(*(ask(bad) for _ in range(3)), return_exceptions=True)
+    assert [type(error) for error in told] == [ModelError] * 3
+    assert (len(model_server.seen), tally.asked, tally.cached) == (1, 3, 0)
+    assert (await ask(bad))[1].cached is False
+
+
+async def test_one_who_goes_away_leaves_the_others_their_answer(
+    model: Model, model_server: Any, keeping: InMemory
+) -> None:
+    slow = with_knobs(model, "latency=0.3")
+    askers = [asyncio.create_task(ask(slow)) for _ in range(3)]
+    await model_server.until(1)
+    askers[0].cancel()
+    done = await asyncio.gather(*askers, return_exceptions=True)
+    assert [isinstance(outcome, asyncio.CancelledError) for outcome in done] == [True, False, False]
+    assert len(model_server.seen) == 1
+
+
+async def test_a_rule_of_ones_own_that_an_answer_does_not_meet_is_ones_own_question(
+    model: Model, model_server: Any, keeping: InMemory
+) -> None:
+    said: list[Any] = []
+
+    def strict(value: Any) -> bool:
+        said.append(value)
+        if len(said) == 1:
+            raise CheckArgumentsError("not good enough")
+        return read(value)
+
+    slow = with_knobs(model, "latency=0.2")
+    (_, first), (_, second) = await asyncio.gather(ask(slow), structured.ask(slow, QUESTION, strict))
+    assert (first.cached, second.cached, len(model_server.seen)) == (False, False, 2)
+
+
+async def test_who_wants_it_anew_asks_each_time_and_replaces_what_is_kept(
+    model: Model, model_server: Any, memory: InMemory
+) -> None:
+    answers.kept.set(Kept(memory))
+    await ask(model)
+    ((key, before),) = memory.kept.items()
+    answers.kept.set(Kept(memory, anew=True))
+    told = await asyncio.gather(ask(model), ask(model))
+    assert [asked.cached for _, asked in told] == [False, False]
+    assert len(model_server.seen) == 3
+    assert memory.kept.keys() == {key}
+    assert memory.kept[key].answered_at > before.answered_at
+
+
+async def test_work_that_nobody_waits_for_any_more_is_cancelled_and_begins_anew() -> None:
+    flights: Flights[int] = Flights()
+    begun, cancelled = [], []
+
+    async def work() -> int:
+        begun.append(1)
+        try:
+            await asyncio.sleep(0.05 if len(begun) > 1 else 60)
+        except asyncio.CancelledError:
+            cancelled.append(1)
+            raise
+        return 7
+
+    waiting = [asyncio.create_task(flights.join("a", work)) for _ in range(2)]
+    while not begun:
+        await asyncio.sleep(0)
+    for one in waiting:
+        one.cancel()
+    await asyncio.wait(waiting)
+    assert await flights.join("a", work) == 7
+    assert (len(begun), len(cancelled)) == (2, 1)
