@@ -232,8 +232,7 @@ async def test_work_that_nobody_waits_for_any_more_is_cancelled_and_begins_anew(
         return 7
 
     waiting = [asyncio.create_task(flights.join("a", work)) for _ in range(2)]
-    while not begun:
-        await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
     for one in waiting:
         one.cancel()
     await asyncio.wait(waiting)

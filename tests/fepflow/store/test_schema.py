@@ -7,6 +7,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import JSON, MetaData, Numeric, inspect, select, text
 
+from fepflow.answer import Answer
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
@@ -84,6 +85,7 @@ def filled(store: Store, make_run) -> Store:
             [NewOutput(*key, "a" * 64, Output(value="\0", id="o", metadata={"tokens": 1})) for key in keys],
             [NewCheck(*key, "c\0é", "b" * 64, result, True) for key in keys],
         )
+    store.keep_answers({"k" * 64: Answer("judge", "a/b", "b", "prompt", "{}\0é", 1, 2, 0.5, ("seed",))})
     store.finish("run-0", "me", "completed", outcome="pass", metrics=[1], verdict={}, stats={"calls": 1}, error="e")
     return store
 
