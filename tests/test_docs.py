@@ -14,6 +14,7 @@ from checks.catalogue import CHECKS
 from checks.reference import rewritten
 from fepflow.settings import Settings
 from fepflow.suite import Dataset, Gate, HttpTarget, ScriptedTarget, Suite, Target
+from surfaces.cli.cache import cache
 from surfaces.cli.main import fepflow
 from surfaces.cli.store import store
 
@@ -31,6 +32,10 @@ def words(pattern: str) -> set[str]:
 
 def test_every_command_of_the_store_is_documented_and_exists() -> None:
     assert words(r"fepflow store ([a-z]+)") == set(store.commands)
+
+
+def test_every_command_of_the_cache_is_documented_and_exists() -> None:
+    assert words(r"fepflow cache ([a-z]+)") == set(cache.commands)
 
 
 def test_every_command_is_documented() -> None:

@@ -2,15 +2,18 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from checks import embedders
 from checks.embedders import register_embedder
 from checks.engine import evaluate, evaluate_async
+from checks.plugins import load_plugin
 from checks.validation import check_problems
 from fepflow.answer import Answer
 from fepflow.documents import Document
@@ -134,6 +137,15 @@ def test_a_judge_it_is_not(asked):
         Document({"checks": [{}]}, "suite.yaml", ""), [Check(type="llm_judge", arguments=judge)]
     )
     assert "local:mine is an embedder, and gives no verdicts" in str(problem)
+
+
+def test_the_one_of_the_docs_works(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "judges.md").read_text(encoding="utf-8")
+    plugin = tmp_path / "my_embedder.py"
+    plugin.write_text(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], encoding="utf-8")
+    load_plugin(plugin, "my_embedder.py")
+    (result,) = compare("east", model_config={"model": "local:letters"})
+    assert result.results["response"]["score"] == pytest.approx(1)
 
 
 MODULE = "def embed(texts):\n    return [[1.0, float(len(text))] for text in texts]\nnumber = 5\n"
