@@ -26,6 +26,10 @@ class ModelCheck(BaseAsyncCheck):
         model = self.check_model()
         return None if model is None else door.problem(model)
 
+    def check_doubts(self) -> list[str]:
+        """What is odd about how the model is asked, though it can be."""
+        return []
+
 
 def model_of(
     function: object, model_config: Any, provider_config: Any, known: Mapping[str, Any], needed: str

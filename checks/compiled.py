@@ -77,6 +77,7 @@ class CompiledCheck:
         self._call = answering(check_class)
         sample = self._arguments.sample
         self._asks = sample if isinstance(sample, ModelCheck) and sample.check_model() is not None else None
+        self.warnings += self._asks.check_doubts() if self._asks is not None else []
         self._metadata = {"check_version": self.version, "check_id": self.check_id}
 
     def trouble(self) -> str | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from copy import deepcopy
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, Field, InstanceOf, ValidationError, model_validator
+from pydantic import BaseModel, Field, InstanceOf, ValidationError, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from checks.asking import ModelCheck, model_of, spent
@@ -14,9 +17,10 @@ from checks.base import JSONPath
 from checks.calling import call
 from checks.json_schema import Schema, read_schema, schema_errors
 from checks.judging import question
+from checks.samples import Sample, combine
 from fepflow.complaints import complaints
 from fepflow.documents import dotted
-from fepflow.errors import CheckArgumentsError
+from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.llm import structured
 from fepflow.llm.configuration import CHAT
 from fepflow.llm.model import Model as LanguageModel
@@ -25,6 +29,10 @@ from fepflow.template import FilledText
 
 Model = type[BaseModel]
 
+MOST_SAMPLES = 15
+
+SAMPLED = {**CHAT, "temperature": 1.0}
+"""How a model answers that is asked more than once: at a temperature of 0 it would only say the same again."""
 
 OF_PLACEHOLDERS = "$."
 """What stands for the prompt, before it is filled, if it has placeholders; see `checks.arguments`."""
@@ -38,7 +46,8 @@ class LLMJudgeCheck(ModelCheck):
     The prompt's `{{$.path}}` placeholders are filled in one pass: a text as it is, any other value as JSON. The
     response is what the model answered, and as `response_format` has it; an answer that is not is an error, never a
     pass. With `passed` in it, metrics count it. The metadata tells the model, its tokens, cost and time; that of an
-    `llm_function` is the function's own. [judges.md](judges.md) says how models are configured, and what they are sent.
+    `llm_function` is the function's own. With `samples` the model is asked so many times: the majority decides, and the
+    metadata tells how far they agree. [judges.md](judges.md) says how models are configured, and what they are sent.
     """
 
     check_type: ClassVar[str] = "llm_judge"
@@ -61,6 +70,17 @@ class LLMJudgeCheck(ModelCheck):
         {}, alias="model_config", description="Which model, and how: `{model, temperature, max_tokens, ...}`."
     )
 
+    samples: int = Field(
+        1, ge=1, le=MOST_SAMPLES, strict=True, description="How often to ask, an odd number; the majority decides."
+    )
+
+    @field_validator("samples")
+    @classmethod
+    def _is_odd(cls, samples: int) -> int:
+        if samples % 2 == 0:
+            raise ValueError("must be an odd number, so that there is a majority")
+        return samples
+
     @model_validator(mode="after")
     def _has_a_model(self) -> LLMJudgeCheck:
         if self.check_model() is not None:
@@ -79,18 +99,51 @@ class LLMJudgeCheck(ModelCheck):
 
     def check_model(self) -> LanguageModel | None:
         """See ModelCheck."""
-        return model_of(self.llm_function, self.llm_config, self.provider_config, CHAT, NEEDED)
+        known = CHAT if self.samples == 1 else SAMPLED
+        return model_of(self.llm_function, self.llm_config, self.provider_config, known, NEEDED)
+
+    def check_doubts(self) -> list[str]:
+        """See ModelCheck."""
+        cold = isinstance(self.llm_config, dict) and self.llm_config.get("temperature") == 0
+        if self.samples == 1 or self.llm_function is not None or not cold:
+            return []
+        advice = "leave it out, and it is 1"
+        return [f"{self.samples} samples at a temperature of 0 say the same again and again ({advice})"]
 
     async def __call__(self) -> dict[str, Any]:
-        """Ask, and read the answer."""
-        model = self.check_model()
-        return await (self._ask_function() if model is None else self._ask_model(model))
+        """Ask, and read the answer; or the answers, of which one is made."""
+        ask = self._asking()
+        sample = await ask(0) if self.samples == 1 else await self._majority(ask)
+        return {"response": sample.response, "metadata": sample.metadata}
 
-    async def _ask_model(self, model: LanguageModel) -> dict[str, Any]:
-        response_format: Any = self.response_format
-        schema = read_schema(response_format)
+    def _asking(self) -> Callable[[int], Awaitable[Sample]]:
+        """What gives the sample of a number."""
+        model = self.check_model()
+        if model is None:
+            return self._ask_function
+        schema = read_schema(self.response_format)  # type: ignore[arg-type]  # no path is left
         asked = question(self.prompt, schema, self.check_version)  # type: ignore[arg-type]  # no path is left
-        response, told = await structured.ask(model, asked, lambda value: _read(value, response_format))
+        return partial(self._ask_model, model, asked)
+
+    async def _majority(self, ask: Callable[[int], Awaitable[Sample]]) -> Sample:
+        answers = await asyncio.gather(*map(ask, range(self.samples)), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, Exception):
+                raise answer
+        samples = [answer for answer in answers if isinstance(answer, Sample | Exception)]
+        combined = combine(samples, read_schema(self.response_format))
+        try:
+            response = _read(combined.response, self.response_format)  # type: ignore[arg-type]  # no path is left
+        except CheckArgumentsError as error:
+            message = f"{self.samples} samples give a majority for each member, but not for all together: {error}"
+            raise ModelError(message, kind="undecided") from None
+        return Sample(response, combined.metadata)
+
+    async def _ask_model(self, model: LanguageModel, asked: structured.Question, sample: int) -> Sample:
+        response_format: Any = self.response_format
+        response, told = await structured.ask(
+            _sampled(model, sample), replace(asked, sample=sample), lambda value: _read(value, response_format)
+        )
         metadata = {
             "model": model.name,
             "model_answered": told.model_answered,
@@ -101,16 +154,24 @@ class LLMJudgeCheck(ModelCheck):
             "cached": told.cached,
             "not_honoured": list(told.not_honoured),
         }
-        return {"response": response, "metadata": metadata}
+        return Sample(response, metadata)
 
-    async def _ask_function(self) -> dict[str, Any]:
+    async def _ask_function(self, _: int) -> Sample:
         response_format: Any = self.response_format
         given = response_format if isinstance(response_format, type) else deepcopy(response_format)
         answer = await call(self.llm_function, str(self.prompt), given)  # type: ignore[arg-type]  # the validator saw to it
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict | None):
             raise CheckArgumentsError("llm_function must return a pair: the response, and an object of metadata")
         response, metadata = answer
-        return {"response": _read(response, response_format), "metadata": metadata or {}}
+        return Sample(_read(response, response_format), metadata or {})
+
+
+def _sampled(model: LanguageModel, sample: int) -> LanguageModel:
+    """The model as it is asked for a sample: of one seed, all of them would be the same."""
+    seed = model.parameters.get("seed")
+    if sample == 0 or not isinstance(seed, int):
+        return model
+    return replace(model, parameters={**model.parameters, "seed": seed + sample})
 
 
 def _read(response: Any, response_format: Model | dict[str, Any]) -> dict[str, Any]:

@@ -164,8 +164,8 @@ class ModelError(FepflowError):
 
     `kind` is a stable word for reports: `connect`, `http_status`, `rate_limited`, `quota`, `unauthorized`,
     `format_refused`, `parameter_refused` (nothing was judged); `refused`, `cut_off`, `empty`, `invalid` (it was, and
-    badly); `timeout`; `failed` (an embedder of one's own). `retryable`, `retry_after` and `status` are as those of
-    TargetError. Messages never show a key.
+    badly); `undecided` (it was, by several samples without a majority); `timeout`; `failed` (an embedder of one's own).
+    `retryable`, `retry_after` and `status` are as those of TargetError. Messages never show a key.
     """
 
     http_status = 502

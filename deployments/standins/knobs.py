@@ -37,9 +37,9 @@ class Knobs:
     """How the stand-in behaves; each request may set them for itself, see `knobs_of`.
 
     `fault` strikes the first `times` requests of a model (0: all of them), or with `often` below 1 that part of all
-    requests. `say` is the text of the answer, whatever is asked. `refuse` are the response formats, separated by
-    commas, that are refused with a 400; `reject` are parameters, and `forbid` is a word in texts to embed, of which the
-    same is true.
+    requests. `say` is the text of the answer, whatever is asked; of several, `||` between them, each request gets the
+    next. `refuse` are the response formats, separated by commas, that are refused with a 400; `reject` are parameters,
+    and `forbid` is a word in texts to embed, of which the same is true.
     """
 
     latency: float = 0.0
@@ -51,6 +51,11 @@ class Knobs:
     reject: str = ""
     forbid: str = ""
     say: str = ""
+
+    def saying(self, count: int) -> str:
+        """What is said to the `count`-th request, from 1."""
+        texts = self.say.split("||")
+        return texts[(count - 1) % len(texts)]
 
     def strikes(self, seed: int, count: int) -> bool:
         """Whether the fault strikes the `count`-th request, from 1."""

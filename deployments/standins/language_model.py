@@ -18,7 +18,7 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import click
@@ -82,6 +82,7 @@ class Server:
             self.of_model[model] += 1
             if self.on_request is not None:
                 self.on_request(request.path, dict(request.headers), body)
+            knobs = replace(knobs, say=knobs.saying(self.of_model[model]))
             fault = knobs.fault if knobs.strikes(self.seed, self.of_model[model]) else ""
             await asyncio.sleep(knobs.latency)
             refusal = _refusal(body, knobs)

@@ -41,8 +41,8 @@ class Question:
     """What is asked: instructions, which are ours, and a text, which is not.
 
     `readable` makes a text safe to stand beside the judged one: what is said about an answer may quote it. `nonce` is
-    a random word in both texts, which is no part of what is asked. `sample` numbers the times that the same is asked
-    on purpose, and `version` is that of the check that asks.
+    a random word in both texts, which is no part of what is asked. `sample` counts, from 0, how often the same is
+    asked, for answers of its own, and `version` is that of the check that asks.
     """
 
     instructions: str
