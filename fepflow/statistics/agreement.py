@@ -1,0 +1,111 @@
+"""How far two raters agree beyond chance: Cohen's kappa, weighted for numbers, with an interval.
+
+The interval is that of Fleiss, Cohen and Everitt (1969), of a table that has two observations more, spread evenly over
+all its cells. So it has a width even where all agree, and holds what it promises for some dozens of observations, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from fepflow.statistics.estimate import z_score
+
+_ADDED = 2.0
+"""Observations that the interval's table has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """How often two raters gave which pair of categories: `counts[i][j]` is the first's `i` with the second's `j`."""
+
+    categories: tuple[Hashable, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+    @property
+    def n(self) -> int:
+        """How many observations."""
+        return sum(map(sum, self.counts))
+
+    @property
+    def agreed(self) -> int:
+        """In how many both gave the same category."""
+        return sum(row[index] for index, row in enumerate(self.counts))
+
+
+@dataclass(frozen=True, slots=True)
+class Kappa:
+    """Agreement beyond chance: 1 is all, 0 what chance would give; where it is not defined None, and `why` says it.
+
+    `low` and `high` bound it at `confidence` (0 to 1, two-sided).
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    confidence: float
+    why: str | None = None
+
+
+def tabulate(pairs: Iterable[tuple[Hashable, Hashable]], categories: Sequence[Hashable]) -> Table:
+    """Count pairs. Raises KeyError for one of another category."""
+    places = {category: place for place, category in enumerate(categories)}
+    counts = [[0] * len(categories) for _ in categories]
+    for (one, other), count in Counter(pairs).items():
+        counts[places[one]][places[other]] += count
+    return Table(tuple(categories), tuple(map(tuple, counts)))
+
+
+def cohen_kappa(table: Table, *, quadratic: bool = False, confidence: float = 0.95) -> Kappa:
+    """Cohen's kappa of a table. `quadratic` weighs a disagreement by its square: the categories must be numbers then.
+
+    Not defined where the first rater gave one category only: nothing tells agreement from chance.
+    """
+    z = z_score(confidence)
+    if not table.n:
+        return Kappa(None, None, None, confidence, "there is nothing to compare")
+    if sum(any(row) for row in table.counts) == 1:
+        return Kappa(None, None, None, confidence, "all labels are the same: nothing tells agreement from chance")
+    weights = _weights(table.categories, quadratic=quadratic)
+    value, _ = kappa_and_error(table.counts, weights)
+    cells = len(table.categories) ** 2
+    more = [[count + _ADDED / cells for count in row] for row in table.counts]
+    centre, error = kappa_and_error(more, weights)
+    low, high = centre - z * error, centre + z * error
+    return Kappa(value, max(min(low, value), -1.0), min(max(high, value), 1.0), confidence)
+
+
+def kappa_and_error(counts: Sequence[Sequence[float]], weights: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Weighted kappa with its large-sample standard error (Fleiss, Cohen and Everitt 1969).
+
+    `weights` are those of agreement, 1 on the diagonal. ZeroDivisionError where chance alone agrees on everything.
+    """
+    size, n = range(len(counts)), math.fsum(map(math.fsum, counts))
+    rows = [math.fsum(row) / n for row in counts]
+    columns = [column / n for column in _columns(counts)]
+    of_row = [math.fsum(columns[j] * weights[i][j] for j in size) for i in size]
+    of_column = [math.fsum(rows[i] * weights[i][j] for i in size) for j in size]
+    seen = math.fsum(counts[i][j] * weights[i][j] for i in size for j in size) / n
+    chance = math.fsum(rows[i] * of_row[i] for i in size)
+    spread = math.fsum(
+        counts[i][j] / n * (weights[i][j] * (1 - chance) - (of_row[i] + of_column[j]) * (1 - seen)) ** 2
+        for i in size
+        for j in size
+        if counts[i][j]
+    )
+    variance = max(spread - (seen * chance - 2 * chance + seen) ** 2, 0.0) / n
+    return (seen - chance) / (1 - chance), math.sqrt(variance) / (1 - chance) ** 2
+
+
+def _columns(counts: Sequence[Sequence[float]]) -> list[float]:
+    return [math.fsum(column) for column in zip(*counts, strict=True)]
+
+
+def _weights(categories: Sequence[Hashable], *, quadratic: bool) -> list[list[float]]:
+    if not quadratic:
+        return [[float(one == other) for other in categories] for one in categories]
+    numbers = [float(category) for category in categories]  # type: ignore[arg-type]  # the caller's promise
+    spread = max(numbers) - min(numbers)
+    return [[1 - ((one - other) / spread) ** 2 for other in numbers] for one in numbers]
