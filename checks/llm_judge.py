@@ -121,7 +121,7 @@ class LLMJudgeCheck(ModelCheck):
         model = self.check_model()
         if model is None:
             return self._ask_function
-        schema = read_schema(self.response_format)  # type: ignore[arg-type]  # no path is left
+        schema = read_schema(self.response_format)
         asked = question(self.prompt, schema, self.check_version)  # type: ignore[arg-type]  # no path is left
         return partial(self._ask_model, model, asked)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
+from uuid import uuid4
 
 from fepflow.answer import Kind
+from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult, Status
 from fepflow.protocol.test_case import Output, TestCase
 
@@ -151,3 +153,26 @@ class AnswerTotals:
     unpriced: int
     oldest: datetime
     newest: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How far a judge agreed with people's labels, in one run.
+
+    `judge` is the content address of who judges (model and parameters), `rubric` that of what by (prompt, response
+    format, samples); `member` is the member of its responses that was compared. `n` labels were, `missing` had no
+    verdict. `figures` are kappa and the rest, as JSON.
+    """
+
+    judge: str
+    rubric: str
+    model: str
+    parameters: dict[str, Any]
+    check_id: str
+    member: str
+    run_id: str
+    n: int
+    missing: int
+    figures: dict[str, Any]
+    id: str = field(default_factory=lambda: uuid4().hex)
+    created_at: datetime = field(default_factory=utc_now)

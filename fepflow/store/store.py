@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from fepflow.store.answers import KeptAnswers
+from fepflow.store.calibrations import Calibrations
 from fepflow.store.cancelling import Cancelling
 from fepflow.store.database import Database
 from fepflow.store.leases import Leases
@@ -13,11 +14,11 @@ from fepflow.store.runs import Runs
 from fepflow.store.shards import Shards
 
 
-class Store(Runs, Leases, Shards, Cancelling, Results, KeptAnswers):
-    """Runs, their cases, outputs and check results, and models' answers, in one database that many processes share.
+class Store(Runs, Leases, Shards, Cancelling, Results, KeptAnswers, Calibrations):
+    """Runs with their cases, outputs and check results, models' answers and calibrations, in one database.
 
-    Every method is one or more whole transactions, blocks while it works, and may be called from any thread. All
-    raise InfrastructureError when the database is in the way.
+    Many processes may share it. Every method is one or more whole transactions, blocks while it works, and may be
+    called from any thread. All raise InfrastructureError when the database is in the way.
     """
 
     @classmethod

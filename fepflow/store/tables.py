@@ -171,9 +171,30 @@ class AnswerRow(_Row, table=True):
     answered_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False, index=True))
 
 
+class CalibrationRow(_Row, table=True):
+    """How far a judge agreed with people's labels, once. It outlives the run whose verdicts were compared."""
+
+    __tablename__: ClassVar[str] = "calibration"
+    __table_args__ = (Index("ix_calibration_judge", "judge", "rubric"),)
+
+    id: str = Field(sa_column=Column(String(64), primary_key=True))
+    created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
+    judge: str = Field(sa_column=Column(String(64), nullable=False))
+    rubric: str = Field(sa_column=Column(String(64), nullable=False))
+    model: str = Field(sa_column=Column(EscapedText, nullable=False))
+    parameters: Any = Field(sa_column=Column(JsonText, nullable=False))
+    check_id: str = Field(sa_column=Column(EscapedText, nullable=False))
+    member: str = Field(sa_column=Column(EscapedText, nullable=False))
+    run_id: str = Field(sa_column=Column(String(64), nullable=False))
+    n: int
+    missing: int
+    figures: Any = Field(sa_column=Column(JsonText, nullable=False))
+
+
 RUN: Table = METADATA.tables["run"]
 SHARD: Table = METADATA.tables["shard"]
 CASE: Table = METADATA.tables["run_case"]
 OUTPUT: Table = METADATA.tables["output"]
 CHECK_RESULT: Table = METADATA.tables["check_result"]
 ANSWER: Table = METADATA.tables["model_answer"]
+CALIBRATION: Table = METADATA.tables["calibration"]

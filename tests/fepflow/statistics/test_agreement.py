@@ -10,7 +10,8 @@ from fepflow.statistics.agreement import Kappa, Table, cohen_kappa, kappa_and_er
 RATINGS = st.integers(1, 5)
 PAIRS = st.lists(st.tuples(RATINGS, RATINGS), min_size=1, max_size=40)
 
-# The diagnoses of two raters, of whom each saw a hundred patients (Fleiss, Statistical Methods for Rates and Proportions).
+# The diagnoses of two raters, of whom each saw a hundred patients (Fleiss, Statistical Methods for Rates and
+# Proportions).
 DIAGNOSES = Table((0, 1, 2), ((75, 1, 4), (5, 4, 1), (0, 0, 10)))
 
 

@@ -13,7 +13,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.store.database import Database
-from fepflow.store.records import NewCheck, NewOutput
+from fepflow.store.records import Calibration, NewCheck, NewOutput
 from fepflow.store.schema import is_current, revisions
 from fepflow.store.store import Store
 from fepflow.store.tables import METADATA
@@ -86,6 +86,7 @@ def filled(store: Store, make_run) -> Store:
             [NewCheck(*key, "c\0é", "b" * 64, result, True) for key in keys],
         )
     store.keep_answers({"k" * 64: Answer("judge", "a/b", "b", "prompt", "{}\0é", 1, 2, 0.5, ("seed",))})
+    store.add_calibration(Calibration("a" * 64, "b" * 64, "m", {}, "c\0é", "passed", "run-0", 20, 0, {"kappa": {}}))
     store.finish("run-0", "me", "completed", outcome="pass", metrics=[1], verdict={}, stats={"calls": 1}, error="e")
     return store
 

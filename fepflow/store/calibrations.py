@@ -1,0 +1,43 @@
+"""What is known of judges: how far they agreed with people, and what they told of themselves in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import insert, select
+
+from fepflow.store.database import DatabaseUser
+from fepflow.store.records import Calibration
+from fepflow.store.tables import CALIBRATION, CHECK_RESULT
+
+_ROWS_AT_ONCE = 1_000
+
+
+class Calibrations(DatabaseUser):
+    """Judges beside people."""
+
+    def add_calibration(self, calibration: Calibration) -> None:
+        """Store a calibration beside those that there are."""
+        self._database.write(lambda connection: connection.execute(insert(CALIBRATION).values(**asdict(calibration))))
+
+    def calibration_of(self, judge: str, rubric: str) -> Calibration | None:
+        """The newest calibration of this judge with this rubric."""
+        table = CALIBRATION.c
+        newest = select(CALIBRATION).where(table.judge == judge, table.rubric == rubric)
+        with self._database.reading() as connection:
+            row = connection.execute(newest.order_by(table.created_at.desc(), table.id).limit(1)).mappings().first()
+        return None if row is None else Calibration(**row)
+
+    def answers_of(self, run_id: str, check_id: str) -> Iterator[tuple[int, Any]]:
+        """The position of each case that a check has completed, with its `results`, by position and repeat."""
+        checks = CHECK_RESULT.c
+        completed = select(checks.position, checks.result).where(
+            checks.run_id == run_id, checks.check_id == check_id, checks.status == "completed"
+        )
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                completed.order_by(checks.position, checks.repeat), execution_options={"yield_per": _ROWS_AT_ONCE}
+            )
+            yield from ((row.position, row.result["results"]) for row in rows)

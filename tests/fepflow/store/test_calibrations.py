@@ -1,0 +1,60 @@
+from datetime import timedelta
+
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.results import CheckError, CheckResult
+from fepflow.store.records import Calibration, NewCheck
+from fepflow.store.store import Store
+
+A, B = "a" * 64, "b" * 64
+FIGURES = {"kappa": {"value": 0.71, "low": None}}
+
+
+def calibration(judge=A, rubric=B, **fields) -> Calibration:
+    return Calibration(
+        judge, rubric, "openai/é\0", {"temperature": 0.0}, "judge", "passed", "r", 40, 2, FIGURES, **fields
+    )
+
+
+def test_the_newest_calibration_of_a_judge_and_rubric_comes_back_as_it_was(store: Store):
+    now = utc_now()
+    first = calibration(created_at=now - timedelta(days=1))
+    newest = calibration(created_at=now, id="newest")
+    for one in (newest, first, calibration(judge=B, rubric=A), calibration(rubric=A)):
+        store.add_calibration(one)
+    assert store.calibration_of(A, B) == newest
+
+
+def test_another_rubric_or_judge_was_never_calibrated(store: Store):
+    store.add_calibration(calibration())
+    assert store.calibration_of(A, A) is None
+    assert store.calibration_of(B, B) is None
+
+
+def test_a_calibration_is_there_after_opening_again(store: Store, url):
+    store.add_calibration(calibration(id="kept"))
+    with Store.open(url) as again:
+        kept = again.calibration_of(A, B)
+    assert kept is not None
+    assert (kept.id, kept.model, kept.figures) == ("kept", "openai/é\0", FIGURES)
+
+
+def test_answers_of_a_check_are_those_that_are_there(store: Store, make_run):
+    run = make_run(cases=3, repeats=2)
+
+    def answer(check_id, passed, error=None):
+        status = "error" if error else "completed"
+        results = {} if error else {"response": {"passed": passed}}
+        more = {"error": CheckError(type="unknown_error", message=error)} if error else {}
+        return CheckResult(check_type="llm_judge", status=status, results=results, evaluated_at=utc_now(),
+                           metadata={"check_id": check_id}, **more)  # fmt: skip
+
+    rows = [
+        NewCheck(2, 0, "judge", A, answer("judge", False), False),
+        NewCheck(0, 1, "judge", A, answer("judge", True), True),
+        NewCheck(0, 0, "judge", A, answer("judge", False), False),
+        NewCheck(1, 0, "judge", A, answer("judge", None, "no model"), None),
+        NewCheck(1, 0, "other", A, answer("other", True), True),
+    ]
+    store.write(run, [], rows)
+    found = [(position, results["response"]["passed"]) for position, results in store.answers_of(run, "judge")]
+    assert found == [(0, False), (0, True), (2, False)]
