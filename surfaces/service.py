@@ -14,7 +14,7 @@ from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.protocol.model import utc_now
 from fepflow.settings import configured_prefect_api, settings
 from fepflow.store.database import Database
-from fepflow.store.records import RunRecord
+from fepflow.store.records import Calibration, RunRecord
 from fepflow.store.store import Store
 from surfaces import stack
 from surfaces.execution import Execution, Listener
@@ -22,6 +22,7 @@ from surfaces.execution import Execution, Listener
 if TYPE_CHECKING:
     from fepflow.store.inspection import StoreReport
     from tasks.inspect_suite import Inspection
+    from tasks.labels import Labelled
     from tasks.wishes import Wishes
 
 Note = Callable[[str], None]
@@ -147,6 +148,49 @@ def cancel(run_id: str) -> RunRecord:
             time.sleep(0.1)
             run = store.run(run.id)
         return run
+
+
+def labels_of_suite(path: Path, labels: Path, check: str | None, member: str | None) -> Labelled:
+    """People's labels of a suite's test cases, and the judge that they are for; raises UserError."""
+    from checks.rubric import judges_of
+    from tasks.labels import read_labels
+
+    inspection = inspect(path)
+    judges = judges_of(inspection.require().checks)
+    return read_labels(labels, judges, {case.id for case in inspection.cases}, check, member)
+
+
+def labels_of_run(
+    path: Path, run_id: str, labels: Path, check: str | None, member: str | None, note: Note
+) -> tuple[RunRecord, Labelled]:
+    """A run of the suite, with people's labels of its test cases and the judge, as it was then; raises UserError.
+
+    `note` hears of a judge that the suite has no more.
+    """
+    from checks.rubric import judges_of
+    from fepflow.suite_file import load_suite
+    from tasks.doubt import judges_of_run
+    from tasks.labels import read_labels
+
+    suite = load_suite(path)
+    with open_store() as store:
+        run = store.run(run_id)
+        if run.name != suite.section("name"):
+            raise UserError(f"Run {run.id[:8]} is one of the suite {run.name}, and not of {path}.")
+        cases = {case.id for case in store.cases(run.id)}
+    labelled = read_labels(labels, judges_of_run(run), cases, check, member)
+    judge, now = labelled.judge, judges_of([each for each in suite.section("checks") or () if each is not None])
+    if (judge.judge, judge.rubric) not in {(each.judge, each.rubric) for each in now}:
+        note(f"{judge.check_id} has changed since run {run.id[:8]}: as it is in {path} now, it is not calibrated")
+    return run, labelled
+
+
+def calibrate(run: RunRecord, labelled: Labelled) -> Calibration:
+    """Compare a judge's verdicts in a run with labels, and store what comes out; see `tasks.calibrate`."""
+    from tasks.calibrate import calibrate
+
+    with open_store() as store:
+        return calibrate(store, run, labelled)
 
 
 def connect(note: Note, *, show_logs: bool = False) -> None:

@@ -66,18 +66,19 @@ def _snapshot(inspection: Inspection, wishes: Wishes) -> dict[str, Any]:
 
 def _wanted(store: Store, cases: Collection[TestCase], wishes: Wishes) -> Iterator[TestCase]:
     """The cases that the run is to have, in their order; they are read as they are wanted."""
-    failing = None
+    ids = wishes.cases
     if wishes.failing_in is not None:
         record = store.run(wishes.failing_in)
-        failing = {result.case.id for result in store.results(record.id, failed_only=True)}
+        failing = frozenset(result.case.id for result in store.results(record.id, failed_only=True))
+        ids = failing if ids is None else ids & failing
 
     def is_wanted(case: TestCase) -> bool:
         of_case = case.metadata or {}
-        return (failing is None or case.id in failing) and all(
+        return (ids is None or case.id in ids) and all(
             _text(of_case.get(key, "")) == value for key, value in wishes.metadata.items()
         )
 
-    count = len(cases) if failing is None and not wishes.metadata else sum(map(is_wanted, cases))
+    count = len(cases) if ids is None and not wishes.metadata else sum(map(is_wanted, cases))
     if not count:
         raise UserError("No test case is left: loosen --filter-metadata or --filter-failing.")
     if wishes.limit is not None:

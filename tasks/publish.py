@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -18,6 +18,7 @@ from fepflow.store.records import RunRecord, StoredResult
 from fepflow.suite import PREVIOUS
 from fepflow.targets.attempts import is_failed
 from tasks.baseline import compare, find_baseline
+from tasks.doubt import Doubt, doubts_of
 from tasks.events import emit_verdict, slug
 from tasks.log import run_log
 from tasks.markdown import literal, prose
@@ -34,9 +35,11 @@ async def publish(runtime: Runtime, verdict: Verdict) -> None:
     A suite without a baseline is compared with the run before all the same, for the event that it has worsened.
     """
     run, part = runtime.run, slug(runtime.run.name)
-    compared, (rows, about) = await asyncio.to_thread(lambda: (_compared(runtime, verdict), failed_table(runtime)))
+    compared, (rows, about), doubts = await asyncio.to_thread(
+        lambda: (_compared(runtime, verdict), failed_table(runtime), doubts_of(runtime.store, run))
+    )
     try:
-        page, summary = verdict_markdown(run, verdict), f"{verdict.outcome.capitalize()}: run `{run.id[:8]}`"
+        page, summary = verdict_markdown(run, verdict, doubts), f"{verdict.outcome.capitalize()}: run `{run.id[:8]}`"
         await acreate_markdown_artifact(page, key=f"verdict-{part}", description=summary)
         if rows:
             await acreate_table_artifact(rows, key=f"failed-cases-{part}", description=about)
@@ -109,8 +112,8 @@ def _what_was_asked(check: CheckResult, output: Any) -> str:
     return ", ".join(told) or "failed"
 
 
-def verdict_markdown(run: RunRecord, verdict: Verdict) -> str:
-    """The verdict as a short page: outcome, gate, reasons, metrics, each beside the baseline's if there is one."""
+def verdict_markdown(run: RunRecord, verdict: Verdict, doubts: Sequence[Doubt] = ()) -> str:
+    """The verdict as a short page: outcome, gate, reasons, metrics beside the baseline's if there is one, judges."""
     baseline = verdict.baseline
     lines = [f"# {verdict.outcome.capitalize()}: {prose(run.name)}", ""]
     if baseline is not None:
@@ -118,6 +121,7 @@ def verdict_markdown(run: RunRecord, verdict: Verdict) -> str:
     lines += [f"Gate: {prose(verdict.gate)}", ""]
     lines += [f"- {prose(reason)}" for reason in verdict.reasons]
     lines += ["", *_metric_table(verdict), ""]
+    lines += [*(f"- {prose(doubt.sentence())}" for doubt in doubts), ""] if doubts else []
     lines += [f"> {prose(warning)}\n" for warning in verdict.warnings]
     lines += [f"What did not pass, case by case: `fepflow show {run.id[:8]} --failed`"]
     return "\n".join(lines)

@@ -19,6 +19,8 @@ class Wishes:
     """Only cases whose metadata has these values."""
     failing_in: str | None = None
     """Only cases that did not pass in this run."""
+    cases: frozenset[str] | None = None
+    """Only the cases with these ids."""
     verdict_mode: str | None = None
     cache: bool | None = None
     """Whether answers of models that are kept are used."""

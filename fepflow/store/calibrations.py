@@ -41,3 +41,10 @@ class Calibrations(DatabaseUser):
                 completed.order_by(checks.position, checks.repeat), execution_options={"yield_per": _ROWS_AT_ONCE}
             )
             yield from ((row.position, row.result["results"]) for row in rows)
+
+    def checks_of_type(self, run_id: str, check_type: str) -> set[str]:
+        """The ids of the checks of a type that a run has results of."""
+        checks = CHECK_RESULT.c
+        ids = select(checks.check_id).where(checks.run_id == run_id, checks.check_type == check_type).distinct()
+        with self._database.reading() as connection:
+            return set(connection.scalars(ids))

@@ -22,6 +22,7 @@ from fepflow.store.store import Store
 from surfaces.execution import Listener
 from surfaces.service import Finished
 from surfaces.stack import store_place
+from tasks.doubt import doubts_of
 
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
 SHORT_ID = 8
@@ -90,6 +91,8 @@ class Console:
         self._check_table(store, run)
         if run.metrics:
             self._metric_table(run.metrics, (run.verdict or {}).get("baseline"))
+        for doubt in doubts_of(store, run):
+            self._out.print(_safe(doubt.sentence()), style=None if doubt.calibration else "yellow")
         self._verdict(run)
 
     def _check_table(self, store: Store, run: RunRecord) -> None:
@@ -267,7 +270,11 @@ def _text(value: Any) -> str:
     return _safe(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…")
 
 
+def printable(text: str) -> str:
+    """Text of others for a terminal: no control sequences, no lone surrogates."""
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+
+
 def _safe(text: str) -> str:
-    """Text of others for a terminal: no markup, no control sequences, no lone surrogates."""
-    printable = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
-    return escape(printable)
+    """The same where rich prints: no markup either."""
+    return escape(printable(text))

@@ -10,6 +10,7 @@ import click
 
 from surfaces.cli.automation import automation
 from surfaces.cli.cache import cache
+from surfaces.cli.calibrate import calibrate
 from surfaces.cli.cancel import cancel
 from surfaces.cli.checks import checks
 from surfaces.cli.init import init
@@ -32,7 +33,7 @@ def fepflow() -> None:
     """
 
 
-COMMANDS = [init, validate, run, list_runs, show, cancel]
+COMMANDS = [init, validate, run, list_runs, show, cancel, calibrate]
 COMMANDS += [up, down, status, serve, limits, automation, store, cache, checks, schema]
 for command in COMMANDS:
     fepflow.add_command(command)

@@ -12,6 +12,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import Status, status_of
 from fepflow.store.records import AnswerTotals, RunRecord, StoredResult
 from fepflow.store.store import Store
+from tasks.doubt import doubts_of
 
 
 def test_case_results(store: Store, run: RunRecord) -> Iterator[dict[str, Any]]:
@@ -106,7 +107,7 @@ def write_run(store: Store, run: RunRecord, file: TextIO) -> None:
             **{name: checks[name] for name in ("total_checks", "completed_checks", "error_checks", "skipped_checks")},
         },
         "experiment": {"name": run.name, "metadata": {"tags": run.tags}},
-        "metadata": run_metadata(run),
+        "metadata": {**run_metadata(run), "judges": [doubt.data() for doubt in doubts_of(store, run)]},
     }
     file.write(f"\n],{dumps(rest)[1:]}\n")
 

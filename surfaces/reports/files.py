@@ -19,6 +19,7 @@ from fepflow.store.records import RunRecord, StoredResult
 from fepflow.store.store import Store
 from fepflow.targets.attempts import is_failed
 from surfaces.reports.fep import dumps, test_case_results, write_run
+from tasks.doubt import doubts_of
 
 Writer = Callable[[Store, RunRecord, TextIO], None]
 
@@ -85,9 +86,10 @@ def _write_junit(store: Store, run: RunRecord, file: TextIO) -> None:
     shown = " ".join(f"{key}={quoteattr(value)}" for key, value in attributes.items())
     file.write(f"<?xml version='1.0' encoding='utf-8'?>\n<testsuites><testsuite {shown}>\n")
     properties = {"fepflow.run": run.id, "fepflow.outcome": run.outcome or "", "fepflow.status": run.status}
+    properties |= {f"fepflow.judge.{doubt.check_id}": doubt.sentence() for doubt in doubts_of(store, run)}
     element = ElementTree.Element("properties")
     for name, value in properties.items():
-        ElementTree.SubElement(element, "property", name=name, value=value)
+        ElementTree.SubElement(element, "property", name=name, value=_printable(value))
     file.write(ElementTree.tostring(element, encoding="unicode") + "\n")
     for result in store.results(run.id):
         file.write(ElementTree.tostring(_junit_case(run, result), encoding="unicode") + "\n")

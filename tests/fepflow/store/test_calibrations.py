@@ -58,3 +58,5 @@ def test_answers_of_a_check_are_those_that_are_there(store: Store, make_run):
     store.write(run, [], rows)
     found = [(position, results["response"]["passed"]) for position, results in store.answers_of(run, "judge")]
     assert found == [(0, False), (0, True), (2, False)]
+    assert store.checks_of_type(run, "llm_judge") == {"judge", "other"}
+    assert store.checks_of_type(run, "contains") == set()

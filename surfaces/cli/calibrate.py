@@ -1,0 +1,124 @@
+"""`fepflow calibrate`: a judge beside people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from surfaces.cli.validate import ENV_FILE, SUITE
+
+if TYPE_CHECKING:
+    from fepflow.store.records import Calibration, RunRecord
+
+MOST_COLUMNS = 12
+"""Categories of a matrix that is printed; --json has all of them."""
+
+
+@click.command()
+@SUITE
+@click.option("--labels", required=True, type=click.Path(path_type=Path), metavar="FILE",
+              help="What people say: id,label (.csv, .jsonl, .json, .yaml).")  # fmt: skip
+@click.option("--check", metavar="ID", help="The judge, if the suite has several.")
+@click.option("--member", metavar="NAME", help="What of its response is compared (default: passed).")
+@click.option("--run", "run_id", metavar="RUN", help="Take the verdicts of this run, instead of asking for new ones.")
+@click.option("--min-kappa", type=click.FloatRange(-1, 1), metavar="X", help="Exit with 1 if kappa is smaller.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@ENV_FILE
+def calibrate(suite: Path, labels: Path, check: str | None, member: str | None, run_id: str | None,
+              min_kappa: float | None, as_json: bool, env_file: Path | None) -> int:  # fmt: skip
+    """Compare a judge of SUITE with people's labels: how far do they agree?
+
+    Runs the labelled cases as `fepflow run` does, or takes what a run has. What comes out is stored, and shown beside
+    the verdicts of this judge from then on.
+    """
+    from surfaces import service
+    from surfaces.cli.console import Console
+
+    service.load_env_file(env_file)
+    if run_id is None:
+        labelled = service.labels_of_suite(suite, labels, check, member)
+        run, code = _run(suite, frozenset(labelled.labels))
+        if run.outcome is None:
+            return code
+    else:
+        note = Console(to_stderr=True).note
+        run, labelled = service.labels_of_run(suite, run_id, labels, check, member, note)
+    calibration = service.calibrate(run, labelled)
+    if as_json:
+        import json
+
+        from tasks.doubt import calibration_data
+
+        click.echo(json.dumps(calibration_data(calibration), indent=2))
+    else:
+        for line in _report(calibration):
+            click.echo(line)
+    kappa = calibration.figures["kappa"]["value"]
+    return int(min_kappa is not None and (kappa is None or kappa < min_kappa))
+
+
+def _run(suite: Path, cases: frozenset[str]) -> tuple[RunRecord, int]:
+    """An ordinary run of some cases; and the exit code, if it has not come to its end."""
+    from surfaces import service
+    from surfaces.cli.console import Console
+    from tasks.wishes import Wishes
+
+    console = Console(to_stderr=True)
+    begun = service.start(suite, Wishes(cases=cases, repeats=1, tags=("calibration",)), console.note)
+    with console.progress(begun) as listener:
+        finished = service.execute(begun, listener)
+    if finished.run.outcome is None:
+        short = begun.id[:8]
+        console.note(f"nothing was compared: `fepflow run --resume {short}`, then calibrate with --run {short}")
+    return finished.run, finished.exit_code
+
+
+def _report(calibration: Calibration) -> Iterator[str]:
+    from surfaces.cli.console import printable
+    from tasks.doubt import warnings_of
+
+    figures = calibration.figures
+    yield f"judge {printable(calibration.check_id)} ({printable(calibration.model)}), {printable(calibration.member)}"
+    missing = f", {calibration.missing} more without a verdict" if calibration.missing else ""
+    yield f"{calibration.n} labels{missing}; run {calibration.run_id[:8]}"
+    yield ""
+    kind = " (quadratic weights)" if figures["kappa"]["weights"] == "quadratic" else ""
+    yield _line("kappa", figures["kappa"], kind)
+    yield _line("agreement", figures["agreement"])
+    for name, said in (("tpr", "pass"), ("tnr", "fail")):
+        if name in figures:
+            yield _line(name.upper(), figures[name], f" (of {figures[name]['n']} that people {said})")
+    yield from _matrix(figures)
+    yield from (f"! {warning}" for warning in warnings_of(calibration))
+
+
+def _line(name: str, figure: dict[str, Any], more: str = "") -> str:
+    from fepflow.evalguard.wording import number
+
+    if figure["value"] is None:
+        return f"  {name:<10} none{more}"
+    interval = f"95 % interval {number(figure['low'])} to {number(figure['high'])}"
+    return f"  {name:<10} {number(figure['value']):<7} {interval}{more}"
+
+
+def _matrix(figures: dict[str, Any]) -> Iterator[str]:
+    from surfaces.cli.console import printable
+
+    words = {True: "pass", False: "fail"}
+    names = [
+        words[item] if isinstance(item, bool) else f"{item:g}" if isinstance(item, float) else printable(item)
+        for item in figures["categories"]
+    ]
+    yield ""
+    if len(names) > MOST_COLUMNS:
+        yield f"  {len(names)} different values: --json has the matrix"
+    else:
+        corner = "people / judge"
+        first, width = max(len(corner), *map(len, names)), max(6, *map(len, names))
+        yield f"  {corner:<{first}}  " + "  ".join(f"{name:>{width}}" for name in names)
+        for name, row in zip(names, figures["matrix"], strict=True):
+            yield f"  {name:<{first}}  " + "  ".join(f"{count:>{width}}" for count in row)
+    yield ""

@@ -1,0 +1,163 @@
+"""`fepflow calibrate` on a run that is there, and what the doors say of a judge then; nobody is called."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.results import CheckResult
+from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.records import NewCheck, NewOutput, NewRun, RunRecord
+from fepflow.store.store import Store
+
+from .conftest import Cli
+
+SUITE = """\
+name: judged
+target: {scripted: {path: outputs.jsonl, id: $.id}}
+test_cases: cases.jsonl
+checks:
+  - type: llm_judge
+    id: right
+    arguments:
+      prompt: "Is {{$.output.value}} right?"
+      response_format: {type: object, properties: {passed: {type: boolean}, score: {type: integer}}}
+      model_config: {model: openai/any}
+      provider_config: {api_key: "${A_KEY_THAT_IS_NOT_SET}"}
+"""
+
+
+@pytest.fixture
+def suite(home: Path) -> Path:
+    path = home / "suite.yaml"
+    path.write_text(SUITE, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def run(home: Path, store: Store, suite: Path) -> RunRecord:
+    """Forty cases, of which the judge passes c0 to c19."""
+    from fepflow.documents import read_document
+
+    store.create_run(
+        NewRun("cafe0001", "judged", read_document(suite).data, str(suite), 1),
+        [TestCase(id=f"c{number}", input=number) for number in range(40)],
+    )
+    store.acquire_lease("cafe0001", "me", 30)
+    checks = []
+    for position in range(40):
+        response = {"passed": position < 20, "score": position % 5}
+        result = CheckResult(check_type="llm_judge", status="completed", evaluated_at=utc_now(),
+                             results={"response": response, "metadata": {}}, metadata={"check_id": "right"})  # fmt: skip
+        checks.append(NewCheck(position, 0, "right", "a" * 64, result, position < 20))
+    store.write("cafe0001", [NewOutput(position, 0, "b" * 64, Output(value="x")) for position in range(40)], checks)
+    verdict = {"gate": "Every check must pass.", "reasons": [], "warnings": []}
+    store.finish("cafe0001", "me", "completed", outcome="fail", verdict=verdict, metrics=[])
+    return store.run("cafe0001")
+
+
+def labels(home: Path, wrong: int = 0, count: int = 40) -> Path:
+    """What people say: the same as the judge, but for the first so many cases."""
+    rows = [f"c{number},{'yes' if (number < 20) != (number < wrong) else 'no'}" for number in range(count)]
+    path = home / "labels.csv"
+    path.write_text("\n".join(["id,label", *rows]), encoding="utf-8")
+    return path
+
+
+def test_it_reports_and_stores_how_far_judge_and_people_agree(cli: Cli, home: Path, suite: Path, run: RunRecord):
+    done = cli("calibrate", suite, "--labels", labels(home, wrong=2), "--run", "cafe")
+    assert (done.exit_code, done.stderr) == (0, "")
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    assert lines[:2] == ["judge right (openai/any), passed", "40 labels; run cafe0001"]
+    assert lines[3].startswith("  kappa      0.9     95 % interval 0.7")
+    assert lines[4].startswith("  agreement  0.95    95 % interval 0.83")
+    assert lines[5].endswith("(of 18 that people pass)")
+    assert lines[6].endswith("(of 22 that people fail)")
+    assert [line.split() for line in lines[9:11]] == [["pass", "18", "0"], ["fail", "2", "20"]]
+    shown = cli("show", "cafe").stdout
+    assert "judge right (openai/any): kappa 0.9 with people (95 % interval" in shown
+    assert "n = 40" in shown
+
+
+def test_json_has_everything(cli: Cli, home: Path, suite: Path, run: RunRecord):
+    done = cli("calibrate", suite, "--labels", labels(home), "--run", "cafe", "--json")
+    data = json.loads(done.stdout)
+    assert (data["n"], data["missing"], data["kappa"]["value"], data["matrix"]) == (40, 0, 1.0, [[20, 0], [0, 20]])
+    assert (data["check"], data["member"], data["model"], data["run_id"]) == ("right", "passed", "openai/any", run.id)
+    report = json.loads(cli("show", "cafe", "--json").stdout)["metadata"]["judges"]
+    assert [judge["check"] for judge in report] == ["right"]
+    assert report[0]["calibration"] == data
+
+
+def test_reports_and_show_say_that_a_judge_is_not_calibrated(cli: Cli, store: Store, home: Path, run: RunRecord):
+    from surfaces.reports.files import write_report
+
+    assert "judge right (openai/any): not calibrated" in cli("show", "cafe").stdout
+    (judge,) = json.loads(cli("show", "cafe", "--json").stdout)["metadata"]["judges"]
+    assert judge == {"check": "right", "model": "openai/any", "samples": 1, "agreement": None, "disputed": 0,
+                     "calibration": None}  # fmt: skip
+    write_report(store, run, home / "results.xml")
+    properties = ElementTree.parse(home / "results.xml").iter("property")
+    found = {item.get("name"): item.get("value") for item in properties}
+    assert found["fepflow.judge.right"] == "judge right (openai/any): not calibrated"
+
+
+def test_a_judge_that_has_changed_since_is_not_calibrated_and_that_is_said(cli, home, suite: Path, run: RunRecord):
+    suite.write_text(SUITE.replace("right?", "good?"), encoding="utf-8")
+    done = cli("calibrate", suite, "--labels", labels(home), "--run", "cafe")
+    assert done.exit_code == 0
+    assert "right has changed since run cafe0001: as it is in" in done.stderr
+    assert "not calibrated" not in cli("show", "cafe").stdout
+
+
+@pytest.mark.parametrize(
+    ("wrong", "least", "code"), [(0, "0.9", 0), (8, "0.5", 0), (8, "0.61", 1)], ids=["all", "enough", "too few"]
+)
+def test_a_gate_on_kappa_is_an_exit_code(cli: Cli, home: Path, suite: Path, run, wrong: int, least: str, code: int):
+    done = cli("calibrate", suite, "--labels", labels(home, wrong), "--run", "cafe", "--min-kappa", least)
+    assert done.exit_code == code
+
+
+def test_a_kappa_that_is_not_defined_is_no_pass(cli: Cli, home: Path, suite: Path, run: RunRecord):
+    done = cli("calibrate", suite, "--labels", labels(home, count=20), "--run", "cafe", "--min-kappa", "0")
+    assert done.exit_code == 1
+    assert "kappa      none" in done.stdout
+    assert ["TNR", "none", "(of", "0", "that", "people", "fail)"] in [line.split() for line in done.stdout.splitlines()]
+    assert "! kappa is not defined: all labels are the same" in done.stdout
+
+
+def test_mistakes_exit_with_2_and_name_file_and_line(cli: Cli, home: Path, suite: Path, run: RunRecord):
+    path = labels(home)
+    path.write_text("id,label\nc0,perhaps\nx9,yes\n", encoding="utf-8")
+    done = cli("calibrate", suite, "--labels", path, "--run", "cafe")
+    assert done.exit_code == 2
+    assert f"{path}:2: the label 'perhaps' is not one of" in done.stderr
+    assert f"{path}:3: there is no test case with the id 'x9'" in done.stderr
+    assert (
+        "no judge wrong (--check)"
+        in cli("calibrate", suite, "--labels", path, "--run", "cafe", "--check", "wrong").stderr
+    )
+    suite.write_text(SUITE.replace("name: judged", "name: another"), encoding="utf-8")
+    done = cli("calibrate", suite, "--labels", labels(home), "--run", "cafe")
+    assert done.exit_code == 2
+    assert "Run cafe0001 is one of the suite judged, and not of" in done.stderr
+
+
+def test_without_a_run_the_suite_has_to_be_valid(cli: Cli, home: Path, suite: Path):
+    done = cli("calibrate", suite, "--labels", labels(home))
+    assert done.exit_code == 2
+    assert "A_KEY_THAT_IS_NOT_SET" in done.stderr
+
+
+def test_scores_are_compared_when_they_are_named(cli: Cli, home: Path, suite: Path, run: RunRecord):
+    path = home / "scores.csv"
+    path.write_text("id,label\n" + "".join(f"c{number},{number % 5}\n" for number in range(40)), encoding="utf-8")
+    done = cli("calibrate", suite, "--labels", path, "--run", "cafe", "--member", "score")
+    assert done.exit_code == 0
+    assert "(quadratic weights)" in done.stdout
+    assert "TPR" not in done.stdout
+    assert "kappa of score 1 with people" in cli("show", "cafe").stdout
