@@ -51,8 +51,13 @@ def run(home: Path, store: Store, suite: Path) -> RunRecord:
     checks = []
     for position in range(40):
         response = {"passed": position < 20, "score": position % 5}
-        result = CheckResult(check_type="llm_judge", status="completed", evaluated_at=utc_now(),
-                             results={"response": response, "metadata": {}}, metadata={"check_id": "right"})  # fmt: skip
+        result = CheckResult(
+            check_type="llm_judge",
+            status="completed",
+            results={"response": response, "metadata": {}},
+            evaluated_at=utc_now(),
+            metadata={"check_id": "right"},
+        )
         checks.append(NewCheck(position, 0, "right", "a" * 64, result, position < 20))
     store.write("cafe0001", [NewOutput(position, 0, "b" * 64, Output(value="x")) for position in range(40)], checks)
     verdict = {"gate": "Every check must pass.", "reasons": [], "warnings": []}
