@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from checks.base import BaseAsyncCheck, JSONPath
 from checks.embedders import is_local
 from fepflow.llm.configuration import EMBEDDING, configured
 from fepflow.llm.model import Model, Usage
 
+Kind = Literal["judge", "embedding"]
+"""What a model is asked for, and the section of a suite that holds what its checks do not say themselves."""
+
 
 class ModelCheck(BaseAsyncCheck):
     """A check that asks a model. Who is asked, and where, is never read from a test case or an output."""
+
+    check_kind: ClassVar[Kind]
 
     @abstractmethod
     def check_model(self) -> Model | None:
@@ -29,6 +34,13 @@ class ModelCheck(BaseAsyncCheck):
     def check_doubts(self) -> list[str]:
         """What is odd about how the model is asked, though it can be."""
         return []
+
+    def check_unpriced(self) -> str | None:
+        """The name of the model, if nobody knows what its answers cost."""
+        from fepflow.llm import door
+
+        model = self.check_model()
+        return None if model is None or is_local(model) or door.has_price(model) else model.name
 
 
 def model_of(

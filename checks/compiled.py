@@ -12,12 +12,21 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from checks.arguments import Arguments
-from checks.asking import ModelCheck
+from checks.asking import Kind, ModelCheck
 from checks.base import UNKNOWN_ARGUMENT, BaseAsyncCheck, BaseCheck, answering
 from checks.catalogue import find_check, is_ours, source_address
 from checks.custom_function import CustomFunctionCheck
 from checks.threads import LOOKUPS, OTHERS_CHECKS, Job
-from fepflow.errors import CheckArgumentsError, CheckTimeoutError, ErrorType, FepflowError, InputError, Problem
+from fepflow.errors import (
+    CheckArgumentsError,
+    CheckTimeoutError,
+    ErrorType,
+    FepflowError,
+    InputError,
+    LimitReachedError,
+    ModelError,
+    Problem,
+)
 from fepflow.protocol.check import AnyCheck, declare
 from fepflow.protocol.model import unvalidated, utc_now
 from fepflow.protocol.results import CheckError, CheckResult
@@ -51,6 +60,7 @@ class CompiledCheck:
         self.warnings: list[str] = []
         self.error: FepflowError | None = None
         self.version = ""
+        self._asks: ModelCheck | None = None
         try:
             self._prepare(check)
         except FepflowError as error:
@@ -80,14 +90,24 @@ class CompiledCheck:
         self.warnings += self._asks.check_doubts() if self._asks is not None else []
         self._metadata = {"check_version": self.version, "check_id": self.check_id}
 
+    @property
+    def asks(self) -> Kind | None:
+        """What for it asks a model, if it asks one; not a function of somebody's."""
+        return None if self._asks is None else self._asks.check_kind
+
     def trouble(self) -> str | None:
         """Why it would be no use to run it: the model that it asks is not known, or has no key. May take seconds."""
         return None if self.error is not None or self._asks is None else self._asks.check_trouble()
 
+    def unpriced(self) -> str | None:
+        """The name of the model that it asks, if nobody knows what its answers cost. May take seconds."""
+        return None if self.error is not None or self._asks is None else self._asks.check_unpriced()
+
     def run(self, context: Context) -> CheckResult | Awaitable[CheckResult]:
         """The result for one evaluation context (FEP 2.3.1); awaitable if the check has to wait for something.
 
-        Never raises: what goes wrong is in the result.
+        What goes wrong is in the result. Only when the run may ask no model any more there is none: awaiting it
+        raises LimitReachedError.
         """
         started = perf_counter()
         if self.error is not None:
@@ -154,6 +174,10 @@ class CompiledCheck:
         try:
             async with asyncio.timeout(seconds) as limit:
                 return self._completed(self._as_json(await answer), shown, started)
+        except LimitReachedError as error:
+            if self._asks is not None:
+                raise
+            return self.failed(error, shown, started)
         except Exception as error:
             late = CheckTimeoutError(f"{self.check_id} did not answer within {TIME_LIMIT:g} s")
             return self.failed(late if limit.expired() else error, shown, started)
@@ -202,6 +226,8 @@ class CompiledCheck:
             metadata["check_version"] = self.version
         if started is not None:
             metadata["execution_time_ms"] = _milliseconds(started)
+        if isinstance(error, ModelError):
+            metadata["model_error"] = error.kind
         fields: dict[str, Any] = {} if shown is None else {"resolved_arguments": shown}
         return CheckResult.trusted(
             check_type=self.check_type,

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field, InstanceOf, ValidationError, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from checks.asking import ModelCheck, model_of, spent
+from checks.asking import Kind, ModelCheck, model_of, spent
 from checks.base import JSONPath
 from checks.calling import call
 from checks.json_schema import Schema, read_schema, schema_errors
@@ -51,6 +51,7 @@ class LLMJudgeCheck(ModelCheck):
     """
 
     check_type: ClassVar[str] = "llm_judge"
+    check_kind: ClassVar[Kind] = "judge"
     check_templates: ClassVar[frozenset[str]] = frozenset({"prompt"})
     check_secrets: ClassVar[frozenset[str]] = frozenset({"provider_config"})
 

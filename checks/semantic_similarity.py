@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictBool, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from checks.asking import ModelCheck, model_of, spent
+from checks.asking import Kind, ModelCheck, model_of, spent
 from checks.base import JSONPath, Options
 from checks.calling import call
 from checks.embedders import is_local, sender, trouble
@@ -58,6 +58,7 @@ class SemanticSimilarityCheck(ModelCheck):
     """
 
     check_type: ClassVar[str] = "semantic_similarity"
+    check_kind: ClassVar[Kind] = "embedding"
     check_secrets: ClassVar[frozenset[str]] = frozenset({"provider_config"})
 
     text: str | JSONPath = Field(description="Text to check.")

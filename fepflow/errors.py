@@ -11,7 +11,8 @@
     │   ├── TargetTimeoutError          504          timeout_error
     │   └── CircuitOpenError            503                            it is down; no call was made
     ├── ModelError                      502  exit 3  unknown_error     a judge or an embedding model gave nothing of use
-    │   └── ModelTimeoutError           504          timeout_error
+    │   ├── ModelTimeoutError           504          timeout_error
+    │   └── ModelDownError              503                            it is down; it was not asked
     ├── LimitReachedError               503  exit 3  unknown_error     the run's deadline or budget was reached
     └── InfrastructureError             503  exit 3  unknown_error     store, Prefect or disk are in the way
         ├── RunBusyError                409                            another executor holds the run's lease
@@ -164,8 +165,9 @@ class ModelError(FepflowError):
 
     `kind` is a stable word for reports: `connect`, `http_status`, `rate_limited`, `quota`, `unauthorized`,
     `format_refused`, `parameter_refused` (nothing was judged); `refused`, `cut_off`, `empty`, `invalid` (it was, and
-    badly); `undecided` (it was, by several samples without a majority); `timeout`; `failed` (an embedder of one's own).
-    `retryable`, `retry_after` and `status` are as those of TargetError. Messages never show a key.
+    badly); `undecided` (it was, by several samples without a majority); `timeout`; `circuit_open`; `failed` (an
+    embedder of one's own). `retryable`, `retry_after` and `status` are as those of TargetError. Messages never show a
+    key.
     """
 
     http_status = 502
@@ -197,6 +199,16 @@ class ModelTimeoutError(ModelError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, kind="timeout", retryable=True)
+
+
+class ModelDownError(ModelError):
+    """The model, or its provider, is down, so it was not asked. A later run may find it well again."""
+
+    http_status = 503
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="circuit_open")
+        self.recoverable = True
 
 
 class LimitReachedError(FepflowError):

@@ -169,8 +169,29 @@ class Gate(Section):
     verdict: Literal["interval", "point"] = Field("interval", description="Judge by interval, or by value alone.")
 
 
+class ModelDefaults(Section):
+    """What holds for all checks that ask a model of one kind, unless they say otherwise themselves."""
+
+    llm_config: dict[str, Any] = Field(
+        {}, alias="model_config", description="Which model, and how it is asked; as the checks have it."
+    )
+    provider_config: dict[str, Any] = Field({}, description="Where the model is; as the checks have it.")
+    concurrency: Annotated[int, Field(ge=1, le=1000)] = Field(
+        16, description="Requests under way at once, for each provider, address and key."
+    )
+
+
+class JudgeDefaults(ModelDefaults):
+    """The suite's judge: what holds for its `llm_judge` checks."""
+
+    samples: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="How often it is asked; as the checks have it."
+    )
+
+
 class Budget(Section):
-    """What the answers of a run may cost, as they say themselves in their metadata (`tokens`, `usd`)."""
+    """What the answers of a run may cost: the target's as they say themselves in their metadata (`tokens`, `usd`), and
+    those of models that checks ask."""
 
     tokens: Annotated[int, Field(gt=0)] | None = None
     usd: Annotated[float, Field(gt=0)] | None = None
@@ -191,6 +212,10 @@ class Suite(Section):
     test_cases: str | Dataset | list[TestCase]
     repeats: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="How often each case is called and checked.")
     checks: list[Check] = Field([], description="Checks of every case; a case may carry its own.")
+    judge: JudgeDefaults | None = Field(None, description="The model of the llm_judge checks that name none.")
+    embedding: ModelDefaults | None = Field(
+        None, description="The model of the semantic_similarity checks that name none."
+    )
     metrics: list[Metric] | None = Field(None, description="Default: for each check the mean of passed.")
     thresholds: str | dict[str, Any] | None = Field(None, description="EvalGuard file or folder, or inline.")
     gate: Gate | None = Field(None, description="Default: every check passes; with thresholds, max_impact low.")
@@ -208,14 +233,6 @@ class Suite(Section):
     batch_size: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Calls a batch; default: one call each up to 25 calls, then about 12 batches."
     )
-
-    @model_validator(mode="after")
-    def _cost_is_reported(self) -> Suite:
-        answers = self.target.http or self.target.scripted
-        kept = answers.metadata if answers else {}
-        if unknown := [name for name in self.budget.limits if name not in kept] if self.budget else []:
-            raise ValueError(f"the budget counts {unknown[0]}: map it in the target's metadata ({unknown[0]}: $.…)")
-        return self
 
     @property
     def dataset(self) -> Dataset | None:

@@ -1,18 +1,21 @@
 """The batches of a run, or of a shard of it: what both flows do.
 
 batch 1: call target ─► run checks
-batch 2: call target ─► run checks
+batch 2: call target ─► run checks beside ask models, where there are checks that do
 batch n: …
 case that still fails: a task run of its own, retried by Prefect ─► run checks
+output whose judge does not answer: the same
 """
 
 from __future__ import annotations
 
 import asyncio
 
+from tasks.ask_models import Asked, JudgeTrouble, ask_models_task
 from tasks.batches import Batch, split_into_batches
 from tasks.call_target import Called, call_target_task
 from tasks.escalate import escalate
+from tasks.judge_again import judge_again
 from tasks.log import run_log
 from tasks.run_checks import run_checks_task
 from tasks.runtime import Runtime
@@ -41,11 +44,33 @@ async def run_batches(runtime: Runtime) -> None:
         label = await runtime.label(batch)
         async with calling:
             called: Called = await result_of(call_target_task(runtime, batch, label, return_state=True))
-        async with checking:
-            await run_checks_task(runtime, batch, label)
+        await check(batch, label)
         if called.troubled:
             await all_of(escalate(runtime, trouble) for trouble in called.troubled)
-            async with checking:
-                await run_checks_task(runtime, batch, f"{label} again")
+            await check(batch, f"{label} again")
+
+    async def check(batch: Batch, label: str) -> None:
+        async with checking:
+            troubled = await _checked(runtime, batch, label)
+        await all_of(judge_again(runtime, trouble) for trouble in troubled)
 
     await all_of(map(run, batches))
+
+
+async def _checked(runtime: Runtime, batch: Batch, label: str) -> list[JudgeTrouble]:
+    """Run what checks there are, those that ask models beside the others; the outputs whose model did not answer."""
+    local, asking = await runtime.kinds(batch)
+    if not asking:
+        await run_checks_task(runtime, batch, label)
+        return []
+    troubled: list[JudgeTrouble] = []
+
+    async def judge() -> None:
+        asked: Asked = await result_of(ask_models_task(runtime, batch, label, return_state=True))
+        troubled.extend(asked.troubled)
+
+    async def others() -> None:
+        await run_checks_task(runtime, batch, label)
+
+    await all_of([judge(), others()] if local else [judge()])
+    return troubled

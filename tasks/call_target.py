@@ -23,10 +23,6 @@ from tasks.runtime import MAX_LABEL, Runtime
 from tasks.shared_limits import Place, shared_places
 from tasks.together import all_of
 
-MAX_ESCALATIONS = 100
-"""Troubled cases of a run that get a task run of their own; a task run is dear for Prefect's server."""
-
-
 MAX_NAMES = 5
 """Troubled cases that the state of their batch names."""
 
@@ -97,9 +93,7 @@ async def _call(runtime: Runtime, place: Place, called: Called, case: TestCase, 
 
 
 def _may_escalate(runtime: Runtime) -> bool:
-    room = runtime.escalations < max(1, MAX_ESCALATIONS // runtime.share.shards)
-    caller = runtime.caller
-    return runtime.suite.target.retries > 0 and room and not caller.is_down and not caller.allowance.ended
+    return runtime.suite.target.retries > 0 and runtime.may_escalate() and not runtime.caller.is_down
 
 
 def store_output(runtime: Runtime, ended: Trouble) -> None:

@@ -10,6 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from fepflow.errors import FepflowError
 from fepflow.evalguard.verdict import Verdict
 from tasks.baseline import compare, find_baseline
+from tasks.bills import costs_of
 from tasks.judge import judge_run
 from tasks.log import run_log
 from tasks.runtime import Runtime
@@ -18,8 +19,10 @@ from tasks.runtime import Runtime
 async def decide_run(runtime: Runtime) -> Verdict:
     """Judge the run and write the verdict: from here on the store has it, whatever becomes of Prefect."""
     verdict = await asyncio.to_thread(judge_run, runtime.store, runtime.run, runtime.suite)
-    if reason := await asyncio.to_thread(_left_out, runtime):
-        verdict = verdict.model_copy(update={"reasons": [reason, *verdict.reasons]})
+    if reasons := await asyncio.to_thread(_left_out, runtime):
+        verdict = verdict.model_copy(update={"reasons": [*reasons, *verdict.reasons]})
+    if runtime.asks_models:
+        verdict = await asyncio.to_thread(_with_costs, runtime, verdict)
     if runtime.suite.baseline is not None:
         verdict = await _beside_baseline(runtime, verdict, runtime.suite.baseline)
     document = verdict.model_dump(mode="json", exclude_none=True)
@@ -33,11 +36,28 @@ async def decide_run(runtime: Runtime) -> Verdict:
     return verdict
 
 
-def _left_out(runtime: Runtime) -> str | None:
+def _left_out(runtime: Runtime) -> list[str]:
     """What the run's deadline or budget kept it from asking, if it did."""
     reached = runtime.caller.allowance.ended
-    missing = runtime.calls - runtime.store.progress(runtime.run.id).outputs if reached else 0
-    return f"{missing} of {runtime.calls} outputs are missing: the run reached {reached}." if missing else None
+    if not reached:
+        return []
+    outputs = runtime.calls - runtime.store.progress(runtime.run.id).outputs
+    checks = sum(runtime.left_out.values())
+    reasons = [f"{outputs} of {runtime.calls} outputs are missing"] if outputs else []
+    if checks:
+        reasons.append(f"{checks} {'check' if checks == 1 else 'checks'} by models are missing")
+    return [f"{reason}: the run reached {reached}." for reason in reasons]
+
+
+def _with_costs(runtime: Runtime, verdict: Verdict) -> Verdict:
+    """The verdict with what models have cost, and a warning where a budget of money cannot know it."""
+    costs = costs_of(runtime.store, runtime.run.id)
+    budget = runtime.suite.budget
+    warnings = verdict.warnings
+    if budget and budget.usd is not None and costs.without_usd:
+        uncounted = f"{costs.without_usd} of {costs.answers} answers of models"
+        warnings = [*warnings, f"The budget of {budget.usd:g} usd does not count {uncounted}: their cost is not known."]
+    return verdict.model_copy(update={"models": costs, "warnings": warnings})
 
 
 async def _beside_baseline(runtime: Runtime, verdict: Verdict, named: str) -> Verdict:

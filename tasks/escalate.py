@@ -46,7 +46,7 @@ async def escalate(runtime: Runtime, trouble: Trouble) -> None:
     await runtime.writer.committed()
 
 
-def _may_retry(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
+def may_retry(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
     """Not after a fault of ours, whose state holds an exception."""
     return state.data is WORTH_ANOTHER_TRY
 
@@ -55,7 +55,7 @@ def _may_retry(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
     name="call-case",
     task_run_name="case {label}",
     retry_jitter_factor=JITTER,
-    retry_condition_fn=_may_retry,
+    retry_condition_fn=may_retry,
     cache_policy=NO_CACHE,
     persist_result=False,
 )
@@ -66,7 +66,7 @@ async def call_case_task(runtime: Runtime, trouble: Trouble, label: str) -> Stat
     if asked.answer is not None:
         return Completed(message=f"{label}: answered at attempt {len(asked.attempts)}.")
     left = min(runtime.caller.allowance.left(), asked.time_left())
-    another = asked.may_recover and left > _longest_pause()
+    another = asked.may_recover and left > longest_pause()
     return Failed(
         name="Failed" if called else "CircuitOpen",
         message=f"{label}: attempt {len(asked.attempts)}: {asked.error}",
@@ -74,6 +74,6 @@ async def call_case_task(runtime: Runtime, trouble: Trouble, label: str) -> Stat
     )
 
 
-def _longest_pause() -> float:
-    """Seconds until the next try, if there is one."""
+def longest_pause() -> float:
+    """Seconds until the next try of this task run, if there is one."""
     return float(FIRST_PAUSE * 2 ** (task_run.run_count - 1) * (1 + JITTER))

@@ -7,8 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from checks.defaults import Defaults, kind_of
 from checks.plugins import load_plugin
-from checks.validation import case_check_problems, check_problems
+from checks.validation import (
+    case_check_problems,
+    check_problems,
+    default_problems,
+    unpriced_models,
+    without_repetitions,
+)
 from fepflow.cases_on_disk import CasesOnDisk
 from fepflow.datasets import read_test_cases
 from fepflow.documents import Document, DocumentPath
@@ -151,12 +158,37 @@ def _duplicate_cases(loaded: LoadedSuite, cases: Sequence[TestCase]) -> Iterator
 
 
 def _inspect_checks(found: Inspection) -> None:
-    checks = found.loaded.section("checks")
-    found.problems += check_problems(found.loaded.document, checks or ())
-    found.problems += case_check_problems(found.cases.with_checks(), found.loaded.document.file, checks or ())
+    document, checks = found.loaded.document, found.loaded.section("checks")
+    defaults = Defaults(found.loaded.section("judge"), found.loaded.section("embedding"))
+    of_sections = list(default_problems(document, defaults))
+    of_checks = [
+        *check_problems(document, checks or (), defaults),
+        *case_check_problems(found.cases.with_checks(), document.file, checks or (), defaults),
+    ]
+    found.problems += [*of_sections, *without_repetitions(of_checks, of_sections)]
     if checks == [] and found.cases and not any(found.cases.with_checks()):
         advice = "add checks:, or checks of the test cases"
         found.problems.append(found.loaded.document.problem((), "there are no checks, so nothing is judged", advice))
+    _inspect_budget(found, defaults)
+
+
+def _inspect_budget(found: Inspection, defaults: Defaults) -> None:
+    """A budget counts what somebody tells: the target's answers, or the models that checks ask."""
+    budget, target = found.loaded.section("budget"), found.loaded.section("target")
+    if budget is None or target is None:
+        return
+    document = found.loaded.document
+    own = [declare(check) for case in found.cases.with_checks() for check in case.checks or ()]
+    asking = [check for check in [*(found.loaded.section("checks") or ()), *own] if check and kind_of(check)]
+    kept = (target.http or target.scripted).metadata
+    for name in budget.limits:
+        if name not in kept and not asking:
+            advice = f"map it in the target's metadata ({name}: $.…)"
+            found.problems.append(document.problem(("budget", name), f"no answer tells its {name}", advice))
+    if "usd" in budget.limits and (unpriced := unpriced_models(defaults.complete(asking))):
+        message = f"it does not count {', '.join(unpriced)}: the price is not known"
+        problem = document.problem(("budget", "usd"), message, "tokens are counted, with budget.tokens")
+        found.problems.append(replace(problem, severity="warning"))
 
 
 def _read_thresholds(found: Inspection) -> None:

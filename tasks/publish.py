@@ -123,6 +123,7 @@ def verdict_markdown(run: RunRecord, verdict: Verdict, doubts: Sequence[Doubt] =
     lines += ["", *_metric_table(verdict), ""]
     lines += [*(f"- {prose(doubt.sentence())}" for doubt in doubts), ""] if doubts else []
     lines += [f"> {prose(warning)}\n" for warning in verdict.warnings]
+    lines += [f"Models: {verdict.models}\n"] if verdict.models else []
     lines += [f"What did not pass, case by case: `fepflow show {run.id[:8]} --failed`"]
     return "\n".join(lines)
 

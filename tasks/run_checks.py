@@ -1,10 +1,11 @@
-"""Run the checks that a batch's outputs still lack."""
+"""Run the checks that a batch's outputs still lack, those that ask no model; `ask_models` runs the others."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
 from time import perf_counter
+from typing import NamedTuple
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -12,17 +13,27 @@ from prefect.cache_policies import NO_CACHE
 from checks.compiled import CompiledCheck
 from checks.engine import BREATH, run_checks
 from fepflow.evalguard.pass_rule import passed_of
-from fepflow.llm.answers import of_repeat
 from fepflow.protocol.address import address_of
 from fepflow.protocol.results import CheckResult
+from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewCheck, StoredOutput
 from tasks.batches import Batch
 from tasks.runtime import Runtime
 from tasks.together import all_of
 
 
-async def run_checks_of_batch(runtime: Runtime, batch: Batch) -> int:
-    """Ask the store which answers are there, run the other checks, store a case's answers whole; their number."""
+class Unchecked(NamedTuple):
+    """An output, and checks whose results are not there."""
+
+    case: TestCase
+    position: int
+    repeat: int
+    stored: StoredOutput
+    checks: Sequence[CompiledCheck]
+
+
+async def unchecked(runtime: Runtime, batch: Batch, *, asking: bool) -> list[Unchecked]:
+    """Which checks the outputs of a batch lack, of those that ask a model, or of the others."""
     store, run = runtime.store, runtime.run
     first, last = batch.positions(run.repeats)
     cases, present = await asyncio.gather(
@@ -31,50 +42,46 @@ async def run_checks_of_batch(runtime: Runtime, batch: Batch) -> int:
     )
     missing: dict[tuple[int, int], list[CompiledCheck]] = {}
     for position, repeat in batch.units(run.repeats):
-        checks = runtime.checks_for(cases[position - first])
+        checks = runtime.checks_for(cases[position - first], asking=asking)
         if ready := [check for check in checks if (position, repeat, check.check_id) not in present]:
             missing[position, repeat] = ready
     outputs = await asyncio.to_thread(store.outputs, run.id, first, last) if missing else {}
+    return [
+        Unchecked(cases[unit[0] - first], *unit, outputs[unit], checks)
+        for unit, checks in missing.items()
+        if unit in outputs  # else it is tried again, or was left out
+    ]
+
+
+async def run_checks_of_batch(runtime: Runtime, batch: Batch) -> int:
+    """Ask the store which answers are there, run the other checks, store a case's answers whole; their number."""
+    missing = await unchecked(runtime, batch, asking=False)
     waiting = []
     last_breath = perf_counter()
-    for unit, checks in missing.items():
-        if unit not in outputs:
-            continue  # it is tried again, or was left out
-        stored = outputs[unit]
-        results = run_checks(cases[unit[0] - first], stored.output, checks)
+    for output in missing:
+        results = run_checks(output.case, output.stored.output, output.checks)
         if isinstance(results, list):
-            _store(runtime, stored, unit, checks, results)
+            store_results(runtime, output, output.checks, results)
         else:
-            waiting.append(_store_later(runtime, stored, unit, checks, results))
+            waiting.append(_store_later(runtime, output, results))
         if perf_counter() - last_breath > BREATH:
             await asyncio.sleep(0)
             last_breath = perf_counter()
     await all_of(waiting)
     await runtime.writer.committed()
     runtime.forget(batch)
-    return sum(len(checks) for unit, checks in missing.items() if unit in outputs)
+    return sum(len(output.checks) for output in missing)
 
 
-async def _store_later(
-    runtime: Runtime,
-    stored: StoredOutput,
-    unit: tuple[int, int],
-    checks: Sequence[CompiledCheck],
-    results: Awaitable[list[CheckResult]],
+async def _store_later(runtime: Runtime, output: Unchecked, results: Awaitable[list[CheckResult]]) -> None:
+    store_results(runtime, output, output.checks, await results)
+
+
+def store_results(
+    runtime: Runtime, output: Unchecked, checks: Sequence[CompiledCheck], results: Sequence[CheckResult]
 ) -> None:
-    with of_repeat(unit[1]):
-        answers = await results
-    _store(runtime, stored, unit, checks, answers)
-
-
-def _store(
-    runtime: Runtime,
-    stored: StoredOutput,
-    unit: tuple[int, int],
-    checks: Sequence[CompiledCheck],
-    results: Sequence[CheckResult],
-) -> None:
-    rows = [_row(stored, unit, check, result) for check, result in zip(checks, results, strict=True)]
+    """Write down what came of checks of an output, in one transaction."""
+    rows = [_row(output, check, result) for check, result in zip(checks, results, strict=True)]
     runtime.writer.add(checks=rows)
     runtime.count(
         checks=len(rows),
@@ -84,10 +91,9 @@ def _store(
     )
 
 
-def _row(stored: StoredOutput, unit: tuple[int, int], check: CompiledCheck, result: CheckResult) -> NewCheck:
-    position, repeat = unit
-    address = check_address(stored.address, repeat, check, result)
-    return NewCheck(position, repeat, check.check_id, address, result, passed_of(result))
+def _row(output: Unchecked, check: CompiledCheck, result: CheckResult) -> NewCheck:
+    address = check_address(output.stored.address, output.repeat, check, result)
+    return NewCheck(output.position, output.repeat, check.check_id, address, result, passed_of(result))
 
 
 def check_address(output_address: str, repeat: int, check: CompiledCheck, result: CheckResult) -> str:

@@ -14,9 +14,11 @@ from time import monotonic
 from typing import Any
 
 from checks.compiled import CompiledCheck, compile_checks
+from checks.defaults import Defaults, kind_of
 from checks.engine import checks_of
 from fepflow.documents import Document
 from fepflow.errors import FepflowError, InputError, RunInterruptedError, TargetError
+from fepflow.protocol.check import declare
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.store.leases import new_owner
@@ -30,12 +32,16 @@ from fepflow.targets.calling import Caller, Patience
 from fepflow.targets.opening import open_target
 from tasks.answers import answers_kept
 from tasks.batches import Batch
+from tasks.bills import bills
 from tasks.cancelling import stopped_on_request
 from tasks.inspect_suite import load_plugins, read_cases
 from tasks.interpreter import tuned_interpreter
 from tasks.keeping import LEASE_SECONDS, kept_lease
 from tasks.log import one_line, run_log
 from tasks.share import WHOLE, Share
+
+MAX_ESCALATIONS = 100
+"""Troubled cases of a run that get a task run of their own; a task run is dear for Prefect's server."""
 
 TELL_SECONDS = 0.1
 WAIT_SECONDS = 2.0
@@ -79,8 +85,14 @@ class Runtime:
         )
         self.share = share
         self.escalations = 0
-        """Cases that have got a task run of their own."""
-        self.shared_checks = compile_checks(suite.checks)
+        """Cases that have got a task run of their own, because of their call or of a check that asks a model."""
+        self.defaults = Defaults(suite.judge, suite.embedding)
+        self.shared_checks = compile_checks(self.defaults.complete(suite.checks))
+        self._by_kind = {asking: _those(self.shared_checks, asking) for asking in (False, True)}
+        self.left_out: dict[Batch, int] = {}
+        """Checks of each batch that no model was asked for, as the run's deadline or budget was reached."""
+        self.asks_models = bool(self._by_kind[True]) or share.shards > 1
+        """Whether there may be checks that ask models, as far as one has seen."""
         self.counts = Counts()
         self.finished = False
         self.stopping_shards = False
@@ -93,9 +105,21 @@ class Runtime:
         """How many outputs the run is to have."""
         return self.run.n_cases * self.run.repeats
 
-    def checks_for(self, case: TestCase) -> Sequence[CompiledCheck]:
-        """A case's checks, its own first."""
-        return checks_of(case.checks, self.shared_checks) if case.checks else self.shared_checks
+    def checks_for(self, case: TestCase, *, asking: bool) -> Sequence[CompiledCheck]:
+        """A case's checks, its own first: those that ask a model, or the others."""
+        if not case.checks:
+            return self._by_kind[asking]
+        return _those(checks_of(self.defaults.complete(case.checks), self.shared_checks), asking)
+
+    async def kinds(self, batch: Batch) -> tuple[bool, bool]:
+        """Whether the cases of a batch have checks that ask no model, and some that do."""
+        local, asking = bool(self._by_kind[False]), bool(self._by_kind[True])
+        if not (local and asking):
+            own = [check for case in await self.cases(batch) for check in case.checks or ()]
+            asks = {kind_of(declare(check)) is not None for check in own}
+            local, asking = local or False in asks, asking or True in asks
+        self.asks_models = self.asks_models or asking
+        return local, asking
 
     async def cases(self, batch: Batch) -> list[TestCase]:
         """The test cases of a batch; they stay in memory until the batch is done."""
@@ -125,6 +149,11 @@ class Runtime:
         repeats = sorted({repeat + 1 for _, repeat in batch.units(self.run.repeats)})
         return f"{name} #{repeats[0]}" + (f"-{repeats[-1]}" if len(repeats) > 1 else "")
 
+    def may_escalate(self) -> bool:
+        """Whether a case that is in trouble may get a task run of its own."""
+        room = self.escalations < max(1, MAX_ESCALATIONS // self.share.shards)
+        return room and not self.caller.allowance.ended
+
     def count(self, **more: int) -> None:
         """Note progress, and tell whoever listens, a few times a second."""
         for name, number in more.items():
@@ -135,7 +164,7 @@ class Runtime:
             self._tell()
 
     def count_what_is_spent(self) -> None:
-        """Count what the outputs in the store have cost: a run that is gone on with has spent a part of its budget."""
+        """Count what the store's outputs and checks have cost: a run that is gone on with has spent of its budget."""
         self.caller.allowance.spent = dict.fromkeys(self.caller.allowance.spent, 0.0)  # it may have been counted before
         calls = self.share.calls(self.run)
         last = calls.stop // self.run.repeats
@@ -143,6 +172,9 @@ class Runtime:
             for stored in self.store.outputs(self.run.id, start, min(start + 1_000, last)).values():
                 if not stored.failed:
                     self.caller.allowance.spend(stored.output.metadata)
+        for found in bills(self.store, self.run.id):
+            if calls.start <= found.position * self.run.repeats + found.repeat < calls.stop:
+                self.caller.allowance.spend(found.bill)
 
     def _tell(self) -> None:
         listening = listener.get()
@@ -252,6 +284,10 @@ async def _prepare(store: Store, record: RunRecord, owner: str, share: Share) ->
     if runtime.caller.allowance.counts:
         await asyncio.to_thread(runtime.count_what_is_spent)
     return runtime
+
+
+def _those(checks: Sequence[CompiledCheck], asking: bool) -> list[CompiledCheck]:
+    return [check for check in checks if (check.asks is not None) is asking]
 
 
 # Prefect makes a logger at every asking: only what has something to say asks for one.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from fepflow.allowance import Allowance
 from fepflow.protocol.model import utc_now
 from fepflow.store.records import RunRecord
 from fepflow.suite import Budget, Suite
-from fepflow.targets.allowance import Allowance
 from tasks.batches import calls_of_shard
 
 

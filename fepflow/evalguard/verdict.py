@@ -105,10 +105,31 @@ class Comparison(BaseModel):
     metrics: list[MetricChange]
 
 
+class ModelCosts(BaseModel):
+    """What the models that checks asked have cost in this run, as far as it is known; answers from before cost nothing.
+
+    Of `without_usd` answers nobody knows what they cost: it is not in `usd`, and it is not nothing.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    answers: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+    without_usd: int = 0
+
+    def __str__(self) -> str:
+        if self.answers == 0:
+            return "no model was asked"
+        known = f"{self.usd:.4f} usd" if self.answers > self.without_usd else "cost not known"
+        unknown = f" and {self.without_usd} of unknown cost" if 0 < self.without_usd < self.answers else ""
+        return f"{self.answers} {'answer' if self.answers == 1 else 'answers'} of models: {known}{unknown}"
+
+
 class Verdict(BaseModel):
     """The outcome of a run; `gate` is the rule that was applied and `reasons` why it came out so, worst first.
 
-    `baseline` is there if the suite names one.
+    `baseline` is there if the suite names one, `models` if checks ask models.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -119,3 +140,4 @@ class Verdict(BaseModel):
     metrics: list[MetricVerdict]
     warnings: list[str] = []
     baseline: Comparison | None = None
+    models: ModelCosts | None = None

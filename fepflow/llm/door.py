@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine
@@ -20,16 +21,15 @@ from typing import Any, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from fepflow.errors import ModelError, ModelTimeoutError
+from fepflow.breaker import Breaker
+from fepflow.errors import LimitReachedError, ModelDownError, ModelError, ModelTimeoutError
 from fepflow.llm import library
 from fepflow.llm.failures import refused_parameter
 from fepflow.llm.model import Model, Reply, Vectors
+from fepflow.llm.spending import Spending, terms
 
 T = TypeVar("T")
 Answer = TypeVar("Answer", Reply, Vectors)
-
-PLACES = 16
-"""Requests at once, for each provider, address and key."""
 
 LONGEST_WAIT = 60.0
 """Seconds: no Retry-After holds anybody up for longer."""
@@ -45,10 +45,17 @@ logger = logging.getLogger("fepflow.llm")
 
 @dataclass
 class _Lane:
-    """Those who use the same key at the same address: their places, and until when all of them have to wait."""
+    """Those who use the same key at the same address: their places, until when all of them have to wait, and whether
+    anybody answers there."""
 
-    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PLACES))
+    breaker: Breaker
+    places: dict[int, asyncio.Semaphore] = field(default_factory=dict)
+    """By how many of them there are: who wants other many has places of his own."""
     closed_until: float = 0.0
+
+    def place(self, places: int) -> asyncio.Semaphore:
+        """One of so many places."""
+        return self.places.setdefault(places, asyncio.Semaphore(places))
 
     def close(self, seconds: float) -> None:
         """Nobody asks for so long."""
@@ -62,7 +69,7 @@ class _Lane:
             await self.is_open()  # somebody else may have been told to wait meanwhile
 
 
-_lanes: dict[tuple[str, str | None, str | None], _Lane] = defaultdict(_Lane)
+_lanes: dict[tuple[str, str | None, str | None], _Lane] = {}
 _refused: dict[tuple[str, str | None], set[str]] = defaultdict(set)
 """Parameters that a model does not take."""
 
@@ -90,6 +97,11 @@ def problem(model: Model) -> str | None:
     return _begin(_told(lambda: library.problem(model))).result()
 
 
+def has_price(model: Model) -> bool:
+    """Whether it can be known what an answer of the model costs; takes seconds the first time."""
+    return _begin(_told(lambda: library.has_price(model))).result()
+
+
 async def provider_of(model: Model) -> str:
     """See `library.provider_of`."""
     return await _inside(_told(lambda: library.provider_of(model)))
@@ -99,34 +111,64 @@ async def _told(work: Callable[[], T]) -> T:
     return work()
 
 
+def _lane_of(model: Model) -> _Lane:
+    provider = library.provider_of(model)
+    key = provider, model.api_base, model.api_key
+    if key not in _lanes:
+        _lanes[key] = _Lane(Breaker(provider or model.name, ModelDownError))
+    return _lanes[key]
+
+
 async def _answered(model: Model, request: Callable[[dict[str, Any]], Awaitable[Answer]]) -> Answer:
     library.require(model)
-    lane = _lanes[library.provider_of(model), model.api_base, model.api_key]
-    async with lane.places:
-        limit, started = model.timeout * PATIENCE, time.monotonic()
+    lane, asking = _lane_of(model), terms()
+    async with lane.place(asking.places):
+        asking.allowance.require()
+        left = asking.allowance.left()
         try:
-            async with asyncio.timeout(limit) as deadline:
-                answer = await _tried_again(model, lane, request)
-                return replace(answer, seconds=round(time.monotonic() - started, 3))
+            async with asyncio.timeout(None if left == math.inf else left) as deadline:
+                await lane.breaker.admit()
+                return await _all_attempts(model, lane, asking, request)
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise ModelTimeoutError(f"no answer from {model.name} within {limit:g} s, all attempts together") from None
+            raise LimitReachedError(f"{model.name} was not waited for: the run's deadline was over") from None
 
 
-async def _tried_again(model: Model, lane: _Lane, request: Callable[[dict[str, Any]], Awaitable[Answer]]) -> Answer:
+async def _all_attempts(
+    model: Model, lane: _Lane, asking: Spending, request: Callable[[dict[str, Any]], Awaitable[Answer]]
+) -> Answer:
+    limit, started = model.timeout * PATIENCE, time.monotonic()
+    try:
+        async with asyncio.timeout(limit) as deadline:
+            answer = await _tried_again(model, lane, asking, request)
+            return replace(answer, seconds=round(time.monotonic() - started, 3))
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        raise ModelTimeoutError(f"no answer from {model.name} within {limit:g} s, all attempts together") from None
+
+
+async def _tried_again(
+    model: Model, lane: _Lane, asking: Spending, request: Callable[[dict[str, Any]], Awaitable[Answer]]
+) -> Answer:
     requests = 0
 
     async def attempt() -> Answer:
         nonlocal requests
+        if requests:
+            await lane.breaker.admit()
         while True:
             await lane.is_open()
+            asking.allowance.require()
             refused = _refused[model.place]
             parameters = {name: value for name, value in model.parameters.items() if name not in refused}
             requests += 1
+            asking.requests += 1
             try:
                 answer = await _within_timeout(model, request(parameters))
             except ModelError as error:
+                lane.breaker.failed(error, first=requests == 1 and asking.patient)
                 name = refused_parameter(str(error), model) if error.kind == "parameter_refused" else None
                 if name is not None and name not in refused:
                     refused.add(name)
@@ -134,6 +176,7 @@ async def _tried_again(model: Model, lane: _Lane, request: Callable[[dict[str, A
                 if error.kind == "rate_limited":
                     lane.close(_seconds(error, requests))
                 raise
+            lane.breaker.answered()
             missing = tuple(name for name in model.parameters if name in refused)
             return replace(answer, not_honoured=missing, requests=requests)
 
@@ -145,7 +188,7 @@ async def _tried_again(model: Model, lane: _Lane, request: Callable[[dict[str, A
         logger.info("%s; asked again in %.1f s", _cause(state), state.upcoming_sleep)
 
     retrying = AsyncRetrying(
-        stop=stop_after_attempt(model.attempts),
+        stop=stop_after_attempt(model.attempts if asking.patient else 1),
         wait=wait,
         retry=retry_if_exception(lambda error: isinstance(error, ModelError) and error.retryable),
         before_sleep=note,

@@ -13,6 +13,7 @@ from typing import Any
 from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.llm.failures import model_error
 from fepflow.llm.model import Model, Reply, Usage, Vectors
+from fepflow.llm.spending import terms
 
 CLIENT_TIMEOUT = 600.0
 """Seconds, the same for all: litellm keeps a client for each time-out that it sees. Our own deadline is around it."""
@@ -101,13 +102,14 @@ async def complete(
         answer = await litellm.acompletion(messages=messages, **form, **parameters, **_connection(model))
     except Exception as error:
         raise model_error(error, model, bool(form)) from None
+    usage = _paid(litellm, answer, model)
     try:
         choice = answer.choices[0]
         told = str(getattr(answer, "model", None) or "")
         text = _text_of(choice, model)
     except (AttributeError, IndexError, TypeError):
         raise ModelError(f"{model.name} answered without a message", kind="connect", retryable=True) from None
-    return Reply(text, told, _usage(litellm, answer, model))
+    return Reply(text, told, usage)
 
 
 async def embed(model: Model, texts: list[str], parameters: dict[str, Any]) -> Vectors:
@@ -117,6 +119,7 @@ async def embed(model: Model, texts: list[str], parameters: dict[str, Any]) -> V
         answer = await litellm.aembedding(input=texts, **parameters, **_connection(model))
     except Exception as error:
         raise model_error(error, model, False) from None
+    usage = _paid(litellm, answer, model)
     try:
         # A provider may answer in any order; `index` says which text a vector is of.
         found = {int(item["index"]): [float(number) for number in item["embedding"]] for item in answer.data}
@@ -125,7 +128,7 @@ async def embed(model: Model, texts: list[str], parameters: dict[str, Any]) -> V
         vectors = []
     if len(vectors) != len(texts) or not all(vector and all(map(math.isfinite, vector)) for vector in vectors):
         raise ModelError(f"{model.name} did not answer with a vector for each text", kind="invalid", retryable=True)
-    return Vectors(vectors, str(getattr(answer, "model", None) or ""), _usage(litellm, answer, model))
+    return Vectors(vectors, str(getattr(answer, "model", None) or ""), usage)
 
 
 def _connection(model: Model) -> dict[str, Any]:
@@ -148,6 +151,13 @@ def _text_of(choice: Any, model: Model) -> str:
     return text
 
 
+def _paid(litellm: Any, answer: Any, model: Model) -> Usage:
+    """What an answer took. It is paid for, of use or not."""
+    usage = _usage(litellm, answer, model)
+    terms().paid(usage)
+    return usage
+
+
 def _usage(litellm: Any, answer: Any, model: Model) -> Usage:
     told = getattr(answer, "usage", None)
     asked, said = getattr(told, "prompt_tokens", None), getattr(told, "completion_tokens", None)
@@ -163,6 +173,11 @@ def _cost(litellm: Any, model: Model, asked: int, said: int) -> float | None:
     except Exception:
         return None
     return float(sum(paid)) or None
+
+
+def has_price(model: Model) -> bool:
+    """Whether the list of prices has the model."""
+    return _cost(load(), model, 1_000, 1_000) is not None
 
 
 async def close() -> None:

@@ -21,6 +21,7 @@ from sqlalchemy import (
     null,
     or_,
     select,
+    true,
     union,
 )
 
@@ -140,14 +141,15 @@ class Results(DatabaseUser):
             rows = connection.execute(totals.where(checks.run_id == run_id).group_by(checks.check_id)).mappings()
             return sorted((CheckCounts(**row) for row in rows), key=lambda row: row.check_id)
 
-    def check_rows(self, run_id: str, *, payloads: bool = True) -> Iterator[CheckRow]:
+    def check_rows(self, run_id: str, *, payloads: bool = True, types: Sequence[str] = ()) -> Iterator[CheckRow]:
         """All check results by position, repeat and check id, read a hundred cases at a time.
 
-        Without `payloads` no `result` is read, which takes a fraction of the time.
+        Without `payloads` no `result` is read, which takes a fraction of the time. `types` are check types; none: all.
         """
+        only = CHECK_RESULT.c.check_type.in_(types) if types else true()
         for positions in self._all_positions(run_id):
             with self._database.reading() as connection:
-                rows = connection.execute(_checks(run_id, positions, payloads=payloads)).all()
+                rows = connection.execute(_checks(run_id, positions, payloads=payloads).where(only)).all()
             for row in sorted(rows, key=_check_key):
                 yield CheckRow(*row)
 

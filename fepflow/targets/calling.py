@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from fepflow import suite
+from fepflow.allowance import Allowance
+from fepflow.breaker import Breaker
 from fepflow.errors import CircuitOpenError, JSONPathError, LimitReachedError, TargetError, TargetTimeoutError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
-from fepflow.targets.allowance import Allowance
 from fepflow.targets.attempts import Asked, Attempt
 from fepflow.targets.base import Answer, Target
-from fepflow.targets.breaker import Breaker
 from fepflow.targets.pace import OnPace, Pace
 
 LONGEST_WAIT = 60.0

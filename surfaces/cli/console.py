@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from fepflow.evalguard.verdict import ModelCosts
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.store.records import AnswerTotals, RunRecord, StoredResult
@@ -146,6 +147,8 @@ class Console:
                 self._out.print(f"  - {_safe(reason)}")
             for warning in verdict.get("warnings", ()):
                 self._out.print(f"  [yellow]![/] {_safe(warning)}")
+            if models := verdict.get("models"):
+                self._out.print(f"  models: {ModelCosts.model_validate(models)}")
 
     def cases(self, store: Store, run: RunRecord, *, failed_only: bool, case_id: str | None, limit: int) -> None:
         """Cases with input, output and every check, at most `limit`."""

@@ -14,6 +14,7 @@ from checks.llm_judge import LLMJudgeCheck
 from checks.validation import check_problems
 from fepflow.documents import Document
 from fepflow.llm import door, structured
+from fepflow.llm.spending import PLACES
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 
@@ -296,11 +297,11 @@ class TestTroubleOnTheWay:
         cases = [TestCase(id=str(index), input="?") for index in range(20)]
         outputs = [Output(value=PARIS)] * 20
         stalled = asyncio.create_task(evaluate_async(cases, outputs, [hung]))
-        await model_server.until(door.PLACES)
+        await model_server.until(PLACES)
         result = await evaluate_async(cases, outputs, [well])
         assert result.status == "completed"
         assert not stalled.done()
-        assert sum(body["model"].startswith("hung") for body in model_server.bodies) == door.PLACES
+        assert sum(body["model"].startswith("hung") for body in model_server.bodies) == PLACES
         stalled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await stalled
@@ -308,11 +309,11 @@ class TestTroubleOnTheWay:
     async def test_many_are_asked_at_once_and_no_more_than_there_are_places(self, model_server):
         arguments = arguments_of(model_server, "openai/stand-in", "latency=0.5")
         check = LLMJudgeCheck(prompt="{{$.output.value}}?", response_format=FORMAT, **arguments)
-        cases = [TestCase(id=str(index), input="?") for index in range(door.PLACES + 1)]
+        cases = [TestCase(id=str(index), input="?") for index in range(PLACES + 1)]
         running = asyncio.create_task(evaluate_async(cases, [Output(value=PARIS)] * len(cases), [check]))
-        await model_server.until(door.PLACES)
+        await model_server.until(PLACES)
         assert (await running).status == "completed"
-        assert len(model_server.bodies) == door.PLACES + 1
+        assert len(model_server.bodies) == PLACES + 1
 
 
 class TestTheKey:

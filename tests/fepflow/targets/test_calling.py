@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 import pytest
 from aiohttp import web
 
+from fepflow import breaker
+from fepflow.allowance import Allowance
 from fepflow.errors import CircuitOpenError, LimitReachedError
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.targets import breaker
-from fepflow.targets.allowance import Allowance
 from fepflow.targets.attempts import is_failed
 from fepflow.targets.base import Answer
 from fepflow.targets.calling import LONGEST_WAIT, Caller, Patience

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from fepflow.allowance import Allowance
 from fepflow.errors import LimitReachedError
 from fepflow.suite import Budget
-from fepflow.targets.allowance import Allowance
 
 
 def test_without_limits_everything_is_allowed() -> None:

@@ -1,10 +1,11 @@
-"""What a run may take: time, tokens, money."""
+"""What a run may take: time, tokens, money; of its target and of the models that its checks ask."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Mapping
+from threading import Lock
 from typing import Any
 
 from fepflow.errors import LimitReachedError
@@ -12,12 +13,16 @@ from fepflow.suite import Budget
 
 
 class Allowance:
-    """A deadline, `seconds` from now, and a budget. Once one is reached, no further call is made."""
+    """A deadline, `seconds` from now, and a budget. Once one is reached, no further call is made.
+
+    Models are asked from another thread, so it may be asked, and told, from any.
+    """
 
     def __init__(self, seconds: float | None = None, budget: Budget | None = None) -> None:
         self._seconds = seconds
         self._ends_at = math.inf if seconds is None else time.monotonic() + seconds
         self._budget = budget.limits if budget else {}
+        self._lock = Lock()
         self.spent = dict.fromkeys(self._budget, 0.0)
         self.unreported = 0
         """Answers that did not say what they cost: unknown is not nothing."""
@@ -47,10 +52,12 @@ class Allowance:
             raise LimitReachedError(f"no further call: the run has reached {reason}")
 
     def spend(self, metadata: Mapping[str, Any] | None) -> None:
-        """Count what an output says that it cost."""
+        """Count what an answer says that it cost."""
         for name in self._budget:
             cost = (metadata or {}).get(name)
-            if isinstance(cost, int | float) and not isinstance(cost, bool) and math.isfinite(cost) and cost >= 0:
-                self.spent[name] += cost
-            else:
-                self.unreported += 1
+            known = isinstance(cost, int | float) and not isinstance(cost, bool) and math.isfinite(cost) and cost >= 0
+            with self._lock:
+                if known:
+                    self.spent[name] += cost  # type: ignore[operator]  # it is a number then
+                else:
+                    self.unreported += 1

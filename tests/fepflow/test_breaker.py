@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from fepflow import breaker
+from fepflow.breaker import FAILURES, Breaker
 from fepflow.errors import CircuitOpenError, TargetError
-from fepflow.targets import breaker
-from fepflow.targets.breaker import FAILURES, Breaker
 
 REFUSED = TargetError("connection refused by host:80", kind="connect", retryable=True)
 NO = TargetError("HTTP 400", kind="http_status", retryable=False, status=400)

@@ -1,0 +1,163 @@
+"""Run the checks of a batch that ask a model: a judge, or an embedding model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Completed, Failed
+
+from checks.compiled import CompiledCheck, Context
+from checks.engine import context_of, failure_of
+from fepflow.errors import LimitReachedError
+from fepflow.llm import spending
+from fepflow.llm.answers import of_repeat
+from fepflow.llm.spending import Spending
+from fepflow.protocol.results import CheckResult
+from tasks.batches import Batch
+from tasks.bills import BILL
+from tasks.call_target import MAX_NAMES
+from tasks.log import one_line, run_log
+from tasks.run_checks import Unchecked, store_results, unchecked
+from tasks.runtime import MAX_LABEL, Runtime
+from tasks.together import all_of
+
+DOWN = "circuit_open"
+
+
+@dataclass(slots=True, eq=False)
+class Asking:
+    """A check that asks a model, what that has cost so far, and the result, if there is one."""
+
+    check: CompiledCheck
+    spending: Spending
+    result: CheckResult | None = None
+
+    @property
+    def kind(self) -> str | None:
+        """What the model has done wrong, see ModelError; None if it has not."""
+        return ((self.result and self.result.metadata) or {}).get("model_error")
+
+    @property
+    def may_recover(self) -> bool:
+        """Whether there is no answer, for a reason that another try may mend."""
+        error = self.result.error if self.result else None
+        return error is not None and error.recoverable and self.kind not in (None, DOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeTrouble:
+    """An output with checks whose model has had its attempts without an answer, and may answer another time."""
+
+    output: Unchecked
+    asking: list[Asking]
+
+
+@dataclass(slots=True)
+class Asked:
+    """What came of a batch: results, requests made for them, outputs to be tried again, and what was left out."""
+
+    results: int = 0
+    completed: int = 0
+    requests: int = 0
+    left_out: int = 0
+    down: list[CheckResult] = field(default_factory=list, repr=False)
+    troubled: list[JudgeTrouble] = field(default_factory=list)
+
+    @property
+    def from_cache(self) -> bool:
+        """Whether all answers were there before."""
+        return self.requests == 0 and self.completed == self.results > 0
+
+
+async def ask_models(runtime: Runtime, batch: Batch) -> Asked:
+    """Ask the store which answers are there, ask the models for the others, store a case's answers whole.
+
+    A check that may succeed later is not stored, but given back as trouble, while there are not too many. What the
+    run's deadline or budget leaves out stays out.
+    """
+    asked = Asked()
+    missing = await unchecked(runtime, batch, asking=True)
+    await all_of(_ask_for(runtime, asked, output) for output in missing)
+    runtime.left_out[batch] = asked.left_out
+    await runtime.writer.committed()
+    runtime.forget(batch)
+    return asked
+
+
+async def _ask_for(runtime: Runtime, asked: Asked, output: Unchecked) -> None:
+    failure = failure_of(output.stored.output)
+    if failure is not None:
+        store_results(runtime, output, output.checks, [check.failed(failure) for check in output.checks])
+        return
+    asking = [Asking(check, _terms(runtime, check)) for check in output.checks]
+    await ask(output, asking)
+    asked.requests += sum(one.spending.requests for one in asking)
+    asked.left_out += sum(one.result is None for one in asking)
+    troubled = [one for one in asking if one.may_recover]
+    if troubled and runtime.may_escalate():
+        runtime.escalations += 1
+        asked.troubled.append(JudgeTrouble(output, troubled))
+        asking = [one for one in asking if one not in troubled]
+    asked.results += store_asked(runtime, output, asking)
+    asked.completed += sum(one.result is not None and one.result.error is None for one in asking)
+    asked.down += [one.result for one in asking if one.result is not None and one.kind == DOWN]
+
+
+def _terms(runtime: Runtime, check: CompiledCheck) -> Spending:
+    assert check.asks is not None
+    places = max(1, runtime.defaults.places(check.asks) // runtime.share.shards)
+    return Spending(runtime.caller.allowance, places)
+
+
+async def ask(output: Unchecked, asking: Sequence[Asking]) -> None:
+    """Run checks that ask models; what came of each is in its `result`, which stays as it is if none was asked."""
+    context = context_of(output.case, output.stored.output)
+    with of_repeat(output.repeat):
+        await all_of(_answer(one, context) for one in asking)
+
+
+async def _answer(one: Asking, context: Context) -> None:
+    # In a task of its own, so that what is set here holds for this check alone.
+    spending.current.set(one.spending)
+    try:
+        result = one.check.run(context)
+        one.result = result if isinstance(result, CheckResult) else await result
+    except LimitReachedError:
+        pass
+
+
+def store_asked(runtime: Runtime, output: Unchecked, asking: Sequence[Asking]) -> int:
+    """Write down the results that there are, each with its bill; their number."""
+    done = [(one, one.result) for one in asking if one.result is not None]
+    for one, result in done:
+        assert result.metadata is not None  # every result of ours has some
+        result.metadata[BILL] = one.spending.bill()
+        if result.error is not None and one.kind not in (None, DOWN):
+            name = one_line(output.case.id, MAX_LABEL)
+            run_log().error("%s: %s gave no result: %s", name, one.check.check_id, result.error.message)
+    if done:
+        store_results(runtime, output, [one.check for one, _ in done], [result for _, result in done])
+    return len(done)
+
+
+@task(name="judge", task_run_name="judge {label}", cache_policy=NO_CACHE, persist_result=False)
+async def ask_models_task(runtime: Runtime, batch: Batch, label: str) -> Asked | State[Asked]:
+    """`ask_models` as a Prefect task run, named after the cases that it carries."""
+    asked = await ask_models(runtime, batch)
+    if asked.down:
+        cause = asked.down[-1].error
+        message = f"{len(asked.down)} checks are given up: {cause.message if cause else ''}"
+        advice = f"`fepflow run --resume {runtime.run.id[:8]}` asks for them."
+        return Failed(name="CircuitOpen", message=f"{message}. {advice}", data=asked)
+    if asked.troubled:
+        cases = [one_line(trouble.output.case.id, MAX_LABEL) for trouble in asked.troubled]
+        more = f" and {len(cases) - MAX_NAMES} more" if len(cases) > MAX_NAMES else ""
+        names = ", ".join(cases[:MAX_NAMES])
+        return Completed(message=f"Not judged yet, each gets a task run of its own: {names}{more}.", data=asked)
+    if asked.from_cache:
+        return Completed(name="Cached", message="All answers were there from before.", data=asked)
+    return asked
