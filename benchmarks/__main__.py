@@ -1,4 +1,4 @@
-"""Speed and memory against the budgets: `python -m benchmarks [engine|help|flow|command|memory ...]`, default all.
+"""Speed and memory against the budgets: `python -m benchmarks [NAME ...]`, default all; `--help` lists the names.
 
 Each line is a figure, its budget and what it was measured against, in this run: machines are noisy, so read the ratios,
 and repeat before you believe one. It judges nothing: the exit code is 0 whatever the figures are.
@@ -14,12 +14,26 @@ from statistics import median
 import click
 
 from benchmarks.children import CHECKS, CONCURRENCY
-from benchmarks.measuring import House, Line, Slowest, Started, calls_at, child, endpoint, house, middle
+from benchmarks.measuring import (
+    House,
+    Line,
+    Slowest,
+    Started,
+    calls_at,
+    child,
+    endpoint,
+    house,
+    language_model,
+    middle,
+    requests_at,
+)
 
 LATENCY = 0.05
+MODEL_LATENCY = 0.3
 SMALL, LARGE, HUGE = 1_000, 10_000, 100_000
 MAX_CHECK, MAX_HELP, MAX_MEMORY, MAX_RESUME = 20.0, 0.4, 400.0, 5.0
 MAX_FLOW = {SMALL: 1.6, LARGE: 1.3}
+MAX_JUDGED = 1.6
 MAX_COMMAND, MIN_FASTER, LINEAR, MAX_CASE, MAX_API = 1.25, 6.0, 1.25, 8.0, 2.0
 
 
@@ -134,6 +148,24 @@ def _wait_for_calls(url: str, count: int) -> None:
         time.sleep(0.05)
 
 
+def judges() -> Iterator[Line]:
+    """Time inside a run whose answers are judged by a model, against the ideal; and how long litellm takes for each."""
+    with house() as home, language_model(MODEL_LATENCY) as url:
+        ideal = SMALL * MODEL_LATENCY / CONCURRENCY
+        suite = home.judged_suite(url, SMALL)
+        bare = middle(lambda: float(child("judging", url, str(SMALL)).stdout))
+        before = requests_at(url)
+        inside = home.run(suite)[1]
+        asked = requests_at(url) - before
+        yield Line(
+            f"inside the run, {SMALL:,} judged",
+            f"{inside:.2f} s, {inside / ideal:.2f} x ideal {ideal:.2f} s",
+            f"{MAX_JUDGED:g} x",
+            inside / ideal <= MAX_JUDGED,
+            f"{asked} requests; bare aiohttp loop {bare:.2f} s, {bare / ideal:.2f} x",
+        )
+
+
 def _installed(module: str) -> bool:
     return find_spec(module) is not None
 
@@ -148,6 +180,7 @@ BENCHES: dict[str, Callable[[], Iterator[Line]]] = {
     "flow": flow,
     "command": command,
     "memory": memory,
+    "judges": judges,
 }
 
 

@@ -22,7 +22,7 @@ from urllib.request import Request, urlopen
 
 import click
 
-from benchmarks.children import CHECKS, CONCURRENCY, cases
+from benchmarks.children import CHECKS, CONCURRENCY, JUDGE, cases, reply
 
 ROOT = Path(__file__).parent.parent
 VERDICTS = (0, 1, 4)
@@ -108,6 +108,22 @@ def endpoint(latency: float) -> Iterator[str]:
         service.kill()
 
 
+@contextlib.contextmanager
+def language_model(latency: float) -> Iterator[str]:
+    """The stand-in for models, in a process of its own; its address."""
+    service = Started("-m", "deployments.standins.language_model", "--port", "0", "--latency", str(latency))
+    try:
+        yield service.line()
+    finally:
+        service.kill()
+
+
+def requests_at(url: str) -> int:
+    """How many requests have come to the stand-in for models."""
+    with urlopen(url, timeout=5) as answer:  # noqa: S310  # our own loopback address
+        return sum(json.load(answer)["requests"].values())
+
+
 def calls_at(url: str) -> int:
     """How many calls have come to an endpoint."""
     with urlopen(f"{url}/count", timeout=5) as answer:  # noqa: S310  # our own loopback address
@@ -126,6 +142,7 @@ class House:
             **kept,
             "FEPFLOW_HOME": str(folder / "fepflow"),
             "FEPFLOW_PORT": str(port),
+            "BENCH_JUDGE_KEY": "the stand-in takes any",
             "PREFECT_HOME": str(folder / "prefect-client"),  # the developer's profile may name another server
         }
 
@@ -172,6 +189,29 @@ class House:
             "target": {"http": http, "concurrency": CONCURRENCY},
             "test_cases": "cases.jsonl",
             "checks": CHECKS[:checks],
+        }
+        path = folder / "suite.json"
+        path.write_text(json.dumps(document), encoding="utf-8")
+        return path
+
+    def judged_suite(self, url: str, count: int) -> Path:
+        """Write a suite over so many outputs that are there, with a judge at that address."""
+        folder = self.folder / f"judged-{count}"
+        folder.mkdir(exist_ok=True)
+        with (folder / "cases.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(case) + "\n" for case in cases(count))
+        with (folder / "outputs.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps({"value": reply(case["input"])["answer"]}) + "\n" for case in cases(count))
+        document = {
+            "name": f"bench-judged-{count}",
+            "target": {"scripted": {"path": "outputs.jsonl"}},
+            "test_cases": "cases.jsonl",
+            "checks": [{"type": "llm_judge", "arguments": JUDGE}],
+            "judge": {
+                "model_config": {"model": "openai/gpt-4o-mini"},
+                "provider_config": {"api_base": f"{url}/v1", "api_key": "${BENCH_JUDGE_KEY}"},
+                "concurrency": CONCURRENCY,
+            },
         }
         path = folder / "suite.json"
         path.write_text(json.dumps(document), encoding="utf-8")

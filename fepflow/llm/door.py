@@ -74,6 +74,9 @@ _refused: dict[tuple[str, str | None], set[str]] = defaultdict(set)
 """Parameters that a model does not take."""
 
 
+_providers: dict[tuple[str, str | None], str] = {}
+
+
 async def ask(model: Model, messages: list[dict[str, str]], response_format: dict[str, Any] | None = None) -> Reply:
     """What a chat model says. Raises ModelError, or CheckArgumentsError for a model that cannot be asked at all."""
 
@@ -104,7 +107,9 @@ def has_price(model: Model) -> bool:
 
 async def provider_of(model: Model) -> str:
     """See `library.provider_of`."""
-    return await _inside(_told(lambda: library.provider_of(model)))
+    if model.place not in _providers:
+        _providers[model.place] = await _inside(_told(lambda: library.provider_of(model)))
+    return _providers[model.place]
 
 
 async def _told(work: Callable[[], T]) -> T:

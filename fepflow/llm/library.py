@@ -86,8 +86,13 @@ def problem(model: Model) -> str | None:
 
 def provider_of(model: Model) -> str:
     """The family that litellm counts the model to; empty if it knows none."""
+    return _provider_of(*model.place)
+
+
+@cache
+def _provider_of(name: str, api_base: str | None) -> str:
     try:
-        return str(load().get_llm_provider(model=model.name, api_base=model.api_base)[1])
+        return str(load().get_llm_provider(model=name, api_base=api_base)[1])
     except Exception:
         return ""
 
@@ -185,7 +190,16 @@ async def close() -> None:
     await load().close_litellm_async_clients()
 
 
+_can_be_asked: set[tuple[str, str | None, str]] = set()
+"""Models, by name, address and key, that had no problem: looking takes a tenth of a request's computing."""
+
+
 def require(model: Model) -> None:
     """Raises CheckArgumentsError for a model that cannot be asked at all."""
+    known = model.api_key and (*model.place, model.api_key)  # without a key of its own it depends on the environment
+    if known in _can_be_asked:
+        return
     if (why := problem(model)) is not None:
         raise CheckArgumentsError(why)
+    if known:
+        _can_be_asked.add(known)
