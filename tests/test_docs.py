@@ -13,7 +13,7 @@ from checks.base import argument_fields
 from checks.catalogue import CHECKS
 from checks.reference import rewritten
 from fepflow.settings import Settings
-from fepflow.suite import Dataset, Gate, HttpTarget, ScriptedTarget, Suite, Target
+from fepflow.suite import Dataset, Gate, HttpTarget, JudgeDefaults, ScriptedTarget, Suite, Target
 from surfaces.cli.cache import cache
 from surfaces.cli.main import fepflow
 from surfaces.cli.store import store
@@ -88,8 +88,8 @@ def test_every_setting_is_documented_with_its_name() -> None:
 
 def test_every_field_of_a_suite_is_documented() -> None:
     page = (ROOT / "docs" / "suite.md").read_text(encoding="utf-8") + TEXT
-    for model in (Suite, Target, HttpTarget, ScriptedTarget, Dataset, Gate):
-        for name in model.model_fields:
+    for model in (Suite, Target, HttpTarget, ScriptedTarget, Dataset, Gate, JudgeDefaults):
+        for name in (info.alias or name for name, info in model.model_fields.items()):
             assert re.search(rf"\b{name}\b", page), f"{model.__name__}.{name}"
 
 

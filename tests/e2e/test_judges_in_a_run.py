@@ -1,0 +1,101 @@
+"""What Prefect shows of checks that ask a model, and what a budget leaves out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from .conftest import Stack, Workplace
+from .endpoint import serving
+
+pytestmark = pytest.mark.e2e
+
+JUDGE = {
+    "type": "llm_judge",
+    "arguments": {
+        "prompt": "Is this right? {{$.output.value}}",
+        "response_format": {"type": "object", "properties": {"passed": {"const": True}}, "required": ["passed"]},
+    },
+}
+
+
+def task_runs(workplace: Workplace) -> dict[str, dict[str, Any]]:
+    body = {"flow_runs": {"id": {"any_": [workplace.record.flow_run_id]}}, "limit": 200}
+    found = httpx.post(f"{workplace.stack.api_url}/task_runs/filter", json=body).raise_for_status().json()
+    return {run["name"]: run for run in found}
+
+
+def statuses(workplace: Workplace) -> dict[str, str]:
+    return {
+        name: check.status
+        for name, result in workplace.results.items()
+        for check in result.checks
+        if check.check_type == "llm_judge"
+    }
+
+
+@pytest.fixture
+def judged(stack: Stack, tmp_path: Path, model_server: Any) -> Any:
+    with serving() as endpoint:
+        env = {
+            "AGENT_URL": endpoint.url,
+            "FEPFLOW_STORE_URL": f"sqlite:///{tmp_path / 'store.db'}",
+            "JUDGE_KEY": "sk-canary-0815",
+        }
+        workplace = Workplace(stack, tmp_path, env)
+
+        def write(cases: list[str], checks: list[Any], **sections: Any) -> Workplace:
+            judge = {
+                "model_config": {"model": "openai/gpt-4o-mini"},
+                "provider_config": {"api_base": f"{model_server.address}/v1", "api_key": "${JUDGE_KEY}"},
+                **sections.pop("judge", {}),
+            }
+            workplace.write_suite(cases, checks=checks, judge=judge, **sections)
+            return workplace
+
+        yield write
+
+
+def test_judges_have_task_runs_of_their_own_and_those_without_an_answer_are_tried_again(
+    judged: Any, model_server: Any
+) -> None:
+    arguments = {"model_config": {"model": "openai/any?fault=error&times=4"}, "provider_config": {"max_retries": 0}}
+    troubled = {**JUDGE, "id": "troubled", "arguments": {**JUDGE["arguments"], **arguments}}
+    same = {"type": "exact_match", "arguments": {"actual": "$.output.value", "expected": "$.test_case.expected"}}
+    cases = [{"id": "b", "input": "b", "expected": "b", "checks": [troubled]}, "a"]
+    workplace = judged(cases, [same, JUDGE])
+    done = workplace.run()
+    assert done.returncode == 4, done.stderr
+    runs = task_runs(workplace)
+    expected = {"plan", "call a", "call b", "check a", "check b", "judge a", "judge b", "judge case b"}
+    assert set(runs) == {*expected, "decide", "publish"}
+    assert runs["judge b"]["state"]["message"] == "Not judged yet, each gets a task run of its own: b."
+    assert (runs["judge case b"]["state_type"], runs["judge case b"]["run_count"]) == ("FAILED", 3)
+    assert sum(body["model"].startswith("any") for body in model_server.bodies) == 4, "once, and three tries of Prefect"
+    (result,) = [check for check in workplace.results["b"].checks if check.check_id == "troubled"]
+    assert result.metadata["spent"]["requests"] == 4
+    assert result.metadata["model_error"] == "http_status"
+    assert "models: 2 answers of models:" in done.stdout
+
+    again = workplace.fepflow("run", "--resume", "latest")
+    assert again.returncode == 0, again.stderr
+    assert len(model_server.bodies) == 2 + 4 + 1
+
+
+def test_a_budget_leaves_checks_out_and_going_on_asks_for_them(judged: Any, model_server: Any) -> None:
+    cases = [f"q{number}" for number in range(12)]
+    workplace = judged(cases, [JUDGE], budget={"usd": 0.00005}, judge={"concurrency": 1})
+    spent = workplace.run()
+    assert spent.returncode == 4, spent.stderr
+    asked = len(model_server.bodies)
+    assert 0 < asked < 12
+    assert list(statuses(workplace).values()) == ["completed"] * asked
+    assert f"{12 - asked} checks by models are missing: the run reached the budget of 5e-05 usd" in spent.stdout
+    assert not any(name.startswith("check ") for name in task_runs(workplace)), "there is nothing else to check"
+
+    again = workplace.fepflow("run", "--resume", "latest")
+    assert again.returncode == 4
+    assert len(model_server.bodies) == asked, "what was spent before is not forgotten"
