@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import asdict
 from time import monotonic
 from typing import Any
 
+import httpx
 from prefect import Task, get_client, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import PrefectClient
-from prefect.client.schemas.objects import FlowRun, State, TaskRun
+from prefect.client.schemas.objects import FlowRun, State, StateType, TaskRun
 from prefect.deployments import arun_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Crashed
 
-from fepflow.errors import InfrastructureError, UserError
+from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.protocol.model import utc_now
 from fepflow.store.shards import Holder
 from tasks.log import run_log
@@ -25,12 +27,14 @@ from tasks.share import Share
 DEPLOYMENT = "evaluate-shard/evaluate-shard"
 LOOK_SECONDS = 1.0
 """Between two looks at a shard's flow run."""
-STARTED_SECONDS = 120.0
-"""How long a worker may take from accepting a shard until it holds the lease, or until it says that it is done; after
-that its machine is taken to be gone."""
+BEGIN_SECONDS = {StateType.PENDING: 120.0, StateType.RUNNING: 60.0}
+"""How long a worker may take from accepting a shard until its process runs, and that until it holds the lease, or says
+that it is done; after that its machine is taken to be gone. One that was only slow still does its shard."""
 UNASKED_SECONDS = 60.0
 """After so long without a worker, the log says so."""
-RERUNS = 3
+RERUN_SECONDS = [2.0, 10.0, 30.0]
+"""Before each new execution of a shard that is lost: a store or a Prefect that starts anew is lived through."""
+RERUNS = len(RERUN_SECONDS)
 LATE = "TooLate"
 """The state of a shard that no worker has begun when the run's deadline is over. The verdict tells what is missing."""
 
@@ -42,7 +46,8 @@ class ShardLostError(InfrastructureError):
 async def run_shard(runtime: Runtime, share: Share) -> None:
     """Order the shard's execution and wait for its end.
 
-    Raises ShardLostError when it did not complete, UserError when Prefect has no deployment to execute shards.
+    Raises InfrastructureError when it did not complete or could not be ordered, UserError when Prefect has no such
+    deployment.
     """
     parameters = {"run_id": runtime.run.id, **asdict(share)}
     name = f"{runtime.run.name} {label(share)}"
@@ -54,8 +59,12 @@ async def run_shard(runtime: Runtime, share: Share) -> None:
     except ObjectNotFound:
         advice = "`prefect deploy --all` makes it, and so does `fepflow serve`; or leave `shards` out of the suite"
         raise UserError(f"Prefect has no deployment {DEPLOYMENT}, which shards need: {advice}.") from None
+    except httpx.HTTPError as error:
+        raise InfrastructureError(
+            f"{name} could not be ordered from Prefect: {type(error).__name__}: {error}"
+        ) from error
     async with get_client() as client:
-        state = await _end_of(client, runtime, share, ordered, before.owner if before else None)
+        state = await _Watch(client, runtime, share, ordered, before.owner if before else None).end()
     if not state.is_completed() and state.name != LATE:
         raise ShardLostError(f"{name}: {state.name}: {state.message or 'no reason was given'}")
 
@@ -64,39 +73,61 @@ async def _holder(runtime: Runtime, share: Share) -> Holder | None:
     return await asyncio.to_thread(runtime.store.shard_holder, runtime.run.id, share.shard)
 
 
-async def _end_of(
-    client: PrefectClient, runtime: Runtime, share: Share, ordered: FlowRun, before: str | None
-) -> State[Any]:
-    """The final state of the shard's flow run; `before` is who had the shard last, and may have left its lease."""
-    unheld_since = monotonic()
-    told = False
-    while True:
-        await asyncio.sleep(LOOK_SECONDS)
-        try:
-            state = (await client.read_flow_run(ordered.id)).state or ordered.state
-        except Exception as error:  # a server that is away is asked again; the shard itself goes on
-            run_log().debug("%s: %s", label(share), error)
-            continue
+class _Watch:
+    """Looks at a shard's flow run until its end; `before` is who had the shard last, and may have left its lease."""
+
+    def __init__(
+        self, client: PrefectClient, runtime: Runtime, share: Share, ordered: FlowRun, before: str | None
+    ) -> None:
+        self._client = client
+        self._runtime = runtime
+        self._share = share
+        self._ordered = ordered
+        self._before = before
+        self._stage: tuple[StateType, bool] | None = None
+        self._since = monotonic()
+        self._told = False
+
+    async def end(self) -> State[Any]:
+        """The final state. Who is away, Prefect or the store, is asked again; the shard itself goes on."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                state = await self._look()
+            except (httpx.HTTPError, FepflowError) as error:
+                run_log().debug("%s: %s", label(self._share), error)
+            else:
+                if state.is_final():
+                    return state
+
+    async def _look(self) -> State[Any]:
+        state = (await self._client.read_flow_run(self._ordered.id)).state or self._ordered.state
         assert state is not None  # it was ordered with one
         if state.is_final():
             return state
-        holder = await _holder(runtime, share)
-        waited = monotonic() - unheld_since
-        if holder and holder.alive:
-            unheld_since = monotonic()
-        elif share.ends_at is not None and utc_now() > share.ends_at:
-            late: State[Any] = Cancelled(name=LATE, message="The run's deadline was over before a worker had begun.")
-            await client.set_flow_run_state(ordered.id, late, force=True)
-            return late
-        elif (holder and holder.owner != before) or (not state.is_scheduled() and waited > STARTED_SECONDS):
-            lost: State[Any] = Crashed(
-                message=f"Its executor is gone. The run has a shard executed {RERUNS} times more at most."
+        holder = await _holder(self._runtime, self._share)
+        alive = holder is not None and holder.alive
+        if self._stage != (state.type, alive):
+            self._stage, self._since = (state.type, alive), monotonic()
+        waited = monotonic() - self._since
+        if alive:
+            return state
+        if self._share.ends_at is not None and utc_now() > self._share.ends_at:
+            return await self._end_as(
+                Cancelled(name=LATE, message="The run's deadline was over before a worker had begun.")
             )
-            await client.set_flow_run_state(ordered.id, lost, force=True)
-            return lost
-        elif state.is_scheduled() and waited > UNASKED_SECONDS and not told:
-            told = True
-            run_log().warning("%s: no worker has taken it yet (`prefect worker start --pool fepflow`)", label(share))
+        if (holder and holder.owner != self._before) or waited > BEGIN_SECONDS.get(state.type, math.inf):
+            more = f"The run has a shard executed {RERUNS} times more at most."
+            return await self._end_as(Crashed(message=f"Its executor is gone. {more}"))
+        if state.is_scheduled() and waited > UNASKED_SECONDS and not self._told:
+            self._told = True
+            unasked = "%s: no worker has taken it yet (`prefect worker start --pool fepflow`)"
+            run_log().warning(unasked, label(self._share))
+        return state
+
+    async def _end_as(self, state: State[Any]) -> State[Any]:
+        await self._client.set_flow_run_state(self._ordered.id, state, force=True)
+        return state
 
 
 def label(share: Share) -> str:
@@ -105,14 +136,14 @@ def label(share: Share) -> str:
 
 
 def _may_retry(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
-    return isinstance(state.data, ShardLostError)
+    return isinstance(state.data, InfrastructureError)
 
 
 @task(
     name="run-shard",
     task_run_name="{name}",
     retries=RERUNS,
-    retry_delay_seconds=2,
+    retry_delay_seconds=RERUN_SECONDS,
     retry_condition_fn=_may_retry,
     cache_policy=NO_CACHE,
     persist_result=False,

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from time import monotonic
 
 from fepflow.errors import FepflowError
 from tasks.log import run_log
+from tasks.progress import OF_COUNTING
 from tasks.runtime import Runtime
 
 LOOK_SECONDS = 1.0
+"""Between two looks, at least; counting a large run takes longer, and is done more seldom."""
 
 
 @asynccontextmanager
@@ -29,9 +32,10 @@ async def progress_watched(runtime: Runtime) -> AsyncIterator[None]:
 
 async def _look_again_and_again(runtime: Runtime) -> None:
     while True:
+        began = monotonic()
         with suppress(FepflowError):  # the next time will do
             await _look(runtime)
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(max(LOOK_SECONDS, OF_COUNTING * (monotonic() - began)))
 
 
 async def _look(runtime: Runtime) -> None:
@@ -48,9 +52,11 @@ async def _look(runtime: Runtime) -> None:
 
 
 async def stop_shards(runtime: Runtime) -> None:
-    """Raise the flag that every executor of the run looks at."""
+    """Raise the flag that every executor of the run looks at; not when somebody else goes on with the run."""
     runtime.stopping_shards = True
     try:
-        await asyncio.to_thread(runtime.store.request_cancel, runtime.run.id)
+        holder = (await asyncio.to_thread(runtime.store.run, runtime.run.id)).lease_owner
+        if holder == runtime.owner:
+            await asyncio.to_thread(runtime.store.request_cancel, runtime.run.id)
     except FepflowError as error:
         run_log().warning("the shards could not be told to stop: %s", error)
