@@ -55,6 +55,21 @@ async def reap(store: Store) -> list[str]:
     return marked
 
 
+async def tell_of_the_one_before(flow_run_id: str) -> None:
+    """Tell Prefect that a flow run's executor is gone, whose run another flow run has just gone on with.
+
+    The store does not know it any more, so nobody else would. When Prefect is in the way, it stays as it is.
+    """
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS), get_client() as client:
+            state = (await client.read_flow_run(UUID(flow_run_id))).state
+            if state is not None and state.type in (StateType.RUNNING, StateType.CANCELLING):
+                gone = Crashed(message="Its executor is gone; another flow run goes on with the run.")
+                await client.set_flow_run_state(UUID(flow_run_id), gone)
+    except Exception as error:
+        logger.debug("Prefect could not be told of flow run %s: %s", flow_run_id, error)
+
+
 async def _hear_of_cancellations(store: Store, client: PrefectClient) -> list[str]:
     """A process that did not end when Prefect cancelled its flow run was killed, and could not say why it ended."""
     newest = await asyncio.to_thread(store.runs, MAX_RUNS)
@@ -84,7 +99,7 @@ async def _tell(store: Store, client: PrefectClient, marked: Collection[str]) ->
 
 
 async def _tell_of_shards(store: Store, client: PrefectClient) -> None:
-    """Of shards whose executor is gone. A run that is under way looks after its own; this is for one that is dead."""
+    """Of shards whose executor is gone. A run that is under way looks after its own; this is for one that is over."""
     flow_runs = await client.read_flow_runs(
         flow_filter=FlowFilter(name=FlowFilterName(any_=[SHARD_FLOW])),
         flow_run_filter=FlowRunFilter(state=_in(StateType.RUNNING, StateType.CANCELLING)),
@@ -95,6 +110,9 @@ async def _tell_of_shards(store: Store, client: PrefectClient) -> None:
         holder = await asyncio.to_thread(store.shard_holder, run_id, shard)
         if holder is not None and not holder.alive:
             await client.set_flow_run_state(flow_run.id, Crashed(message="Its executor is gone."))
+        # Prefect cancels the children of what was cancelled, also one that has ended, which then never ends again.
+        elif holder is None and flow_run.state is not None and flow_run.state.is_cancelling():
+            await client.set_flow_run_state(flow_run.id, Cancelled(message="What was stored is kept."))
 
 
 def _in(*types: StateType) -> FlowRunFilterState:

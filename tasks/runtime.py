@@ -38,6 +38,7 @@ from tasks.inspect_suite import load_plugins, read_cases
 from tasks.interpreter import tuned_interpreter
 from tasks.keeping import LEASE_SECONDS, kept_lease
 from tasks.log import one_line, run_log
+from tasks.reaping import tell_of_the_one_before
 from tasks.share import WHOLE, Share
 
 MAX_ESCALATIONS = 100
@@ -200,6 +201,8 @@ async def open_runtime(run_id: str, flow_run_id: str | None = None) -> AsyncIter
         record = await asyncio.to_thread(store.acquire_lease, run_id, owner, LEASE_SECONDS)
         if flow_run_id is not None:
             await asyncio.to_thread(store.set_flow_run, record.id, flow_run_id)
+            if record.flow_run_id not in (None, flow_run_id):
+                await tell_of_the_one_before(str(record.flow_run_id))
         try:
             runtime = await _prepare(store, record, owner, WHOLE)
         except FepflowError as error:

@@ -18,6 +18,7 @@ from fepflow.store.store import Store
 from .conftest import MAIN, Workplace, wait_for
 from .endpoint import Endpoint
 from .essence import essence
+from .worker import state_of
 
 pytestmark = pytest.mark.e2e
 
@@ -94,6 +95,7 @@ class Killed:
         self.endpoint = endpoint
         self.cases = cases
         self.kills = 0
+        self.flow_runs: set[str] = set()
         (workplace.folder / "slow.py").write_text(SLOW_CHECK, encoding="utf-8")
         workplace.write_suite(cases, target={"concurrency": 8}, plugins=["slow.py"], checks=CHECKS)
         elsewhere = {"FEPFLOW_STORE_URL": f"sqlite:///{workplace.folder / 'undisturbed.db'}"}
@@ -124,6 +126,7 @@ class Killed:
             _, err = process.communicate(timeout=60)
         assert process.returncode in (0, -signal.SIGKILL), err
         self.kills += 1
+        self.flow_runs.add(str(workplace.record.flow_run_id))
         assert {case for case in outputs if self.endpoint.questions[case] > asked_before[case]} == set()
         assert {case for case in answered if checked(workplace)[case] > checked_before[case]} == set()
         assert "running" not in workplace.fepflow("list").stdout
@@ -132,6 +135,8 @@ class Killed:
         """Go on to the end; the result is that of an undisturbed run."""
         finished = self.workplace.fepflow("run", "--resume", "latest", "--json")
         assert finished.returncode == 0, finished.stderr
+        ends = {state_of(self.workplace.stack.api_url, flow_run)[0] for flow_run in self.flow_runs - {"None"}}
+        assert ends <= {"CRASHED", "COMPLETED"}, "Prefect has been told of all that were killed"
         assert set(self.endpoint.questions) == set(self.cases)
         assert essence(finished.stdout) == essence(self.undisturbed)
 

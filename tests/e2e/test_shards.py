@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ import pytest
 
 from fepflow.store.store import Store
 
-from .conftest import Stack, Workplace, end, wait_for
+from .conftest import MAIN, Stack, Workplace, end, wait_for
 from .endpoint import Endpoint
 from .essence import essence
-from .worker import Pool, state_of
+from .worker import Pool, set_state, state_of
 
 pytestmark = pytest.mark.e2e
 
@@ -63,14 +64,14 @@ def test_shards_give_what_one_executor_gives(spread: Workplace, endpoint: Endpoi
     whole = spread.run("--json").stdout
     asked = dict(endpoint.questions)
     endpoint.asked.clear()
-    spread.write_suite([*CASES, "html 1", "fail 2 soon"], repeats=2, target={"retries": 1}, shards=3)
+    spread.write_suite([*CASES, "html 1", "fail 2 soon"], repeats=2, target={"retries": 1}, shards=2)
     done = spread.run("--json")
     assert essence(done.stdout) == essence(whole), done.stderr
     assert dict(endpoint.questions) == asked, "every case is called by one shard"
 
     runs = shard_runs(spread)
-    assert [run["state_name"] for run in runs] == ["Completed"] * 3
-    assert {run["name"] for run in runs} == {f"e2e shard {number} of 3" for number in (1, 2, 3)}
+    assert [run["state_name"] for run in runs] == ["Completed"] * 2
+    assert {run["name"] for run in runs} == {"e2e shard 1 of 2", "e2e shard 2 of 2"}
     assert all(run["parent_task_run_id"] for run in runs)
 
 
@@ -92,6 +93,47 @@ def test_a_shard_that_is_lost_is_executed_again(spread: Workplace, endpoint: End
     states = sorted(state_of(spread.stack.api_url, run["id"])[0] for run in shard_runs(spread))
     assert states.count("COMPLETED") == 2
     assert set(states) <= {"COMPLETED", "CRASHED"}
+
+
+SOON = "import tasks.run_shard as r; r.BEGIN_SECONDS = dict.fromkeys(r.BEGIN_SECONDS, 4.0)\n"
+
+
+@pytest.mark.battery
+def test_a_shard_may_wait_for_a_worker_and_one_whose_worker_is_gone_before_it_began_is_noticed(
+    spread: Workplace, endpoint: Endpoint, workers: list[Pool]
+) -> None:
+    for pool in workers:
+        pool.kill()
+    spread.write_suite(CASES, shards=2)
+    with spread.running("run", spread.suite, "--json", code=SOON + MAIN) as process:
+        wait_for(lambda: len(shard_runs(spread)) == 2, "the order of both shards")
+        time.sleep(6)
+        taken, other = shard_runs(spread)
+        assert {taken["state_type"], other["state_type"]} == {"SCHEDULED"}, "nobody has them, so nobody is gone"
+        set_state(spread.stack.api_url, taken["id"], type="PENDING", name="Pending")  # as a worker says, and no more
+        wait_for(lambda: state_of(spread.stack.api_url, taken["id"])[0] == "CRASHED", "the loss is noticed", 20)
+        wait_for(lambda: len(shard_runs(spread)) == 3, "another order")
+        workers[1].start_worker()
+        _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    assert state_of(spread.stack.api_url, other["id"])[0] == "COMPLETED"
+    assert set(endpoint.questions.values()) == {1}
+
+
+@pytest.mark.battery
+def test_a_store_that_starts_anew_is_lived_through(
+    spread: Workplace, endpoint: Endpoint, workers: list[Pool], postgresql: Any
+) -> None:
+    endpoint.delay = 0.3
+    spread.write_suite(CASES, target={"concurrency": 4}, shards=2)
+    with spread.running("run", spread.suite, "--json") as process:
+        wait_for(lambda: at_work(endpoint, 12), "both shards at work")
+        postgresql.server.stop()
+        time.sleep(5)
+        postgresql.server.start()
+        stdout, stderr = process.communicate(timeout=150)
+    assert process.returncode == 0, stderr
+    assert [row["execution_context"]["test_case"]["id"] for row in json.loads(stdout)["results"]] == CASES
 
 
 @pytest.mark.battery

@@ -125,3 +125,15 @@ async def test_the_flag_that_a_run_raises_for_its_shards_is_no_wish_to_cancel_it
     with pytest.raises(InfrastructureError):
         await lose_a_shard(run_id, store)
     assert (store.run(run_id).status, store.run(run_id).error) == ("failed", "a shard is lost for good")
+
+
+async def test_an_executor_that_has_lost_its_run_does_not_stop_the_shards_of_the_next_one(
+    plan: Plan, store: Store
+) -> None:
+    run_id = plan(["a"])
+    async with open_runtime(run_id) as runtime:
+        await runtime.finish("interrupted")
+        store.acquire_lease(run_id, "another-host/1/x", 60)
+        await stop_shards(runtime)
+        assert not store.cancel_requested(run_id)
+    assert store.run(run_id).status == "running"
