@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from checks.defaults import Defaults
 from checks.llm_judge import SAMPLED, LLMJudgeCheck
 from checks.samples import resolved_member
 from fepflow.llm.configuration import CHAT
 from fepflow.protocol.address import address_of
-from fepflow.protocol.check import Check
+from fepflow.protocol.check import Check, declare
 from fepflow.strict_json import parse
 from fepflow.suite import check_ids
+from fepflow.suite_file import LoadedSuite
 
 Kind = Literal["boolean", "number", "word"]
 
@@ -34,8 +36,15 @@ class Judge:
     members: dict[str, tuple[Kind, tuple[str, ...]]]
 
 
+def judges_of_suite(suite: LoadedSuite) -> list[Judge]:
+    """The judges that all cases of a suite share, with what the suite says once for all of them."""
+    checks = [check for check in suite.section("checks") or () if check is not None]
+    defaults = Defaults(suite.section("judge"), suite.section("embedding"))
+    return judges_of([declare(check) for check in defaults.complete(checks)])
+
+
 def judges_of(checks: Sequence[Check]) -> list[Judge]:
-    """The judges among the checks of a suite."""
+    """The judges among these checks."""
     ids = check_ids(checks)
     return [
         _judge(check_id, check)

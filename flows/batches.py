@@ -50,6 +50,8 @@ async def run_batches(runtime: Runtime) -> None:
             await check(batch, f"{label} again")
 
     async def check(batch: Batch, label: str) -> None:
+        if checking.locked():
+            runtime.forget(batch)  # whoever has to wait does so without its cases
         async with checking:
             troubled = await _checked(runtime, batch, label)
         await all_of(judge_again(runtime, trouble) for trouble in troubled)

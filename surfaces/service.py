@@ -152,11 +152,12 @@ def cancel(run_id: str) -> RunRecord:
 
 def labels_of_suite(path: Path, labels: Path, check: str | None, member: str | None) -> Labelled:
     """People's labels of a suite's test cases, and the judge that they are for; raises UserError."""
-    from checks.rubric import judges_of
+    from checks.rubric import judges_of_suite
     from tasks.labels import read_labels
 
     inspection = inspect(path)
-    judges = judges_of(inspection.require().checks)
+    inspection.require()
+    judges = judges_of_suite(inspection.loaded)
     return read_labels(labels, judges, {case.id for case in inspection.cases}, check, member)
 
 
@@ -167,7 +168,7 @@ def labels_of_run(
 
     `note` hears of a judge that the suite has no more.
     """
-    from checks.rubric import judges_of
+    from checks.rubric import judges_of_suite
     from fepflow.suite_file import load_suite
     from tasks.doubt import judges_of_run
     from tasks.labels import read_labels
@@ -179,7 +180,7 @@ def labels_of_run(
             raise UserError(f"Run {run.id[:8]} is one of the suite {run.name}, and not of {path}.")
         cases = {case.id for case in store.cases(run.id)}
     labelled = read_labels(labels, judges_of_run(run), cases, check, member)
-    judge, now = labelled.judge, judges_of([each for each in suite.section("checks") or () if each is not None])
+    judge, now = labelled.judge, judges_of_suite(suite)
     if (judge.judge, judge.rubric) not in {(each.judge, each.rubric) for each in now}:
         note(f"{judge.check_id} has changed since run {run.id[:8]}: as it is in {path} now, it is not calibrated")
     return run, labelled

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from checks.llm_judge import LLMJudgeCheck
-from checks.rubric import Judge, judges_of
+from checks.rubric import Judge, judges_of_suite
 from fepflow.documents import Document
 from fepflow.evalguard.wording import listed, number, plural
 from fepflow.store.records import Calibration, RunRecord
@@ -75,7 +75,7 @@ def judges_of_run(run: RunRecord) -> list[Judge]:
     """The judges that all cases of a run share, as they were when it was planned."""
     folder = Path(run.suite_path).parent if run.suite_path else Path.cwd()
     loaded = read_suite(Document(run.suite, run.suite_path or run.name, ""), folder)
-    return judges_of([check for check in loaded.section("checks") or () if check is not None])
+    return judges_of_suite(loaded)
 
 
 def _doubt(store: Store, run: RunRecord, judge: Judge) -> Doubt:

@@ -64,7 +64,7 @@ async def tell_of_the_one_before(flow_run_id: str) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS), get_client() as client:
             state = (await client.read_flow_run(UUID(flow_run_id))).state
             if state is not None and state.type in (StateType.RUNNING, StateType.CANCELLING):
-                gone = Crashed(message="Its executor is gone; another flow run goes on with the run.")
+                gone: State[None] = Crashed(message="Its executor is gone; another flow run goes on with the run.")
                 await client.set_flow_run_state(UUID(flow_run_id), gone)
     except Exception as error:
         logger.debug("Prefect could not be told of flow run %s: %s", flow_run_id, error)

@@ -207,6 +207,17 @@ class TestWhatIsSaidOfAJudge:
         (doubt,) = doubts_of(store, run)
         assert doubt.sentence() == "judge llm_judge: not calibrated"
 
+    def test_what_the_suite_says_once_for_all_judges_is_theirs(self, store: Store):
+        bare = {"type": "llm_judge", "arguments": {"prompt": "?", "response_format": SCHEMA}}
+        said = {"model_config": {"model": "openai/any"}, "samples": 3}
+        suite = {"name": "judged", "checks": [bare], "judge": said}
+        own = {**suite, "checks": [{**bare, "arguments": {**bare["arguments"], **said}}]}
+        for run_id, document in (("aaaa0001", suite), ("aaaa0002", own)):
+            store.create_run(NewRun(run_id, "judged", document, None, 1), [TestCase(id="c", input=1)])
+        (of_suite,), (of_check,) = judges_of_run(store.run("aaaa0001")), judges_of_run(store.run("aaaa0002"))
+        assert (of_suite.model, of_suite.samples) == ("openai/any", 3)
+        assert of_suite == of_check
+
     def test_it_stands_on_the_page_of_the_verdict(self, store: Store):
         run = stored(store, [{"passed": True}])
         verdict = Verdict(outcome="pass", gate="g", reasons=[], metrics=[])
