@@ -195,7 +195,16 @@ def test_a_document_that_is_no_mapping_is_no_suite(text, what):
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("500ms", 0.5), ("30s", 30), ("1.5m", 90), ("2 h", 7200), ("10", None), ("1d", None), ("-1s", None)],
+    [
+        ("500ms", 0.5),
+        ("30s", 30),
+        ("1.5m", 90),
+        ("2 h", 7200),
+        ("10", None),
+        ("7d", 604_800),
+        ("1w", None),
+        ("-1s", None),
+    ],
 )
 def test_durations(text, seconds):
     loaded = read(MINIMAL.replace("jsonl}}", "jsonl}, timeout: '" + text + "'}"))

@@ -15,9 +15,9 @@ from fepflow.protocol.model import utc_now
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from tasks.answers import StoredAnswers, answers_kept
+from tasks.ask_models import ask_models
 from tasks.batches import Batch
 from tasks.call_target import call_target
-from tasks.run_checks import run_checks_of_batch
 from tasks.runtime import open_runtime
 
 from .conftest import Plan
@@ -99,7 +99,7 @@ async def test_what_is_too_old_is_cleared_when_a_run_begins(store: Store, monkey
 async def judged(run_id: str, calls: int) -> None:
     async with open_runtime(run_id) as runtime:
         await call_target(runtime, Batch(0, calls))
-        await run_checks_of_batch(runtime, Batch(0, calls))
+        await ask_models(runtime, Batch(0, calls))
 
 
 async def test_another_run_of_the_same_asks_for_what_has_changed_only_and_repeats_are_asked_one_by_one(
