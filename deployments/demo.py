@@ -23,7 +23,8 @@ def main() -> int:
     click.echo(
         "An evaluation, for show: a refund desk, played by a stand-in agent on this machine, is asked 120 questions."
     )
-    click.echo("It is wrong now and then, and it fails now and then; nothing leaves this machine.\n")
+    click.echo("It is wrong now and then, and it fails now and then; nothing leaves this machine.")
+    click.echo("The judge of its tone is a stand-in, too: no model, made-up scores. A key that you have is not used.\n")
     with subprocess.Popen(  # our own interpreter, fixed arguments
         [sys.executable, "-P", "-m", "deployments.standins.demo_agent", "--port", "0"],
         stdout=subprocess.PIPE,

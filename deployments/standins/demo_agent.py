@@ -5,6 +5,8 @@ metadata of every answer say so.
 
     POST /ask {"question": "..."} -> {"answer", "intent", "confidence", "usage": {"total_tokens"}, "metadata"}
 
+Below `/judge` is the stand-in for language models, so that the demonstration has a judge without a key.
+
 It fails as services do: now and then 503, a dropped connection or a slow answer on the first try of a question,
 decided by a hash of seed, question and try. The second try answers, and an answer ends the count of tries, so a demo
 tells the same story each time. Only a question that names an order number gets 503 always: it needs the order system,
@@ -24,6 +26,7 @@ from typing import Literal
 import click
 from aiohttp import web
 
+from deployments.standins import language_model
 from deployments.standins.refund_desk import OrderSystemError, answer
 
 NOTICE = "A stand-in for demonstrations: keyword rules, no language model, no real shop."
@@ -87,6 +90,7 @@ def application(seed: int) -> web.Application:
 
     app = web.Application(client_max_size=64 * 1024)
     app.add_routes([web.get("/", about), web.post("/ask", ask)])
+    app.add_subapp("/judge", language_model.application(seed))
     return app
 
 

@@ -37,7 +37,7 @@ LONGEST_WAIT = 60.0
 PATIENCE = 5
 """So many times the time-out of one request may all attempts take together, and the waits between them."""
 
-# Full jitter: after the n-th failure something between 0 and 0.5 s * 2^n, at most 20 s.
+# Full jitter: after the n-th failure something between 0 and 0.5 s * 2^(n - 1), at most 20 s.
 _BACKOFF = wait_random_exponential(multiplier=0.5, max=20)
 
 logger = logging.getLogger("fepflow.llm")

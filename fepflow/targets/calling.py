@@ -24,7 +24,7 @@ from fepflow.targets.pace import OnPace, Pace
 LONGEST_WAIT = 60.0
 """Seconds: no Retry-After of a target holds a run up for longer."""
 
-# Full jitter: after the n-th failure something between 0 and 0.25 s * 2^n, at most 10 s.
+# Full jitter: after the n-th failure something between 0 and 0.25 s * 2^(n - 1), at most 10 s.
 _BACKOFF = wait_random_exponential(multiplier=0.25, max=10)
 
 OnRetry = Callable[[str, int, TargetError, float], None]

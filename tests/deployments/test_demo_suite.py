@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from checks.defaults import Defaults
+from checks.llm_judge import LLMJudgeCheck
 from deployments.standins.refund_desk import TOPICS
 from fepflow.evalguard.files import load_metrics, load_tasks, load_thresholds
 from fepflow.evalguard.gate import decide
@@ -14,6 +16,7 @@ from fepflow.evalguard.verdict import CheckTotals, MetricEstimate
 from fepflow.protocol.test_case import TestCase
 from fepflow.statistics.estimate import Counts, mean_estimate
 from fepflow.suite_file import load_suite
+from tasks.inspect_suite import inspect_suite
 
 DEMO = Path(__file__).parents[2] / "deployments" / "suites" / "demo"
 
@@ -51,8 +54,21 @@ def results(suite, cases, story):
     return passed
 
 
-def test_it_shows_the_four_standard_checks(suite):
-    assert [check.type for check in suite.checks] == ["contains", "exact_match", "regex", "threshold"]
+def test_it_shows_the_four_standard_checks_and_a_judge(suite):
+    assert [check.type for check in suite.checks] == ["contains", "exact_match", "regex", "threshold", "llm_judge"]
+
+
+def test_its_judge_needs_no_key_and_is_where_the_agent_is(monkeypatch):
+    monkeypatch.setenv("FEPFLOW_DEMO_AGENT_URL", "http://agent.test:1234")
+    inspection = inspect_suite(DEMO / "suite.yaml")
+    assert inspection.problems == []
+    (judge,) = Defaults(inspection.require().judge).complete(inspection.require().checks)[-1:]
+    model = LLMJudgeCheck.model_validate(judge.arguments).check_model()
+    assert (model.name, model.api_base, model.api_key) == (
+        "ollama_chat/stand-in",
+        "http://agent.test:1234/judge",
+        None,
+    )
 
 
 def test_its_metrics_name_its_checks(suite):
@@ -120,13 +136,14 @@ def test_the_ranges_give_every_value_one_impact(thresholds, catalogue):
 def test_the_catalogue_knows_what_the_thresholds_name(suite, thresholds, catalogue):
     task = load_tasks(DEMO / "tasks")["refund_desk"]
     assert suite.task == thresholds.task == task.id
-    assert set(task.metrics) == set(catalogue) == set(thresholds.thresholds) == {metric.id for metric in suite.metrics}
+    assert set(task.metrics) == set(catalogue) == set(thresholds.thresholds)
+    assert {metric.id for metric in suite.metrics} - set(task.metrics) == {"tone"}
 
 
 def judge(suite, thresholds, results, n):
     """The verdict on results by metric, when `n` cases were asked."""
     metrics = []
-    for metric in suite.metrics:
+    for metric in [metric for metric in suite.metrics if metric.id in results]:
         missing = n - len(results[metric.id])
         values = [[float(passed)] for passed in results[metric.id]] + [[]] * missing
         counts = Counts(expected=n, completed=n - missing, error=missing)
