@@ -105,7 +105,8 @@ def test_a_shard_may_wait_for_a_worker_and_one_whose_worker_is_gone_before_it_be
     for pool in workers:
         pool.kill()
     spread.write_suite(CASES, shards=2)
-    with spread.running("run", spread.suite, "--json", code=SOON + MAIN) as process:
+    at_once = {"PREFECT_API_URL": spread.stack.api_url}  # the code imports Prefect, which looks at it only then
+    with spread.running("run", spread.suite, "--json", code=SOON + MAIN, **at_once) as process:
         wait_for(lambda: len(shard_runs(spread)) == 2, "the order of both shards")
         time.sleep(6)
         taken, other = shard_runs(spread)
