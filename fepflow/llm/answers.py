@@ -2,9 +2,8 @@
 
     answers.kept.set(Kept(answers))     # for the run
     with answers.of_repeat(3): ...      # for all that is asked about the target's fourth answer
-    with answers.counted() as tally: ...
 
-All three hold for what the block awaits and for the tasks that it creates.
+Both hold for what the block awaits and for the tasks that it creates.
 """
 
 from __future__ import annotations
@@ -76,19 +75,10 @@ class Kept:
     """Judges' answers that are being asked for: the same question, asked at once by several, is one request."""
 
 
-@dataclass
-class Tally:
-    """How many questions a model was asked, also in vain, and how many were answered by what was kept."""
-
-    asked: int = 0
-    cached: int = 0
-
-
 kept: ContextVar[Kept | None] = ContextVar("fepflow_answers", default=None)
 """The answers of the run; None outside of runs."""
 
 _repeat: ContextVar[int] = ContextVar("fepflow_repeat", default=0)
-_tally: ContextVar[Tally | None] = ContextVar("fepflow_tally", default=None)
 
 
 @contextmanager
@@ -104,22 +94,3 @@ def of_repeat(number: int) -> Iterator[None]:
 def repeat() -> int:
     """Which of the target's answers is asked about."""
     return _repeat.get()
-
-
-@contextmanager
-def counted() -> Iterator[Tally]:
-    """Count the questions that are put inside."""
-    tally = Tally()
-    before = _tally.set(tally)
-    try:
-        yield tally
-    finally:
-        _tally.reset(before)
-
-
-def count(*, cached: bool) -> None:
-    """Note that a question was answered, by what was kept or by a model."""
-    tally = _tally.get()
-    if tally is not None:
-        tally.asked += not cached
-        tally.cached += cached

@@ -45,21 +45,17 @@ async def embed(model: Model, texts: Sequence[str], send: Send | None = None, ve
     """
     asker = _Asker(model, send or _by_the_door(model), version, answers.kept.get())
     desk = _desk()
-    cached = False
-    try:
-        different = list(dict.fromkeys(texts))
-        found = dict(zip(different, await _all(_vector(desk, asker, text) for text in different), strict=True))
-        cached = all(vector.cached for vector in found.values())
-        paid = [vector for vector in found.values() if cached or not vector.cached]
-        return replace(
-            paid[0],
-            vectors=[found[text].vectors[0] for text in texts],
-            usage=sum((vector.usage for vector in paid), Usage(0, 0, 0.0)),
-            requests=max(vector.requests for vector in paid),
-            seconds=max(vector.seconds for vector in paid),
-        )
-    finally:
-        answers.count(cached=cached)
+    different = list(dict.fromkeys(texts))
+    found = dict(zip(different, await _all(_vector(desk, asker, text) for text in different), strict=True))
+    cached = all(vector.cached for vector in found.values())
+    paid = [vector for vector in found.values() if cached or not vector.cached]
+    return replace(
+        paid[0],
+        vectors=[found[text].vectors[0] for text in texts],
+        usage=sum((vector.usage for vector in paid), Usage(0, 0, 0.0)),
+        requests=max(vector.requests for vector in paid),
+        seconds=max(vector.seconds for vector in paid),
+    )
 
 
 def _by_the_door(model: Model) -> Send:

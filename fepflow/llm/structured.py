@@ -75,19 +75,13 @@ async def ask(model: Model, question: Question, read: Callable[[Any], T]) -> tup
 
     The model is told so, twice at most. Raises ModelError: kind `invalid` if no answer fits, else what the door says.
     """
-    kept, cached = answers.kept.get(), False
-    try:
-        if kept is None:
-            value, asked, _ = await _ask(model, question, read)
-        elif kept.anew:
-            value, asked, text = await _ask(model, question, read)
-            await kept.answers.put(_keys(model, question)[asked.mode], _answer(model, asked, text))
-        else:
-            value, asked = await _find_or_ask(kept, model, question, read)
-        cached = asked.cached
-        return value, asked
-    finally:
-        answers.count(cached=cached)
+    kept = answers.kept.get()
+    if kept is not None and not kept.anew:
+        return await _find_or_ask(kept, model, question, read)
+    value, asked, text = await _ask(model, question, read)
+    if kept is not None:
+        await kept.answers.put(_keys(model, question)[asked.mode], _answer(model, asked, text))
+    return value, asked
 
 
 async def _find_or_ask(

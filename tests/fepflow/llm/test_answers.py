@@ -11,7 +11,7 @@ import pytest
 
 from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.llm import answers, structured
-from fepflow.llm.answers import Flights, Kept, counted, of_repeat
+from fepflow.llm.answers import Flights, Kept, of_repeat
 from fepflow.llm.model import Model
 from fepflow.llm.structured import Asked, Question
 
@@ -157,22 +157,19 @@ async def test_the_same_question_asked_at_once_is_one_request(
     model: Model, model_server: Any, keeping: InMemory
 ) -> None:
     slow = with_knobs(model, "latency=0.2")
-    with counted() as tally:
-        told = await asyncio.gather(*(ask(slow) for _ in range(10)))
+    told = await asyncio.gather(*(ask(slow) for _ in range(10)))
     assert len(model_server.seen) == 1
     assert len({value for value, _ in told}) == 1
     assert sorted(asked.cached for _, asked in told) == [False] + [True] * 9, "it was paid for once"
-    assert (tally.asked, tally.cached) == (1, 9)
 
 
 async def test_a_failure_is_everybodys_who_waits_and_nobodys_who_comes_later(
     model: Model, model_server: Any, keeping: InMemory
 ) -> None:
     bad = with_knobs(model, "latency=0.1&fault=refusal&times=1")
-    with counted() as tally:
-        told = await asyncio.gather(*(ask(bad) for _ in range(3)), return_exceptions=True)
+    told = await asyncio.gather(*(ask(bad) for _ in range(3)), return_exceptions=True)
     assert [type(error) for error in told] == [ModelError] * 3
-    assert (len(model_server.seen), tally.asked, tally.cached) == (1, 3, 0)
+    assert len(model_server.seen) == 1
     assert (await ask(bad))[1].cached is False
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from fepflow.errors import ModelError
 from fepflow.llm import answers, door, embeddings
-from fepflow.llm.answers import Kept, counted, of_repeat
+from fepflow.llm.answers import Kept, of_repeat
 from fepflow.llm.embeddings import embed
 from fepflow.llm.model import Model, Usage, Vectors
 
@@ -168,11 +168,3 @@ async def test_who_wants_them_anew_asks_each_time_and_replaces_what_is_kept(
     for _ in range(2):
         await embed(model, ["red"])
     assert (len(model_server.seen), len(memory.kept)) == (2, 1)
-
-
-async def test_they_are_counted(model: Model, keeping: InMemory) -> None:
-    with counted() as tally:
-        await embed(model, ["red", "blue"])
-        await embed(model, ["blue", "red"])
-        await embed(model, ["red", "green"])
-    assert (tally.asked, tally.cached) == (2, 1)
