@@ -123,7 +123,7 @@ class ModelCosts(BaseModel):
             return "no model was asked"
         known = f"{self.usd:.4f} usd" if self.answers > self.without_usd else "cost not known"
         unknown = f" and {self.without_usd} of unknown cost" if 0 < self.without_usd < self.answers else ""
-        return f"{self.answers} {'answer' if self.answers == 1 else 'answers'} of models: {known}{unknown}"
+        return f"{self.answers} {'answer' if self.answers == 1 else 'answers'}: {known}{unknown}"
 
 
 class Verdict(BaseModel):

@@ -78,7 +78,7 @@ def test_judges_have_task_runs_of_their_own_and_those_without_an_answer_are_trie
     (result,) = [check for check in workplace.results["b"].checks if check.check_id == "troubled"]
     assert result.metadata["spent"]["requests"] == 4
     assert result.metadata["model_error"] == "http_status"
-    assert "models: 2 answers of models:" in done.stdout
+    assert "models: 2 answers:" in done.stdout
 
     again = workplace.fepflow("run", "--resume", "latest")
     assert again.returncode == 0, again.stderr

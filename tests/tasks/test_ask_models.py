@@ -128,7 +128,7 @@ async def test_an_unknown_cost_is_null(judged: Plan, store: Store, model: str, t
     assert (spent["usd"], spent["without_usd"]) == (None, 1)
     assert (spent["tokens"] is None) is (tokens is None)
     assert "does not count 1 of 1 answers of models: their cost is not known" in verdict.warnings[0]
-    assert str(verdict.models) == "1 answer of models: cost not known"
+    assert str(verdict.models) == "1 answer: cost not known"
 
 
 async def test_answers_that_are_of_no_use_are_paid_for(judged: Plan, store: Store) -> None:
