@@ -149,7 +149,7 @@ def _wait_for_calls(url: str, count: int) -> None:
 
 
 def judges() -> Iterator[Line]:
-    """Time inside a run whose answers are judged by a model, against the ideal; and how long litellm takes for each."""
+    """Time inside a run whose outputs are judged by a model, against the ideal; and again, when the answers are there."""
     with house() as home, language_model(MODEL_LATENCY) as url:
         ideal = SMALL * MODEL_LATENCY / CONCURRENCY
         suite = home.judged_suite(url, SMALL)
@@ -164,6 +164,10 @@ def judges() -> Iterator[Line]:
             inside / ideal <= MAX_JUDGED,
             f"{asked} requests; bare aiohttp loop {bare:.2f} s, {bare / ideal:.2f} x",
         )
+        before = requests_at(url)
+        again = home.run(suite)[1]
+        asked = requests_at(url) - before
+        yield Line("the same again, from the cache", f"{again:.2f} s, {asked} requests", "0 requests", asked == 0)
 
 
 def _installed(module: str) -> bool:

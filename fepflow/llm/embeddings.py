@@ -21,6 +21,7 @@ from fepflow.answer import Answer
 from fepflow.errors import ModelError
 from fepflow.llm import answers, door
 from fepflow.llm.model import Model, Usage, Vectors
+from fepflow.llm.spending import terms
 from fepflow.protocol.address import address_of
 
 MOST_TEXTS = 64
@@ -88,7 +89,8 @@ class _Asker:
         model = self.model
         how = tuple(sorted((name, repr(value)) for name, value in model.parameters.items()))
         where = model.name, model.api_base, model.api_key, model.api_version
-        return self.kept, self.version, *where, model.timeout, model.attempts, how
+        # Who tries only once more is not held up, nor asked for again, by those who try often.
+        return self.kept, self.version, *where, model.timeout, model.attempts, terms().patient, how
 
     def key(self, text: str) -> str:
         """By which the vector of a text is found."""
