@@ -149,7 +149,7 @@ def _wait_for_calls(url: str, count: int) -> None:
 
 
 def judges() -> Iterator[Line]:
-    """Time inside a run whose outputs are judged by a model, against the ideal; and again, when the answers are there."""
+    """Time inside a run whose outputs a model judges, against the ideal; and again, when the answers are there."""
     with house() as home, language_model(MODEL_LATENCY) as url:
         ideal = SMALL * MODEL_LATENCY / CONCURRENCY
         suite = home.judged_suite(url, SMALL)
