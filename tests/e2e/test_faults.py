@@ -176,6 +176,7 @@ def test_the_flow_run_says_what_it_was(faulty: Faulty) -> None:
         "run_id": faulty.workplace.record.id,
         "limit": None,
         "repeats": None,
+        "cache": None,
     }
 
 

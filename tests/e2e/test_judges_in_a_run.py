@@ -85,6 +85,7 @@ def test_judges_have_task_runs_of_their_own_and_those_without_an_answer_are_trie
     assert len(model_server.bodies) == 2 + 4 + 1
 
 
+@pytest.mark.battery
 def test_a_budget_leaves_checks_out_and_going_on_asks_for_them(judged: Any, model_server: Any) -> None:
     cases = [f"q{number}" for number in range(12)]
     workplace = judged(cases, [JUDGE], budget={"usd": 0.00005}, judge={"concurrency": 1})
