@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -44,15 +45,25 @@ def configured(
         where["api_base"] = _expanded("api_base", model_config["api_base"], env)
     defaults = {name: value for name, value in known.items() if value is not None}
     given = {name: value for name, value in model_config.items() if name in known and value is not None}
+    name = _name(model_config, where)
     return Model(
-        _name(model_config, where),
+        name,
         _text("api_base", where),
         _text("api_key", where),
         _text("api_version", where),
         {**defaults, **given},
         _number("timeout", where, TIMEOUT, _LONGEST_TIMEOUT),
         1 + int(_number("max_retries", where, ATTEMPTS - 1, _MOST_ATTEMPTS - 1)),
+        _usual_bases(name, env),
     )
+
+
+def _usual_bases(name: str, env: Mapping[str, str]) -> tuple[str, ...]:
+    """The addresses that litellm may take from the environment; of a name without a provider, those of any provider."""
+    provider, slash, _ = name.partition("/")
+    family = re.escape(provider.upper().replace("-", "_").removesuffix("_CHAT")) if slash else r"\w+"
+    pattern = re.compile(rf"{family}_(API_BASE|BASE_URL)")
+    return tuple(env[variable] for variable in sorted(env) if pattern.fullmatch(variable) and env[variable])
 
 
 def _name(model_config: Mapping[str, Any], where: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ class Model:
     """A model as litellm names it (`openai/gpt-4o-mini`), and how it is asked.
 
     `parameters` go with every request (temperature, max_tokens, dimensions). `timeout` is that of one request, in
-    seconds.
+    seconds. `usual_bases` are what the environment says of the provider's address, which counts without `api_base`.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Model:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     timeout: float = TIMEOUT
     attempts: int = ATTEMPTS
+    usual_bases: tuple[str, ...] = ()
 
     @property
     def place(self) -> tuple[str, str | None]:
@@ -38,11 +39,14 @@ class Model:
 
     @property
     def bare_base(self) -> str | None:
-        """The address without what lets somebody in there."""
-        parts = urlsplit(self.api_base or "")
-        query = [(name, value) for name, value in parse_qsl(parts.query) if not SECRET_NAME.search(name)]
-        place = parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(query))
-        return urlunsplit(place) or None
+        """The address without what lets somebody in there; what may be the address, if the environment says it."""
+        return " ".join(map(_bare, [self.api_base] if self.api_base else self.usual_bases)) or None
+
+
+def _bare(base: str) -> str:
+    parts = urlsplit(base)
+    query = [(name, value) for name, value in parse_qsl(parts.query) if not SECRET_NAME.search(name)]
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(query)))
 
 
 @dataclass(frozen=True)

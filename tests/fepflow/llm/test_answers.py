@@ -12,6 +12,7 @@ import pytest
 from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.llm import answers, structured
 from fepflow.llm.answers import Flights, Kept, of_repeat
+from fepflow.llm.configuration import CHAT, configured
 from fepflow.llm.model import Model
 from fepflow.llm.structured import Asked, Question
 
@@ -98,6 +99,17 @@ async def test_neither_a_key_nor_a_password_nor_patience_does(
     base = model_server.address.replace("http://", "http://me:secret@") + "/v1?api_key=k"
     await ask(replace(model, api_key="sk-2", api_base=base, timeout=5.0, attempts=1))
     assert len(model_server.seen) == 1
+
+
+@pytest.mark.parametrize("name", ["openai/gpt-4o-mini", "gpt-4o-mini"])
+async def test_another_address_in_the_environment_is_another_question(
+    model: Model, model_server: Any, keeping: InMemory, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("K", "sk-1")
+    for base in ("/v1", "/v1/", "/v1"):
+        monkeypatch.setenv("OPENAI_BASE_URL", model_server.address + base)
+        await ask(configured({"model": name}, {"api_key": "${K}"}, CHAT))
+    assert len(model_server.seen) == 2
 
 
 async def test_repeats_of_the_target_never_share_an_answer(model: Model, model_server: Any, keeping: InMemory) -> None:
