@@ -16,6 +16,8 @@ from fepflow.retry_after import seconds_to_wait
 
 _RETRYABLE_STATUS = (408, 409, 425, 429)
 _QUOTA = re.compile(r"insufficient_quota|current quota|credit balance|billing", re.IGNORECASE)
+_NO_CREDIT = re.compile(r"credit balance is too low", re.IGNORECASE)
+"""Anthropic says so with the status of a request that is wrong."""
 _FORMAT = re.compile(
     r"response_?format|json_schema|json_object|json mode|structured.?output|output_format|output_config|tool_choice"
     r"|input_schema|guided_json",
@@ -41,7 +43,7 @@ def model_error(error: Exception, model: Model, with_format: bool) -> ModelError
         return ModelError(f"{model.name} refuses the response format: {said}", kind="format_refused", status=status)
     if status in _REFUSAL_STATUS and (name := refused_parameter(everything, model)):
         return ModelError(f"{model.name} refuses {name}: {said}", kind="parameter_refused", status=status)
-    if status == 402 or (status in (403, 429) and _QUOTA.search(everything)):
+    if status == 402 or (status in (403, 429) and _QUOTA.search(everything)) or _NO_CREDIT.search(said):
         return ModelError(f"the quota of {model.name} is used up: {said}", kind="quota", status=status)
     if status in (401, 403):
         advice = "check its key"
@@ -78,7 +80,7 @@ def secrets_of(model: Model, env: Mapping[str, str] = os.environ) -> frozenset[s
 
 def _words(error: Exception, model: Model) -> str:
     """The beginning of what the provider said, without litellm's words around it and without anything secret."""
-    text = str(getattr(error, "message", None) or error).partition("\nTraceback")[0]
+    text = str(getattr(error, "message", None) or error).partition("Traceback (most recent call last)")[0].strip()
     while (shorter := _PREFIX.sub("", text)) != text:
         text = shorter
     return excerpt(text, secrets_of(model)) or type(error).__name__

@@ -39,6 +39,8 @@ def load() -> Any:
         import litellm
     # It makes classes of its own as late as at the first request, and means to keep quiet about them.
     warnings.filterwarnings("ignore", message=".*`ReadOnly` qualifier.*")
+    # It serializes answers for its logs, also those that are not as they should be, and would print parts of them.
+    warnings.filterwarnings("ignore", message="Pydantic serializer warnings")
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what it logs may hold texts and keys
     litellm.suppress_debug_info = True
@@ -128,7 +130,7 @@ async def embed(model: Model, texts: list[str], parameters: dict[str, Any]) -> V
     try:
         # A provider may answer in any order; `index` says which text a vector is of.
         found = {int(item["index"]): [float(number) for number in item["embedding"]] for item in answer.data}
-        vectors = [found[index] for index in range(len(texts))]
+        vectors = [found[index] for index in range(len(answer.data))]
     except (AttributeError, KeyError, TypeError, ValueError):
         vectors = []
     if len(vectors) != len(texts) or not all(vector and all(map(math.isfinite, vector)) for vector in vectors):
@@ -166,8 +168,9 @@ def _paid(litellm: Any, answer: Any, model: Model) -> Usage:
 def _usage(litellm: Any, answer: Any, model: Model) -> Usage:
     told = getattr(answer, "usage", None)
     asked, said = getattr(told, "prompt_tokens", None), getattr(told, "completion_tokens", None)
-    if not asked:  # what was not told comes as 0
-        return Usage()
+    # What was not told comes as 0; an answer in words has some, and only vectors have none.
+    if not asked or (not said and hasattr(answer, "choices")):
+        return Usage(asked or None, said or None)
     return Usage(asked, said or 0, _cost(litellm, model, asked, said or 0))
 
 

@@ -1,0 +1,86 @@
+"""What servers answer that are only nearly like the one they imitate."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from fepflow.errors import ModelError
+from fepflow.llm import door, library
+from fepflow.llm.model import Model, Usage
+
+Answering = Callable[..., Awaitable[str]]
+
+MESSAGES = [{"role": "user", "content": "?"}]
+
+
+def chat(content: Any = "yes", **usage: int) -> dict[str, Any]:
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
+    said = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+    return {**said, "usage": usage} if usage else said
+
+
+@pytest.fixture
+async def answering() -> AsyncIterator[Answering]:
+    """Begin a server that answers everything with this body; its address."""
+    runners: list[web.AppRunner] = []
+
+    async def begin(body: Any, status: int = 200) -> str:
+        async def answer(_: web.Request) -> web.Response:
+            return web.json_response(body, status=status)
+
+        app = web.Application()
+        app.router.add_post("/{path:.*}", answer)
+        runner = web.AppRunner(app)
+        runners.append(runner)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        return f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+    yield begin
+    for runner in runners:
+        await runner.cleanup()
+
+
+def model(base: str, name: str = "openai/gpt-4o-mini") -> Model:
+    return Model(name, base, "sk-1", attempts=1)
+
+
+async def test_an_answer_whose_own_tokens_are_not_told_has_no_known_cost(answering: Answering) -> None:
+    half = await door.ask(model(await answering(chat(prompt_tokens=100))), MESSAGES)
+    whole = await door.ask(model(await answering(chat(prompt_tokens=100, completion_tokens=20))), MESSAGES)
+    assert half.usage == Usage(100, None, None)
+    assert whole.usage.cost_usd is not None
+
+
+@pytest.mark.parametrize("indexes", [[0, 1, 2], [0], [0, 0], [1, 2]])
+async def test_there_is_one_vector_for_each_text(answering: Answering, indexes: list[int]) -> None:
+    data = [{"object": "embedding", "index": index, "embedding": [1.0, 2.0]} for index in indexes]
+    base = await answering({"object": "list", "model": "m", "data": data, "usage": {"prompt_tokens": 1}})
+    with pytest.raises(ModelError, match="a vector for each text"):
+        await door.embed(model(base, "openai/text-embedding-3-small"), ["red", "blue"])
+
+
+async def test_an_answer_of_another_shape_is_an_error_in_few_words(answering: Answering) -> None:
+    base = await answering(chat([{"type": "text", "text": "yes"}], prompt_tokens=1, completion_tokens=1))
+    with warnings.catch_warnings(record=True) as said, pytest.raises(ModelError) as failure:
+        warnings.resetwarnings()
+        library.load.cache_clear()
+        await door.ask(model(base), MESSAGES)
+    assert not [str(warning.message) for warning in said if "erializ" in str(warning.message)]
+    assert "Traceback" not in str(failure.value)
+    assert "site-packages" not in str(failure.value)
+
+
+async def test_anthropics_empty_account_is_a_quota_that_is_used_up(answering: Answering) -> None:
+    said = {"type": "invalid_request_error", "message": "Your credit balance is too low to access the Anthropic API."}
+    base = await answering({"type": "error", "error": said}, 400)
+    with pytest.raises(ModelError) as failure:
+        await door.ask(model(base, "anthropic/claude-3-5-haiku-latest"), MESSAGES)
+    assert (failure.value.kind, failure.value.recoverable) == ("quota", False), json.dumps(said)
