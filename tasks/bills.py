@@ -34,6 +34,7 @@ def costs_of(store: Store, run_id: str) -> ModelCosts:
     costs = ModelCosts()
     for _, _, bill in bills(store, run_id):
         costs = ModelCosts(
+            requests=costs.requests + bill["requests"],
             answers=costs.answers + bill["answers"],
             tokens=costs.tokens + (bill["tokens"] or 0),
             usd=costs.usd + (bill["usd"] or 0.0),

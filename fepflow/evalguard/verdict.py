@@ -108,11 +108,12 @@ class Comparison(BaseModel):
 class ModelCosts(BaseModel):
     """What the models that checks asked have cost in this run, as far as it is known; answers from before cost nothing.
 
-    Of `without_usd` answers nobody knows what they cost: it is not in `usd`, and it is not nothing.
+    `requests` are all that were made, also those without an answer. Of `without_usd` answers nobody knows what they cost: it is not in `usd`, and it is not nothing.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    requests: int = 0
     answers: int = 0
     tokens: int = 0
     usd: float = 0.0
@@ -120,7 +121,7 @@ class ModelCosts(BaseModel):
 
     def __str__(self) -> str:
         if self.answers == 0:
-            return "no model was asked"
+            return f"no answer, to {self.requests} requests" if self.requests else "no model was asked"
         known = f"{self.usd:.4f} usd" if self.answers > self.without_usd else "cost not known"
         unknown = f" and {self.without_usd} of unknown cost" if 0 < self.without_usd < self.answers else ""
         return f"{self.answers} {'answer' if self.answers == 1 else 'answers'}: {known}{unknown}"

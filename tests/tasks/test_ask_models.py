@@ -203,6 +203,13 @@ async def test_what_no_other_try_mends_is_stored_at_once(judged: Plan, store: St
     assert rows(store, run_id) == {(0, "judge"): ("error", None)}
 
 
+async def test_requests_without_an_answer_are_told(judged: Plan, store: Store) -> None:
+    run_id = judged(["a", "b"], "gpt-4o-mini?fault=unauthorized")
+    assert str(costs_of(store, run_id)) == "no model was asked"
+    await asked_for(run_id, 2)
+    assert str(costs_of(store, run_id)) == "no answer, to 2 requests"
+
+
 async def test_a_limited_number_of_outputs_is_tried_again(judged: Plan, store: Store) -> None:
     run_id = judged(["a", "b", "c"], "gpt-4o-mini?fault=error", where={"max_retries": 0})
     async with open_runtime(run_id) as runtime:
