@@ -15,6 +15,9 @@ Kind = Literal["judge", "embedding"]
 """What a model is asked for, and the section of a suite that holds what its checks do not say themselves."""
 
 
+NO_VERDICTS = "{} is an embedder, and gives no verdicts"
+
+
 class ModelCheck(BaseAsyncCheck):
     """A check that asks a model. Who is asked, and where, is never read from a test case or an output."""
 
@@ -56,7 +59,7 @@ def model_of(
         raise ValueError(needed)
     model = configured(model_config, provider_config, known)
     if is_local(model) and known is not EMBEDDING:
-        raise ValueError(f"model_config: {model.name} is an embedder, and gives no verdicts")
+        raise ValueError(f"model_config: {NO_VERDICTS.format(model.name)}")
     return model
 
 

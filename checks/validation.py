@@ -6,14 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from checks.asking import Kind
+from checks.asking import NO_VERDICTS, Kind
 from checks.catalogue import find_check
 from checks.compiled import CompiledCheck, compile_checks
 from checks.defaults import Defaults
+from checks.embedders import is_local, trouble
 from fepflow.documents import Document
 from fepflow.errors import FepflowError, InputError, Problem
 from fepflow.llm import door
 from fepflow.llm.configuration import CHAT, EMBEDDING, configured
+from fepflow.llm.model import Model
 from fepflow.protocol.check import AnyCheck, Check
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite import check_ids
@@ -30,9 +32,15 @@ def default_problems(document: Document, defaults: Defaults) -> Iterator[Problem
         except ValueError as error:
             yield document.problem((kind,), str(error))
             continue
-        trouble = door.problem(model) if "model" in section.llm_config else None
-        if trouble:
-            yield document.problem((kind, "model_config"), trouble)
+        why = _trouble(kind, model) if "model" in section.llm_config else None
+        if why:
+            yield document.problem((kind, "model_config"), why)
+
+
+def _trouble(kind: Kind, model: Model) -> str | None:
+    if not is_local(model):
+        return door.problem(model)
+    return trouble(model) if kind == "embedding" else NO_VERDICTS.format(model.name)
 
 
 def without_repetitions(problems: Iterable[Problem], of_sections: Sequence[Problem]) -> Iterator[Problem]:
@@ -68,8 +76,8 @@ def check_problems(
         if compiled.error is not None:
             part = "arguments" if _is_known(check) else "version" if check.version else "type"
             yield document.problem((*place, part), str(compiled.error))
-        elif trouble := compiled.trouble():
-            yield document.problem((*place, "arguments"), trouble)
+        elif why := compiled.trouble():
+            yield document.problem((*place, "arguments"), why)
         for warning in compiled.warnings:
             problem = document.problem((*place, "arguments"), warning)
             yield Problem(problem.message, problem.file, problem.line, problem.path, severity="warning")
@@ -92,8 +100,8 @@ def case_check_problems(
         for compiled in compiled_checks:
             if compiled.error is not None:
                 yield Problem(str(compiled.error), file, path=f"{case.id}.checks.{compiled.check_id}")
-            elif trouble := compiled.trouble():
-                yield Problem(trouble, file, path=f"{case.id}.checks.{compiled.check_id}")
+            elif why := compiled.trouble():
+                yield Problem(why, file, path=f"{case.id}.checks.{compiled.check_id}")
 
 
 def _is_known(check: Check) -> bool:

@@ -161,6 +161,19 @@ def test_a_plugin_brings_the_checks_that_the_suite_uses(folder):
     assert told(folder, BASE + "checks: [{type: inspected_check}]\nplugins: [./mine.py]\n") == []
 
 
+def test_an_embedder_of_a_plugin_is_that_of_the_suite(folder):
+    (folder / "mine.py").write_text(
+        "from fepflow import register_embedder\n\n"
+        "@register_embedder('inspected')\ndef inspected(texts):\n    return [[1.0] for _ in texts]\n"
+    )
+    suite = BASE + CHECKS + "plugins: [./mine.py]\n"
+    assert told(folder, suite + "embedding: {model_config: {model: 'local:inspected'}}\n") == []
+    (missing,) = told(folder, suite + "embedding: {model_config: {model: 'local:nobody'}}\n")
+    assert missing.startswith("suite.yaml:7: embedding.model_config: there is no embedder nobody here")
+    (judge,) = told(folder, suite + "judge: {model_config: {model: 'local:inspected'}}\n")
+    assert judge == "suite.yaml:7: judge.model_config: local:inspected is an embedder, and gives no verdicts"
+
+
 def test_a_variable_that_is_not_set_has_no_consequences(folder):
     problems = told(folder, BASE.replace("cases.jsonl", "${CASES}") + CHECKS)
     assert len(problems) == 1
