@@ -69,10 +69,11 @@ async def test_there_is_one_vector_for_each_text(answering: Answering, indexes: 
 
 async def test_an_answer_of_another_shape_is_an_error_in_few_words(answering: Answering) -> None:
     base = await answering(chat([{"type": "text", "text": "yes"}], prompt_tokens=1, completion_tokens=1))
-    with warnings.catch_warnings(record=True) as said, pytest.raises(ModelError) as failure:
+    with warnings.catch_warnings(record=True) as said:
         warnings.resetwarnings()
         library.load.cache_clear()
-        await door.ask(model(base), MESSAGES)
+        with pytest.raises(ModelError) as failure:
+            await door.ask(model(base), MESSAGES)
     assert not [str(warning.message) for warning in said if "erializ" in str(warning.message)]
     assert "Traceback" not in str(failure.value)
     assert "site-packages" not in str(failure.value)
