@@ -88,7 +88,7 @@ def _rows_of(result: StoredResult, repeats: int) -> Iterator[Row]:
         if check.error is not None:
             yield _row(name, check.check_id, check.error.message, attempts, value)
         elif passed_of(check) is False:
-            yield _row(name, check.check_id, _what_was_asked(check, value), attempts, value)
+            yield _row(name, check.check_id, _grounds(check, value), attempts, value)
 
 
 def _row(case: str, check: str, why: str, attempts: str, output: Any) -> Row:
@@ -101,12 +101,11 @@ def _row(case: str, check: str, why: str, attempts: str, output: Any) -> Row:
     }
 
 
-def _what_was_asked(check: CheckResult, output: Any) -> str:
-    """The arguments of a check that failed, without switches and the output itself, which has a column of its own."""
-    arguments = {name: shown["value"] for name, shown in (check.resolved_arguments or {}).items()}
+def _grounds(check: CheckResult, output: Any) -> str:
+    """What a check's failure rests on, without switches and the output itself, which has a column of its own."""
     told = [
         f"{name}: {value}"
-        for name, value in arguments.items()
+        for name, value in check.grounds.items()
         if not isinstance(value, bool) and value is not None and value != output
     ]
     return ", ".join(told) or "failed"

@@ -43,6 +43,14 @@ class CheckResult(Result):
         """The check's name in its suite; its type where it was given none."""
         return str((self.metadata or {}).get("check_id", self.check_type))
 
+    @property
+    def grounds(self) -> dict[str, Any]:
+        """What the result rests on: what a model responded, with its reasons, or else what was compared."""
+        response = self.results.get("response")
+        if isinstance(response, dict):
+            return response
+        return {name: shown["value"] for name, shown in (self.resolved_arguments or {}).items()}
+
 
 class ExecutionContext(Result):
     """What the checks saw (FEP 4.1)."""

@@ -242,8 +242,7 @@ def _check_line(check: CheckResult) -> str:
     response = check.results.get("response")
     passed = check.results.get("passed", response.get("passed") if isinstance(response, dict) else None)
     word = "[dim]result[/]" if passed is None else "[green]passed[/]" if passed else "[red]failed[/]"
-    arguments = {name: shown["value"] for name, shown in (check.resolved_arguments or {}).items()}
-    return f"  {word}    {_safe(check.check_id)}: {_text(arguments)}"
+    return f"  {word}    {_safe(check.check_id)}: {_text(check.grounds)}"
 
 
 def _table(*columns: str) -> Table:

@@ -137,9 +137,8 @@ def _seconds(output: Output | None) -> float:
 
 
 def _detail(check: CheckResult) -> str:
-    shown = {name: argument["value"] for name, argument in (check.resolved_arguments or {}).items()}
     reason = check.error.message if check.error else "failed"
-    return f"{check.check_id}: {reason}\n{dumps(shown)}"
+    return f"{check.check_id}: {reason}\n{dumps(check.grounds)}"
 
 
 def _printable(text: str) -> str:

@@ -76,7 +76,7 @@ def _causes(plan: Plan, result: SampleResult) -> Iterator[tuple[str, str]]:
         elif passed_of(check) is None:
             yield check.check_id, f"gave neither pass nor fail, but {_cut(_text(check.results), MAX_LINE)}"
         elif passed_of(check) is False:
-            yield check.check_id, _arguments(check, plan.given[result.position].get(check.check_id, []))
+            yield check.check_id, _grounds(check, plan.given[result.position].get(check.check_id, []))
 
 
 def _where(plan: Plan, examples: Sequence[tuple[int, str]]) -> str:
@@ -89,10 +89,10 @@ def _where(plan: Plan, examples: Sequence[tuple[int, str]]) -> str:
     return f", samples {', '.join(numbers[:MAX_SAMPLES])}{more}; the first"
 
 
-def _arguments(check: CheckResult, given: Sequence[str]) -> str:
-    shown = check.resolved_arguments or {}
-    names = [name for name in shown if name in given] or list(shown)
-    values = fit([_text(shown[name]["value"]) for name in names], MAX_LINE)
+def _grounds(check: CheckResult, given: Sequence[str]) -> str:
+    grounds = check.grounds
+    names = [name for name in grounds if name in given] or list(grounds)
+    values = fit([_text(grounds[name]) for name in names], MAX_LINE)
     return ", ".join(f"{name} = {value}" for name, value in zip(names, values, strict=True))
 
 
