@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -14,6 +15,8 @@ from fepflow.llm.model import Model, Usage
 Kind = Literal["judge", "embedding"]
 """What a model is asked for, and the section of a suite that holds what its checks do not say themselves."""
 
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 NO_VERDICTS = "{} is an embedder, and gives no verdicts"
 
@@ -61,6 +64,11 @@ def model_of(
     if is_local(model) and known is not EMBEDDING:
         raise ValueError(f"model_config: {NO_VERDICTS.format(model.name)}")
     return model
+
+
+def sendable(text: str) -> str:
+    """The text as it can be sent: JSON lets halves of characters through, which no request can hold."""
+    return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def spent(usage: Usage) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictBool, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from checks.asking import Kind, ModelCheck, model_of, spent
+from checks.asking import Kind, ModelCheck, model_of, sendable, spent
 from checks.base import JSONPath, Options
 from checks.calling import call
 from checks.embedders import is_local, sender, trouble
@@ -116,7 +116,7 @@ class SemanticSimilarityCheck(ModelCheck):
             if not str(text).strip():
                 raise CheckArgumentsError(f"{name} is empty: there is nothing to compare, and no model was asked")
         own = sender(model) if is_local(model) else ()
-        answer = await embed(model, [str(self.text), str(self.reference)], *own)
+        answer = await embed(model, [sendable(str(self.text)), sendable(str(self.reference))], *own)
         told = {
             "model": model.name,
             "model_answered": answer.model,

@@ -95,6 +95,14 @@ def compare(model_server):
     return compare
 
 
+@pytest.mark.parametrize("asking", ["judge", "compare"])
+def test_half_a_character_does_not_look_like_a_provider_that_fails(request, model_server, asking):
+    text = "Paris \ud800"
+    ask = request.getfixturevalue(asking)
+    result = ask(answer=text) if asking == "judge" else ask(text)
+    assert (result.status, len(model_server.seen)) == ("completed", 1)
+
+
 class TestAJudge:
     def test_of_openai_is_asked_in_its_strict_mode(self, judge, model_server):
         result = judge("openai/gpt-4o-mini")
