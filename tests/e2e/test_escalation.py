@@ -119,6 +119,7 @@ def test_an_agent_that_is_down_is_left_alone_and_asked_again_by_going_on(
     assert all(result.output.value == name for name, result in workplace.results.items())
 
 
+@pytest.mark.battery
 def test_an_agent_that_restarts_loses_no_case(workplace: Workplace, endpoint: Endpoint) -> None:
     endpoint.delay = 0.05
     cases = [f"question {number}" for number in range(300)]
@@ -133,6 +134,7 @@ def test_an_agent_that_restarts_loses_no_case(workplace: Workplace, endpoint: En
     assert workplace.record.outcome == "pass"
 
 
+@pytest.mark.battery
 def test_a_deadline_leaves_out_what_it_must_and_going_on_asks_for_it(workplace: Workplace, endpoint: Endpoint) -> None:
     endpoint.delay = 0.4
     workplace.write_suite([f"q{number}" for number in range(60)], target={"concurrency": 1}, deadline="4s")
@@ -151,6 +153,7 @@ def test_a_deadline_leaves_out_what_it_must_and_going_on_asks_for_it(workplace: 
     assert all(endpoint.questions[name] == asked[name] for name in answered)
 
 
+@pytest.mark.battery
 def test_a_budget_stops_the_asking_and_says_so(workplace: Workplace, endpoint: Endpoint) -> None:
     workplace.write_suite(
         [f"q{number}" for number in range(60)],

@@ -54,6 +54,7 @@ def test_ctrl_c_and_sigterm_stop_a_run_and_what_it_has_is_kept(
     assert 0 < kept <= len(endpoint.asked) < len(CASES)
 
 
+@pytest.mark.battery
 def test_a_store_that_somebody_else_holds_ends_the_run_with_a_sentence(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:

@@ -46,6 +46,7 @@ def test_validate_names_the_variable_that_is_missing(stack, suite):
     assert "${JUDGE_KEY} is not set in the environment" in done.stdout + done.stderr
 
 
+@pytest.mark.battery
 def test_a_suite_runs_with_its_judge(stack, suite, model_server, tmp_path):
     env = {"JUDGE_KEY": CANARY}
     valid = stack.fepflow("validate", suite, env=env)

@@ -13,6 +13,8 @@ from .endpoint import serving
 
 pytestmark = pytest.mark.e2e
 
+CANARY = "sk-canary-0815"
+
 JUDGE = {
     "type": "llm_judge",
     "arguments": {
@@ -43,7 +45,7 @@ def judged(stack: Stack, tmp_path: Path, model_server: Any) -> Any:
         env = {
             "AGENT_URL": endpoint.url,
             "FEPFLOW_STORE_URL": f"sqlite:///{tmp_path / 'store.db'}",
-            "JUDGE_KEY": "sk-canary-0815",
+            "JUDGE_KEY": CANARY,
         }
         workplace = Workplace(stack, tmp_path, env)
 
@@ -83,6 +85,12 @@ def test_judges_have_task_runs_of_their_own_and_those_without_an_answer_are_trie
     again = workplace.fepflow("run", "--resume", "latest")
     assert again.returncode == 0, again.stderr
     assert len(model_server.bodies) == 2 + 4 + 1
+
+    assert {headers["Authorization"] for _, headers, _ in model_server.seen} == {f"Bearer {CANARY}"}
+    for folder in (workplace.folder, workplace.stack.home):  # the store, and what Prefect keeps
+        for path in folder.rglob("*"):
+            assert not path.is_file() or CANARY.encode() not in path.read_bytes(), path
+    assert CANARY not in done.stdout + done.stderr + again.stdout + again.stderr
 
 
 @pytest.mark.battery

@@ -187,6 +187,7 @@ def test_a_second_one_of_the_same_home_says_who_is_there(served: Served) -> None
     assert "FEPFLOW_HOME" in done.stderr
 
 
+@pytest.mark.battery
 def test_a_worker_that_was_killed_is_started_again(served: Served) -> None:
     os.kill(served.pids("worker")[-1], signal.SIGKILL)
     wait_for(lambda: len(served.pids("worker")) == 2, "another worker")
@@ -246,6 +247,7 @@ def test_an_api_that_is_configured_is_used_and_stays(stack, tmp_path: Path) -> N
     assert _is_healthy(stack.api_url)
 
 
+@pytest.mark.battery
 def test_deployments_that_cannot_be_registered_are_said(stack, tmp_path: Path) -> None:
     workplace = place(stack, tmp_path, PREFECT_API_URL=stack.api_url)
     broken = OWN_DEPLOYMENT.replace("flows.evaluate.evaluate", "flows.evaluate.nobody")
