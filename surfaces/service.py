@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -198,7 +199,12 @@ def connect(note: Note, *, show_logs: bool = False) -> None:
     """Find Prefect's API, or start the local server; from here on this process uses it."""
     if configured_prefect_api() is None and not settings().server_file.exists():
         note("starting a local Prefect server; this takes a moment, once")
-    stack.use(stack.prefect_api(), show_logs=show_logs)
+    with ThreadPoolExecutor(1) as asking:
+        api = asking.submit(stack.prefect_api)
+        # Meanwhile, what a run needs beside Prefect, which must not be imported yet: half a second of its start.
+        import checks.catalogue  # noqa: F401  # for whoever executes the run
+        import fepflow.targets.opening  # noqa: F401
+    stack.use(api.result(), show_logs=show_logs)
 
 
 def execute(run: RunRecord, listener: Listener | None = None) -> Finished:
