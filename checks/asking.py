@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from checks.base import BaseAsyncCheck, JSONPath
 from checks.embedders import is_local
+from fepflow.answer import Kind
 from fepflow.llm.configuration import EMBEDDING, configured
 from fepflow.llm.model import Model, Usage
-
-Kind = Literal["judge", "embedding"]
-"""What a model is asked for, and the section of a suite that holds what its checks do not say themselves."""
-
 
 _HALVES = re.compile("[\ud800-\udfff]")
 

@@ -12,11 +12,12 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from checks.arguments import Arguments
-from checks.asking import Kind, ModelCheck
+from checks.asking import ModelCheck
 from checks.base import UNKNOWN_ARGUMENT, BaseAsyncCheck, BaseCheck, answering
 from checks.catalogue import find_check, is_ours, source_address
 from checks.custom_function import CustomFunctionCheck
 from checks.threads import LOOKUPS, OTHERS_CHECKS, Job
+from fepflow.answer import Kind
 from fepflow.errors import (
     CheckArgumentsError,
     CheckTimeoutError,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from checks.asking import Kind, ModelCheck
+from checks.asking import ModelCheck
 from checks.catalogue import find_check, list_checks, list_versions
+from fepflow.answer import Kind
 from fepflow.errors import CheckArgumentsError
 from fepflow.protocol.check import AnyCheck, Check, declare
 from fepflow.suite import JudgeDefaults, ModelDefaults

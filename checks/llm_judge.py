@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field, InstanceOf, ValidationError, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from checks.asking import Kind, ModelCheck, model_of, spent
+from checks.asking import ModelCheck, model_of, spent
 from checks.base import JSONPath
 from checks.calling import call
 from checks.json_schema import Schema, read_schema, schema_errors
 from checks.judging import question
 from checks.samples import Sample, combine
+from fepflow.answer import Kind
 from fepflow.complaints import complaints
 from fepflow.documents import dotted
 from fepflow.errors import CheckArgumentsError, ModelError

@@ -9,11 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictBool, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from checks.asking import Kind, ModelCheck, model_of, sendable, spent
+from checks.asking import ModelCheck, model_of, sendable, spent
 from checks.base import JSONPath, Options
 from checks.calling import call
 from checks.embedders import is_local, sender, trouble
 from checks.threshold import is_within
+from fepflow.answer import Kind
 from fepflow.errors import CheckArgumentsError
 from fepflow.llm.configuration import EMBEDDING
 from fepflow.llm.embeddings import embed

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from checks.asking import NO_VERDICTS, Kind
+from checks.asking import NO_VERDICTS
 from checks.catalogue import find_check
 from checks.compiled import CompiledCheck, compile_checks
 from checks.defaults import Defaults
 from checks.embedders import is_local, trouble
+from fepflow.answer import Kind
 from fepflow.documents import Document
 from fepflow.errors import FepflowError, InputError, Problem
 from fepflow.llm import door
