@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from checks.base import MISSING, RESOLVED, BaseCheck, JSONPath, argument_fields, wrong_arguments
+from checks.equality import json_equal
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath import Path, compile_path, is_path
 from fepflow.protocol.model import plain, unvalidated
-from fepflow.references import SECRET_NAME
+from fepflow.secret_names import is_secret_name
 from fepflow.template import TextTemplate, compile_template, copy_containers
 
 REDACTED = "***"
@@ -48,7 +50,7 @@ class Arguments:
         self._type = check_type
         self._fields = argument_fields(check_class)
         self.template = compile_template(arguments, _special(check_class, check_type, arguments))
-        self.unknown = [name for name in arguments if name not in self._fields]
+        self.unknown = unknown_arguments(check_class, arguments)
         open_ones = dict.fromkeys(str(location[0]) for location, _ in self.template.paths)
         # Of a path inside a list, an object or a text, the argument as a whole is known only when it is resolved.
         self._paths = {
@@ -69,12 +71,21 @@ class Arguments:
         self.sample = sample = self.instance({**literals, **open_fields})
         """The check with its literal arguments, and paths where the others will stand."""
         self._given = {self._fields[name] for name in arguments if name in self._fields}
+        self.given = [name for name in self._fields if name in arguments and not self._is_default(name, literals)]
+        """Names of the arguments that were given, but for literals that say what is the default anyway."""
         # Of the class itself: one that somebody derives from it may be more demanding.
         kinds = check_class.check_as_is if "check_as_is" in vars(check_class) else {}
         if all(name in kinds and name in self._paths for name in open_ones):
             self._as_is = [(name, self._fields[name], kinds[name]) for name in open_ones]
         defaults = {name: getattr(sample, field) for name, field in self._fields.items() if name not in arguments}
         self._shown = {name: {"value": self._plain(name, value)} for name, value in {**defaults, **literals}.items()}
+
+    def _is_default(self, name: str, literals: dict[str, Any]) -> bool:
+        field = self._class.model_fields[self._fields[name]]
+        if name not in literals or field.is_required():
+            return False
+        default = field.get_default(call_default_factory=True, validated_data={})
+        return json_equal(plain(literals[name]), plain(default))
 
     def instance(self, resolved: dict[str, Any]) -> BaseCheck:
         """An instance of the check with these values; raises CheckArgumentsError."""
@@ -84,7 +95,7 @@ class Arguments:
         try:
             return self._class.model_validate(resolved, context=RESOLVED)
         except ValidationError as error:
-            raise wrong_arguments(self._type, resolved, error) from None
+            raise wrong_arguments(self._class, self._type, resolved, error) from None
 
     def others_instance(self, resolved: dict[str, Any]) -> BaseCheck:
         """As `instance`, of a class that is not ours: what it changes are copies, and what was looked up is no path."""
@@ -114,6 +125,13 @@ class Arguments:
         return redacted(shown) if name in self._class.check_secrets else shown
 
 
+def unknown_arguments(check_class: type[BaseCheck], arguments: Mapping[str, Any]) -> list[str]:
+    """The arguments that a check type does not know: it ignores them, or refuses them."""
+    known = argument_fields(check_class)
+    takes_any = check_class.model_config.get("extra") == "allow"
+    return [] if takes_any else [name for name in arguments if name not in known]
+
+
 def _special(check_class: type[BaseCheck], check_type: str, arguments: dict[str, Any]) -> dict[str, Path]:
     special: dict[str, Path] = {}
     for name in check_class.check_templates & arguments.keys():
@@ -130,5 +148,5 @@ def _special(check_class: type[BaseCheck], check_type: str, arguments: dict[str,
 def redacted(value: Any) -> Any:
     """A JSON value in which members that are named like a secret are not shown."""
     if isinstance(value, dict):
-        return {key: REDACTED if SECRET_NAME.search(str(key)) else redacted(item) for key, item in value.items()}
+        return {key: REDACTED if is_secret_name(str(key)) else redacted(item) for key, item in value.items()}
     return [redacted(item) for item in value] if isinstance(value, list) else value

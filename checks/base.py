@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, wraps
 from inspect import Parameter, get_annotations, iscoroutinefunction, isfunction, signature
-from typing import Any, ClassVar, Self, Union, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Union, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -27,7 +28,7 @@ from fepflow.complaints import complaints
 from fepflow.documents import dotted
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath import is_path, unescape
-from fepflow.protocol.check import Check, TypedCheck
+from fepflow.protocol.check import CHECK_ID, Check, TypedCheck
 
 logger = logging.getLogger("fepflow.checks")
 
@@ -82,11 +83,17 @@ class BaseCheck(TypedCheck):
     """A check that answers at once.
 
     A subclass declares its arguments as fields (`text: str | JSONPath`) and returns its results from `__call__`, which
-    sees resolved, validated values only. Parameters of `__call__` are arguments, too. Instances never change, so one
-    may serve any number of cases. A class that is not one of ours is called in a thread, and given up after a minute.
+    sees resolved, validated values only. Parameters of `__call__` are arguments, too. `id=` names the check. Instances
+    never change, so one may serve any number of cases. A class that is not one of ours is called in a thread, and given
+    up after a minute.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", arbitrary_types_allowed=True, hide_input_in_errors=True)
+
+    if TYPE_CHECKING:
+        id: str | None = (
+            None  # the check's name in results, metrics and gate; no field, as an argument may be called so
+        )
 
     check_type: ClassVar[str] = ""
     check_version: ClassVar[str] = "1.0.0"
@@ -110,13 +117,22 @@ class BaseCheck(TypedCheck):
     def _read_paths(cls, data: Any, read: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
         if info.context is RESOLVED or not isinstance(data, dict):
             return read(data)
+        data, check_id = _without_id(cls, data)
         _note_unknown(cls, data)
         check = read({name: _as_field(value) for name, value in data.items()})
         # Afterwards, so that no validator of somebody's takes a literal for a path.
         for name, value in check.__dict__.items():
             if isinstance(value, str):
                 check.__dict__[name] = unescape(value)
+        if check_id is not None:
+            check.__dict__["id"] = check_id
         return check
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it asks the same under the same id."""
+        return super().__eq__(other) and (
+            not isinstance(other, BaseCheck) or self.__dict__.get("id") == other.__dict__.get("id")
+        )
 
     def __call__(self) -> dict[str, Any] | Awaitable[dict[str, Any]]:
         """The results of the check, in the shape that its type defines."""
@@ -126,7 +142,8 @@ class BaseCheck(TypedCheck):
         """The declarative form: type, the arguments that were given, version."""
         fields = argument_fields(type(self)).items()
         given = {name: _as_argument(getattr(self, field)) for name, field in fields if field in self.model_fields_set}
-        return Check(type=self.check_type or type(self).__name__, arguments=given, version=self.check_version)
+        named = {"id": self.__dict__["id"]} if "id" in self.__dict__ and "id" not in type(self).model_fields else {}
+        return Check(type=self.check_type or type(self).__name__, arguments=given, version=self.check_version, **named)
 
 
 class BaseAsyncCheck(BaseCheck):
@@ -201,6 +218,16 @@ def _as_field(value: Any) -> Any:
     return JSONPath(value) if is_path(value) else value
 
 
+def _without_id(check_class: type[BaseCheck], data: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """The arguments, and the check's own id, unless its class has an argument of that name."""
+    if "id" not in data or "id" in argument_fields(check_class):
+        return data, None
+    check_id = data["id"]
+    if check_id is not None and not (isinstance(check_id, str) and re.fullmatch(CHECK_ID, check_id)):
+        raise ValueError("id: may hold letters, digits, _ and - only, up to 100 of them")
+    return {name: value for name, value in data.items() if name != "id"}, check_id
+
+
 def _note_unknown(check_class: type[BaseCheck], arguments: dict[str, Any]) -> None:
     if check_class.model_config.get("extra") != "ignore":
         return  # they are refused
@@ -221,8 +248,10 @@ def _as_argument(value: Any) -> Any:
     return "\\" + value if isinstance(value, str) and is_path(value) else value
 
 
-def wrong_arguments(check_type: str, arguments: dict[str, Any], error: ValidationError) -> CheckArgumentsError:
+def wrong_arguments(
+    check_class: type[BaseCheck], check_type: str, arguments: dict[str, Any], error: ValidationError
+) -> CheckArgumentsError:
     """The exception for arguments that the check type does not take; it names places, never values."""
-    found = complaints(arguments, error)
+    found = complaints(arguments, error, check_class)
     parts = [": ".join(part for part in (dotted(item.path), item.message) if part) for item in found]
-    return CheckArgumentsError(f"{check_type} cannot take these arguments: {'; '.join(parts)}")
+    return CheckArgumentsError(f"{check_type} cannot take these arguments: {'; '.join(parts)}", found)

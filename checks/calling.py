@@ -7,7 +7,7 @@ from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
-from checks.threads import OTHERS_CALLS
+from fepflow.threads import OTHERS_CALLS
 
 
 async def call(function: Callable[..., Any], *arguments: Any) -> Any:

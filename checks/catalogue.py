@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import cache
 from inspect import getsource
 from typing import TypeVar
@@ -21,7 +20,7 @@ from checks.equals import EqualsCheck
 from checks.exact_match import ExactMatchCheck
 from checks.installed import broken_checks, installed_checks
 from checks.is_empty import IsEmptyCheck
-from checks.json_valid import JsonValidCheck
+from checks.json_valid import JSONValidCheck
 from checks.llm_judge import LLMJudgeCheck
 from checks.regex import RegexCheck
 from checks.schema_validation import SchemaValidationCheck
@@ -32,6 +31,8 @@ from checks.superset import SupersetCheck
 from checks.threshold import ThresholdCheck
 from checks.tool_usage import ToolUsageCheck
 from fepflow.errors import CheckArgumentsError
+from fepflow.foreign_names import CHECK_TYPES
+from fepflow.known_names import did_you_mean
 from fepflow.protocol.address import address_of
 from fepflow.protocol.check import SEMVER
 
@@ -50,7 +51,7 @@ CHECKS: dict[str, tuple[CheckClass, ...]] = {
     "superset": (SupersetCheck,),
     "set_equal": (SetEqualCheck,),
     "disjoint": (DisjointCheck,),
-    "json_valid": (JsonValidCheck,),
+    "json_valid": (JSONValidCheck,),
     "schema_validation": (SchemaValidationCheck,),
     "tool_usage": (ToolUsageCheck,),
     "custom_function": (CustomFunctionCheck,),
@@ -105,8 +106,7 @@ def find_check(check_type: str, version: str | None = None) -> CheckClass:
     if not versions:
         if check_type in broken_checks():
             raise CheckArgumentsError(broken_checks()[check_type])
-        close = get_close_matches(check_type, list_checks(), 1)
-        advice = f"did you mean {close[0]}?" if close else f"known are {', '.join(list_checks())}"
+        advice = did_you_mean(check_type, list_checks(), CHECK_TYPES)
         raise CheckArgumentsError(f"there is no check type {check_type} ({advice})")
     if version is None:
         return versions[max(versions, key=parse_version)]

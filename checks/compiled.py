@@ -16,7 +16,6 @@ from checks.asking import ModelCheck
 from checks.base import UNKNOWN_ARGUMENT, BaseAsyncCheck, BaseCheck, answering
 from checks.catalogue import find_check, is_ours, source_address
 from checks.custom_function import CustomFunctionCheck
-from checks.threads import LOOKUPS, OTHERS_CHECKS, Job
 from fepflow.answer import Kind
 from fepflow.errors import (
     CheckArgumentsError,
@@ -31,13 +30,22 @@ from fepflow.errors import (
 from fepflow.protocol.check import AnyCheck, declare
 from fepflow.protocol.model import unvalidated, utc_now
 from fepflow.protocol.results import CheckError, CheckResult
+from fepflow.redaction import known_secrets, redact_json, words_of
+from fepflow.sizes import is_small
 from fepflow.suite import check_ids
+from fepflow.threads import LOOKUPS, OTHERS_CHECKS, Job
 
 TIME_LIMIT = 60.0
 """Seconds that a check which waits for something, or is not ours, may take."""
 
 LOOKUP_LIMIT = 1.5
 """Seconds that the paths of one check may take together."""
+
+LARGE_LIMIT = 10.0
+"""Seconds that one of our checks may take on what is large."""
+
+SMALL_NODES, SMALL_CHARACTERS = 2_000, 50_000
+"""Up to here, whatever a check of ours does takes milliseconds at most."""
 
 PATIENCE = 0.01
 """Seconds that the event loop waits for such a check itself: most answer in no time, and tasks cost more."""
@@ -51,10 +59,11 @@ Shown = dict[str, Any]
 class CompiledCheck:
     """One check of a suite, ready to run. Never changes after it is made.
 
-    A check that cannot be compiled is one too: each of its results says why, and no other check is taken down.
+    A check that cannot be compiled is one too, as is one for which there is a `refusal`: each of its results says why,
+    and no other check is taken down.
     """
 
-    def __init__(self, check: AnyCheck, check_id: str) -> None:
+    def __init__(self, check: AnyCheck, check_id: str, refusal: str | None = None) -> None:
         self.check = declare(check)
         self.check_id = check_id
         self.check_type = self.check.type
@@ -62,6 +71,9 @@ class CompiledCheck:
         self.error: FepflowError | None = None
         self.version = ""
         self._asks: ModelCheck | None = None
+        if refusal is not None:
+            self.error = CheckArgumentsError(refusal)
+            return
         try:
             self._prepare(check)
         except FepflowError as error:
@@ -69,7 +81,7 @@ class CompiledCheck:
         except RecursionError:
             self.error = CheckArgumentsError(f"the arguments of {self.check_type} nest too deep, or contain themselves")
         except Exception as error:  # what somebody's own objects, as arguments, or own validators raise
-            why = f"{type(error).__name__}: {_words(error)}"
+            why = f"{type(error).__name__}: {words_of(error)}"
             self.error = CheckArgumentsError(f"the arguments of {self.check_type} cannot be used: {why}")
 
     def _prepare(self, check: AnyCheck) -> None:
@@ -89,7 +101,9 @@ class CompiledCheck:
         sample = self._arguments.sample
         self._asks = sample if isinstance(sample, ModelCheck) and sample.check_model() is not None else None
         self.warnings += self._asks.check_doubts() if self._asks is not None else []
-        self._metadata = {"check_version": self.version, "check_id": self.check_id}
+        self._literals_are_large = is_large(self._template.literal)
+        given = self._arguments.given
+        self._metadata = {"check_version": self.version, "check_id": self.check_id, "arguments_given": given}
 
     @property
     def asks(self) -> Kind | None:
@@ -104,15 +118,17 @@ class CompiledCheck:
         """The name of the model that it asks, if nobody knows what its answers cost. May take seconds."""
         return None if self.error is not None or self._asks is None else self._asks.check_unpriced()
 
-    def run(self, context: Context) -> CheckResult | Awaitable[CheckResult]:
+    def run(self, context: Context, *, large: bool | None = None) -> CheckResult | Awaitable[CheckResult]:
         """The result for one evaluation context (FEP 2.3.1); awaitable if the check has to wait for something.
 
-        What goes wrong is in the result. Only when the run may ask no model any more there is none: awaiting it
-        raises LimitReachedError.
+        Whether the context is large (`is_large`) may be known already. What goes wrong is in the result. Only when the
+        run may ask no model any more there is none: awaiting it raises LimitReachedError.
         """
         started = perf_counter()
         if self.error is not None:
             return self.failed(self.error, None, started)
+        if self._literals_are_large or (is_large(context) if large is None else large):
+            return self._compute_elsewhere(context, started)
         if self._template.queries and not self._template.is_quick(context):
             return self._look_up(context, started)
         try:
@@ -129,6 +145,31 @@ class CompiledCheck:
             return self.failed(error, None, started)
         result = self._ask(resolved, started)
         return result if isinstance(result, CheckResult) else await result
+
+    async def _compute_elsewhere(self, context: Context, started: float) -> CheckResult:
+        """As `run`, for values of which the check itself may take long."""
+        shown: Shown | None = None
+
+        def compute() -> Any:
+            nonlocal shown
+            resolved = self._template.render(context)
+            shown = self._arguments.shown(resolved)
+            instance = self._instance(resolved)
+            return instance if self._in_thread else self._answer(instance)
+
+        try:
+            answer = await LOOKUPS.run(compute, LARGE_LIMIT, self.check_id)
+            assert shown is not None  # it is there before there is an answer
+            if isinstance(answer, dict):
+                return self._completed(answer, shown, started)
+            asked = (
+                self._ask_in_thread(answer, shown, started) if self._in_thread else self._wait(answer, shown, started)
+            )
+            return asked if isinstance(asked, CheckResult) else await asked
+        except LimitReachedError:
+            raise
+        except Exception as error:
+            return self.failed(error, shown, started)
 
     def _ask(self, resolved: dict[str, Any], started: float) -> CheckResult | Awaitable[CheckResult]:
         shown: Shown | None = None
@@ -210,16 +251,18 @@ class CompiledCheck:
         if not isinstance(answer, dict):
             raise CheckArgumentsError(f"{self.check_type} must return a dict of results, not {type(answer).__name__}")
         try:
-            return to_jsonable_python(answer)  # type: ignore[no-any-return]  # a dict stays one
+            results: dict[str, Any] = to_jsonable_python(answer)
         except ValueError as error:
-            raise CheckArgumentsError(f"{self.check_type} must return JSON values: {error}") from None
+            raise CheckArgumentsError(f"{self.check_type} must return JSON values: {words_of(error)}") from None
+        # What somebody's own code answers may hold what it has asked others with.
+        return redact_json(results, known_secrets()) if self._is_others else results
 
     def failed(self, error: BaseException, shown: Shown | None = None, started: float | None = None) -> CheckResult:
         """The result of this check when `error` kept it from answering."""
         if isinstance(error, FepflowError):
             cause = CheckError(type=error.fep_type, message=str(error), recoverable=error.recoverable)
         else:
-            message = f"{self.check_type} failed: {type(error).__name__}: {_words(error)}"
+            message = f"{self.check_type} failed: {type(error).__name__}: {words_of(error)}"
             kind: ErrorType = "timeout_error" if isinstance(error, TimeoutError) else "unknown_error"
             cause = CheckError(type=kind, message=message)
         metadata: dict[str, Any] = {"check_id": self.check_id}
@@ -241,14 +284,25 @@ class CompiledCheck:
         )
 
 
-def compile_checks(checks: Sequence[AnyCheck], taken: Sequence[str] = ()) -> list[CompiledCheck]:
-    """Compile checks in order and give each its id; `taken` are ids that other checks of the case have."""
+def compile_checks(
+    checks: Sequence[AnyCheck], taken: Sequence[str] = (), refusals: Sequence[str | None] = ()
+) -> list[CompiledCheck]:
+    """Compile checks in order and give each its id; `taken` are ids that other checks of the case have.
+
+    `refusals` say of each check why it may not be run; None of one that may, and nothing if all may.
+    """
     declared = [declare(check) for check in checks]
     given = [check.id for check in declared if check.id]
     if twice := sorted({name for name in given if given.count(name) > 1 or name in taken}):
         raise InputError(Problem(f"the check id {twice[0]} stands twice", path="checks", advice="ids are unique"))
     ids = check_ids(declared, taken)
-    return [CompiledCheck(check, check_id) for check, check_id in zip(checks, ids, strict=True)]
+    refused = refusals or [None] * len(ids)
+    return [CompiledCheck(*each) for each in zip(checks, ids, refused, strict=True)]
+
+
+def is_large(value: Any) -> bool:
+    """Whether checking a value may take long enough to hold others up."""
+    return not is_small(value, SMALL_NODES, SMALL_CHARACTERS)
 
 
 def _is_being_stopped() -> bool:
@@ -258,13 +312,6 @@ def _is_being_stopped() -> bool:
     except RuntimeError:  # no event loop any more: what was not finished is closed
         return True
     return task is not None and task.cancelling() > 0
-
-
-def _words(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # somebody's own exception
-        return "it has no message"
 
 
 def _milliseconds(started: float) -> float:

@@ -18,10 +18,11 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from checks.installed import entries
-from checks.threads import EMBEDDERS
 from fepflow.errors import CheckArgumentsError, FepflowError, ModelError, ModelTimeoutError
 from fepflow.llm.model import Model, Usage, Vectors
 from fepflow.protocol.address import address_of
+from fepflow.redaction import words_of
+from fepflow.threads import EMBEDDERS
 
 Embedder = Callable[[list[str]], Any]
 F = TypeVar("F", bound=Embedder)
@@ -87,7 +88,7 @@ async def _called(model: Model, function: Embedder, texts: list[str]) -> Any:
     except TimeoutError:
         raise ModelTimeoutError(f"{model.name} gave no vectors within {model.timeout:g} s (timeout)") from None
     except Exception as error:
-        raise ModelError(f"{model.name} failed: {type(error).__name__}: {error}", kind="failed") from None
+        raise ModelError(f"{model.name} failed: {type(error).__name__}: {words_of(error)}", kind="failed") from None
 
 
 def _vectors(model: Model, answer: Any, count: int) -> list[list[float]]:
@@ -127,7 +128,7 @@ def _load(name: str) -> Known:
     try:
         function = entry.load()
     except (Exception, SystemExit) as error:
-        why = f"cannot be loaded: {type(error).__name__}: {error}"
+        why = f"cannot be loaded: {type(error).__name__}: {words_of(error)}"
         raise CheckArgumentsError(f"the embedder {name} of {package} {why}") from None
     if not callable(function):
         raise CheckArgumentsError(f"the embedder {name} of {package} is no function")

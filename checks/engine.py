@@ -12,7 +12,8 @@ from time import perf_counter
 from typing import Any
 from uuid import uuid4
 
-from checks.compiled import CompiledCheck, Context, compile_checks
+from checks.compiled import CompiledCheck, Context, compile_checks, is_large
+from checks.inputs import read_checks, read_outputs, read_test_cases
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
 from fepflow.protocol.check import AnyCheck
 from fepflow.protocol.model import unvalidated, utc_now
@@ -30,7 +31,7 @@ from fepflow.protocol.test_case import Output, TestCase
 
 logger = logging.getLogger("fepflow.checks")
 
-Checks = Sequence[AnyCheck] | Sequence[Sequence[AnyCheck]]
+Checks = Sequence[AnyCheck | dict[str, Any]] | Sequence[Sequence[AnyCheck | dict[str, Any]]]
 
 MAX_WAITING = 64
 """Test cases whose waiting checks are under way at once."""
@@ -48,8 +49,8 @@ BREATH = 0.001
 
 
 def evaluate(
-    test_cases: Sequence[TestCase],
-    outputs: Sequence[Output],
+    test_cases: Sequence[Any],
+    outputs: Sequence[Any],
     checks: Checks | None = None,
     experiment_metadata: ExperimentMetadata | None = None,
 ) -> EvaluationRunResult:
@@ -71,20 +72,23 @@ def evaluate(
 
 
 async def evaluate_async(
-    test_cases: Sequence[TestCase],
-    outputs: Sequence[Output],
+    test_cases: Sequence[Any],
+    outputs: Sequence[Any],
     checks: Checks | None = None,
     experiment_metadata: ExperimentMetadata | None = None,
 ) -> EvaluationRunResult:
     """Run checks against the output of each test case (FEP 3.1).
 
-    `outputs[i]` belongs to `test_cases[i]`. `checks` are shared by all cases, or one list a case; a case's own checks
-    come before them. What goes wrong inside a check is in its result. Raises InputError for what cannot be evaluated:
-    no cases, lengths that differ, ids that stand twice.
+    `outputs[i]` belongs to `test_cases[i]`. A test case is a TestCase, a dict with `input` (FEP 2.1), or the input
+    itself; an output an Output, a dict with `value` (FEP 2.2), or the value itself, which may be any other dict.
+    `checks` are shared by all cases, or one list a case; a case's own checks come before them. What goes wrong inside a
+    check is in its result. Raises InputError for what cannot be evaluated: no cases, lengths that differ, ids that
+    stand twice.
     """
-    _refuse_mismatch(test_cases, outputs, checks)
+    shared, per_case = read_checks(checks)
+    test_cases, outputs = read_test_cases(test_cases), read_outputs(outputs)
+    _refuse_mismatch(test_cases, outputs, per_case)
     started_at = utc_now()
-    shared, per_case = _split(checks)
     compiled_shared = compile_checks(shared)
     for warning in (warning for check in compiled_shared for warning in check.warnings):
         logger.warning(warning)
@@ -158,7 +162,8 @@ def run_checks(
     if failure is not None:
         return [check.failed(failure, None, perf_counter()) for check in checks]
     context = context_of(case, output)
-    answers = [check.run(context) for check in checks]
+    large = is_large(context)
+    answers = [check.run(context, large=large) for check in checks]
     ready = [answer for answer in answers if isinstance(answer, CheckResult)]
     return ready if len(ready) == len(answers) else _await_all(answers)
 
@@ -173,8 +178,8 @@ def context_of(case: TestCase, output: Output) -> Context:
 
 def failure_of(output: Output) -> TargetError | None:
     """Why there is no answer, if this output stands for a call that failed."""
-    error = (output.metadata or {}).get("error")
-    if output.value is not None or not isinstance(error, dict) or "message" not in error:
+    error = output.failure
+    if error is None:
         return None
     message = f"the target gave no output: {error['message']}"
     if error.get("type") == "timeout_error":
@@ -222,20 +227,14 @@ def _run_result(
     )
 
 
-def _split(checks: Checks | None) -> tuple[Sequence[AnyCheck], Sequence[Sequence[AnyCheck]]]:
-    """Shared checks, or checks per case; an empty list is shared, none."""
-    if checks and isinstance(checks[0], Sequence):
-        return [], checks  # type: ignore[return-value]  # one list a case, as its first item shows
-    return checks or [], []  # type: ignore[return-value]  # see above
-
-
-def _refuse_mismatch(test_cases: Sequence[TestCase], outputs: Sequence[Output], checks: Checks | None) -> None:
+def _refuse_mismatch(
+    test_cases: Sequence[TestCase], outputs: Sequence[Output], per_case: Sequence[Sequence[AnyCheck]]
+) -> None:
     if not test_cases:
         raise InputError(Problem("there are no test cases", path="test_cases", advice="give at least one"))
     if len(test_cases) != len(outputs):
         message = f"{len(test_cases)} test cases but {len(outputs)} outputs"
         raise InputError(Problem(message, path="outputs", advice="outputs[i] belongs to test_cases[i]"))
-    _, per_case = _split(checks)
     if per_case and len(per_case) != len(test_cases):
         message = f"{len(test_cases)} test cases but {len(per_case)} lists of checks"
         raise InputError(Problem(message, path="checks", advice="checks[i] belongs to test_cases[i]"))

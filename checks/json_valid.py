@@ -12,7 +12,7 @@ from checks.json_schema import Schema, is_quick
 from checks.schema_validation import validated, validated_elsewhere
 
 
-class JsonValidCheck(BaseCheck):
+class JSONValidCheck(BaseCheck):
     """Read a text as JSON, by the standard. Results: `{passed: bool, validation_errors: list}`.
 
     NaN, a key that stands twice, numbers too large for a float and more than 100 levels are not valid; neither is JSON
@@ -32,3 +32,7 @@ class JsonValidCheck(BaseCheck):
         if is_quick(schema, self.text):
             return validated(schema, self.text)
         return validated_elsewhere(schema, self.text)
+
+
+JsonValidCheck = JSONValidCheck
+"""The name of before."""

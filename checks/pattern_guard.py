@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from math import log2
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from checks.threads import SEARCHES
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError
+from fepflow.threads import SEARCHES
+
+if TYPE_CHECKING:
+    import regex
 
 MAX_PATTERN = 1_000
 MAX_TEXT = 1_000_000
@@ -29,8 +32,19 @@ PATIENCE = 1.5
 _STEPS = 20_000_000
 """Backtracking steps that may run in place: about 0.1 s at worst."""
 
+MAX_EXPANSION = 20_000
+"""Parts of a pattern whose repeats are written out, which `regex` does: about 500 bytes each."""
+
+MAX_RANGES = 2_500_000
+"""Characters in a pattern's ranges: where case does not count, each is looked up as the pattern is compiled."""
+
+_COMPILED = 32
+"""Patterns of `regex` that are kept; each may have some megabytes."""
+
 _REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 _REFERENCES = ("GROUPREF", "GROUPREF_EXISTS")
+
+_MANY = 1_000_000
 
 Choices = tuple[float, int]
 """In how many ways a part can match, at most: `(bits, degree)` stands for 2**bits * length**degree."""
@@ -80,7 +94,7 @@ def _choices_of(operation: str, argument: Any) -> Choices:
         low, high, body = argument
         bits, degree = _choices(body)
         if high != re._constants.MAXREPEAT:  # type: ignore[attr-defined]  # see above
-            return bits * high + log2(high - low + 1), degree * high
+            return bits * high + log2(high - low + 1), min(degree * high, _MANY)
         if bits or degree:
             raise _UnboundedError
         return 0.0, 1
@@ -118,11 +132,35 @@ def _refuse_long(text: str) -> None:
         raise CheckArgumentsError(f"regex searches texts of up to {MAX_TEXT:,} characters; this one has {len(text):,}")
 
 
+def _refuse_bombs(items: Any) -> None:
+    """Raises ValueError for a short pattern that takes much time or memory to compile."""
+    expansion, ranges = _measure(items)
+    if expansion > MAX_EXPANSION:
+        raise ValueError(f"its repeats come to more than {MAX_EXPANSION:,} parts")
+    if ranges > MAX_RANGES:
+        raise ValueError(f"its ranges hold more than {MAX_RANGES:,} characters")
+
+
+def _measure(items: Any) -> tuple[int, int]:
+    """Parts when repeats are written out as often as they must match, and characters in ranges."""
+    expansion = ranges = 0
+    for operation, argument in items:
+        name = str(operation)
+        inner = [_measure(part) for part in _subpatterns(argument)]
+        parts = 1 + sum(size for size, _ in inner)
+        expansion += min(parts * max(argument[0], 1), _MANY) if name in _REPEATS else parts
+        ranges += sum(width for _, width in inner)
+        if name == "IN":
+            ranges += sum(item[1][1] - item[1][0] for item in argument if str(item[0]) == "RANGE")
+    return expansion, ranges
+
+
 @lru_cache(maxsize=1024)
 def compile_pattern(pattern: str, flags: int) -> re.Pattern[str]:
-    """Compile once; raises ValueError with the place of the mistake."""
+    """Compile once; raises ValueError with the place of the mistake, or for a bomb."""
     try:
         with quietly():
+            _refuse_bombs(re._parser.parse(pattern, flags))  # type: ignore[attr-defined]  # see above
             return re.compile(pattern, flags)
     except (re.error, OverflowError, RecursionError, ValueError) as error:
         place = f" at position {error.pos}" if isinstance(error, re.error) and error.pos is not None else ""
@@ -149,11 +187,19 @@ def _portable(pattern: str) -> str:
 def _search(pattern: str, flags: int, text: str, limit: float = TIME_LIMIT) -> bool:
     import regex  # only patterns that need the guard pay for its import
 
-    # The module's bit for ASCII differs; Python's would switch on another syntax there.
-    bits = (flags & ~re.ASCII) | regex.ASCII if flags & re.ASCII else flags
     try:
-        return regex.search(_portable(pattern), text, bits, timeout=limit, concurrent=True) is not None
+        return _compiled(pattern, flags).search(text, timeout=limit, concurrent=True) is not None
     except TimeoutError:
         raise CheckTimeoutError(f"the pattern took longer than {limit:.2g} s on this text") from None
     except (regex.error, RecursionError) as error:
         raise CheckArgumentsError(f"the pattern cannot be searched under a time limit: {error}") from None
+
+
+@lru_cache(maxsize=_COMPILED)
+def _compiled(pattern: str, flags: int) -> regex.Pattern[str]:
+    import regex
+
+    compile_pattern(pattern, flags)
+    # The module's bit for ASCII differs; Python's would switch on another syntax there.
+    bits = (flags & ~re.ASCII) | regex.ASCII if flags & re.ASCII else flags
+    return regex.compile(_portable(pattern), bits, cache_pattern=False)

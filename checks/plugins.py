@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
 from fepflow.errors import FepflowError, InputError, Problem
+from fepflow.files import open_regular
 from fepflow.protocol.address import address_of
+from fepflow.redaction import words_of
 
 _loaded: dict[Path, float] = {}
 
@@ -18,9 +21,14 @@ def load_plugin(path: Path, file: str) -> None:
     `file` is how messages call it. Raises InputError, naming the line, when the file cannot be run.
     """
     try:
-        modified = path.stat().st_mtime
-    except OSError:
+        with open_regular(path) as source:
+            modified = os.fstat(source.fileno()).st_mtime
+    except FileNotFoundError:
         raise InputError(Problem("there is no such plugin", file, advice="check plugins: in the suite")) from None
+    except IsADirectoryError:
+        raise InputError(Problem("is no Python file", file, advice="plugins end in .py")) from None
+    except OSError as error:
+        raise InputError(Problem(f"cannot be read: {error.strerror}", file)) from None
     if _loaded.get(path) == modified:
         return
     name = f"fepflow_plugin_{path.stem}_{address_of(str(path))[:8]}"
@@ -36,7 +44,7 @@ def load_plugin(path: Path, file: str) -> None:
     except FepflowError as error:
         raise InputError(Problem(str(error), file, _line(error, path))) from None
     except (Exception, SystemExit) as error:
-        message = f"cannot be loaded: {type(error).__name__}: {error}"
+        message = f"cannot be loaded: {type(error).__name__}: {words_of(error)}"
         raise InputError(Problem(message, file, _line(error, path))) from None
     _loaded[path] = modified
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 
 from checks.base import BaseCheck, JSONPath
 from checks.json_schema import Schema, is_quick, schema_errors
-from checks.threads import LOOKUPS
 from fepflow.strict_json import parse
+from fepflow.threads import LOOKUPS
 
 PATIENCE = 1.5
 """Seconds after which a validation is given up."""

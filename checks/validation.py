@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
+from checks.arguments import unknown_arguments
 from checks.asking import NO_VERDICTS
+from checks.base import argument_fields
 from checks.catalogue import find_check
-from checks.compiled import CompiledCheck, compile_checks
+from checks.compiled import CompiledCheck
+from checks.data_checks import CaseChecks
 from checks.defaults import Defaults
 from checks.embedders import is_local, trouble
+from checks.paths import remarks_on, texts_in
 from fepflow.answer import Kind
-from fepflow.documents import Document
-from fepflow.errors import FepflowError, InputError, Problem
+from fepflow.documents import Document, DocumentPath, dotted
+from fepflow.errors import CheckArgumentsError, FepflowError, InputError, JSONPathError, Problem
+from fepflow.known_names import did_you_mean
 from fepflow.llm import door
 from fepflow.llm.configuration import CHAT, EMBEDDING, configured
 from fepflow.llm.model import Model
 from fepflow.protocol.check import AnyCheck, Check
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite import check_ids
+
+_Mistake = tuple[DocumentPath, str, str | None, Literal["error", "warning"]]
 
 _KNOWN: dict[Kind, Mapping[str, Any]] = {"judge": CHAT, "embedding": EMBEDDING}
 
@@ -73,41 +80,70 @@ def check_problems(
             advice = f"checks[{seen[check.id]}] has it; ids are unique"
             yield document.problem((*place, "id"), f"the id {check.id} stands twice", advice)
         seen.setdefault(check.id or "", index)
-        compiled = CompiledCheck(defaults.complete([check])[0], check.id or check.type)
-        if compiled.error is not None:
-            part = "arguments" if _is_known(check) else "version" if check.version else "type"
-            yield document.problem((*place, part), str(compiled.error))
-        elif why := compiled.trouble():
-            yield document.problem((*place, "arguments"), why)
-        for warning in compiled.warnings:
-            problem = document.problem((*place, "arguments"), warning)
-            yield Problem(problem.message, problem.file, problem.line, problem.path, severity="warning")
+        for inside, text, cure, severity in _mistakes(check, check.id or check.type, defaults):
+            yield replace(document.problem((*place, *inside), text, cure), severity=severity)
 
 
 def case_check_problems(
-    cases: Iterable[TestCase],
-    file: str,
-    shared: Sequence[Check | None] = (),
-    defaults: Defaults = Defaults(),  # noqa: B008  # it never changes
+    cases: Iterable[tuple[TestCase, int | None]], file: str, shared: Sequence[Check | None], case_checks: CaseChecks
 ) -> Iterator[Problem]:
-    """Mistakes in the checks that test cases carry themselves, beside the `shared` ones of the suite."""
+    """Mistakes in the checks that test cases carry themselves, beside the `shared` ones of the suite.
+
+    Each case comes with its line in `file`, where it has one.
+    """
     taken = check_ids([check for check in shared if check is not None])
-    for case in cases:
+    for case, line in cases:
         try:
-            compiled_checks = compile_checks(defaults.complete(case.checks or ()), taken)
+            compiled_checks = case_checks.compiled(case.checks or (), taken)
         except InputError as error:
-            yield from (replace(problem, file=file, path=f"{case.id}.checks") for problem in error.problems)
+            yield from (replace(problem, file=file, line=line, path=f"{case.id}.checks") for problem in error.problems)
             continue
         for compiled in compiled_checks:
-            if compiled.error is not None:
-                yield Problem(str(compiled.error), file, path=f"{case.id}.checks.{compiled.check_id}")
-            elif why := compiled.trouble():
-                yield Problem(why, file, path=f"{case.id}.checks.{compiled.check_id}")
+            case_id = f"{case.id}.checks.{compiled.check_id}"
+            if refusal := case_checks.refusal(compiled.check):
+                yield Problem(refusal, file, line, case_id)
+                continue
+            for place, message, advice, severity in _mistakes(compiled.check, compiled.check_id, case_checks.defaults):
+                yield Problem(message, file, line, dotted((case_id, *place)), advice, severity)
 
 
-def _is_known(check: Check) -> bool:
+def _mistakes(check: Check, check_id: str, defaults: Defaults) -> Iterator[_Mistake]:
+    """What is wrong with one check, each with its place in the check."""
+    known = _known_arguments(check)
+    if known is None:
+        error = CompiledCheck(check, check_id).error
+        yield ("version" if check.version else "type",), str(error), None, "error"
+        return
+    unknown = unknown_arguments(find_check(check.type, check.version), check.arguments)
+    for name in unknown:
+        message = f"{check.type} has no argument {name}"
+        yield ("arguments", name), message, did_you_mean(name, known), "error"
+    arguments = {name: value for name, value in check.arguments.items() if name not in unknown}
+    compiled = CompiledCheck(defaults.complete([check.model_copy(update={"arguments": arguments})])[0], check_id)
+    if compiled.error is not None:
+        yield from _of_error(check, compiled.error)
+    elif why := compiled.trouble():
+        yield ("arguments",), why, None, "error"
+    for warning in compiled.warnings:
+        yield ("arguments",), warning, None, "warning"
+    for remark in remarks_on(check):
+        if remark.place or (compiled.error is None and not unknown):
+            yield ("arguments", *remark.place), remark.message, remark.advice, "error" if remark.is_error else "warning"
+
+
+def _of_error(check: Check, error: FepflowError) -> Iterator[_Mistake]:
+    complaints = error.complaints if isinstance(error, CheckArgumentsError) else ()
+    for complaint in complaints:
+        whole = "" if complaint.path else f"{check.type} cannot take these arguments: "
+        yield ("arguments", *complaint.path), whole + complaint.message, complaint.advice, "error"
+    if not complaints:
+        expression = error.expression if isinstance(error, JSONPathError) else None
+        places = (place for place, text in texts_in(check.arguments, ("arguments",)) if text == expression)
+        yield next(places, ("arguments",)), str(error), None, "error"
+
+
+def _known_arguments(check: Check) -> list[str] | None:
     try:
-        find_check(check.type, check.version)
+        return list(argument_fields(find_check(check.type, check.version)))
     except FepflowError:
-        return False
-    return True
+        return None

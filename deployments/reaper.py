@@ -1,4 +1,7 @@
-"""The reaper: `python -m deployments.reaper` gives runs whose process is gone a truthful end, until SIGTERM."""
+"""The reaper: `python -m deployments.reaper` gives runs whose process is gone a truthful end, until SIGTERM.
+
+It also notices scheduled runs that nobody has planned.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ import signal
 import time
 
 import click
+import httpx
+from prefect.exceptions import PrefectException
 
+from deployments.missed import tell_of_missed_runs
 from fepflow.errors import FepflowError
 from fepflow.settings import settings
 from fepflow.store.store import Store
@@ -44,8 +50,12 @@ async def _reap(store: Store) -> None:
     try:
         for run_id in await reap(store):
             click.echo(f"run {run_id} was interrupted, its process is gone; `fepflow run --resume {run_id}` goes on")
+        for missed in await tell_of_missed_runs():
+            click.echo(f"warning: {missed}")
     except FepflowError as error:
         click.echo(f"cannot look for dead runs, tries again: {error}")
+    except (httpx.HTTPError, PrefectException) as error:
+        click.echo(f"cannot look for missed runs, tries again: {type(error).__name__}")
 
 
 def main() -> None:

@@ -1,49 +1,128 @@
 """Register deployments: `python -m deployments.register` creates the work pool and deploys, as often as one likes.
 
 It takes prefect.yaml of the working directory if there is one, else the one that comes with fepflow. Runs have the
-working directory as theirs.
+working directory as theirs. What a person has switched on, off, added or changed of a schedule stays; deployments that
+the file does not name are left alone.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import click
+import httpx
+from prefect.client.orchestration import PrefectClient, get_client
+from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.exceptions import PrefectException
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
-from fepflow.errors import FepflowError, InfrastructureError
+from deployments.file_schedules import put_schedules, schedules_of
+from deployments.pool import ensure_pool
+from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.settings import configured_prefect_api
 
-POOL = "fepflow"
 SHIPPED = Path(str(files("deployments") / "prefect.yaml"))
 
 
-def register(folder: Path) -> Path:
-    """Create the pool if it is not there, deploy everything, and return the file. Raises InfrastructureError."""
+async def register(folder: Path) -> Path:
+    """Create the pool if it is not there, deploy everything, and return the file. Raises FepflowError."""
     own = folder / "prefect.yaml"
     file = own if own.is_file() else SHIPPED
-    if _prefect("work-pool", "inspect", POOL).returncode != 0:
-        _require(_prefect("work-pool", "create", POOL, "--type", "process"), f"the work pool {POOL} was not created")
-    _require(_prefect("deploy", "--all", "--prefect-file", str(file)), f"{file} was not deployed")
+    document, entries = _read(file)
+    try:
+        schedules = {entry["name"]: schedules_of(entry) for entry in entries}
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from None
+    try:
+        async with get_client() as client:
+            await ensure_pool(client)
+            off = await _switched_off(client, entries)
+            await asyncio.to_thread(_deploy, document, file)
+            for entry in entries:
+                deployment = await _deployment(client, entry)
+                if deployment is not None:
+                    await put_schedules(client, deployment.id, schedules[entry["name"]])
+            await _switch_off(client, entries, off)
+    except (httpx.HTTPError, PrefectException) as error:
+        raise InfrastructureError(f"{file} was not deployed: {error}") from None
     return file
 
 
-def _prefect(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "prefect", "--no-prompt", *arguments]
-    # Wide, so that what goes wrong is not broken over lines.
-    env = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603  # our own interpreter
+def _read(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The document, and those of its deployments whose schedules are registered here: without templates in them."""
+    try:
+        document = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
+    except (YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is not YAML: {error}") from None
+    deployments = document.get("deployments") if isinstance(document, dict) else None
+    if not isinstance(deployments, list):
+        raise UserError(f"{file} has no list of deployments")
+    for entry in deployments:
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise UserError(f"{file}: each of its deployments needs a name")
+    plain = [one for one in deployments if "{{" not in json.dumps([one["name"], one.get("schedules")], default=str)]
+    return document, plain
 
 
-def _require(done: subprocess.CompletedProcess[str], wrong: str) -> None:
+async def _switched_off(client: PrefectClient, entries: Sequence[dict[str, Any]]) -> dict[str, set[str]]:
+    """The deployments that a person has paused, each with those of its automations that are."""
+    found = {}
+    for entry in entries:
+        deployment = await _deployment(client, entry)
+        if deployment is not None:
+            automations = await client.read_resource_related_automations(f"prefect.deployment.{deployment.id}")
+            found[entry["name"]] = {one.name for one in automations if not one.enabled}
+            entry.setdefault("paused", deployment.paused)
+    return found
+
+
+async def _switch_off(client: PrefectClient, entries: Sequence[dict[str, Any]], off: dict[str, set[str]]) -> None:
+    """Pause those automations again: `prefect deploy` makes all of a deployment's anew."""
+    for entry in entries:
+        deployment = await _deployment(client, entry) if off.get(entry["name"]) else None
+        if deployment is not None:
+            for automation in await client.read_resource_related_automations(f"prefect.deployment.{deployment.id}"):
+                if automation.name in off[entry["name"]]:
+                    await client.pause_automation(automation.id)
+
+
+async def _deployment(client: PrefectClient, entry: dict[str, Any]) -> DeploymentResponse | None:
+    named = await client.read_deployments(
+        deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=[entry["name"]]))
+    )
+    return next((one for one in named if one.entrypoint == entry.get("entrypoint")), None)
+
+
+def _deploy(document: dict[str, Any], file: Path) -> None:
+    """Let Prefect deploy the document, without the schedules that are registered here."""
+    for entry in document["deployments"]:
+        if "{{" not in json.dumps([entry["name"], entry.get("schedules")], default=str):
+            entry.pop("schedules", None)
+            entry.pop("schedule", None)
+    with tempfile.TemporaryDirectory(prefix="fepflow-") as folder:
+        copy = Path(folder) / "prefect.yaml"
+        copy.write_text(json.dumps(document, default=str), encoding="utf-8")  # JSON is YAML
+        command = [sys.executable, "-P", "-m", "prefect", "--no-prompt"]
+        command += ["deploy", "--all", "--prefect-file", str(copy)]
+        # Wide, so that what goes wrong is not broken over lines.
+        env = {**os.environ, "COLUMNS": "200"}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603  # our own interpreter
     if done.returncode != 0:
         # Without its frames and boxes, and without the traceback that it has for some mistakes.
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line[:1].isalnum()]
         said = [line for line in lines if not line.startswith(("Traceback", "An exception occurred"))]
-        raise InfrastructureError("\n".join([f"{wrong}; Prefect says:", *said[-4:]]))
+        raise InfrastructureError("\n".join([f"{file} was not deployed; Prefect says:", *said[-4:]]))
 
 
 def main() -> int:
@@ -51,11 +130,11 @@ def main() -> int:
     try:
         if configured_prefect_api() is None:
             raise InfrastructureError("no Prefect API is named: `fepflow up`, then set PREFECT_API_URL")
-        file = register(Path.cwd())
+        file = asyncio.run(register(Path.cwd()))
     except FepflowError as error:
         click.echo(str(error), err=True)
         return error.exit_code
-    click.echo(f"the deployments of {file} are registered for the work pool {POOL}")
+    click.echo(f"the deployments of {file} are registered")
     return 0
 
 

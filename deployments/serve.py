@@ -23,11 +23,11 @@ from filelock import FileLock, Timeout
 from sqlalchemy.engine import make_url
 
 from deployments import server
-from deployments.register import POOL
+from deployments.pool import POOL
 from deployments.supervisor import Child, Supervisor
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.redaction import redact
-from fepflow.settings import Settings, configured_prefect_api, settings
+from fepflow.settings import Settings, settings
 from fepflow.store.store import Store
 from surfaces import stack
 
@@ -50,10 +50,11 @@ async def serve(config: Settings) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    configured = configured_prefect_api()
+    external = stack.external_api()
     running = server.running(config)
-    local = None if configured else server_child(running.port if running else config.port)
-    api_url = configured or f"http://127.0.0.1:{running.port if running else config.port}/api"
+    port = running.port if running else stack.own_port() or config.port
+    local = None if external else server_child(port)
+    api_url = external or f"http://127.0.0.1:{port}/api"
     env = environment(config, api_url)
     secrets = secrets_of(env)
     supervisor = Supervisor(str(config.home.absolute()), env, lambda name, line: _say(name, redact(line, secrets)))
@@ -106,6 +107,7 @@ def environment(config: Settings, api_url: str) -> dict[str, str]:
     return {
         "PREFECT_CLIENT_MAX_RETRIES": "8",
         "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
+        "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "WARNING",  # a run's log begins with the run, not the worker
         **os.environ,
         "PREFECT_API_URL": api_url,
         "FEPFLOW_HOME": str(config.home.absolute()),

@@ -17,16 +17,18 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import psutil
 from filelock import FileLock
 
+from deployments.server_log import ServerLog
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.settings import Settings, settings
 
-START_SECONDS = 120
+START_SECONDS = 240
 STOP_SECONDS = 15
 
 
@@ -81,7 +83,8 @@ def down(config: Settings) -> Server | None:
         _, alive = psutil.wait_procs(family, timeout=STOP_SECONDS)
         for member in alive:
             _signal(member, "kill")
-    config.server_file.unlink(missing_ok=True)
+        # A shell may still have its address in PREFECT_API_URL: the port stays known.
+        write_private(config.server_file, json.dumps({"port": server.port}))
     return server
 
 
@@ -91,14 +94,28 @@ def hold(config: Settings, port: int | None = None) -> None:
     ours = running(config) is None
     try:
         server = up(config, port)
-        log = config.home / "server.log"
-        print(f"the Prefect server listens at {server.ui_url}; its log is {log}", flush=True)  # noqa: T201  # a command
+        log = ServerLog(log_file(config))
+        _say(f"the Prefect server listens at {server.ui_url}; its log is {log.path}")
+        said: set[tuple[str, str]] = set()
         while server.process() is not None:
+            for error in log.errors():
+                if (error.service, error.message) not in said:
+                    said.add((error.service, error.message))
+                    _say(error.sentence(log.path))
             time.sleep(0.5)
-        raise InfrastructureError(f"the Prefect server has ended; its log is {log}")
+        raise InfrastructureError(f"the Prefect server has ended; its log is {log.path}")
     finally:
         if ours:
             down(config)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201  # this module is a command
+
+
+def log_file(config: Settings) -> Path:
+    """Where the server writes what goes wrong."""
+    return config.home / "server.log"
 
 
 def running(config: Settings) -> Server | None:
@@ -121,7 +138,7 @@ def healthy(server: Server) -> bool:
 
 def _start(config: Settings, port: int) -> Server:
     _refuse_taken_port(port)
-    log = config.home / "server.log"
+    log = log_file(config)
     write_private(log, "")
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603  # our own interpreter, fixed arguments
@@ -169,7 +186,7 @@ def _wait_until_healthy(server: Server, config: Settings) -> None:
     deadline = time.monotonic() + START_SECONDS
     while not healthy(server):
         if server.process() is None or time.monotonic() > deadline:
-            log = config.home / "server.log"
+            log = log_file(config)
             last = "\n".join(log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:])
             raise InfrastructureError(f"the Prefect server did not start; its log is {log} and ends:\n{last}")
         time.sleep(0.1)
@@ -186,6 +203,12 @@ def write_private(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def _state(server: Server, config: Settings) -> dict[str, Any]:
+    log = ServerLog(log_file(config))
+    errors = [error.sentence(log.path) for error in log.errors()]
+    return {**asdict(server), "api_url": server.api_url, "ui_url": server.ui_url, "errors": errors}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -211,7 +234,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         print(f"cannot use {config.home} ({error.strerror}): name a writable folder in FEPFLOW_HOME", file=sys.stderr)  # noqa: T201  # this module is a command
         return InfrastructureError.exit_code
-    state = None if server is None else {**asdict(server), "api_url": server.api_url, "ui_url": server.ui_url}
+    state = None if server is None else _state(server, config)
     print(json.dumps({"server": state}))  # noqa: T201  # this module is a command
     return 0
 

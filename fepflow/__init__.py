@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from checks.equals import EqualsCheck as EqualsCheck
     from checks.exact_match import ExactMatchCheck as ExactMatchCheck
     from checks.is_empty import IsEmptyCheck as IsEmptyCheck
+    from checks.json_valid import JSONValidCheck as JSONValidCheck
     from checks.json_valid import JsonValidCheck as JsonValidCheck
     from checks.llm_judge import LLMJudgeCheck as LLMJudgeCheck
     from checks.regex import RegexCheck as RegexCheck
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from checks.threshold import ThresholdCheck as ThresholdCheck
     from checks.tool_usage import ToolUsageCheck as ToolUsageCheck
     from fepflow.errors import FepflowError as FepflowError
+    from fepflow.errors import InputError as InputError
     from fepflow.protocol.check import Check as Check
     from fepflow.protocol.results import CheckError as CheckError
     from fepflow.protocol.results import CheckResult as CheckResult
@@ -55,6 +57,10 @@ if TYPE_CHECKING:
     from fepflow.protocol.results import TestCaseSummary as TestCaseSummary
     from fepflow.protocol.test_case import Output as Output
     from fepflow.protocol.test_case import TestCase as TestCase
+    from surfaces.api import Run as Run
+    from surfaces.api import load_run as load_run
+    from surfaces.api import run as run
+    from surfaces.api import run_async as run_async
 
 _HOME = {
     "AttributeExistsCheck": "checks.attribute_exists",
@@ -74,13 +80,16 @@ _HOME = {
     "ExecutionContext": "fepflow.protocol.results",
     "ExperimentMetadata": "fepflow.protocol.results",
     "FepflowError": "fepflow.errors",
+    "InputError": "fepflow.errors",
     "IsEmptyCheck": "checks.is_empty",
     "JSONPath": "checks.base",
+    "JSONValidCheck": "checks.json_valid",
     "JsonValidCheck": "checks.json_valid",
     "LLMJudgeCheck": "checks.llm_judge",
     "Output": "fepflow.protocol.test_case",
     "RegexCheck": "checks.regex",
     "RegexFlags": "checks.regex",
+    "Run": "surfaces.api",
     "SchemaValidationCheck": "checks.schema_validation",
     "SemanticSimilarityCheck": "checks.semantic_similarity",
     "SetEqualCheck": "checks.set_equal",
@@ -99,8 +108,11 @@ _HOME = {
     "get_latest_version": "checks.catalogue",
     "list_checks": "checks.catalogue",
     "list_versions": "checks.catalogue",
+    "load_run": "surfaces.api",
     "register": "checks.catalogue",
     "register_embedder": "checks.embedders",
+    "run": "surfaces.api",
+    "run_async": "surfaces.api",
 }
 
 __all__ = sorted(_HOME)

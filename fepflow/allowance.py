@@ -55,9 +55,20 @@ class Allowance:
         """Count what an answer says that it cost."""
         for name in self._budget:
             cost = (metadata or {}).get(name)
-            known = isinstance(cost, int | float) and not isinstance(cost, bool) and math.isfinite(cost) and cost >= 0
+            known = _cost(cost)
             with self._lock:
-                if known:
-                    self.spent[name] += cost  # type: ignore[operator]  # it is a number then
-                else:
+                if known is None:
                     self.unreported += 1
+                else:
+                    self.spent[name] += known
+
+
+def _cost(told: Any) -> float | None:
+    """What an answer says that it cost; None for what cannot be: less than nothing, or more than any number."""
+    if isinstance(told, bool) or not isinstance(told, int | float):
+        return None
+    try:
+        cost = float(told)
+    except OverflowError:
+        return None
+    return cost if math.isfinite(cost) and cost >= 0 else None

@@ -25,16 +25,21 @@ class CasesOnDisk(Collection[TestCase]):
         weakref.finalize(self, self._file.close)
         self._count = self._end = 0
         self._with_checks = array("Q")
+        self._lines = array("Q")
         for case in cases:
             self.add(case)
 
-    def add(self, case: TestCase) -> None:
-        """Add one at the end. Raises NotJsonError, and is as before, if it has no JSON form."""
-        line = encode(case.model_dump()).encode("ascii") + b"\n"
+    def add(self, case: TestCase, line: int = 0) -> None:
+        """Add one at the end, from a line of a file, if from one.
+
+        Raises NotJsonError, and is as before, if it has no JSON form.
+        """
+        written = encode(case.model_dump()).encode("ascii") + b"\n"
         if case.checks:
             self._with_checks.append(self._end)
+            self._lines.append(line)
         self._file.seek(self._end)
-        self._end += self._file.write(line)
+        self._end += self._file.write(written)
         self._count += 1
 
     def __len__(self) -> int:
@@ -57,6 +62,10 @@ class CasesOnDisk(Collection[TestCase]):
         for position in self._with_checks:
             self._file.seek(position)
             yield _read(self._file.readline())
+
+    def with_checks_and_lines(self) -> Iterator[tuple[TestCase, int | None]]:
+        """The same, each with its line in its file, counted from 1."""
+        yield from zip(self.with_checks(), (line or None for line in self._lines), strict=True)
 
 
 def _read(line: bytes) -> TestCase:

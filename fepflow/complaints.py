@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from fepflow.documents import DocumentPath
+from fepflow.known_names import did_you_mean, names_at
 
 _EXPECTED = {
     "string_type": "must be a text",
@@ -38,9 +39,16 @@ _BOUNDS = {
 _PATTERNS = {
     "^[A-Za-z0-9_-]+$": "may hold letters, digits, _ and - only",
     r"^\d+\.": "must be a semantic version, such as 1.2.0",
-    "^https?://": "must start with http:// or https://, and name a host",
+    r"^[^:]+:": "must read like agent.py:answer or package.module:answer",
 }
 """What a text that does not match is told, by how the pattern starts."""
+
+_SWITCHES = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+"""What YAML 1.1 took for booleans, and YAML 1.2 for texts."""
+
+_NUMBERS = ("int_type", "int_parsing", "float_type", "float_parsing")
+_MAPPINGS = ("dict_type", "model_type", "model_attributes_type")
+_NUMBER = re.compile(r"\s*[+-]?\d+(\.\d+)?\s*%?")
 
 _UNION_ONLY = ("is_instance_of",)
 """Complaints of a union's branch that was never meant: an argument that could have been a path object."""
@@ -55,8 +63,13 @@ class Complaint:
     advice: str | None = None
 
 
-def complaints(value: Any, error: ValidationError) -> list[Complaint]:
+def complaints(
+    value: Any, error: ValidationError, annotation: Any = None, elsewhere: Mapping[str, str] | None = None
+) -> list[Complaint]:
     """What `error` says about `value`, one complaint a place, in pydantic's order; no values are shown.
+
+    `annotation` is the type that was asked for, by which a name that is not known is told what it may mean, and
+    `elsewhere` what other tools' names mean here (`fepflow.foreign_names`).
 
     A union complains once for each of its branches. Of those, the ones that got furthest into the value are what the
     user meant; if none got in, what must be is said in one sentence (`must be a text or a list`).
@@ -67,11 +80,13 @@ def complaints(value: Any, error: ValidationError) -> list[Complaint]:
             place = _within(value, item["loc"])
             if item["type"] == "missing":
                 place = (*place, item["loc"][-1])
-            found.setdefault(place, []).append(_sentence(item))
+            known = names_at(annotation, place[:-1]) if item["type"] == "extra_forbidden" else []
+            found.setdefault(place, []).append(_sentence(item, known, elsewhere))
+    inner = {path[:length] for path in found for length in range(len(path))}
     return [
         Complaint(path, _joined([message for message, _ in told]), told[0][1] if len(told) == 1 else None)
         for path, told in found.items()
-        if not any(len(other) > len(path) and other[: len(path)] == path for other in found)
+        if path not in inner
     ]
 
 
@@ -86,13 +101,13 @@ def _within(value: Any, location: DocumentPath) -> DocumentPath:
     return tuple(path)
 
 
-def _sentence(item: Any) -> tuple[str, str | None]:
+def _sentence(item: Any, known: Sequence[str], elsewhere: Mapping[str, str] | None) -> tuple[str, str | None]:
     kind, context = item["type"], item.get("ctx", {})
     last = item["loc"][-1] if item["loc"] else ""
     if kind == "missing":
         return "is missing", "add it"
     if kind == "extra_forbidden":
-        return f"{last} is not known here", "check the spelling, or remove it"
+        return f"{last} is not known here", did_you_mean(str(last), known, elsewhere)
     if kind == "value_error":
         return str(context["error"]), None
     if kind == "literal_error":
@@ -101,13 +116,35 @@ def _sentence(item: Any) -> tuple[str, str | None]:
     if kind in _BOUNDS:
         words, name = _BOUNDS[kind]
         return f"must be {words} {context[name]:g}", None
-    if kind == "string_type" and isinstance(item["input"], bool | int | float):
-        return _EXPECTED[kind], "put it in quotes"
+    if kind in _EXPECTED and (advice := _cure(kind, item["input"])):
+        return _EXPECTED[kind], advice
     if kind == "string_pattern_mismatch":
         for start, message in _PATTERNS.items():
             if context["pattern"].startswith(start):
                 return message, None
     return _EXPECTED.get(kind) or _ours(item["msg"]), None
+
+
+def _cure(kind: str, given: Any) -> str | None:
+    """What to do about a value of another type than was asked for."""
+    if given is None:
+        return "nothing stands there"
+    if kind == "string_type" and isinstance(given, bool | int | float):
+        return "put it in quotes"
+    if kind == "string_type" and isinstance(given, dict) and list(given.values()) == [None]:
+        (name,) = given
+        return f'in YAML {{ }} is a mapping: write "{name}", in quotes' if str(name).startswith("$") else None
+    if not isinstance(given, str):
+        return None
+    if kind.startswith("bool") and given.lower() in _SWITCHES:
+        return f"write {_SWITCHES[given.lower()]}, without quotes"
+    if kind in _NUMBERS and _NUMBER.fullmatch(given):
+        return "take the quotes off" if not given.endswith("%") else "write it as a fraction, such as 0.9"
+    if kind in _MAPPINGS and (name := re.match(r"([\w-]+):[^\s/]", given)):
+        return f"write a space after the colon: `{name[1]}: ...`"
+    if kind == "list_type":
+        return "write it in brackets: [ ]"
+    return None
 
 
 def _ours(message: str) -> str:

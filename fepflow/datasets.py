@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from fepflow.cases_on_disk import CasesOnDisk
+from fepflow.complaints import complaints
 from fepflow.documents import dotted
 from fepflow.errors import JSONPathError, Problem
+from fepflow.foreign_names import TEST_CASE
 from fepflow.json_text import NotJsonError
 from fepflow.jsonpath import Path as JSONPath
-from fepflow.jsonpath import compile_path
+from fepflow.jsonpath import compile_path, leading_keys
+from fepflow.mistakes import Mistakes
 from fepflow.protocol.test_case import TestCase
-from fepflow.records import Mistakes, format_of, records
+from fepflow.records import format_of, records
 from fepflow.suite import Dataset
 
 _PARTS = ("id", "input", "expected", "metadata", "checks")
@@ -64,10 +68,10 @@ def read_test_cases(dataset: Dataset, path: Path, file: str) -> Cases:
     cases = CasesOnDisk()
     for line, case in reader.cases(records(path, format, mistakes)):
         try:
-            cases.add(case)
+            cases.add(case, line)
         except NotJsonError as error:
             mistakes.add(f"has no JSON form: {error}", line)
-    reader.report_unused_mappings()
+    reader.report_mappings()
     if not reader.seen and not mistakes:
         mistakes.add("holds no test cases", advice='add one, such as {"input": ..., "expected": ...}')
     mistakes.raise_if_any()
@@ -89,6 +93,7 @@ class _Reader:
         self._mistakes = mistakes
         self._extra: dict[str, None] = {}
         self._lines: dict[str, int] = {}
+        self._lacking: dict[str, Mistakes] = {}
         self.seen = 0
 
     def cases(self, records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, TestCase]]:
@@ -112,8 +117,17 @@ class _Reader:
         message = f"fields that are no part of a test case went to its metadata: {names}"
         return [Problem(message, file, advice="map them, if one is the input or expected", severity="warning")]
 
-    def report_unused_mappings(self) -> None:
-        """A metadata path may find nothing in some records, but one that never does is a mistake."""
+    def report_mappings(self) -> None:
+        """A metadata path may find nothing in some records, but one that never does is a mistake; of the others, each
+        record where they find nothing is one, told once if that are all."""
+        for part, lacking in self._lacking.items():
+            if len(lacking) == self.seen > 1:
+                expression = self._paths[part].expression
+                first = lacking.first
+                message = f"none of the {self.seen:,} records has anything at {expression}"
+                self._mistakes.add(message, first.line, part, first.advice)
+            else:
+                self._mistakes.take(lacking)
         for name in sorted(self._unused) if self.seen else ():
             message = f"no record has anything at {self._metadata[name].expression}"
             self._mistakes.add(message, path=f"metadata.{name}")
@@ -127,8 +141,8 @@ class _Reader:
                 data[part] = value
             else:
                 complete = False
-                advice = f"the record has {_keys(record)}"
-                self._mistakes.add(f"nothing at {path.expression}", line, part, advice)
+                lacking = self._lacking.setdefault(part, Mistakes(self._mistakes.file))
+                lacking.add(f"nothing at {path.expression}", line, part, _meant(path, record))
         if self._maps_metadata:
             data["metadata"] = self._mapped_metadata(record)
         elif not self._paths:
@@ -141,7 +155,8 @@ class _Reader:
 
     def _is_complete(self, data: dict[str, Any], record: Mapping[str, Any], line: int) -> bool:
         if "input" not in data:
-            advice = f"the record has {_keys(record)}; say where the input is, as in `input: $.question`"
+            likely = next((name for name in record if _is_meant_as_input(name)), "question")
+            advice = f"the record has {_keys(record)}; say where the input is, as in `input: $.{likely}`"
             self._mistakes.add("input is missing", line, advice=advice)
         return "input" in data
 
@@ -174,10 +189,8 @@ class _Reader:
                 data["id"] = id_text(data["id"])
             return TestCase.model_validate(data)
         except ValidationError as error:
-            for item in error.errors(include_input=False, include_url=False):
-                if item["type"] != "is_instance_of":  # a check object of Python's, which no file can hold
-                    place = dotted(tuple(step for step in item["loc"] if step != "Check"))
-                    self._mistakes.add(item["msg"][:1].lower() + item["msg"][1:], line, place)
+            for item in complaints(data, error, TestCase):
+                self._mistakes.add(item.message, line, dotted(item.path), item.advice)
         except ValueError as error:
             self._mistakes.add(str(error), line, "id")
         return None
@@ -195,6 +208,16 @@ class _Reader:
 
 
 _NAMES = {"list": "list", "str": "text", "int": "number", "float": "number", "bool": "boolean", "NoneType": "null"}
+
+
+def _is_meant_as_input(name: str) -> bool:
+    return TEST_CASE.get(name.lower().replace("_", "")) == "it is input"
+
+
+def _meant(path: JSONPath, record: Mapping[str, Any]) -> str:
+    keys = leading_keys(path.expression)
+    close = get_close_matches(str(keys[0]), list(record)[:1_000], 1) if keys else []
+    return f"did you mean $.{close[0]}?" if close else f"the record has {_keys(record)}"
 
 
 def _keys(record: Mapping[str, Any]) -> str:

@@ -25,10 +25,25 @@ its FEP error type (FEP 2.3.4), HTTP status, gRPC status code and the exit code 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from fepflow.complaints import Complaint
 
 ErrorType = Literal["jsonpath_error", "validation_error", "timeout_error", "unknown_error"]
+
+MAX_MESSAGE = 2_000
+"""Characters of an exception's message. What it quotes is cut shorter where it is quoted; this holds for all."""
+
+MAX_PROBLEMS = 100
+"""Mistakes of one input that are spelled out."""
+
+
+def brief(text: str, limit: int = 300) -> str:
+    """`text` for a message: its beginning, and how long it is, where it has more than `limit` characters."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
 
 
 class FepflowError(Exception):
@@ -39,6 +54,9 @@ class FepflowError(Exception):
     http_status: ClassVar[int] = 500
     grpc_code: ClassVar[str] = "INTERNAL"
     exit_code: ClassVar[int] = 3
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(brief(message, MAX_MESSAGE))
 
 
 class UserError(FepflowError):
@@ -54,7 +72,7 @@ class UserError(FepflowError):
 class Problem:
     """One mistake in an input: where it is, what is wrong, what to do.
 
-    `file` is as the user wrote it, `line` counts from 1, `path` is dotted (`checks[0].arguments.text`).
+    `file` is as the user wrote it, `line` and `column` count from 1, `path` is dotted (`checks[0].arguments.text`).
     """
 
     message: str
@@ -63,9 +81,16 @@ class Problem:
     path: str | None = None
     advice: str | None = None
     severity: Literal["error", "warning"] = "error"
+    column: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("message", "path", "advice"):
+            text = getattr(self, name)
+            if text is not None and len(text) > MAX_MESSAGE:
+                object.__setattr__(self, name, brief(text, MAX_MESSAGE))
 
     def __str__(self) -> str:
-        place = ":".join(str(part) for part in (self.file, self.line) if part is not None)
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
         text = ": ".join(part for part in (place, self.path, self.message) if part)
         return f"{text} ({self.advice})" if self.advice else text
 
@@ -74,12 +99,19 @@ class InputError(UserError):
     """A file or document is unusable; `problems` lists every mistake that was found, in reading order."""
 
     def __init__(self, problems: list[Problem] | Problem) -> None:
-        self.problems = [problems] if isinstance(problems, Problem) else list(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        found = [problems] if isinstance(problems, Problem) else list(problems)
+        self.problems = found[:MAX_PROBLEMS]
+        if len(found) > MAX_PROBLEMS:
+            self.problems.append(Problem(f"... and {len(found) - MAX_PROBLEMS:,} more", found[-1].file))
+        Exception.__init__(self, "\n".join(str(problem) for problem in self.problems))
 
 
 class CheckArgumentsError(UserError):
-    """A check's type, version or arguments are not what its implementation takes."""
+    """A check's type, version or arguments are not what its implementation takes; `complaints` say it one by one."""
+
+    def __init__(self, message: str, complaints: Sequence[Complaint] = ()) -> None:
+        self.complaints = tuple(complaints)
+        super().__init__(message)
 
 
 class JSONPathError(UserError):
@@ -116,8 +148,9 @@ class TargetError(FepflowError):
 
     `retryable` says whether the same call may succeed later; `retry_after` is what the target asked
     for, in seconds; `kind` is a stable word for reports (`connect`, `http_status`, `malformed`, `too_large`,
-    `redirect`, `request`, `timeout`, `circuit_open`, `missing_output`); `status` is the HTTP status where there was
-    one. Messages never contain a URL's credentials, query or a header.
+    `redirect`, `request`, `timeout`, `circuit_open`, `missing_output`, `failed`; of Python functions also `exception`
+    and `crashed`); `status` is the HTTP status where there was one. Messages never contain a URL's credentials, query
+    or a header.
     """
 
     recoverable = True
@@ -165,7 +198,8 @@ class ModelError(FepflowError):
 
     `kind` is a stable word for reports: `connect`, `http_status`, `rate_limited`, `quota`, `unauthorized`,
     `format_refused`, `parameter_refused` (nothing was judged); `refused`, `cut_off`, `empty`, `invalid` (it was, and
-    badly); `undecided` (it was, by several samples without a majority); `timeout`; `circuit_open`; `failed` (an
+    badly); `too_large`, `malformed`, `redirect` (its answer was not taken); `undecided` (it was, by several samples
+    without a majority); `timeout`; `circuit_open`; `failed` (an
     embedder of one's own). `retryable`, `retry_after` and `status` are as those of TargetError. Messages never show a
     key.
     """

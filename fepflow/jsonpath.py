@@ -168,6 +168,37 @@ def _plain_keys(expression: str) -> tuple[Key, ...] | None:
     return tuple(keys)
 
 
+def leading_keys(expression: str) -> tuple[Key, ...]:
+    """The keys with which every node begins that a valid path finds, up to the first wildcard, filter or function.
+
+    A document without a node at these keys has none at the path either.
+    """
+    extended = "`" in QUOTED.sub("", expression)
+    if extended and ("|" in expression or "&" in expression):
+        return ()
+    keys: list[Key] = []
+    position = 1
+    while (segment := _SEGMENT.match(expression, position)) is not None:
+        shorthand, index, single, double = segment.groups()
+        position = segment.end()
+        if expression[position : position + 1] not in ("", ".", "[", " ") or (extended and index is not None):
+            break
+        keys.append(int(index) if index is not None else next(n for n in (shorthand, single, double) if n is not None))
+    return tuple(keys)
+
+
+def descend(value: Any, keys: tuple[Key, ...]) -> tuple[int, Any]:
+    """How many of the keys lead somewhere, and what the last of those leads to."""
+    for number, key in enumerate(keys):
+        if not isinstance(value, dict if isinstance(key, str) else list):
+            return number, value
+        try:
+            value = _member(value, key)
+        except (KeyError, IndexError):
+            return number, value
+    return len(keys), value
+
+
 def _label(key: object) -> str:
     return f"[{key}]" if isinstance(key, int) else repr(_shorten(str(key)))
 

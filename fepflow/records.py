@@ -2,60 +2,34 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
 
 from fepflow import strict_json
+from fepflow.csv_text import csv_records
 from fepflow.documents import MAX_BYTES as MAX_YAML_BYTES
-from fepflow.documents import decode, parse_document
+from fepflow.documents import SAVE_AS_UTF8, decode, not_utf8, other_encoding, parse_document
 from fepflow.errors import InputError, Problem
+from fepflow.files import open_regular
+from fepflow.mistakes import Mistakes
 
 Format = Literal["jsonl", "json", "yaml", "csv"]
 
 MAX_LINE_BYTES = 10_000_000
 MAX_STREAM_BYTES = 2_000_000_000
 MAX_JSON_BYTES = 100_000_000
-SPELLED_OUT = 20
+MAX_LINES = 5_000_000
 
-_ENDINGS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv"}
+_ENDINGS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv"}
 _ENDINGS |= {".yaml": "yaml", ".yml": "yaml"}
 _DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error)
-
-
-class Mistakes:
-    """What is wrong with one file: the first 20 mistakes, and how many more there are."""
-
-    def __init__(self, file: str) -> None:
-        self.file = file
-        self._first: list[Problem] = []
-        self._more = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._first)
-
-    def add(self, message: str, line: int | None = None, path: str | None = None, advice: str | None = None) -> None:
-        """Take note of a mistake."""
-        self.add_problem(Problem(message, self.file, line, path, advice))
-
-    def add_problem(self, problem: Problem) -> None:
-        """Take note of a mistake that somebody else has worded."""
-        if len(self._first) < SPELLED_OUT:
-            self._first.append(problem)
-        else:
-            self._more += 1
-
-    def raise_if_any(self) -> None:
-        """Raises InputError with all of them."""
-        if self._first:
-            rest = [Problem(f"... and {self._more:,} more", self.file)] if self._more else []
-            raise InputError([*self._first, *rest])
 
 
 def format_of(path: Path, format: str | None, file: str) -> Format:
@@ -73,13 +47,18 @@ def records(path: Path, format: Format, mistakes: Mistakes) -> Iterator[tuple[in
     if format == "jsonl":
         return _jsonl(_lines(path, mistakes), mistakes)
     if format == "csv":
-        return _csv(_lines(path, mistakes), mistakes)
+        return csv_records(_lines(path, mistakes), mistakes, MAX_LINE_BYTES)
     return _document(path, format, mistakes)
 
 
-def _open(path: Path) -> IO[bytes]:
-    # The caller closes it.
-    return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[return-value]  # GzipFile reads like any IO[bytes]
+@contextmanager
+def _open(path: Path) -> Iterator[IO[bytes]]:
+    with open_regular(path) as stream:
+        if path.suffix.lower() != ".gz":
+            yield stream
+            return
+        with gzip.open(stream) as plain:
+            yield plain  # type: ignore[misc]  # GzipFile reads like any IO[bytes]
 
 
 def _lines(path: Path, mistakes: Mistakes) -> Iterator[tuple[int, str]]:
@@ -90,7 +69,10 @@ def _lines(path: Path, mistakes: Mistakes) -> Iterator[tuple[int, str]]:
             for number in count(1):
                 raw = stream.readline(MAX_LINE_BYTES + 1)
                 total += len(raw)
-                if not raw:
+                if not raw or mistakes.are_enough:
+                    return
+                if number > MAX_LINES:
+                    mistakes.add(f"has more than {MAX_LINES:,} lines")
                     return
                 if len(raw) > MAX_LINE_BYTES or total > MAX_STREAM_BYTES:
                     limit, what = (
@@ -99,22 +81,19 @@ def _lines(path: Path, mistakes: Mistakes) -> Iterator[tuple[int, str]]:
                     mistakes.add(f"{what} is larger than {limit:,} bytes", number)
                     return
                 if number == 1 and (complaint := _foreign(raw)):
-                    mistakes.add(complaint, advice="save the file as UTF-8")
+                    mistakes.add(complaint, advice=SAVE_AS_UTF8)
                     return
                 yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        message = f"is not UTF-8: byte 0x{error.object[error.start]:02x}"
-        mistakes.add(message, number, advice="save the file as UTF-8")
+        mistakes.add(not_utf8(error.object, error.start), number, advice=SAVE_AS_UTF8)
     except (OSError, EOFError, zlib.error) as error:
         mistakes.add(*_unreadable(error))
 
 
 def _foreign(beginning: bytes) -> str | None:
-    if beginning.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "is UTF-16, not UTF-8"
     if beginning.startswith(b"\x1f\x8b"):
         return "is gzip data, but its name does not end in .gz"
-    return None
+    return other_encoding(beginning)
 
 
 def _unreadable(error: Exception) -> tuple[str]:
@@ -141,38 +120,6 @@ def _jsonl(lines: Iterator[tuple[int, str]], mistakes: Mistakes) -> Iterator[tup
             yield number, record
 
 
-def _csv(lines: Iterator[tuple[int, str]], mistakes: Mistakes) -> Iterator[tuple[int, dict[str, str]]]:
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
-    # Strict: else a quote that is never closed swallows the rest of the file as one cell.
-    reader = csv.reader((line for _, line in lines), strict=True)
-    header: list[str] | None = None
-    start = 1
-    try:
-        for row in reader:
-            if header is None and row:
-                header = _header(row, start, mistakes)
-                if not header:
-                    return
-            elif header and row:
-                if len(row) == len(header):
-                    yield start, dict(zip(header, row, strict=True))
-                else:
-                    mistakes.add(f"has {len(row)} cells, but the header has {len(header)}", start)
-            start = reader.line_num + 1
-    except csv.Error as error:
-        mistakes.add(f"is not valid CSV: {error}", start, advice="check the quotes")
-
-
-def _header(row: list[str], line: int, mistakes: Mistakes) -> list[str]:
-    names = [name.strip() for name in row]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if not all(names) or twice:
-        what = f"the columns {', '.join(twice)} stand twice" if all(names) else "a column has no name"
-        mistakes.add(f"{what} in the header", line, advice="the first row names the columns")
-        return []
-    return names
-
-
 def _document(path: Path, format: Format, mistakes: Mistakes) -> Iterator[tuple[int, Any]]:
     limit = MAX_JSON_BYTES if format == "json" else MAX_YAML_BYTES
     try:
@@ -184,7 +131,7 @@ def _document(path: Path, format: Format, mistakes: Mistakes) -> Iterator[tuple[
     if len(raw) > limit:
         mistakes.add(f"is larger than {limit:,} bytes", advice="use JSONL, which is read as a stream")
     elif complaint := _foreign(raw):
-        mistakes.add(complaint, advice="save the file as UTF-8")
+        mistakes.add(complaint, advice=SAVE_AS_UTF8)
     else:
         try:
             text = decode(raw, mistakes.file)

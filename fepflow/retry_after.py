@@ -13,7 +13,7 @@ def seconds_to_wait(retry_after: str) -> float | None:
         return float(text[:9])
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # no date, or one that no calendar of Python's has
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

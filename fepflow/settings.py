@@ -13,6 +13,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fepflow.durations import seconds
 from fepflow.errors import InputError, Problem
+from fepflow.files import open_regular
+
+OPERATORS_VARIABLES = frozenset({"FEPFLOW_DATA_ROOTS", "FEPFLOW_MODELS"})
+"""What widens a suite's reach: nothing that comes with a suite sets it, such as a `.env` beside it."""
 
 
 class Settings(BaseSettings):
@@ -26,6 +30,10 @@ class Settings(BaseSettings):
     store_url: str | None = Field(None, description="SQLAlchemy URL of the store; default: SQLite in the home folder.")
     port: int = Field(4200, ge=1, le=65535, description="Port of the Prefect server that `fepflow up` starts.")
     data_roots: str = Field("", description="More folders from which suites may read, separated as in PATH.")
+    smtp_url: str | None = Field(None, description="Mail server of `fepflow alert --email`, smtp:// or smtps://.")
+    models: str = Field(
+        "", description="More models that checks in data files may ask, separated by commas; * stands for anything."
+    )
     cache_ttl: Annotated[float, BeforeValidator(seconds)] = Field(
         30 * 86_400.0, gt=0, description="How long answers of models are used again, such as 12h or 30d."
     )
@@ -44,6 +52,11 @@ class Settings(BaseSettings):
     def allowed_roots(self) -> list[Path]:
         """`data_roots`, resolved."""
         return [Path(root).resolve() for root in self.data_roots.split(os.pathsep) if root]
+
+    @property
+    def allowed_models(self) -> list[str]:
+        """`models`, one by one."""
+        return [name.strip() for name in self.models.split(",") if name.strip()]
 
 
 @cache
@@ -70,7 +83,8 @@ def configured_prefect_api() -> str | None:
     home = Path(os.environ.get("PREFECT_HOME", Path.home() / ".prefect"))
     path = Path(os.environ.get("PREFECT_PROFILES_PATH", home / "profiles.toml"))
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        with open_regular(path) as file:
+            document = tomllib.load(file)
     except (OSError, ValueError):
         return None
     active = os.environ.get("PREFECT_PROFILE") or document.get("active")

@@ -1,7 +1,8 @@
-"""How large a JSON value is, as far as it matters."""
+"""How large a JSON value or number is, as far as it matters."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 
@@ -25,3 +26,28 @@ def is_small(value: Any, nodes: int, characters: int | None = None) -> bool:
         if nodes < 0:
             return False
     return True
+
+
+def finite(value: Any) -> float | None:
+    """A number as a float; None for what is none, for NaN, the infinities, and whatever is beyond floats."""
+    try:
+        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    except OverflowError:  # JSON has integers of any length
+        return None
+
+
+def has_more_values(text: str, values: int) -> bool:
+    """Whether JSON text holds more than so many values, told without reading it: by its commas and brackets.
+
+    Each step is a call of Python's that takes milliseconds for megabytes. For what is no JSON it means little.
+    """
+    if _marks(text) <= values:
+        return False
+    bare = text.replace("\\\\", "").replace('\\"', "")
+    if bare.count('"') > 4 * (values + 1):  # a value has two quotes at most, and so has its name
+        return True
+    return _marks("".join(bare.split('"')[::2])) > values  # what stands in strings does not count
+
+
+def _marks(text: str) -> int:
+    return text.count(",") + text.count("[") + text.count("{")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from json import JSONDecodeError
 from typing import Any
 
-from fepflow.documents import MAX_DEPTH, is_deep, loads
+from fepflow.json_reader import MAX_DEPTH, is_deep, loads
 
 
 def parse(text: str) -> Any:

@@ -5,18 +5,17 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
-from fepflow.durations import seconds
-from fepflow.errors import JSONPathError
-from fepflow.jsonpath import compile_path
 from fepflow.protocol.check import Check, CheckId
 from fepflow.protocol.test_case import TestCase
-from fepflow.template import compile_template
+from fepflow.suite_target import Target
+from fepflow.suite_values import Duration, JSONPathText, Section
 
 Impact = Literal["no_measurable", "very_low", "low", "moderate", "high", "severe"]
 """EvalGuard's impact levels, from best to worst (EvalGuard 4.3.3)."""
@@ -26,31 +25,6 @@ IMPACTS: tuple[str, ...] = get_args(Impact)
 PREVIOUS = "previous"
 """The baseline that is the run before."""
 
-LIMIT_NAME = "[^/%&<>]+"
-"""What Prefect takes as the name of a global limit."""
-
-
-def _size(value: Any) -> Any:
-    if isinstance(value, str):
-        match = re.fullmatch(r"(\d+)\s*(kB|KB|MB|GB)", value.strip())
-        if not match:
-            raise ValueError("a size reads like 500kB or 10MB")
-        return int(match[1]) * {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9}[match[2][0]]
-    return value
-
-
-def _path(value: Any) -> Any:
-    if isinstance(value, str) and not value.startswith("$"):
-        raise ValueError(f"a JSONPath starts with $: did you mean $.{value.lstrip('.')}?")
-    if isinstance(value, str):
-        _refuse_invalid_paths(lambda: compile_path(value))
-    return value
-
-
-def _body(value: Any) -> Any:
-    _refuse_invalid_paths(lambda: compile_template(value))
-    return value
-
 
 def _baseline(value: Any) -> Any:
     if isinstance(value, str) and not re.fullmatch(rf"{PREVIOUS}|[0-9a-f]{{4,32}}", value):
@@ -58,83 +32,10 @@ def _baseline(value: Any) -> Any:
     return value
 
 
-def _refuse_invalid_paths(compile: Callable[[], object]) -> None:
-    try:
-        compile()
-    except JSONPathError as error:
-        raise ValueError(str(error)) from None
-
-
-Duration = Annotated[
-    float,
-    BeforeValidator(seconds, json_schema_input_type=float | str),
-    Field(gt=0, description="Seconds, or a text such as 500ms, 30s, 2m, 1h, 7d."),
-]
-ByteSize = Annotated[int, BeforeValidator(_size, json_schema_input_type=int | str), Field(gt=0)]
-JSONPathText = Annotated[str, BeforeValidator(_path), Field(description="A JSONPath, starting with $.")]
-
-
-class Section(BaseModel):
-    """A part of the suite file: unknown fields are mistakes, and values are never shown in errors."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True, frozen=True)
-
-
-class HttpTarget(Section):
-    """An HTTP endpoint that is called once a test case."""
-
-    url: str = Field(
-        repr=False,
-        pattern=r"^https?://[^\s/]",
-        description="Address, http or https.",
-        json_schema_extra={"pattern": r"^(https?://[^\s/]|\$\{)"},  # in the file it may be a reference yet
-    )
-    method: Literal["POST", "PUT", "GET"] = "POST"
-    headers: dict[str, str] = Field({}, repr=False, description="Request headers; secrets only as ${NAME}.")
-    body: Annotated[Any, BeforeValidator(_body)] = Field(
-        {"input": "$.test_case.input"}, description="JSON body; JSONPaths over the test case inside."
-    )
-    output: JSONPathText | None = Field(None, description="Where the answer is; default: all of it.")
-    metadata: dict[str, JSONPathText] = Field({}, description="What else to keep of the answer, by name.")
-    max_bytes: ByteSize = Field(10_000_000, description="Largest answer, decompressed: bytes, or 10MB.")
-
-
-class ScriptedTarget(Section):
-    """Recorded outputs from a file: the evaluation of outputs that exist already."""
-
-    path: str = Field(description="File of recorded outputs (.jsonl, .json, .yaml, .csv, each also .gz).")
-    format: Literal["jsonl", "json", "yaml", "csv"] | None = Field(None, description="Default: by the file's ending.")
-    id: JSONPathText | None = Field(None, description="A record's test case id; default: by order.")
-    output: JSONPathText = Field("$.value", description="Where the output is in a record.")
-    metadata: dict[str, JSONPathText] = Field({}, description="What else to keep of a record, by name.")
-
-
-class Target(Section):
-    """The system under test, and how patiently it is asked."""
-
-    http: HttpTarget | None = None
-    scripted: ScriptedTarget | None = None
-    timeout: Duration = Field(30.0, description="Deadline of one whole call.")
-    connect_timeout: Duration = Field(5.0, description="Deadline of the connection.")
-    read_timeout: Duration | None = Field(None, description="Longest silence while reading; default: the timeout.")
-    case_timeout: Duration | None = Field(None, description="Deadline of a case, all its attempts and waits together.")
-    attempts: Annotated[int, Field(ge=1, le=20)] = Field(3, description="Calls of a case in its batch.")
-    retries: Annotated[int, Field(ge=0, le=10)] = Field(
-        2, description="Prefect's retries of a case that has failed after its attempts, in a task run of its own."
-    )
-    concurrency: Annotated[int, Field(ge=1, le=1000)] = Field(
-        16, description="Calls under way at once; fewer while the target says 429 or 503, or does not answer in time."
-    )
-    requests_per_minute: Annotated[float, Field(gt=0)] | None = Field(None, description="Calls a minute, at most.")
-    limits: list[Annotated[str, Field(pattern=f"^{LIMIT_NAME}$")]] = Field(
-        [], description="Global limits of Prefect, by name, that this run shares with others (`fepflow limits`)."
-    )
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Target:
-        if (self.http is None) == (self.scripted is None):
-            raise ValueError("give exactly one of http, scripted")
-        return self
+def _range(value: list[float]) -> list[float]:
+    if not (math.isfinite(value[0]) and math.isfinite(value[1]) and value[0] < value[1]):
+        raise ValueError("a range is two numbers, the least and the largest value, such as [0, 1]")
+    return value
 
 
 class Dataset(Section):
@@ -158,6 +59,9 @@ class Metric(Section):
     check: CheckId = Field(description="Id of the check whose results are aggregated.")
     aggregate: Literal["mean"] = "mean"
     value: JSONPathText | None = Field(None, description="Default: $.passed, then $.response.passed.")
+    range: Annotated[list[float], Field(min_length=2, max_length=2), AfterValidator(_range)] | None = Field(
+        None, description="Least and largest value that there can be; what is outside counts as an error."
+    )
 
 
 class Gate(Section):
@@ -167,6 +71,14 @@ class Gate(Section):
     min: dict[str, float] = Field({}, description="Smallest value that still passes, by metric.")
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(0.95, description="Confidence of the intervals.")
     verdict: Literal["interval", "point"] = Field("interval", description="Judge by interval, or by value alone.")
+    checks: Literal["all"] | None = Field(None, description="all: every check must pass, besides the other rules.")
+    fail: Literal["interval", "value"] = Field(
+        "interval", description="A metric fails when its whole interval does, or by its value already."
+    )
+    inconclusive: Literal["block", "allow"] = Field(
+        "block", description="Whether an inconclusive run has the exit code 4, or 0."
+    )
+    interval: Literal["wilson", "clopper-pearson"] = Field("wilson", description="Form of the intervals.")
 
 
 class ModelDefaults(Section):
@@ -229,7 +141,7 @@ class Suite(Section):
         1, description="Parts that a run is split into, each executed by a worker of the pool, on whatever machine."
     )
     plugins: list[str] = Field([], description="Python files with custom checks.")
-    tags: list[str] = []
+    tags: list[str] = Field([], description="Tags of the run.")
     batch_size: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Calls a batch; default: one call each up to 25 calls, then about 12 batches."
     )

@@ -8,19 +8,24 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from fepflow import foreign_names
 from fepflow.complaints import complaints
-from fepflow.documents import Document, DocumentPath, dotted, read_document
-from fepflow.errors import InputError, Problem
+from fepflow.documents import Document, DocumentPath, dotted, read_document, reason
+from fepflow.errors import InputError, Problem, brief
+from fepflow.known_names import did_you_mean
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
 from fepflow.references import Reference, expand, holds_a_literal_secret
 from fepflow.suite import Dataset, Metric, Suite
+
+SPELLED_OUT = 20
+"""Mistakes of one kind, in one section, that are told one by one."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ def read_suite(document: Document, folder: Path, env: Mapping[str, str] = os.env
 
 _MISSING_ADVICE = {
     "name": "add name: what the suite is about",
-    "target": "add target: with http: or scripted:",
+    "target": "add target: with http:, python: or scripted:",
     "test_cases": "add test_cases: a file or a list",
 }
 
@@ -104,11 +109,11 @@ def _expand_references(
             expanded[name] = value
         else:
             expanded[name] = expand(value, (name,), env, references)
-    for reference in references:
-        if reference.missing:
-            message = f"${{{reference.name}}} is not set in the environment"
-            advice = f"export {reference.name}, or give a default: ${{{reference.name}:-...}}"
-            problems.append(document.problem(reference.path, message, advice))
+    missing = {(reference.path, reference.name): reference for reference in references if reference.missing}
+    for reference in islice(missing.values(), SPELLED_OUT):
+        message = f"${{{reference.name}}} is not set in the environment"
+        advice = f"export {reference.name}, or give a default: ${{{reference.name}:-...}}"
+        problems.append(document.problem(reference.path, message, advice))
     return expanded, references
 
 
@@ -122,16 +127,16 @@ def _without_consequences(
 
 def _unknown_sections(document: Document, raw: dict[str, Any]) -> Sequence[Problem]:
     known = list(Suite.model_fields)
-    return [
-        document.problem((name,), f"{name} is no section of a suite", _did_you_mean(name, known))
-        for name in raw
-        if name not in known
+    unknown = [name for name in raw if name not in known]
+    problems = [
+        document.problem(
+            (name,), f"{brief(name, 60)} is no section of a suite", did_you_mean(name, known, foreign_names.SUITE)
+        )
+        for name in unknown[:SPELLED_OUT]
     ]
-
-
-def _did_you_mean(name: str, known: Sequence[str]) -> str:
-    close = get_close_matches(name, known, 1)
-    return f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+    if len(unknown) > SPELLED_OUT:
+        problems.append(document.problem((), f"{len(unknown) - SPELLED_OUT:,} more sections are not known"))
+    return problems
 
 
 def _read_section(
@@ -155,7 +160,7 @@ def _read_section(
     try:
         sections[name] = TypeAdapter(annotation).validate_python(value, strict=True)
     except ValidationError as error:
-        problems += _problems_of(document, (name,), value, error)
+        problems += _problems_of(document, (name,), value, error, annotation)
 
 
 def _read_items(
@@ -172,18 +177,28 @@ def _read_items(
         try:
             valid.append(model.model_validate(item))
         except ValidationError as error:
-            problems += _problems_of(document, (name, index), item, error)
+            problems += _problems_of(document, (name, index), item, error, model)
             valid.append(None)
     sections[name] = valid
 
 
-def _problems_of(document: Document, prefix: DocumentPath, value: Any, error: ValidationError) -> list[Problem]:
+def _problems_of(
+    document: Document, prefix: DocumentPath, value: Any, error: ValidationError, annotation: Any
+) -> list[Problem]:
+    found = complaints(value, error, annotation, _ELSEWHERE.get(str(prefix[0])))
+    without_input = {complaint.path[:-1] for complaint in found if complaint.path[-1:] == ("input",)}
+    if prefix == ("test_cases",):  # a case without an input has no id made of its content, either
+        made_of_it = [(*place, "id") for place in without_input]
+        found = [item for item in found if not (item.message == "is missing" and item.path in made_of_it)]
     return [
         document.problem((*prefix, *complaint.path), complaint.message, complaint.advice)
         if complaint.path != ("ecp",)
-        else document.problem((*prefix, "ecp"), "ecp targets are not supported yet", "use http or scripted")
-        for complaint in complaints(value, error)
+        else document.problem((*prefix, "ecp"), "ecp targets are not supported yet", "use http, python or scripted")
+        for complaint in found[:SPELLED_OUT]
     ]
+
+
+_ELSEWHERE = {"checks": foreign_names.CHECK, "test_cases": foreign_names.TEST_CASE, "target": foreign_names.TARGET}
 
 
 def resolve_inside(loaded_folder: Path, path: str, roots: Sequence[Path]) -> Path:
@@ -192,7 +207,10 @@ def resolve_inside(loaded_folder: Path, path: str, roots: Sequence[Path]) -> Pat
     A suite may read below its own folder and below `roots` (the operator's FEPFLOW_DATA_ROOTS).
     """
     folder = loaded_folder.resolve()
-    resolved = (folder / path).resolve()
+    try:
+        resolved = (folder / path).resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+        raise ValueError(f"is no path that can be followed: {reason(error)}") from None
     if not any(resolved.is_relative_to(root) for root in (folder, *roots)):
         raise ValueError("leads out of the suite's folder; move the file, or list its folder in FEPFLOW_DATA_ROOTS")
     return resolved

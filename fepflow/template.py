@@ -113,7 +113,7 @@ class FilledText(str):
         return text
 
 
-_PLACEHOLDER = re.compile(r"\{\{\s*(\$\..*?)\s*\}\}", re.DOTALL)
+_PLACEHOLDER = re.compile(r"\{\{\s*(\$\.(?:(?!\{\{|\}\}).)*)\}\}", re.DOTALL)
 
 
 class TextTemplate:
@@ -128,10 +128,15 @@ class TextTemplate:
         self.expression = expression
         texts_and_paths = _PLACEHOLDER.split(expression)
         self._texts = [text.replace("{{\\$.", "{{$.") for text in texts_and_paths[::2]]
-        self._paths = [compile_path(path) for path in texts_and_paths[1::2]]
+        self._paths = [compile_path(path.rstrip()) for path in texts_and_paths[1::2]]
         self._queries = _queries(self._paths)
         if any("{{$." in text for text in texts_and_paths[::2]):
             raise JSONPathError("a placeholder is not closed: write {{$.path}}", expression)
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of its placeholders, as they are written."""
+        return [path.expression for path in self._paths]
 
     def is_quick(self, document: Any) -> bool:
         """See Path.is_quick."""

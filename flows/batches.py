@@ -63,7 +63,7 @@ async def _checked(runtime: Runtime, batch: Batch, label: str) -> list[JudgeTrou
     """Run what checks there are, those that ask models beside the others; the outputs whose model did not answer."""
     local, asking = await runtime.kinds(batch)
     if not asking:
-        await run_checks_task(runtime, batch, label)
+        await result_of(run_checks_task(runtime, batch, label, return_state=True))
         return []
     troubled: list[JudgeTrouble] = []
 
@@ -72,7 +72,7 @@ async def _checked(runtime: Runtime, batch: Batch, label: str) -> list[JudgeTrou
         troubled.extend(asked.troubled)
 
     async def others() -> None:
-        await run_checks_task(runtime, batch, label)
+        await result_of(run_checks_task(runtime, batch, label, return_state=True))
 
     await all_of([judge(), others()] if local else [judge()])
     return troubled

@@ -2,8 +2,8 @@
 
     plan ─► batches, or shards with their batches ─► decide ─► publish
 
-The flow run ends Completed whatever the verdict, its state named Pass, Fail or Inconclusive; Failed means that the
-infrastructure was in the way.
+The flow run's state follows the exit code of `fepflow run`: Completed for a pass, Failed for a verdict that stops a
+release, and for a run that could not be evaluated.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ from typing import Annotated, Any
 
 from prefect import flow
 from prefect.runtime import flow_run
-from prefect.states import Cancelled, Completed
+from prefect.states import Cancelled
 from pydantic import Field
 
 from fepflow.evalguard.verdict import Verdict
+from fepflow.redaction import words_of
 from fepflow.suite_file import name_of
 from flows.batches import run_batches
 from flows.shards import run_shards
 from tasks.decide import decide_task
+from tasks.log import run_log
+from tasks.outcome import end_with_verdict, end_without_verdict
 from tasks.plan_run import plan_task
 from tasks.progress import progress_shown
 from tasks.publish import publish_task
 from tasks.runtime import open_runtime
-from tasks.together import stay
+from tasks.together import result_of, stay
 from tasks.wishes import Wishes
 
 
@@ -33,7 +36,8 @@ def _flow_run_name() -> str:
     return name_of(flow_run.parameters["suite"])
 
 
-@flow(name="evaluate", flow_run_name=_flow_run_name, persist_result=False)
+# No retries, whatever Prefect's settings say: a verdict of fail would be asked for again.
+@flow(name="evaluate", flow_run_name=_flow_run_name, retries=0, persist_result=False)
 async def evaluate(
     suite: str,
     limit: Annotated[float, Field(gt=0)] | None = None,
@@ -58,14 +62,14 @@ async def evaluate(
                 await run_shards(runtime)
             else:
                 await run_batches(runtime)
-            verdict = await decide_task(runtime)
+            verdict = await result_of(decide_task(runtime, return_state=True))
             await publish_task(runtime, verdict)
     except asyncio.CancelledError:
         stay()
         if verdict is None:
             return Cancelled(message="What was stored is kept, and `fepflow run --resume` goes on with it.")
-    return Completed(name=verdict.outcome.capitalize(), message=_message(verdict))
-
-
-def _message(verdict: Verdict) -> str:
-    return " ".join(verdict.reasons[:3])
+    except Exception as error:
+        if verdict is None:
+            return await end_without_verdict(error)
+        run_log().error("the verdict is in the store, but the run did not end well: %s", words_of(error))
+    return await end_with_verdict(verdict)

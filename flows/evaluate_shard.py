@@ -12,6 +12,7 @@ from prefect.states import Cancelled, Completed
 from pydantic import Field
 
 from flows.batches import run_batches
+from tasks.outcome import failed_state
 from tasks.runtime import open_shard
 from tasks.share import Share
 from tasks.together import stay
@@ -38,4 +39,6 @@ async def evaluate_shard(
     except asyncio.CancelledError:
         stay()
         return Cancelled(message="What was stored is kept.")
+    except Exception as error:
+        return failed_state(error)
     return Completed(message=f"{runtime.counts['calls']} calls, {runtime.counts['checks']} checks.")

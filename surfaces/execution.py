@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from fepflow.errors import InfrastructureError
+from fepflow.redaction import words_of
 from fepflow.settings import configured_prefect_api
 from fepflow.store.records import RunRecord
 from surfaces import stack
@@ -49,13 +50,13 @@ class Execution:
         """Whether Ctrl-C or SIGTERM came."""
         return self._stop.done()
 
-    def wait(self, is_over: Callable[[], bool]) -> bool:
+    def wait(self, is_over: Callable[[], bool], *, handle_sigterm: bool = True) -> bool:
         """Wait for the end. False if Prefect's API has not answered for a while, though by the store the run is over.
 
         The first Ctrl-C or SIGTERM stops the run; the second one raises KeyboardInterrupt.
         """
         heard = time.monotonic()
-        with _sigterm_as_ctrl_c():
+        with _sigterm_as_ctrl_c() if handle_sigterm else nullcontext():
             while not self._ended.done():
                 try:
                     wait_for([self._ended], timeout=ASK_SECONDS_STOPPED if self.stopped else ASK_SECONDS)
@@ -97,7 +98,9 @@ class Execution:
             with tags(*self._run.tags):
                 state = await evaluate(suite=path, run_id=self._run.id, return_state=True)
         except Exception as error:  # what goes wrong in the flow is in its state; this is Prefect's own
-            raise InfrastructureError(f"Prefect's API at {configured_prefect_api()} cannot be used: {error}") from None
+            raise InfrastructureError(
+                f"Prefect's API at {configured_prefect_api()} cannot be used: {words_of(error)}"
+            ) from None
         result = await state.aresult(raise_on_failure=False)
         self.error = result if isinstance(result, BaseException) else None
         flow_run_id = state.state_details.flow_run_id

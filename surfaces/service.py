@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fepflow.documents import read_text
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.protocol.model import utc_now
-from fepflow.settings import configured_prefect_api, settings
+from fepflow.redaction import words_of
+from fepflow.settings import OPERATORS_VARIABLES, settings
 from fepflow.store.database import Database
 from fepflow.store.records import Calibration, RunRecord
 from fepflow.store.store import Store
@@ -22,13 +26,16 @@ from surfaces.execution import Execution, Listener
 
 if TYPE_CHECKING:
     from fepflow.store.inspection import StoreReport
-    from tasks.inspect_suite import Inspection
     from tasks.labels import Labelled
+    from tasks.validation.inspection import Inspection
     from tasks.wishes import Wishes
 
 Note = Callable[[str], None]
 
+MAX_ENV_BYTES = 100_000
+
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 4}
+"""Of an outcome that stops a release; an inconclusive one that the gate allows has 0."""
 STOP_SECONDS = 8.0
 """How long who cancels a run waits for its end."""
 STOPPED = 130
@@ -49,9 +56,10 @@ class Finished:
 
     @property
     def exit_code(self) -> int:
-        """0 pass, 1 fail, 4 inconclusive; without a verdict 3, or 130 when it was stopped."""
+        """0 pass, 1 fail, 4 inconclusive unless the gate allows it; without a verdict 3, or 130 when it was stopped."""
         if self.run.outcome is not None:
-            return EXIT_CODES[self.run.outcome]
+            blocks = (self.run.verdict or {}).get("blocks", True)  # verdicts of older versions do not say
+            return EXIT_CODES[self.run.outcome] if blocks else 0
         return STOPPED if self.stopped or self.run.status == "cancelled" else InfrastructureError.exit_code
 
 
@@ -102,11 +110,14 @@ def with_metrics_so_far(store: Store, run: RunRecord) -> RunRecord:
     return replace(run, metrics=metrics_so_far(store, run))
 
 
-def inspect(path: Path) -> Inspection:
-    """Everything that can be known of a suite without calling anybody. Raises InputError if it is no document."""
-    from tasks.inspect_suite import inspect_suite
+def inspect(path: Path, limit: float | None = None) -> Inspection:
+    """Everything that can be known of a suite without calling anybody. Raises InputError if it is no document.
 
-    return inspect_suite(path)
+    `limit` is how many of its cases are to be called, or which fraction.
+    """
+    from tasks.validation.suite import inspect_suite
+
+    return inspect_suite(path, limit=limit)
 
 
 def start(path: Path, wishes: Wishes, note: Note, *, show_logs: bool = False) -> RunRecord:
@@ -114,7 +125,7 @@ def start(path: Path, wishes: Wishes, note: Note, *, show_logs: bool = False) ->
 
     Raises InputError with all mistakes of the suite before anything is started or called.
     """
-    inspection = inspect(path)
+    inspection = inspect(path, wishes.limit)
     inspection.require()
     for warning in inspection.warnings:
         note(f"warning: {warning}")
@@ -197,7 +208,7 @@ def calibrate(run: RunRecord, labelled: Labelled) -> Calibration:
 
 def connect(note: Note, *, show_logs: bool = False) -> None:
     """Find Prefect's API, or start the local server; from here on this process uses it."""
-    if configured_prefect_api() is None and not settings().server_file.exists():
+    if stack.starts_server():
         note("starting a local Prefect server; this takes a moment, once")
     with ThreadPoolExecutor(1) as asking:
         api = asking.submit(stack.prefect_api)
@@ -207,13 +218,14 @@ def connect(note: Note, *, show_logs: bool = False) -> None:
     stack.use(api.result(), show_logs=show_logs)
 
 
-def execute(run: RunRecord, listener: Listener | None = None) -> Finished:
+def execute(run: RunRecord, listener: Listener | None = None, *, handle_sigterm: bool = True) -> Finished:
     """Execute a run, here and now, as a Prefect flow run; a run that has begun is gone on with.
 
-    Returns when it has ended, however it has. Raises FepflowError when it could not be executed.
+    Returns when it has ended, however it has. Ctrl-C stops it, and SIGTERM too if that is to be handled.
+    Raises FepflowError when it could not be executed.
     """
     execution = Execution(run, listener)
-    told_prefect = execution.wait(lambda: _is_over(run))
+    told_prefect = execution.wait(lambda: _is_over(run), handle_sigterm=handle_sigterm)
     error = execution.error
     if isinstance(error, FepflowError):
         raise error
@@ -222,7 +234,7 @@ def execute(run: RunRecord, listener: Listener | None = None) -> Finished:
         if execution.stopped and after.status == "pending":
             after = store.request_cancel(run.id)
     if error is not None and after.outcome is None and not execution.stopped:
-        raise InfrastructureError(f"run {run.id} did not end: {type(error).__name__}: {error}")
+        raise InfrastructureError(f"run {run.id} did not end: {type(error).__name__}: {words_of(error)}")
     return Finished(after, execution.flow_run_url, told_prefect, execution.stopped)
 
 
@@ -231,10 +243,23 @@ def _is_over(run: RunRecord) -> bool:
         return store.run(run.id).status not in ("pending", "running")
 
 
-def load_env_file(path: Path | None) -> None:
-    """Add the variables of an env file to the environment; those that are set already stay."""
-    from dotenv import load_dotenv
+def load_env_file(path: Path | None, note: Note) -> None:
+    """Add the variables of an env file to the environment; those that are set already stay.
 
-    if path is not None and not path.is_file():
+    The `.env` of the working directory may come with a repository, so it does not set what the operator alone decides;
+    a file that is named does. `note` hears of what is left out.
+    """
+    from dotenv import dotenv_values
+
+    if path is not None and not path.exists():
         raise UserError(f"{path}: there is no such file (--env-file)")
-    load_dotenv(path or Path.cwd() / ".env")
+    file = path or Path.cwd() / ".env"
+    if not file.exists():
+        return
+    for name, value in dotenv_values(stream=StringIO(read_text(file, str(path or ".env"), MAX_ENV_BYTES))).items():
+        if path is None and name.upper() in OPERATORS_VARIABLES:
+            note(
+                f"{file.name}: {name} is left out: only the operator sets it (export it, or name the file: --env-file)"
+            )
+        elif value is not None and "\0" not in value:
+            os.environ.setdefault(name, value)

@@ -7,20 +7,24 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.settings import configured_prefect_api, settings
 
+LOOPBACK = ("127.0.0.1", "localhost")
+
 
 @dataclass(frozen=True)
 class PrefectApi:
-    """An API, and whether it is the local server that `fepflow up` starts."""
+    """An API, and whether it is the local server that `fepflow up` starts; what has failed in that, a sentence each."""
 
     url: str
     local: bool
     pid: int | None = None
+    errors: Sequence[str] = ()
 
     @property
     def ui_url(self) -> str:
@@ -33,17 +37,53 @@ def prefect_api(port: int | None = None) -> PrefectApi:
 
     Raises InfrastructureError when it does not answer or cannot be started.
     """
-    configured = configured_prefect_api()
+    configured = external_api()
     if configured is None:
-        return _local(_ask_server("up", *(["--port", str(port)] if port else [])))
+        wanted = port or own_port()
+        return _local(_ask_server("up", *(["--port", str(wanted)] if wanted else [])))
     api = PrefectApi(configured, local=False)
     _require_health(api)
     return api
 
 
+def external_api() -> str | None:
+    """The API that the environment or the active profile names; None for the address of the own local server.
+
+    `eval "$(fepflow status --env)"` sets that, and a server that is down is then started again, not missed.
+    """
+    configured = configured_prefect_api()
+    return configured if own_port() is None else None
+
+
+def own_port() -> int | None:
+    """The port of the own local server, running or not, if the configured API is its address."""
+    configured = configured_prefect_api()
+    state = _own_state()
+    if configured is None or "port" not in state:
+        return None
+    if configured.rstrip("/") not in {f"http://{host}:{state['port']}/api" for host in LOOPBACK}:
+        return None
+    # A server of somebody else's may have got the port since.
+    return state["port"] if "pid" in state or not _answers(configured) else None
+
+
+def starts_server() -> bool:
+    """Whether `prefect_api` will have to start the local server, as far as is known without asking."""
+    return external_api() is None and "pid" not in _own_state()
+
+
+def _own_state() -> dict[str, Any]:
+    """What the local server has written down about itself; its port alone when it was stopped."""
+    try:
+        state = json.loads(settings().server_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
 def running_api() -> PrefectApi | None:
     """The API that a run would use now; None if there is none yet."""
-    configured = configured_prefect_api()
+    configured = external_api()
     if configured is not None:
         return PrefectApi(configured, local=False)
     state = _ask_server("status")
@@ -73,24 +113,28 @@ _in_use: list[PrefectApi] = []
 
 def is_gone() -> bool:
     """Whether this process uses an API that does not answer now."""
-    if not _in_use:
-        return False
+    return bool(_in_use) and not _answers(_in_use[-1].url)
+
+
+def _answers(url: str) -> bool:
     import httpx
 
     try:
-        return httpx.get(f"{_in_use[-1].url.removesuffix('/')}/health", timeout=2).status_code >= 500
+        return httpx.get(f"{url.removesuffix('/')}/health", timeout=2).status_code < 500
     except (httpx.HTTPError, httpx.InvalidURL):
-        return True
+        return False
 
 
 def _local(state: dict[str, Any]) -> PrefectApi:
-    return PrefectApi(state["api_url"], local=True, pid=state["pid"])
+    return PrefectApi(state["api_url"], local=True, pid=state["pid"], errors=state.get("errors", ()))
 
 
-def put_automation(api: PrefectApi, *arguments: str) -> dict[str, Any]:
-    """Create or update the automation that notifies of worsened verdicts. Raises UserError, InfrastructureError."""
-    state: dict[str, Any] = json.loads(_ask("deployments.automations", *arguments, PREFECT_API_URL=api.url))
-    return state
+def ask_prefect(module: str, *arguments: str, **environment: str) -> Any:
+    """What a module of the deployments answers that does something with Prefect's API, whose server is started.
+
+    `environment` is what no process list may show. Raises UserError, InfrastructureError.
+    """
+    return json.loads(_ask(module, *arguments, PREFECT_API_URL=prefect_api().url, **environment))
 
 
 def _ask_server(*arguments: str) -> Any:

@@ -12,14 +12,15 @@ from prefect.states import Completed, Failed
 
 from checks.compiled import CompiledCheck, Context
 from checks.engine import context_of, failure_of
-from fepflow.errors import LimitReachedError
+from fepflow.errors import InfrastructureError, LimitReachedError
 from fepflow.llm import spending
 from fepflow.llm.answers import of_repeat
 from fepflow.llm.spending import Spending
 from fepflow.protocol.results import CheckResult
+from fepflow.redaction import words_of
 from tasks.batches import Batch
 from tasks.bills import BILL
-from tasks.call_target import MAX_NAMES
+from tasks.failures import failed_checks_message, listed_cases
 from tasks.log import one_line, run_log
 from tasks.run_checks import Unchecked, store_results, unchecked
 from tasks.runtime import MAX_LABEL, Runtime
@@ -128,6 +129,11 @@ async def _answer(one: Asking, context: Context) -> None:
         one.result = result if isinstance(result, CheckResult) else await result
     except LimitReachedError:
         pass
+    except InfrastructureError:
+        raise
+    except Exception as error:  # a fault of ours ends with its check, and the run goes on
+        run_log().error("%s: %s", one.check.check_id, words_of(error))
+        one.result = one.check.failed(error)
 
 
 def store_asked(runtime: Runtime, output: Unchecked, asking: Sequence[Asking]) -> int:
@@ -144,20 +150,24 @@ def store_asked(runtime: Runtime, output: Unchecked, asking: Sequence[Asking]) -
     return len(done)
 
 
-@task(name="judge", task_run_name="judge {label}", cache_policy=NO_CACHE, persist_result=False)
+@task(name="judge", task_run_name="judge {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)
 async def ask_models_task(runtime: Runtime, batch: Batch, label: str) -> Asked | State[Asked]:
-    """`ask_models` as a Prefect task run, named after the cases that it carries."""
+    """`ask_models` as a Prefect task run, named after its cases, and Failed if some of them did."""
     asked = await ask_models(runtime, batch)
+    told = []
     if asked.down:
         cause = asked.down[-1].error
-        message = f"{len(asked.down)} checks are given up: {cause.message if cause else ''}"
-        advice = f"`fepflow run --resume {runtime.run.id[:8]}` asks for them."
-        return Failed(name="CircuitOpen", message=f"{message}. {advice}", data=asked)
+        told.append(f"{len(asked.down)} checks are given up: {cause.message if cause else ''}.")
+        told.append(f"`fepflow run --resume {runtime.run.id[:8]}` asks for them.")
+    if failures := await failed_checks_message(runtime, batch, asking=True):
+        told.append(failures)
+    failed = bool(told)
     if asked.troubled:
-        cases = [one_line(trouble.output.case.id, MAX_LABEL) for trouble in asked.troubled]
-        more = f" and {len(cases) - MAX_NAMES} more" if len(cases) > MAX_NAMES else ""
-        names = ", ".join(cases[:MAX_NAMES])
-        return Completed(message=f"Not judged yet, each gets a task run of its own: {names}{more}.", data=asked)
+        outputs = [trouble.output for trouble in asked.troubled]
+        names = listed_cases([runtime.name_of(output.case, output.repeat) for output in outputs])
+        told.append(f"Not judged yet, each gets a task run of its own: {names}.")
+    if told:
+        return (Failed if failed else Completed)(message=" ".join(told), data=asked)
     if asked.from_cache:
         return Completed(name="Cached", message="All answers were there from before.", data=asked)
     return asked

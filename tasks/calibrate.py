@@ -7,7 +7,7 @@ from typing import Any
 
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.statistics.agreement import Table, cohen_kappa, tabulate
-from fepflow.statistics.estimate import wilson_interval
+from fepflow.statistics.intervals import wilson_interval
 from fepflow.store.records import Calibration, RunRecord
 from fepflow.store.store import Store
 from tasks.labels import Label, Labelled

@@ -18,13 +18,13 @@ from fepflow.store.records import NewOutput
 from fepflow.targets.attempts import Asked, is_failed
 from fepflow.targets.base import output_address
 from tasks.batches import Batch
+from tasks.failures import count_of_cases, listed_cases
 from tasks.log import one_line, run_log
 from tasks.runtime import MAX_LABEL, Runtime
 from tasks.shared_limits import Place, shared_places
 from tasks.together import all_of
 
-MAX_NAMES = 5
-"""Troubled cases that the state of their batch names."""
+MAX_CAUSE = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,8 @@ class Called:
 
     calls: int = 0
     troubled: list[Trouble] = field(default_factory=list)
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    """Cases without an answer, and why, without those that were given up as the target is down."""
     circuit_open: int = 0
     down: CircuitOpenError | None = field(default=None, repr=False)
 
@@ -80,6 +82,7 @@ async def _call(runtime: Runtime, place: Place, called: Called, case: TestCase, 
             asked = await runtime.caller.ask(case)
     except LimitReachedError:
         return
+    runtime.at_work = case.id
     called.calls += 1
     trouble = Trouble(case, *unit, asked)
     if asked.may_recover and asked.time_left() > 0 and _may_escalate(runtime):
@@ -89,6 +92,8 @@ async def _call(runtime: Runtime, place: Place, called: Called, case: TestCase, 
     if isinstance(asked.error, CircuitOpenError):
         called.circuit_open += 1
         called.down = asked.error
+    elif asked.error is not None and asked.answer is None:
+        called.failed.append((runtime.name_of(case, unit[1]), str(asked.error)))
     store_output(runtime, trouble)
 
 
@@ -117,17 +122,24 @@ def _address(runtime: Runtime, case: TestCase, repeat: int) -> str:
         return address_of(runtime.target.fingerprint, case.id, str(error), repeat)
 
 
-@task(name="call-target", task_run_name="call {label}", cache_policy=NO_CACHE, persist_result=False)
-async def call_target_task(runtime: Runtime, batch: Batch, label: str) -> Called | State[Called]:
+@task(name="call-target", task_run_name="call {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)
+async def call_target_task(runtime: Runtime, batch: Batch, label: str) -> State[Called]:
     """`call_target` as a Prefect task run, named after the cases that it carries."""
     called = await call_target(runtime, batch)
+    of = f"of {count_of_cases(len(batch.units(runtime.run.repeats)), runtime.run.repeats)}"
+    told = []
     if called.circuit_open:
-        cases = f"{called.circuit_open} of {len(batch.units(runtime.run.repeats))} calls are given up"
-        message = f"{cases}: {called.down}. `fepflow run --resume {runtime.run.id[:8]}` asks for them."
-        return Failed(name="CircuitOpen", message=message, data=called)
+        told.append(
+            f"{called.circuit_open} {of} given up: {one_line(str(called.down), MAX_CAUSE)}. "
+            f"`fepflow run --resume {runtime.run.id[:8]}` asks for them."
+        )
+    if called.failed:
+        names = listed_cases([case for case, _ in called.failed])
+        cause = one_line(called.failed[0][1], MAX_CAUSE)
+        told.append(f"{len(called.failed)} {of} without an answer: {names}: {cause}")
+    failed = bool(told)
     if called.troubled:
-        names = ", ".join(one_line(trouble.case.id, MAX_LABEL) for trouble in called.troubled[:MAX_NAMES])
-        more = f" and {len(called.troubled) - MAX_NAMES} more" if len(called.troubled) > MAX_NAMES else ""
-        message = f"Still without an answer, each gets a task run of its own: {names}{more}."
-        return Completed(message=message, data=called)
-    return called
+        names = listed_cases([runtime.name_of(trouble.case, trouble.repeat) for trouble in called.troubled])
+        told.append(f"Still without an answer, each gets a task run of its own: {names}.")
+    message = " ".join(told) or None
+    return Failed(message=message, data=called) if failed else Completed(message=message, data=called)

@@ -6,21 +6,24 @@ import asyncio
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
 
 from fepflow.errors import FepflowError
 from fepflow.evalguard.verdict import Verdict
-from tasks.baseline import compare, find_baseline
+from tasks.baseline import compare, find_baseline, why_none
 from tasks.bills import costs_of
 from tasks.judge import judge_run
 from tasks.log import run_log
+from tasks.outcome import verdict_state
 from tasks.runtime import Runtime
 
 
 async def decide_run(runtime: Runtime) -> Verdict:
     """Judge the run and write the verdict: from here on the store has it, whatever becomes of Prefect."""
     verdict = await asyncio.to_thread(judge_run, runtime.store, runtime.run, runtime.suite)
-    if reasons := await asyncio.to_thread(_left_out, runtime):
-        verdict = verdict.model_copy(update={"reasons": [*reasons, *verdict.reasons]})
+    if left_out := await asyncio.to_thread(_left_out, runtime):
+        decisive, *others = verdict.reasons
+        verdict = verdict.model_copy(update={"reasons": [decisive, *left_out, *others]})
     if runtime.asks_models:
         verdict = await asyncio.to_thread(_with_costs, runtime, verdict)
     if runtime.suite.baseline is not None:
@@ -63,13 +66,17 @@ def _with_costs(runtime: Runtime, verdict: Verdict) -> Verdict:
 async def _beside_baseline(runtime: Runtime, verdict: Verdict, named: str) -> Verdict:
     try:
         baseline = await asyncio.to_thread(find_baseline, runtime.store, runtime.run, named)
+        if baseline is not None:
+            return verdict.model_copy(update={"baseline": compare(verdict, baseline)})
+        reason = await asyncio.to_thread(why_none, runtime.store, runtime.run)
     except FepflowError as error:
-        run_log().warning("there is no baseline to compare with: %s", error)
-        return verdict
-    return verdict.model_copy(update={"baseline": compare(verdict, baseline)}) if baseline else verdict
+        reason = str(error)
+    run_log().warning("there is no baseline to compare with: %s", reason)
+    return verdict.model_copy(update={"not_compared": reason})
 
 
-@task(name="decide", task_run_name="decide", cache_policy=NO_CACHE, persist_result=False)
-async def decide_task(runtime: Runtime) -> Verdict:
-    """`decide_run` as a Prefect task run."""
-    return await decide_run(runtime)
+@task(name="decide", task_run_name="decide", retries=0, cache_policy=NO_CACHE, persist_result=False)
+async def decide_task(runtime: Runtime) -> State[Verdict]:
+    """`decide_run` as a Prefect task run, whose state is the verdict's."""
+    verdict = await decide_run(runtime)
+    return verdict_state(verdict, data=verdict)

@@ -67,9 +67,9 @@ async def call_case_task(runtime: Runtime, trouble: Trouble, label: str) -> Stat
         return Completed(message=f"{label}: answered at attempt {len(asked.attempts)}.")
     left = min(runtime.caller.allowance.left(), asked.time_left())
     another = asked.may_recover and left > longest_pause()
+    down = "" if called else "no call was made, as the target is down; "
     return Failed(
-        name="Failed" if called else "CircuitOpen",
-        message=f"{label}: attempt {len(asked.attempts)}: {asked.error}",
+        message=f"{label}: {down}attempt {len(asked.attempts)}: {asked.error}",
         data=WORTH_ANOTHER_TRY if another else None,
     )
 

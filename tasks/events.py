@@ -16,6 +16,7 @@ from fepflow.store.records import RunRecord
 from tasks.log import one_line
 
 WORSENED = "fepflow.verdict.worsened"
+MISSED = "fepflow.schedule.missed"
 RESOURCE = "fepflow.suite"
 
 MAX_METRICS = 100

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from fepflow.documents import Document
-from fepflow.errors import JSONPathError
+from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.evalguard.gate import decide
 from fepflow.evalguard.models import Thresholds
 from fepflow.evalguard.verdict import CheckTotals, MetricEstimate, Verdict
+from fepflow.evalguard.wording import plural
 from fepflow.jsonpath import Path, compile_path
-from fepflow.protocol.check import declare
+from fepflow.protocol.check import Check, declare
 from fepflow.protocol.test_case import TestCase
-from fepflow.statistics.estimate import Counts, mean_estimate
+from fepflow.sizes import finite
+from fepflow.statistics.estimate import Counts, Estimate, mean_estimate
+from fepflow.statistics.scale import Scale
 from fepflow.store.records import CheckCounts, CheckRow, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite import Gate, Metric, Suite, check_ids
 from fepflow.suite_file import read_suite
+from tasks.ranges import is_of_passes, range_of
 
 
 @dataclass
@@ -31,16 +34,21 @@ class Tally:
 
     metric: Metric
     path: Path | None
+    scale: Scale | None
     positions: Sequence[int]
     repeats: int
     error: int = 0
     skipped: int = 0
+    _outside: int = 0
+    _example: float = 0.0
     _values: dict[int, list[float]] = field(default_factory=dict)
     _counted: list[Sequence[float]] = field(default_factory=list)
 
     def add(self, row: CheckRow) -> None:
-        """Take a result in. One without a finite number counts as an error: it must not leave the denominator."""
+        """Take a result in. One without a number within range counts as an error: it must not leave the denominator."""
         value = _value(row, self.path) if row.status == "completed" else None
+        if value is not None and self.scale is not None and not self.scale.holds(value):
+            self._outside, self._example, value = self._outside + 1, value, None
         if value is not None:
             self._values.setdefault(row.position, []).append(value)
         elif row.status == "skip":
@@ -54,35 +62,63 @@ class Tally:
         self.skipped += counts.skipped
         self.error += counts.error + counts.unjudged
 
-    def estimate(self, confidence: float) -> MetricEstimate:
-        """The metric, with its interval over all that was expected."""
+    def estimate(self, gate: Gate) -> MetricEstimate:
+        """The metric, with its interval over all that was expected; without a value if it cannot be computed."""
         found = self._counted or list(self._values.values())
         # A case without results is in the sample, too.
         by_case = [*found, *repeat((), len(self.positions) - len(found))]
         completed = sum(map(len, by_case))
         counts = Counts(len(self.positions) * self.repeats, completed, self.error, self.skipped)
-        return MetricEstimate(self.metric.id, self.metric.check, mean_estimate(by_case, counts, confidence))
+        try:
+            estimate = mean_estimate(by_case, counts, gate.confidence, self.scale, gate.interval)
+        except (ArithmeticError, ValueError) as error:
+            problem = f"{type(error).__name__}: {error}"
+            estimate = Estimate(None, None, None, None, gate.confidence, "none", counts, problem=problem)
+        return MetricEstimate(
+            self.metric.id, self.metric.check, estimate, is_of_passes(self.metric), list(self._warnings())
+        )
+
+    def _warnings(self) -> Iterator[str]:
+        if self._outside and self.scale is not None:
+            ends = f"{self.scale.low:g} to {self.scale.high:g}"
+            yield (
+                f"{self.metric.id}: {plural(self._outside, 'value')} outside of the range {ends}, such as "
+                f"{self._example:g}, count as errors: correct the check, or the metric's range."
+            )
+
+
+class Carriers(NamedTuple):
+    """Which cases have a check, by their positions, and all declarations of it that there are."""
+
+    positions: array[int]
+    declared: list[Check]
 
 
 def judge_run(store: Store, run: RunRecord, suite: Suite) -> Verdict:
     """Metrics and verdict of all that the store has of a run, whether or not it is complete."""
     gate = suite.gate or Gate()
-    tallies = _tallies(store, run, suite)
+    carriers = _carriers(store, run, suite)
+    tallies = _tallies(run, suite, carriers)
     by_check: dict[str, list[Tally]] = {}
     for tally in tallies:
         by_check.setdefault(tally.metric.check, []).append(tally)
+    counted = {counts.check_id: counts for counts in store.check_totals(run.id)}
     any_path = any(tally.path for tally in tallies)
     if run.repeats == 1 and not any_path:
-        for counts in store.check_totals(run.id):
+        for counts in counted.values():
             for tally in by_check.get(counts.check_id, ()):
                 tally.add_counted(counts)
     else:
         for row in store.check_rows(run.id, payloads=any_path):
             for tally in by_check.get(row.check_id, ()):
                 tally.add(row)
-    estimates = [tally.estimate(gate.confidence) for tally in tallies]
+    estimates = [tally.estimate(gate) for tally in tallies]
     thresholds = Thresholds.model_validate(suite.thresholds) if isinstance(suite.thresholds, dict) else None
-    return decide(estimates, suite.gate, thresholds, _totals(store, run), gate.verdict)
+    totals = [
+        _totals(check_id, len(found.positions) * run.repeats, counted.get(check_id))
+        for check_id, found in carriers.items()
+    ]
+    return decide(estimates, suite.gate, thresholds, totals, gate.verdict)
 
 
 def metrics_so_far(store: Store, run: RunRecord) -> list[dict[str, Any]]:
@@ -98,17 +134,31 @@ def metrics_so_far(store: Store, run: RunRecord) -> list[dict[str, Any]]:
     ]
 
 
-def _tallies(store: Store, run: RunRecord, suite: Suite) -> list[Tally]:
-    shared = check_ids(suite.checks)
-    carriers = {check_id: array("Q") for check_id in shared}
+def _carriers(store: Store, run: RunRecord, suite: Suite) -> dict[str, Carriers]:
+    """All checks that the suite and its cases have, by id: what is expected of them does not depend on what came."""
+    ids = check_ids(suite.checks)
+    shared = dict(zip(ids, suite.checks, strict=True))
+    carriers = {check_id: Carriers(array("Q"), [check]) for check_id, check in shared.items()}
     for position, case in enumerate(_cases(store, run)):
-        for check_id in (*_own_ids(case, shared), *shared):
-            carriers.setdefault(check_id, array("Q")).append(position)
-    metrics = suite.metrics or [Metric(id=check_id, check=check_id) for check_id in carriers]
-    return [
-        Tally(metric, compile_path(metric.value) if metric.value else None, carriers.get(metric.check, ()), run.repeats)
-        for metric in metrics
-    ]
+        own = [declare(check) for check in case.checks or ()]
+        for check_id, check in zip(check_ids(own, ids), own, strict=True):
+            found = carriers.setdefault(check_id, Carriers(array("Q"), []))
+            found.positions.append(position)
+            if check not in found.declared:
+                found.declared.append(check)
+        for check_id in shared:
+            carriers[check_id].positions.append(position)
+    return carriers
+
+
+def _tallies(run: RunRecord, suite: Suite, carriers: dict[str, Carriers]) -> list[Tally]:
+    nobody = Carriers(array("Q"), [])
+    tallies = []
+    for metric in suite.metrics or [Metric(id=check_id, check=check_id) for check_id in carriers]:
+        found = carriers.get(metric.check, nobody)
+        path = compile_path(metric.value) if metric.value else None
+        tallies.append(Tally(metric, path, range_of(metric, found.declared), found.positions, run.repeats))
+    return tallies
 
 
 def _cases(store: Store, run: RunRecord) -> Iterator[TestCase]:
@@ -117,22 +167,16 @@ def _cases(store: Store, run: RunRecord) -> Iterator[TestCase]:
         yield from store.cases(run.id, start, start + 1_000)
 
 
-def _own_ids(case: TestCase, shared: Sequence[str]) -> Iterable[str]:
-    return check_ids([declare(check) for check in case.checks], shared) if case.checks else ()
-
-
 def _value(row: CheckRow, path: Path | None) -> float | None:
     if path is None:
         return None if row.passed is None else float(row.passed)
     try:
-        value: Any = path.resolve((row.result or {})["results"])
-    except JSONPathError:
+        return finite(path.resolve((row.result or {})["results"]))
+    except (JSONPathError, CheckTimeoutError, KeyError):
         return None
-    is_number = isinstance(value, int | float) and math.isfinite(value)
-    return float(value) if is_number else None
 
 
-def _totals(store: Store, run: RunRecord) -> CheckTotals:
-    seen = store.progress(run.id)
-    unjudged = seen.checks - seen.passed - seen.failed - seen.error - seen.skipped
-    return CheckTotals(seen.passed, seen.failed, seen.error, seen.skipped, unjudged)
+def _totals(check_id: str, expected: int, counts: CheckCounts | None) -> CheckTotals:
+    if counts is None:
+        return CheckTotals(check_id, expected)
+    return CheckTotals(check_id, expected, counts.passed, counts.failed, counts.error, counts.skipped, counts.unjudged)

@@ -10,7 +10,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 from prefect.tasks import exponential_backoff
 
-from tasks.ask_models import DOWN, JudgeTrouble, ask, store_asked
+from tasks.ask_models import JudgeTrouble, ask, store_asked
 from tasks.batches import Batch
 from tasks.escalate import FIRST_PAUSE, JITTER, WORTH_ANOTHER_TRY, longest_pause, may_retry
 from tasks.runtime import Runtime
@@ -60,7 +60,6 @@ async def judge_case_task(runtime: Runtime, trouble: JudgeTrouble, label: str) -
     another = in_time and any(one.may_recover for one in failed)
     error = failed[0].result.error if failed[0].result else None
     return Failed(
-        name="CircuitOpen" if all(one.kind == DOWN for one in failed) else "Failed",
         message=f"{label}: {failed[0].check.check_id}, after {requests} requests: {error.message if error else ''}",
         data=WORTH_ANOTHER_TRY if another else None,
     )

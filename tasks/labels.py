@@ -11,7 +11,8 @@ from typing import Any
 from checks.rubric import Judge
 from fepflow.datasets import id_text
 from fepflow.errors import UserError
-from fepflow.records import Mistakes, format_of, records
+from fepflow.mistakes import Mistakes
+from fepflow.records import format_of, records
 
 Label = bool | float | str
 

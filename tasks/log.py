@@ -8,15 +8,25 @@ from typing import Any
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_run_logger
 
+from fepflow.errors import FepflowError, TargetError
+
 
 def _is_news(record: logging.LogRecord) -> bool:
-    if record.exc_info == (None, None, None):  # a task run that chose to end as failed: "NoneType: None" says nothing
-        record.exc_info = None
-    return record.levelno > logging.INFO or record.getMessage() != "Finished in state Completed()"
+    """Whether a task run's message is worth a line: not of every step that went well, and nothing twice.
+
+    A step that failed says so in its last message, "Finished in state Failed(...)".
+    """
+    message = record.getMessage()
+    if message.startswith("Task run failed with") and " - Retry " not in message:
+        # With a state it would show all that the step returned. Where a sentence of ours was raised says nothing.
+        return record.exc_info is not None and not isinstance(record.exc_info[1], FepflowError | None)
+    return record.levelno > logging.INFO or message != "Finished in state Completed()"
 
 
-# Of every step that went well, and it goes well for most: beside that, nobody finds a retry in the log.
 logging.getLogger("prefect.task_runs").addFilter(_is_news)
+
+# A deployment's run says nothing of its preparation (see prefect.yaml). From here on it does.
+logging.getLogger("prefect.flow_runs").setLevel(logging.NOTSET)
 
 Log = logging.Logger | logging.LoggerAdapter[Any]
 
@@ -34,3 +44,12 @@ def one_line(text: str, limit: int) -> str:
     line = " ".join(text.split())
     line = line if len(line) <= limit else line[: limit - 1] + "…"
     return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in line)
+
+
+def log_pace(places: int, cause: TargetError | None) -> None:
+    """How many calls the target bears at once from now on, and what made them fewer."""
+    if cause is None:
+        run_log().info("the target bears %d calls at once again", places)
+    else:
+        calls = "1 call" if places == 1 else f"{places} calls"
+        run_log().warning("the target is overloaded, %s at once from now on: %s", calls, cause)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -17,15 +16,25 @@ from prefect.runtime import flow_run
 from fepflow.errors import UserError
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
-from fepflow.store.records import NewRun, RunRecord
+from fepflow.store.records import Cause, NewRun, RunRecord
 from fepflow.store.store import Store
-from tasks.inspect_suite import Inspection, inspect_suite
+from tasks.comparable import suite_hash
 from tasks.log import run_log
+from tasks.outcome import without_verdict
 from tasks.reaping import reap
+from tasks.sampling import sample, sample_size
+from tasks.validation.inspection import Inspection
+from tasks.validation.suite import inspect_suite
 from tasks.wishes import Wishes
 
 
-def plan_run(store: Store, inspection: Inspection, wishes: Wishes | None = None, flow_run_id: str | None = None) -> str:
+def plan_run(
+    store: Store,
+    inspection: Inspection,
+    wishes: Wishes | None = None,
+    flow_run_id: str | None = None,
+    cause: Cause = "command",
+) -> str:
     """Create the run of an inspected suite and return its id.
 
     The run's row holds the suite's document (references unexpanded, thresholds read in), so that nothing of what it
@@ -33,16 +42,19 @@ def plan_run(store: Store, inspection: Inspection, wishes: Wishes | None = None,
     """
     wishes = wishes or Wishes()
     suite = inspection.require()
-    cases = _wanted(store, inspection.cases, wishes)
-    run_id = uuid4().hex
+    cases, options = _wanted(store, inspection.cases, wishes)
+    run_id, snapshot, repeats = uuid4().hex, _snapshot(inspection, wishes), wishes.repeats or suite.repeats
     run = NewRun(
         id=run_id,
         name=suite.name,
-        suite=_snapshot(inspection, wishes),
+        suite=snapshot,
         suite_path=str(inspection.path.resolve()),
-        repeats=wishes.repeats or suite.repeats,
+        repeats=repeats,
         tags=list(dict.fromkeys([*suite.tags, *wishes.tags])),
         flow_run_id=flow_run_id,
+        suite_hash=suite_hash(snapshot, repeats, inspection.loaded.folder),
+        cause=cause,
+        options=options,
     )
     store.create_run(run, cases)
     return run_id
@@ -64,8 +76,10 @@ def _snapshot(inspection: Inspection, wishes: Wishes) -> dict[str, Any]:
     return snapshot
 
 
-def _wanted(store: Store, cases: Collection[TestCase], wishes: Wishes) -> Iterator[TestCase]:
-    """The cases that the run is to have, in their order; they are read as they are wanted."""
+def _wanted(
+    store: Store, cases: Collection[TestCase], wishes: Wishes
+) -> tuple[Iterator[TestCase], dict[str, Any] | None]:
+    """The cases that the run is to have, in their order, read as they are wanted; and which part of the suite's."""
     ids = wishes.cases
     if wishes.failing_in is not None:
         record = store.run(wishes.failing_in)
@@ -81,9 +95,17 @@ def _wanted(store: Store, cases: Collection[TestCase], wishes: Wishes) -> Iterat
     count = len(cases) if ids is None and not wishes.metadata else sum(map(is_wanted, cases))
     if not count:
         raise UserError("No test case is left: loosen --filter-metadata or --filter-failing.")
-    if wishes.limit is not None:
-        count = max(int(wishes.limit) if wishes.limit >= 1 else round(count * wishes.limit), 1)
-    return islice(filter(is_wanted, cases), count)
+    options: dict[str, Any] = {}
+    if wishes.metadata:
+        options["metadata"] = dict(wishes.metadata)
+    if wishes.failing_in is not None:
+        options["failing_in"] = record.id
+    size = sample_size(count, wishes.limit)
+    if size == count:
+        return filter(is_wanted, cases), options or None
+    options["sample"] = {"limit": wishes.limit, "seed": wishes.seed, "cases": size, "of": count}
+    chosen = sample((case.id for case in filter(is_wanted, cases)), size, wishes.seed)
+    return (case for case in cases if case.id in chosen), options
 
 
 def _text(value: Any) -> str:
@@ -105,16 +127,27 @@ async def plan_task(suite: str, run_id: str | None, wishes: Wishes) -> str:
     """The run that this flow run is to execute: the one given, the one that it began before, or a new one."""
     with await asyncio.to_thread(Store.open, settings().store_address) as store:
         await reap(store)
-        run = await asyncio.to_thread(_plan, store, suite, run_id, wishes, flow_run.id, run_log().warning)
+        cause = await _cause()
+        run = await asyncio.to_thread(_plan, store, suite, run_id, wishes, flow_run.id, cause, run_log().warning)
     await _tag(run.tags)
     return run.id
 
 
 async def _tag(tags: Sequence[str]) -> None:
     """Give the flow run the suite's tags, also when a deployment, which cannot know them, has started it."""
-    if not set(tags) <= set(flow_run.tags):
+    tagged = without_verdict({*flow_run.tags, *tags})
+    if tagged != set(flow_run.tags):
         async with get_client() as client:
-            await client.update_flow_run(UUID(flow_run.id), tags={*flow_run.tags, *tags})
+            await client.update_flow_run(UUID(flow_run.id), tags=tagged)
+
+
+async def _cause() -> Cause:
+    """Who began this flow run."""
+    async with get_client() as client:
+        begun = await client.read_flow_run(UUID(flow_run.id))
+    if begun.auto_scheduled:
+        return "schedule"
+    return "automation" if begun.created_by is not None and begun.created_by.type == "AUTOMATION" else "api"
 
 
 def _plan(
@@ -123,12 +156,13 @@ def _plan(
     run_id: str | None,
     wishes: Wishes,
     flow_run_id: str | None,
+    cause: Cause,
     note: Callable[[str], None],
 ) -> RunRecord:
     begun = store.run_of_flow_run(flow_run_id) if flow_run_id else None
     if run_id is not None or begun is not None:
         return go_on_with(store, run_id or begun.id)  # type: ignore[union-attr]  # one of them is there
-    inspection = inspect_suite(Path(suite))
+    inspection = inspect_suite(Path(suite), limit=wishes.limit)
     for warning in inspection.warnings:
         note(str(warning))
-    return store.run(plan_run(store, inspection, wishes, flow_run_id))
+    return store.run(plan_run(store, inspection, wishes, flow_run_id, cause))

@@ -21,11 +21,12 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.client.schemas.sorting import FlowRunSort
-from prefect.states import Cancelled, Completed, Crashed, Failed
+from prefect.states import Cancelled, Crashed, Failed
 
 from fepflow.protocol.model import utc_now
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
+from tasks.outcome import mark_flow_run, not_evaluated, stored_state
 
 FLOW = "evaluate"
 SHARD_FLOW = "evaluate-shard"
@@ -64,7 +65,8 @@ async def tell_of_the_one_before(flow_run_id: str) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS), get_client() as client:
             state = (await client.read_flow_run(UUID(flow_run_id))).state
             if state is not None and state.type in (StateType.RUNNING, StateType.CANCELLING):
-                gone: State[None] = Crashed(message="Its executor is gone; another flow run goes on with the run.")
+                message = not_evaluated("its executor is gone; another flow run goes on with the run")
+                gone: State[None] = Crashed(message=message)
                 await client.set_flow_run_state(UUID(flow_run_id), gone)
     except Exception as error:
         logger.debug("Prefect could not be told of flow run %s: %s", flow_run_id, error)
@@ -96,6 +98,8 @@ async def _tell(store: Store, client: PrefectClient, marked: Collection[str]) ->
         run = await asyncio.to_thread(store.run_of_flow_run, str(flow_run.id))
         if run is not None and (run.id in marked or _is_overdue(run)) and _ended_since(run, flow_run):
             await client.set_flow_run_state(flow_run.id, _state(run))
+            if run.status != "cancelled":
+                await mark_flow_run(client, flow_run.id, run.outcome)
 
 
 async def _tell_of_shards(store: Store, client: PrefectClient) -> None:
@@ -133,10 +137,10 @@ def _ended_since(run: RunRecord, flow_run: FlowRun) -> bool:
 def _state(run: RunRecord) -> State[Any]:
     match run.status:
         case "completed":
-            return Completed(name=str(run.outcome).capitalize(), message="As the store has it.")
+            return stored_state(run)
         case "cancelled":
             return Cancelled(message=run.error)
         case "failed":
-            return Failed(message=run.error)
+            return Failed(message=not_evaluated(run.error or "it failed"))
         case _:
-            return Crashed(message=run.error)
+            return Crashed(message=not_evaluated(run.error or "its executor is gone"))

@@ -9,10 +9,11 @@ from uuid import uuid4
 
 from pydantic_core import to_jsonable_python
 
-from fepflow.evalguard.pass_rule import SampleResult, passed_of
+from fepflow.evalguard.pass_rule import SampleResult
 from fepflow.evalguard.verdict import Verdict
 from fepflow.protocol.address import address_of
 from fepflow.protocol.check import AnyCheck, Check, declare
+from fepflow.protocol.results import passed_of
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.leases import new_owner
 from fepflow.store.records import NewCheck, NewOutput, NewRun
@@ -45,7 +46,7 @@ def record_run(
         "repeats": samples,
         "checks": [_plain(check).model_dump() for check in checks],
     }
-    run = NewRun(run_id, name, document, None, samples, tags=["pytest"], started_at=started_at)
+    run = NewRun(run_id, name, document, None, samples, tags=["pytest"], started_at=started_at, cause="pytest")
     store.create_run(run, [_plain_case(case) for case in cases])
     owner = new_owner()
     store.acquire_lease(run_id, owner, LEASE_SECONDS)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import NamedTuple
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Failed
 
-from checks.compiled import CompiledCheck
+from checks.compiled import CompiledCheck, is_large
 from checks.engine import BREATH, run_checks
-from fepflow.evalguard.pass_rule import passed_of
 from fepflow.protocol.address import address_of
-from fepflow.protocol.results import CheckResult
+from fepflow.protocol.results import CheckResult, passed_of
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewCheck, StoredOutput
+from fepflow.threads import LOOKUPS
 from tasks.batches import Batch
+from tasks.failures import failed_checks_message
 from tasks.runtime import Runtime
 from tasks.together import all_of
 
@@ -59,6 +63,7 @@ async def run_checks_of_batch(runtime: Runtime, batch: Batch) -> int:
     waiting = []
     last_breath = perf_counter()
     for output in missing:
+        runtime.at_work = output.case.id
         results = run_checks(output.case, output.stored.output, output.checks)
         if isinstance(results, list):
             store_results(runtime, output, output.checks, results)
@@ -74,14 +79,23 @@ async def run_checks_of_batch(runtime: Runtime, batch: Batch) -> int:
 
 
 async def _store_later(runtime: Runtime, output: Unchecked, results: Awaitable[list[CheckResult]]) -> None:
-    store_results(runtime, output, output.checks, await results)
+    found = await results
+    if is_large(output.stored.output.value):
+        # A result's address is made of all that was checked.
+        rows = await LOOKUPS.run(partial(_rows, output, output.checks, found))
+        _store_rows(runtime, rows)
+    else:
+        store_results(runtime, output, output.checks, found)
 
 
 def store_results(
     runtime: Runtime, output: Unchecked, checks: Sequence[CompiledCheck], results: Sequence[CheckResult]
 ) -> None:
     """Write down what came of checks of an output, in one transaction."""
-    rows = [_row(output, check, result) for check, result in zip(checks, results, strict=True)]
+    _store_rows(runtime, _rows(output, checks, results))
+
+
+def _store_rows(runtime: Runtime, rows: Sequence[NewCheck]) -> None:
     runtime.writer.add(checks=rows)
     runtime.count(
         checks=len(rows),
@@ -89,6 +103,10 @@ def store_results(
         failed=sum(row.passed is False for row in rows),
         errors=sum(row.result.status == "error" for row in rows),
     )
+
+
+def _rows(output: Unchecked, checks: Sequence[CompiledCheck], results: Sequence[CheckResult]) -> list[NewCheck]:
+    return [_row(output, check, result) for check, result in zip(checks, results, strict=True)]
 
 
 def _row(output: Unchecked, check: CompiledCheck, result: CheckResult) -> NewCheck:
@@ -105,7 +123,9 @@ def check_address(output_address: str, repeat: int, check: CompiledCheck, result
     return address_of(output_address, repeat, check.check_type, version, arguments, source)
 
 
-@task(name="run-checks", task_run_name="check {label}", cache_policy=NO_CACHE, persist_result=False)
-async def run_checks_task(runtime: Runtime, batch: Batch, label: str) -> int:
-    """`run_checks_of_batch` as a Prefect task run, named after the cases that it carries."""
-    return await run_checks_of_batch(runtime, batch)
+@task(name="run-checks", task_run_name="check {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)
+async def run_checks_task(runtime: Runtime, batch: Batch, label: str) -> int | State[int]:
+    """`run_checks_of_batch` as a Prefect task run, named after its cases, and Failed if some of them did."""
+    results = await run_checks_of_batch(runtime, batch)
+    message = await failed_checks_message(runtime, batch, asking=False)
+    return Failed(message=message, data=results) if message else results

@@ -19,6 +19,7 @@ from prefect.states import Cancelled, Crashed
 
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.protocol.model import utc_now
+from fepflow.redaction import words_of
 from fepflow.store.shards import Holder
 from tasks.log import run_log
 from tasks.runtime import Runtime
@@ -35,8 +36,6 @@ UNASKED_SECONDS = 60.0
 RERUN_SECONDS = [2.0, 10.0, 30.0]
 """Before each new execution of a shard that is lost: a store or a Prefect that starts anew is lived through."""
 RERUNS = len(RERUN_SECONDS)
-LATE = "TooLate"
-"""The state of a shard that no worker has begun when the run's deadline is over. The verdict tells what is missing."""
 
 
 class ShardLostError(InfrastructureError):
@@ -61,11 +60,12 @@ async def run_shard(runtime: Runtime, share: Share) -> None:
         raise UserError(f"Prefect has no deployment {DEPLOYMENT}, which shards need: {advice}.") from None
     except httpx.HTTPError as error:
         raise InfrastructureError(
-            f"{name} could not be ordered from Prefect: {type(error).__name__}: {error}"
+            f"{name} could not be ordered from Prefect: {type(error).__name__}: {words_of(error)}"
         ) from error
     async with get_client() as client:
-        state = await _Watch(client, runtime, share, ordered, before.owner if before else None).end()
-    if not state.is_completed() and state.name != LATE:
+        watch = _Watch(client, runtime, share, ordered, before.owner if before else None)
+        state = await watch.end()
+    if not state.is_completed() and not watch.too_late:
         raise ShardLostError(f"{name}: {state.name}: {state.message or 'no reason was given'}")
 
 
@@ -87,6 +87,8 @@ class _Watch:
         self._stage: tuple[StateType, bool] | None = None
         self._since = monotonic()
         self._told = False
+        self.too_late = False
+        """Whether the run's deadline is over, and no worker has begun. The verdict tells what is missing."""
 
     async def end(self) -> State[Any]:
         """The final state. Who is away, Prefect or the store, is asked again; the shard itself goes on."""
@@ -113,9 +115,8 @@ class _Watch:
         if alive:
             return state
         if self._share.ends_at is not None and utc_now() > self._share.ends_at:
-            return await self._end_as(
-                Cancelled(name=LATE, message="The run's deadline was over before a worker had begun.")
-            )
+            self.too_late = True
+            return await self._end_as(Cancelled(message="The run's deadline was over before a worker had begun."))
         if (holder and holder.owner != self._before) or waited > BEGIN_SECONDS.get(state.type, math.inf):
             more = f"The run has a shard executed {RERUNS} times more at most."
             return await self._end_as(Crashed(message=f"Its executor is gone. {more}"))

@@ -14,12 +14,13 @@ from time import monotonic
 from typing import Any
 
 from checks.compiled import CompiledCheck, compile_checks
+from checks.data_checks import CaseChecks
 from checks.defaults import Defaults, kind_of
-from checks.engine import checks_of
 from fepflow.documents import Document
 from fepflow.errors import FepflowError, InputError, RunInterruptedError, TargetError
 from fepflow.protocol.check import declare
 from fepflow.protocol.test_case import TestCase
+from fepflow.redaction import words_of
 from fepflow.settings import settings
 from fepflow.store.leases import new_owner
 from fepflow.store.records import RunRecord, RunStatus
@@ -34,12 +35,14 @@ from tasks.answers import answers_kept
 from tasks.batches import Batch
 from tasks.bills import bills
 from tasks.cancelling import stopped_on_request
-from tasks.inspect_suite import load_plugins, read_cases
 from tasks.interpreter import tuned_interpreter
 from tasks.keeping import LEASE_SECONDS, kept_lease
-from tasks.log import one_line, run_log
+from tasks.log import log_pace, one_line, run_log
+from tasks.loop_watch import loop_watched
 from tasks.reaping import tell_of_the_one_before
 from tasks.share import WHOLE, Share
+from tasks.validation.cases import read_cases
+from tasks.validation.plugins import load_plugins
 
 MAX_ESCALATIONS = 100
 """Troubled cases of a run that get a task run of their own; a task run is dear for Prefect's server."""
@@ -78,23 +81,23 @@ class Runtime:
         self.target = target
         self.writer = GroupWriter(store, run.id)
         self.caller = Caller(
-            target,
-            Patience.of(suite.target, share.shards),
-            share.allowance(suite),
-            on_retry=_log_retry,
-            on_pace=_log_pace,
+            target, Patience.of(suite.target, share.shards), share.allowance(suite), _log_retry, log_pace
         )
         self.share = share
         self.escalations = 0
         """Cases that have got a task run of their own, because of their call or of a check that asks a model."""
         self.defaults = Defaults(suite.judge, suite.embedding)
         self.shared_checks = compile_checks(self.defaults.complete(suite.checks))
+        # The run's own copy of the suite tells: cases come from the store.
+        from_data = not isinstance(run.suite.get("test_cases"), list)
+        self._case_checks = CaseChecks(self.defaults, suite.checks, settings().allowed_models, from_data=from_data)
         self._by_kind = {asking: _those(self.shared_checks, asking) for asking in (False, True)}
         self.left_out: dict[Batch, int] = {}
         """Checks of each batch that no model was asked for, as the run's deadline or budget was reached."""
         self.asks_models = bool(self._by_kind[True]) or share.shards > 1
         """Whether there may be checks that ask models, as far as one has seen."""
         self.counts = Counts()
+        self.at_work = "(none yet)"
         self.finished = False
         self.stopping_shards = False
         """Whether the flag that stops the run was raised from here, for its shards."""
@@ -110,7 +113,8 @@ class Runtime:
         """A case's checks, its own first: those that ask a model, or the others."""
         if not case.checks:
             return self._by_kind[asking]
-        return _those(checks_of(self.defaults.complete(case.checks), self.shared_checks), asking)
+        own = self._case_checks.compiled(case.checks, [check.check_id for check in self.shared_checks])
+        return _those([*own, *self.shared_checks], asking)
 
     async def kinds(self, batch: Batch) -> tuple[bool, bool]:
         """Whether the cases of a batch have checks that ask no model, and some that do."""
@@ -144,11 +148,14 @@ class Runtime:
 
     def label_of(self, case: TestCase, batch: Batch) -> str:
         """What a task run is named after that carries only repeats of one case."""
+        repeats = sorted({repeat for _, repeat in batch.units(self.run.repeats)})
+        name = self.name_of(case, repeats[0])
+        return name if len(repeats) == 1 else f"{name}-{repeats[-1] + 1}"
+
+    def name_of(self, case: TestCase, repeat: int) -> str:
+        """What a repeat of a case, from 0, is called."""
         name = one_line(case.id, MAX_LABEL)
-        if self.run.repeats == 1:
-            return name
-        repeats = sorted({repeat + 1 for _, repeat in batch.units(self.run.repeats)})
-        return f"{name} #{repeats[0]}" + (f"-{repeats[-1]}" if len(repeats) > 1 else "")
+        return name if self.run.repeats == 1 else f"{name} #{repeat + 1}"
 
     def may_escalate(self) -> bool:
         """Whether a case that is in trouble may get a task run of its own."""
@@ -222,7 +229,7 @@ async def open_runtime(run_id: str, flow_run_id: str | None = None) -> AsyncIter
             await _end(runtime, "interrupted", str(error))
             raise
         except Exception as error:
-            message = str(error) if isinstance(error, FepflowError) else f"{type(error).__name__}: {error}"
+            message = str(error) if isinstance(error, FepflowError) else f"{type(error).__name__}: {words_of(error)}"
             await _end(runtime, "failed", message)
             raise
 
@@ -260,6 +267,7 @@ async def _working(
                 runtime.writer,
                 answers_kept(runtime.store, anew=not runtime.suite.cache),
                 kept_lease(renew, what),
+                loop_watched(lambda: one_line(runtime.at_work, MAX_LABEL)),
                 stopped_on_request(runtime.store, runtime.run.id, flow_run_id, lambda: runtime.stopping_shards),
             ):
                 yield
@@ -293,18 +301,9 @@ def _those(checks: Sequence[CompiledCheck], asking: bool) -> list[CompiledCheck]
     return [check for check in checks if (check.asks is not None) is asking]
 
 
-# Prefect makes a logger at every asking: only what has something to say asks for one.
 def _log_retry(case_id: str, attempt: int, cause: TargetError, wait: float) -> None:
     name = one_line(case_id, MAX_LABEL)
     run_log().warning("%s: attempt %d failed, again in %.1f s: %s", name, attempt, wait, cause)
-
-
-def _log_pace(places: int, cause: TargetError | None) -> None:
-    if cause is None:
-        run_log().info("the target bears %d calls at once again", places)
-    else:
-        calls = "1 call" if places == 1 else f"{places} calls"
-        run_log().warning("the target is overloaded, %s at once from now on: %s", calls, cause)
 
 
 async def _end(runtime: Runtime, status: RunStatus, error: str) -> None:

@@ -20,7 +20,7 @@ from prefect.concurrency.asyncio import (
 from prefect.exceptions import ObjectNotFound
 
 from fepflow.errors import InfrastructureError, LimitReachedError, UserError
-from fepflow.suite import LIMIT_NAME
+from fepflow.suite_values import LIMIT_NAME
 
 LEASE_SECONDS = 60
 """A batch whose process is gone gives its places back after so long; one that lives renews its lease."""

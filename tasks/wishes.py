@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tasks.sampling import DEFAULT_SEED
+
 
 @dataclass(frozen=True)
 class Wishes:
     """None leaves the file's word standing."""
 
     limit: float | None = None
-    """Only the first so many cases; below 1 a fraction of them."""
+    """Only a random sample of so many cases; below 1 a fraction of them."""
+    seed: int = DEFAULT_SEED
+    """Of the sample."""
     repeats: int | None = None
     concurrency: int | None = None
     tags: Sequence[str] = ()

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+
+from tests.watch import MAX_STALL, watched
 
 
 @dataclass(frozen=True)
@@ -36,9 +40,19 @@ class Stack:
         )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--part K/N`."""
+    parser.addoption("--part", metavar="K/N", help="run only the K-th of N equal parts of the selected tests")
+
+
+@pytest.hookimpl(trylast=True)  # after -m has deselected what is not wanted
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes longest: two processes that share the tests then end at about the same time."""
     items.sort(key=lambda item: "e2e" not in item.path.parts)
+    if part := config.getoption("part"):
+        number, parts = map(int, part.split("/"))
+        config.hook.pytest_deselected(items=[item for index, item in enumerate(items) if index % parts != number - 1])
+        items[:] = items[number - 1 :: parts]
 
 
 def run_module(
@@ -71,7 +85,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         "FEPFLOW_PORT": str(free_port()),
         "PREFECT_HOME": str(home / "prefect-client"),  # the developer's profile may name another server
     }
-    started = run_module("deployments.server", "up", cwd=home, env=env, timeout=180)
+    started = run_module("deployments.server", "up", cwd=home, env=env, timeout=300)
     try:
         assert started.returncode == 0, started.stderr
         yield Stack(home, env, json.loads(started.stdout)["server"]["api_url"])
@@ -147,3 +161,79 @@ def model_server() -> Iterator[ModelServer]:
     loop.call_soon_threadsafe(loop.stop)
     thread.join(10)
     loop.close()
+
+
+JUNIT_COUNTS = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+JUNIT_SECONDS = r"[0-9]+\.[0-9]{3}"
+
+
+class JunitSuite:
+    """One suite of a report in JUnit's XML."""
+
+    def __init__(self, element: ElementTree.Element) -> None:
+        self.element = element
+        self.counts = {name: int(element.attrib[name]) for name in ("tests", "failures", "errors", "skipped")}
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """Each test case's outcome: passed, failure, error or skipped."""
+        cases = self.element.findall("testcase")
+        return {case.attrib["name"]: next((child.tag for child in case), "passed") for case in cases}
+
+    def said(self, name: str) -> str:
+        """Message and text of a test case that did not pass."""
+        case = next(case for case in self.element.findall("testcase") if case.attrib["name"] == name)
+        return f"{case[0].attrib['message']}\n{case[0].text or ''}"
+
+
+@pytest.fixture
+def read_junit() -> Callable[[Path], dict[str, JunitSuite]]:
+    """Reads a report: the suites by name, after what readers of JUnit's XML rely on was looked at."""
+    return _read_junit
+
+
+def _read_junit(path: Path) -> dict[str, JunitSuite]:
+    """The suites by name, after everything that readers rely on was looked at."""
+    root = ElementTree.parse(path).getroot()
+    assert root.tag == "testsuites"
+    assert set(root.attrib) == {"name", "tests", "failures", "errors", "time"}
+    suites = list(root)
+    assert {suite.tag for suite in suites} == {"testsuite"}
+    for total in ("tests", "failures", "errors"):
+        assert int(root.attrib[total]) == sum(int(suite.attrib[total]) for suite in suites)
+    for suite in suites:
+        _look_at_suite(suite)
+    names = [suite.attrib["name"] for suite in suites]
+    assert len(set(names)) == len(names)
+    return {name: JunitSuite(suite) for name, suite in zip(names, suites, strict=True)}
+
+
+def _look_at_suite(suite: ElementTree.Element) -> None:
+    assert set(suite.attrib) == {"name", "tests", "failures", "errors", "skipped", "time", "timestamp"}
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", suite.attrib["timestamp"])
+    assert re.fullmatch(JUNIT_SECONDS, suite.attrib["time"])
+    order = [child.tag for child in suite]
+    assert order == sorted(order, key=["properties", "testcase", "system-out"].index)
+    cases = suite.findall("testcase")
+    assert int(suite.attrib["tests"]) == len(cases)
+    for attribute, tag in JUNIT_COUNTS.items():
+        assert int(suite.attrib[attribute]) == len(suite.findall(f"testcase/{tag}")), attribute
+    assert len({case.attrib["name"] for case in cases}) == len(cases)
+    for case in cases:
+        assert set(case.attrib) == {"name", "classname", "time"}
+        assert case.attrib["name"]
+        assert re.fullmatch(JUNIT_SECONDS, case.attrib["time"])
+        assert len(case) <= 1
+        for outcome in case:
+            assert outcome.tag in JUNIT_COUNTS.values()
+            assert outcome.attrib["message"]
+            assert "\n" not in outcome.attrib["message"]
+            assert set(outcome.attrib) == ({"message"} if outcome.tag == "skipped" else {"message", "type"})
+
+
+@pytest.fixture
+async def no_stall() -> AsyncIterator[None]:
+    """What is done meanwhile lets the event loop have its turns."""
+    async with watched() as taken:
+        yield
+    assert taken.stall < MAX_STALL, f"the event loop was held up for {taken.stall:.2f} s"

@@ -13,7 +13,8 @@ from checks.base import argument_fields
 from checks.catalogue import CHECKS
 from checks.reference import rewritten
 from fepflow.settings import Settings
-from fepflow.suite import Dataset, Gate, HttpTarget, JudgeDefaults, ScriptedTarget, Suite, Target
+from fepflow.suite import Dataset, Gate, JudgeDefaults, Suite
+from fepflow.suite_target import HttpTarget, PythonTarget, ScriptedTarget, Target
 from surfaces.cli.cache import cache
 from surfaces.cli.main import fepflow
 from surfaces.cli.store import store
@@ -48,10 +49,20 @@ def test_every_command_in_the_docs_exists() -> None:
 
 def test_every_option_in_the_docs_exists() -> None:
     known = {option for command in COMMANDS for part in command.params for option in part.opts}
-    others = {"--param", "--type", "--pool", "--no-prompt", "--all", "--require-hashes", "--latency", "--port"}
+    others = {
+        "--param",
+        "--type",
+        "--pool",
+        "--no-prompt",
+        "--all",
+        "--watch",
+        "--require-hashes",
+        "--latency",
+        "--port",
+    }
     others |= {"--fepflow-store", "--log-level"}  # pytest's: ours, and its own
     others |= {"--owner", "--pwprompt", "--no-owner", "--dbname"}  # PostgreSQL's
-    others |= {"--resource-id", "--build", "--detach", "--scale"}  # Prefect's and Docker's
+    others |= {"--watch", "--resource-id", "--build", "--detach", "--scale"}  # Prefect's and Docker's
     others |= {"--fault", "--often"}  # the stand-in's for models
     assert words(r"(?<![\w-])--[a-z][a-z-]+") - others <= known
 
@@ -88,7 +99,7 @@ def test_every_setting_is_documented_with_its_name() -> None:
 
 def test_every_field_of_a_suite_is_documented() -> None:
     page = (ROOT / "docs" / "suite.md").read_text(encoding="utf-8") + TEXT
-    for model in (Suite, Target, HttpTarget, ScriptedTarget, Dataset, Gate, JudgeDefaults):
+    for model in (Suite, Target, HttpTarget, PythonTarget, ScriptedTarget, Dataset, Gate, JudgeDefaults):
         for name in (info.alias or name for name, info in model.model_fields.items()):
             assert re.search(rf"\b{name}\b", page), f"{model.__name__}.{name}"
 
@@ -111,6 +122,11 @@ def test_the_python_example_of_the_readme_runs() -> None:
     assert blocks
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_first_python_example_of_the_python_page_runs() -> None:
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    exec(compile(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], "python.md", "exec"), {})
 
 
 def test_the_custom_check_of_the_docs_runs(tmp_path: Path) -> None:

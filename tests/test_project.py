@@ -16,7 +16,7 @@ LOCKS = ["requirements.lock", "requirements-dev.lock"]
 def test_a_lock_names_versions_and_hashes_and_no_address(lock: str) -> None:
     lines = (ROOT / lock).read_text(encoding="utf-8").splitlines()
     code = [line for line in lines if line and not line.startswith("#")]
-    pinned = [line for line in code if re.match(r"[a-z0-9._-]+==[^ ]+", line)]
+    pinned = [line for line in code if re.match(r"[a-z0-9._-]+(\[[a-z]+\])?==[^ ]+", line)]
     hashes = [line for line in code if re.match(r"    --hash=sha256:[0-9a-f]{64}", line)]
     assert len(pinned) + len(hashes) == len(code)
     assert len(hashes) >= len(pinned) > 100

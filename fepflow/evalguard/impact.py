@@ -59,13 +59,15 @@ def assess(value: float | None, ranges: Sequence[Range]) -> Finding:
 
 
 def reach(low: float | None, high: float | None, ranges: Sequence[Range]) -> Reach:
-    """What the values from `low` to `high`, both included, may mean; a bound of None is no bound on that side."""
+    """What the values from `low` to `high`, both included, may mean; a bound of None is no bound on that side.
+
+    Ranges are half-open, so the impact changes at their bounds only, and holds from each bound on.
+    """
     bottom = -math.inf if low is None else low
     top = math.inf if high is None else high
-    touched = frozenset(
-        item.impact for item in ranges if not item.empty and _floor(item) <= top and bottom < _ceiling(item)
-    )
-    return Reach(touched, _leaves_a_gap(bottom, top, ranges))
+    bounds = {bound for item in ranges for bound in (item.min, item.max) if bound is not None}
+    met = [assess(point, ranges).impact for point in {bottom, *(bound for bound in bounds if bottom < bound <= top)}]
+    return Reach(frozenset(impact for impact in met if impact is not None), None in met)
 
 
 def _floor(item: Range) -> float:
@@ -74,19 +76,6 @@ def _floor(item: Range) -> float:
 
 def _ceiling(item: Range) -> float:
     return math.inf if item.max is None else item.max
-
-
-def _leaves_a_gap(bottom: float, top: float, ranges: Sequence[Range]) -> bool:
-    """Walk up from `bottom`, each time to where the ranges that hold the point end, until past `top`."""
-    point = bottom
-    while point <= top:
-        holding = [item for item in ranges if item.holds(point)]
-        if not holding:
-            return True
-        point = max(map(_ceiling, holding))
-        if point == math.inf:
-            return False
-    return False
 
 
 def check_ranges(metric: str, ranges: Sequence[Range], direction: Direction | None = None) -> list[Problem]:

@@ -3,7 +3,7 @@
 Every test case is asked for the same number of samples, and each of these pairs ends in one way: *passed* (all its
 checks did), *failed* (a check did not), *error* (a check, or the system under test, gave no answer) or *skipped*. Only
 *passed* counts for the rate; all that was expected stays in its denominator. The verdict is inconclusive where the
-pairs without an answer could have decided it.
+pairs in error or skipped could have decided it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from fepflow.evalguard.verdict import MetricEstimate, MetricVerdict, Outcome, Verdict
-from fepflow.evalguard.wording import listed, number
-from fepflow.protocol.results import CheckResult
+from fepflow.evalguard.verdict import MetricEstimate, MetricVerdict, Outcome, RuleOutcome, Verdict
+from fepflow.evalguard.wording import listed, number, percent
+from fepflow.protocol.results import CheckResult, passed_of
 from fepflow.protocol.test_case import Output
 from fepflow.statistics.estimate import Counts, Estimate, mean_estimate
+from fepflow.statistics.scale import PROPORTION
 
 PassRule = Literal["case", "sample", "each_case"]
 """What is counted: pairs of test case and sample; samples of which every case passes; cases that reach the rate."""
@@ -52,14 +53,6 @@ class _Units(NamedTuple):
     needed: float
 
 
-def passed_of(result: CheckResult) -> bool | None:
-    """Whether the check passed; None for a check without a yes or no."""
-    for results in (result.results, result.results.get("response")):
-        if isinstance(results, dict) and isinstance(results.get("passed"), bool):
-            return bool(results["passed"])
-    return None
-
-
 def ending_of(checks: Sequence[CheckResult]) -> Ending:
     """How the checks of one output end, together. One that completes without a yes or no is no pass: an error."""
     return _together([_ending_of_check(check) for check in checks])
@@ -84,6 +77,10 @@ def judge_samples(results: Sequence[SampleResult], samples: int, rule: PassRule,
         outcome=outcome,
         gate=_gate_sentence(rule, threshold),
         reasons=[reason],
+        rules=[
+            RuleOutcome(rule=f"at least {number(threshold)}", metric=JUDGED, outcome=outcome, reason=reason),
+        ],
+        blocks=outcome != "pass",
         metrics=[rate, *map(MetricVerdict.of, _check_estimates(results, samples))],
     )
 
@@ -120,7 +117,7 @@ def _units(grid: list[list[Ending]], rule: PassRule, threshold: float) -> _Units
 
 
 def _reached(endings: Sequence[Ending], needed: float) -> Ending:
-    """Whether enough of them passed, whatever those without an answer might have been; else why nobody can say."""
+    """Whether enough of them passed, whatever those in error or skipped might have been; else why nobody can say."""
     passed, missing = endings.count("passed"), endings.count("error") + endings.count("skipped")
     if passed / len(endings) >= needed:
         return "passed"
@@ -130,10 +127,11 @@ def _reached(endings: Sequence[Ending], needed: float) -> Ending:
 
 
 def _estimate(clusters: Sequence[Sequence[Ending]]) -> Estimate:
-    values = [[float(one == "passed") for one in cluster if one in ("passed", "failed")] for cluster in clusters]
+    """The rate of these very cases: each result is an observation of its own, and no case stands for others."""
     endings = [ending for cluster in clusters for ending in cluster]
+    values = [[float(ending == "passed")] if ending in ("passed", "failed") else [] for ending in endings]
     counts = Counts(len(endings), sum(map(len, values)), endings.count("error"), endings.count("skipped"))
-    return mean_estimate(values, counts)
+    return mean_estimate(values, counts, scale=PROPORTION)
 
 
 def _check_estimates(results: Sequence[SampleResult], samples: int) -> list[MetricEstimate]:
@@ -155,9 +153,10 @@ def _reason(
     did = f"passed in at least {number(threshold)} of their samples" if rule == "each_case" else "passed"
     interval = ""
     if estimate.low is not None and estimate.high is not None:
-        interval = f" ({estimate.confidence * 100:g} % interval {number(estimate.low)} to {number(estimate.high)})"
+        bounds = f"{number(estimate.low)} to {number(estimate.high)}"
+        interval = f" ({percent(estimate.confidence)} interval {bounds} for these cases)"
     asked = "all have to" if rule == "each_case" else f"the threshold is {number(units.needed)}"
-    counts = [(endings.count("error"), "without an answer"), (endings.count("skipped"), "skipped")]
+    counts = [(endings.count("error"), "in error"), (endings.count("skipped"), "skipped")]
     gaps = listed([f"{count} {what}" for count, what in counts if count])
     decisive = ", which could decide it" if outcome == "inconclusive" else ""
     rest = f"; {gaps}{decisive}" if gaps else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,22 +17,34 @@ Mode = Literal["interval", "point"]
 
 @dataclass(frozen=True, slots=True)
 class MetricEstimate:
-    """A metric of the suite, the check that it is computed from, and its estimate."""
+    """A metric of the suite, the check that it is computed from, and its estimate.
+
+    `of_passes` if it is the share of results that passed, and no score. `warnings` are sentences about its values.
+    """
 
     id: str
     check_id: str
     estimate: Estimate
+    of_passes: bool = True
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CheckTotals:
-    """What became of all check results of a run; `unjudged` completed without a pass or fail (a score, say)."""
+    """What became of the results of one check; `unjudged` completed without a pass or fail (a score, say)."""
 
+    check_id: str
+    expected: int
     passed: int = 0
     failed: int = 0
     error: int = 0
     skipped: int = 0
     unjudged: int = 0
+
+    @property
+    def never_came(self) -> int:
+        """Expected, but nothing is there."""
+        return max(self.expected - self.passed - self.failed - self.error - self.skipped - self.unjudged, 0)
 
 
 class MetricVerdict(BaseModel):
@@ -95,13 +108,17 @@ class MetricChange(BaseModel):
 
 
 class Comparison(BaseModel):
-    """A run beside its baseline: that run's id and outcome, whether the outcome is worse now, and each metric."""
+    """A run beside its baseline: that run's id and outcome, whether this one fails and that did not, each metric.
+
+    `summary` names in words what was compared.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     run_id: str
     outcome: Outcome
     worsened: bool
+    summary: str = ""
     metrics: list[MetricChange]
 
 
@@ -128,10 +145,29 @@ class ModelCosts(BaseModel):
         return f"{self.answers} {'answer' if self.answers == 1 else 'answers'}: {known}{unknown}"
 
 
+class RuleOutcome(BaseModel):
+    """One rule of the gate and how it came out.
+
+    `rule` is a short text that is the same in every run of the suite ("acc: at least 0.9"). `metric` and `check` say
+    what it is about, None where it is about the whole run. `reason` is a sentence with the figures.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rule: str
+    metric: str | None = None
+    check: str | None = None
+    outcome: Outcome
+    reason: str
+
+
 class Verdict(BaseModel):
     """The outcome of a run; `gate` is the rule that was applied and `reasons` why it came out so, worst first.
 
-    `baseline` is there if the suite names one, `models` if checks ask models.
+    `rules` are the outcomes of the gate's rules, worst first: the first one decided. `not_judged` names the checks
+    and metrics that no rule is about. `blocks` says whether the outcome stops a release (exit code other than 0).
+    `baseline` is there if the suite names one that can be compared with, else `not_compared` says why not; `models`
+    if checks ask models.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -139,7 +175,11 @@ class Verdict(BaseModel):
     outcome: Outcome
     gate: str
     reasons: list[str]
+    rules: list[RuleOutcome] = []
+    not_judged: list[str] = []
+    blocks: bool = False
     metrics: list[MetricVerdict]
     warnings: list[str] = []
     baseline: Comparison | None = None
+    not_compared: str | None = None
     models: ModelCosts | None = None

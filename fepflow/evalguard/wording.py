@@ -13,6 +13,11 @@ def number(value: float, unlike: float | None = None) -> str:
     return repr(value) if unlike is not None and value != unlike and short == f"{unlike:.4g}" else short
 
 
+def percent(share: float) -> str:
+    """`95 %`."""
+    return f"{share * 100:.5g} %"
+
+
 def plural(count: int, noun: str) -> str:
     """`1 check`, `2 checks`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
@@ -28,11 +33,11 @@ def describe(estimate: Estimate, limit: float | None = None) -> str:
     size = _size(estimate.counts)
     if estimate.value is None:
         return f"no value ({size})"
-    percent = f"{estimate.confidence * 100:g} %"
+    width = percent(estimate.confidence)
     if estimate.low is None or estimate.high is None:
-        return f"{number(estimate.value, limit)} (no {percent} interval, {size})"
+        return f"{number(estimate.value, limit)} (no {width} interval, {size})"
     low, high = number(estimate.low, limit), number(estimate.high, limit)
-    return f"{number(estimate.value, limit)} ({percent} interval {low} to {high}, {size})"
+    return f"{number(estimate.value, limit)} ({width} interval {low} to {high}, {size})"
 
 
 def _size(counts: Counts) -> str:

@@ -9,7 +9,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from fepflow.llm.model import ATTEMPTS, TIMEOUT, Model
-from fepflow.references import SECRET_NAME, Reference, expand, url_holds_a_secret
+from fepflow.references import Reference, address_holds_literal_secret, expand
+from fepflow.secret_names import is_secret_name
+from fepflow.web_address import address_problem
 
 _LONGEST_TIMEOUT = 600.0
 _MOST_ATTEMPTS = 10
@@ -46,6 +48,8 @@ def configured(
     defaults = {name: value for name, value in known.items() if value is not None}
     given = {name: value for name, value in model_config.items() if name in known and value is not None}
     name = _name(model_config, where)
+    if isinstance(where.get("api_base"), str) and (problem := address_problem(where["api_base"])):
+        raise ValueError(f"api_base: {problem[0]} ({problem[1]})")
     return Model(
         name,
         _text("api_base", where),
@@ -89,7 +93,7 @@ def _refuse_literal_secrets(model_config: Mapping[str, Any], provider_config: Ma
     if key is not None and not _is_reference(key):
         raise ValueError("provider_config.api_key: a secret must not stand in the suite: write it as ${NAME}")
     for base in (model_config.get("api_base"), provider_config.get("api_base"), provider_config.get("base_url")):
-        if isinstance(base, str) and url_holds_a_secret(base):
+        if isinstance(base, str) and address_holds_literal_secret(base):
             raise ValueError("a secret must not stand in the address: write api_base as ${NAME}")
 
 
@@ -104,7 +108,7 @@ def _expanded(name: str, value: Any, env: Mapping[str, str]) -> Any:
     references: list[Reference] = []
     expanded = expand(value, (name,), env, references)
     for reference in references:
-        if name != "api_key" and SECRET_NAME.search(reference.name):
+        if name != "api_key" and is_secret_name(reference.name):
             raise ValueError(
                 f"provider_config.{name}: ${{{reference.name}}} is named like a secret, and is not sent there"
             )

@@ -27,6 +27,7 @@ from fepflow.llm import library
 from fepflow.llm.failures import refused_parameter
 from fepflow.llm.model import Model, Reply, Vectors
 from fepflow.llm.spending import Spending, terms
+from fepflow.redaction import without_secrets
 
 T = TypeVar("T")
 Answer = TypeVar("Answer", Reply, Vectors)
@@ -134,6 +135,8 @@ async def _answered(model: Model, request: Callable[[dict[str, Any]], Awaitable[
             async with asyncio.timeout(None if left == math.inf else left) as deadline:
                 await lane.breaker.admit()
                 return await _all_attempts(model, lane, asking, request)
+        except ModelError as error:
+            raise without_secrets(error) from None
         except TimeoutError:
             if not deadline.expired():
                 raise

@@ -11,12 +11,21 @@ from functools import cache
 from typing import Any
 
 from fepflow.errors import CheckArgumentsError, ModelError
-from fepflow.llm.failures import model_error
+from fepflow.llm import transport
+from fepflow.llm.failures import model_error, secrets_of
 from fepflow.llm.model import Model, Reply, Usage, Vectors
 from fepflow.llm.spending import terms
+from fepflow.llm.transport import CHAT_BYTES, EMBEDDING_BYTES, Exchange
+from fepflow.redaction import redact
 
 CLIENT_TIMEOUT = 600.0
 """Seconds, the same for all: litellm keeps a client for each time-out that it sees. Our own deadline is around it."""
+
+MOST_TOKENS = 100_000_000
+"""Of one answer: whoever tells more tells nothing."""
+
+MOST_OF_A_NAME = 200
+"""Characters of the name by which a model says that it answered."""
 
 _ENVIRONMENT = {
     # Without these it fetches a list of prices, and one of headers, over the network when it is imported.
@@ -37,6 +46,8 @@ def load() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside of it, and of what it imports; nothing of ours is here
         import litellm
+        from litellm.llms.custom_httpx.aiohttp_transport import LiteLLMAiohttpTransport
+        from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
     # It makes classes of its own as late as at the first request, and means to keep quiet about them.
     warnings.filterwarnings("ignore", message=".*`ReadOnly` qualifier.*")
     # It serializes answers for its logs, also those that are not as they should be, and would print parts of them.
@@ -50,6 +61,7 @@ def load() -> Any:
     litellm.num_retries = 0
     litellm.DEFAULT_MAX_RETRIES = 0  # without it embeddings make three requests
     _without_afterthoughts()
+    transport.guard(AsyncHTTPHandler, LiteLLMAiohttpTransport)
     return litellm
 
 
@@ -105,10 +117,11 @@ async def complete(
     """One request to a chat model. Raises ModelError."""
     litellm = load()
     form = {} if response_format is None else {"response_format": response_format}
+    exchange = _exchange(CHAT_BYTES)
     try:
         answer = await litellm.acompletion(messages=messages, **form, **parameters, **_connection(model))
     except Exception as error:
-        raise model_error(error, model, bool(form)) from None
+        raise model_error(error, model, exchange, with_format=bool(form)) from None
     usage = _paid(litellm, answer, model)
     try:
         choice = answer.choices[0]
@@ -116,26 +129,36 @@ async def complete(
         text = _text_of(choice, model)
     except (AttributeError, IndexError, TypeError):
         raise ModelError(f"{model.name} answered without a message", kind="connect", retryable=True) from None
-    return Reply(text, told, usage)
+    secrets = secrets_of(model)
+    return Reply(redact(text, secrets), redact(told, secrets)[:MOST_OF_A_NAME], usage)
 
 
 async def embed(model: Model, texts: list[str], parameters: dict[str, Any]) -> Vectors:
     """One request to an embedding model, for all texts. Raises ModelError."""
     litellm = load()
+    exchange = _exchange(EMBEDDING_BYTES)
     try:
         answer = await litellm.aembedding(input=texts, **parameters, **_connection(model))
     except Exception as error:
-        raise model_error(error, model, False) from None
+        raise model_error(error, model, exchange) from None
     usage = _paid(litellm, answer, model)
     try:
         # A provider may answer in any order; `index` says which text a vector is of.
         found = {int(item["index"]): [float(number) for number in item["embedding"]] for item in answer.data}
         vectors = [found[index] for index in range(len(answer.data))]
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         vectors = []
     if len(vectors) != len(texts) or not all(vector and all(map(math.isfinite, vector)) for vector in vectors):
         raise ModelError(f"{model.name} did not answer with a vector for each text", kind="invalid", retryable=True)
-    return Vectors(vectors, str(getattr(answer, "model", None) or ""), usage)
+    told = redact(str(getattr(answer, "model", None) or ""), secrets_of(model))
+    return Vectors(vectors, told[:MOST_OF_A_NAME], usage)
+
+
+def _exchange(most_bytes: int) -> Exchange:
+    """The record of the request that is about to be made."""
+    exchange = Exchange(most_bytes)
+    transport.current.set(exchange)
+    return exchange
 
 
 def _connection(model: Model) -> dict[str, Any]:
@@ -167,11 +190,17 @@ def _paid(litellm: Any, answer: Any, model: Model) -> Usage:
 
 def _usage(litellm: Any, answer: Any, model: Model) -> Usage:
     told = getattr(answer, "usage", None)
-    asked, said = getattr(told, "prompt_tokens", None), getattr(told, "completion_tokens", None)
+    asked, said = _count(getattr(told, "prompt_tokens", None)), _count(getattr(told, "completion_tokens", None))
     # What was not told comes as 0; an answer in words has some, and only vectors have none.
     if not asked or (not said and hasattr(answer, "choices")):
         return Usage(asked or None, said or None)
     return Usage(asked, said or 0, _cost(litellm, model, asked, said or 0))
+
+
+def _count(told: Any) -> int | None:
+    """A number of tokens; None for what cannot be one, which is as good as not told."""
+    is_count = isinstance(told, int) and not isinstance(told, bool) and 0 <= told <= MOST_TOKENS
+    return told if is_count else None
 
 
 def _cost(litellm: Any, model: Model, asked: int, said: int) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from fepflow.references import SECRET_NAME
+from fepflow.secret_names import is_secret_parameter
 
 TIMEOUT = 60.0
 """Seconds for one answer, unless the suite says otherwise."""
@@ -45,7 +45,7 @@ class Model:
 
 def _bare(base: str) -> str:
     parts = urlsplit(base)
-    query = [(name, value) for name, value in parse_qsl(parts.query) if not SECRET_NAME.search(name)]
+    query = [(name, value) for name, value in parse_qsl(parts.query) if not is_secret_parameter(name)]
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(query)))
 
 

@@ -30,7 +30,7 @@ LADDER: tuple[Mode, ...] = ("json_schema", "json_object", "prompt")
 RE_ASKS = 2
 """So often the model is told what is wrong with its answer."""
 
-_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL | re.IGNORECASE)
+_FENCE = "```"
 
 _refused: dict[tuple[str, str | None], set[tuple[Mode, str]]] = defaultdict(set)
 """Modes that a model, at its address, has refused: for any schema (an empty text), or for this one."""
@@ -241,9 +241,29 @@ def _schema_text(question: Question) -> str:
 
 def _read(text: str, schema: dict[str, Any], mode: Mode) -> Any:
     """The JSON of an answer, in a code fence or not; raises CheckArgumentsError."""
-    fenced = _FENCED.fullmatch(text)
     try:
-        value = parse(fenced[1] if fenced else text)
+        value = parse(_unfenced(text))
+        _refuse_numbers_without_end(value)
     except ValueError as error:
         raise CheckArgumentsError(f"the judge's response is not valid JSON: {error}") from None
     return without_nulls(value, schema) if mode == "json_schema" else value
+
+
+def _unfenced(text: str) -> str:
+    """What stands in a code fence; the text itself if it is in none. Linear, whatever the text."""
+    bare = text.strip()
+    head, newline, rest = bare.partition("\n")
+    is_opening = head.strip().lower() in (_FENCE, f"{_FENCE}json")
+    return rest.removesuffix(_FENCE) if newline and is_opening and bare.endswith(_FENCE) else text
+
+
+def _refuse_numbers_without_end(value: Any) -> None:
+    """Raises ValueError for a number that is no score: no float is as large, so nothing can be computed with it."""
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            _refuse_numbers_without_end(item)
+    elif isinstance(value, int) and abs(value) > _LARGEST:
+        raise ValueError("a number is too large")
+
+
+_LARGEST = 10**300

@@ -21,6 +21,7 @@ from fepflow.protocol.model import FepModel, plain
 
 SEMVER = r"^\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?$"
 
+CHECK_ID = r"^[A-Za-z0-9_-]{1,100}$"
 CheckId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=100)]
 
 

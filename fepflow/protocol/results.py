@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -44,12 +44,17 @@ class CheckResult(Result):
         return str((self.metadata or {}).get("check_id", self.check_type))
 
     @property
-    def grounds(self) -> dict[str, Any]:
-        """What the result rests on: what a model responded, with its reasons, or else what was compared."""
-        response = self.results.get("response")
-        if isinstance(response, dict):
-            return response
-        return {name: shown["value"] for name, shown in (self.resolved_arguments or {}).items()}
+    def passed(self) -> bool | None:
+        """Whether the check passed; None without a yes or no."""
+        return passed_of(self)
+
+
+def passed_of(result: CheckResult) -> bool | None:
+    """Whether the check passed; None for a check without a yes or no."""
+    for results in (result.results, result.results.get("response")):
+        if isinstance(results, dict) and isinstance(results.get("passed"), bool):
+            return bool(results["passed"])
+    return None
 
 
 class ExecutionContext(Result):
@@ -84,6 +89,59 @@ class TestCaseResult(Result):
     summary: TestCaseSummary
     metadata: dict[str, Any] | None = None
 
+    @property
+    def passed(self) -> bool:
+        """Whether it has checks, and every one of them passed: an error, or neither yes nor no, is no pass."""
+        return bool(self.check_results) and all(
+            check.status == "completed" and check.passed for check in self.check_results
+        )
+
+
+class ResultsView:
+    """What one asks of all results together, be they in memory or in the store."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def results(self) -> Iterable[TestCaseResult]:
+            """One for each repeat of each test case."""
+
+    @property
+    def expected_results(self) -> int:
+        """How many there should be."""
+        raise NotImplementedError
+
+    @property
+    def pass_rate(self) -> float | None:
+        """The share of the expected results of which every check passed; None where nothing was checked.
+
+        Errors, and what a run has not got to, are in the denominator: absence is never a pass.
+        """
+        counts = [result.passed for result in self.results if result.check_results]
+        return sum(counts) / self.expected_results if counts else None
+
+    @property
+    def failed(self) -> list[TestCaseResult]:
+        """The results that did not pass, in their order, errors too."""
+        return [result for result in self.results if not result.passed]
+
+    def to_dataframe(self) -> Any:
+        """A pandas DataFrame with a row for each result.
+
+        Columns: `case_id`, `repeat` (from 1), `input`, `expected`, `output`, `error` (of the target), `latency_ms`,
+        `passed`, and one for each check, named by its id: True, False, or None where it gave neither. Raises UserError
+        without pandas.
+        """
+        from fepflow.protocol.tables import to_dataframe
+
+        return to_dataframe(self.results)
+
+    def __repr__(self) -> str:
+        rate = self.pass_rate
+        shown = "nothing was checked" if rate is None else f"pass_rate={rate:.4g}"
+        failed = sum(not result.passed for result in self.results)
+        return f"{type(self).__name__}({self.expected_results} results, {shown}, {failed} failed)"
+
 
 class ExperimentMetadata(FepModel):
     """What the evaluation was for (FEP 3.2)."""
@@ -105,7 +163,7 @@ class EvaluationSummary(FepModel):
     skipped_checks: Count = 0
 
 
-class EvaluationRunResult(FepModel):
+class EvaluationRunResult(FepModel, ResultsView):
     """A whole run (FEP 4.2)."""
 
     evaluation_id: str
@@ -116,6 +174,14 @@ class EvaluationRunResult(FepModel):
     results: list[TestCaseResult]
     experiment: ExperimentMetadata | None = None
     metadata: dict[str, Any] | None = None
+
+    @property
+    def expected_results(self) -> int:
+        """As many as there are: nothing is left out here."""
+        return len(self.results)
+
+    __repr__ = ResultsView.__repr__
+    __str__ = ResultsView.__repr__
 
 
 def status_of(statuses: Iterable[Status]) -> Status:

@@ -45,3 +45,9 @@ class Output(FepModel):
     value: Any
     id: str | None = None
     metadata: dict[str, Any] | None = None
+
+    @property
+    def failure(self) -> dict[str, Any] | None:
+        """The cause, `{type, message, ...}`, if this output stands for a target that gave none."""
+        error = (self.metadata or {}).get("error")
+        return error if self.value is None and isinstance(error, dict) and "message" in error else None

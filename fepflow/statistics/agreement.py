@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from fepflow.statistics.estimate import z_score
+from fepflow.statistics.intervals import z_score
 
 _ADDED = 2.0
 """Observations that the interval's table has more."""

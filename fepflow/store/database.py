@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -20,6 +21,8 @@ from tenacity import (
 )
 
 from fepflow.errors import InfrastructureError, UserError
+from fepflow.redaction import remember
+from fepflow.secret_names import secrets_in_address
 from fepflow.store.faults import is_busy, is_retryable, place_of, translated
 from fepflow.store.schema import is_current, migrate, revisions
 
@@ -139,6 +142,15 @@ class Database:
             ) from error
 
 
+def now_of(connection: Connection) -> datetime:
+    """The time by the database's clock, of which those who share the database have one only."""
+    if connection.dialect.name == "postgresql":
+        moment: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+        return moment.astimezone(UTC)
+    told = connection.exec_driver_sql("SELECT strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')").scalar_one()
+    return datetime.fromisoformat(told)
+
+
 class DatabaseUser:
     """Base of the store's parts: each is about some of the tables of one database."""
 
@@ -164,6 +176,9 @@ def _parse(url: str) -> URL:
         raise UserError(
             "The store has to be a file, because the processes of a run share it: write sqlite:////path/to/file.db."
         )
+    if backend == "postgresql" and url.partition("://")[2].partition("?")[0].count("@") > 1:
+        raise UserError("The address of the store (FEPFLOW_STORE_URL) holds several @: write one in a password as %40.")
+    remember(secrets_in_address(url))
     return address.set(drivername="sqlite" if backend == "sqlite" else "postgresql+psycopg")
 
 

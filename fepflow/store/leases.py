@@ -1,4 +1,4 @@
-"""Who is executing a run. One executor at a time: the one whose lease has not ended."""
+"""Who is executing a run. One executor at a time: the one whose lease has not ended, by the database's clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Update, case, func, or_, select, update
 
 from fepflow.errors import NotFoundError, RunBusyError
 from fepflow.protocol.model import utc_now
-from fepflow.store.database import DatabaseUser
+from fepflow.store.database import DatabaseUser, now_of
 from fepflow.store.records import Outcome, RunRecord, RunStatus
 from fepflow.store.tables import RUN
 
@@ -66,7 +66,7 @@ class Leases(DatabaseUser):
         """
 
         def acquire(connection: Connection) -> RunRecord:
-            now = utc_now()
+            now = now_of(connection)
             before = _run(connection, run_id)
             free = [RUN.c.lease_owner.is_(None), RUN.c.lease_owner == owner, RUN.c.lease_until <= now]
             if is_gone(before.lease_owner):
@@ -98,8 +98,12 @@ class Leases(DatabaseUser):
 
     def renew_lease(self, run_id: str, owner: str, seconds: float) -> bool:
         """Keep the lease for the next `seconds`. False when it was lost: the executor has to stop."""
-        until = utc_now() + timedelta(seconds=seconds)
-        return self._change(_held(run_id, owner).values(lease_until=until))
+
+        def renew(connection: Connection) -> bool:
+            until = now_of(connection) + timedelta(seconds=seconds)
+            return connection.execute(_held(run_id, owner).values(lease_until=until)).rowcount == 1
+
+        return self._database.write(renew)
 
     def finish(
         self,
@@ -136,9 +140,9 @@ class Leases(DatabaseUser):
 
         Where somebody had asked for that end, the run is cancelled.
         """
-        now = utc_now()
         leases = select(RUN.c.id, RUN.c.lease_owner, RUN.c.lease_until).where(RUN.c.status == "running")
         with self._database.reading() as connection:
+            now = now_of(connection)
             ended = [
                 lease
                 for lease in connection.execute(leases)

@@ -14,13 +14,16 @@ from fepflow.protocol.test_case import Output, TestCase
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled", "interrupted"]
 Outcome = Literal["pass", "fail", "inconclusive"]
+Cause = Literal["command", "schedule", "automation", "api", "pytest"]
+"""Who began a run: a person's command line, Prefect's schedule or automation, its API or UI, or a test."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
     """A run to be created. `suite` is the suite's document with its `${NAME}` references, never their values.
 
-    `started_at` is for what is over when it is stored; else a run starts when its lease is first taken.
+    `started_at` is for what is over when it is stored; else a run starts when its lease is first taken. `suite_hash`
+    is the content address of what the suite measures, `options` what was asked of this run beyond the suite.
     """
 
     id: str
@@ -31,11 +34,17 @@ class NewRun:
     tags: list[str] = field(default_factory=list)
     flow_run_id: str | None = None
     started_at: datetime | None = None
+    suite_hash: str | None = None
+    cause: Cause | None = None
+    options: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run as the store knows it. Times are aware, in UTC; `outcome` is there once the run is completed."""
+    """A run as the store knows it. Times are aware, in UTC; `outcome` is there once the run is completed.
+
+    `cases_hash` is the content address of the set of its cases. Runs of older versions have no hashes and no cause.
+    """
 
     id: str
     name: str
@@ -57,6 +66,16 @@ class RunRecord:
     verdict: Any
     stats: Any
     error: str | None
+    suite_hash: str | None = None
+    cases_hash: str | None = None
+    cause: Cause | None = None
+    options: Any = None
+
+    @property
+    def sample(self) -> str | None:
+        """In words, that the run has a random sample of the cases only."""
+        found = (self.options or {}).get("sample")
+        return found and f"a random sample of {found['cases']} of {found['of']} test cases (seed {found['seed']})"
 
 
 class NewOutput(NamedTuple):
@@ -99,6 +118,15 @@ class CheckRow:
     status: Status
     passed: bool | None
     result: dict[str, Any] | None
+
+
+class FailedCheck(NamedTuple):
+    """A check of an output that failed, or ended in error."""
+
+    position: int
+    repeat: int
+    check_id: str
+    in_error: bool
 
 
 @dataclass(frozen=True, slots=True)

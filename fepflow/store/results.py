@@ -22,7 +22,6 @@ from sqlalchemy import (
     or_,
     select,
     true,
-    union,
 )
 
 from fepflow.errors import NotFoundError
@@ -30,17 +29,15 @@ from fepflow.json_text import Encoded, encode, may_be_deep
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.database import DatabaseUser
+from fepflow.store.case_index import CaseIndex
 from fepflow.store.inserting import insert_new
 from fepflow.store.records import CheckCounts, CheckRow, NewCheck, NewOutput, Progress, StoredOutput, StoredResult
 from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT, RUN
 
 _CASES_AT_ONCE = 100
 
-_FAILED_CHECK = or_(CHECK_RESULT.c.status == "error", CHECK_RESULT.c.passed.is_(False))
 
-
-class Results(DatabaseUser):
+class Results(CaseIndex):
     """The outputs and check results of runs. Positions and repeats count from 0; ranges exclude their `stop`."""
 
     def write(self, run_id: str, outputs: Sequence[NewOutput], checks: Sequence[NewCheck]) -> None:
@@ -153,23 +150,25 @@ class Results(DatabaseUser):
             for row in sorted(rows, key=_check_key):
                 yield CheckRow(*row)
 
-    def results(self, run_id: str, *, failed_only: bool = False) -> Iterator[StoredResult]:
+    def results(
+        self, run_id: str, *, failed_only: bool = False, positions: Sequence[int] | None = None
+    ) -> Iterator[StoredResult]:
         """One result for each repeat of each case by position and repeat, read a hundred cases at a time.
 
         What the run has not got to is there too, without an output. `failed_only` leaves the results whose output
-        failed or that have a check that did not pass or ended in error.
+        failed or that have a check that did not pass or ended in error. With `positions`: of
+        those cases, in that order.
         """
         with self._database.reading() as connection:
             repeats = connection.scalar(select(RUN.c.repeats).where(RUN.c.id == run_id)) or 0
-        chunks = self._failed_positions(run_id) if failed_only else self._all_positions(run_id)
-        for positions in chunks:
-            for result, failed in self._results(run_id, positions, repeats):
+        if positions is not None:
+            chunks = _chunks(positions)
+        else:
+            chunks = _chunks(self.failed_positions(run_id)) if failed_only else self._all_positions(run_id)
+        for chunk in chunks:
+            for result, failed in self._results(run_id, chunk, repeats):
                 if failed or not failed_only:
                     yield result
-
-    def failed_cases(self, run_id: str) -> int:
-        """How many cases `results` has something of with `failed_only`."""
-        return sum(map(len, self._failed_positions(run_id)))
 
     def _results(self, run_id: str, positions: Sequence[int], repeats: int) -> Iterator[tuple[StoredResult, bool]]:
         of_cases = CASE.c.run_id == run_id, CASE.c.position.in_(positions)
@@ -180,7 +179,7 @@ class Results(DatabaseUser):
             for row in sorted(connection.execute(_checks(run_id, positions)), key=_check_key):
                 checks[row.position, row.repeat].append(row)
         cases = {position: TestCase.model_validate(payload) for position, payload in payloads}
-        for position in sorted(cases):
+        for position in (position for position in positions if position in cases):
             for repeat in range(repeats):
                 stored = outputs.get((position, repeat))
                 rows = checks.get((position, repeat), [])
@@ -195,7 +194,7 @@ class Results(DatabaseUser):
                     bool(stored and stored.failed) or any(row.status == "error" or row.passed is False for row in rows),
                 )
 
-    def _keys(self, table: Table, run_id: str, start: int, stop: int | None) -> Sequence[Row[Any, *tuple[Any, ...]]]:
+    def _keys(self, table: Table, run_id: str, start: int, stop: int | None) -> Sequence[Row[Any]]:
         keys = select(*table.primary_key).where(table.c.run_id == run_id, _between(table, start, stop))
         with self._database.reading() as connection:
             return connection.execute(keys).all()
@@ -206,15 +205,10 @@ class Results(DatabaseUser):
         for start in range(0, cases, _CASES_AT_ONCE):
             yield range(start, min(start + _CASES_AT_ONCE, cases))
 
-    def _failed_positions(self, run_id: str) -> Iterator[Sequence[int]]:
-        failed = union(
-            select(OUTPUT.c.position).where(OUTPUT.c.run_id == run_id, OUTPUT.c.failed.is_(True)),
-            select(CHECK_RESULT.c.position).where(CHECK_RESULT.c.run_id == run_id, _FAILED_CHECK),
-        ).order_by("position")
-        with self._database.reading() as connection:
-            positions = connection.scalars(failed).all()
-        for start in range(0, len(positions), _CASES_AT_ONCE):
-            yield positions[start : start + _CASES_AT_ONCE]
+
+def _chunks(positions: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(positions), _CASES_AT_ONCE):
+        yield positions[start : start + _CASES_AT_ONCE]
 
 
 def _between(table: Table, start: int, stop: int | None) -> ColumnElement[bool]:

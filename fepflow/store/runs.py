@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from fepflow.errors import InputError, NotFoundError, Problem, UserError
 from fepflow.json_text import encode
+from fepflow.protocol.address import address_of
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.database import DatabaseUser
@@ -45,12 +46,15 @@ class Runs(DatabaseUser):
                     f"There is already a run {run.id}, or one of the flow run {run.flow_run_id}: a new run needs an id "
                     "of its own."
                 ) from None
-            count = 0
+            count, addresses = 0, 0
             rows = _case_rows(run.id, cases)
             while some := list(islice(rows, _CASES_AT_ONCE)):
                 connection.execute(insert(CASE), some)
                 count += len(some)
-            connection.execute(update(RUN).where(RUN.c.id == run.id).values(n_cases=count))
+                # A sum, as the same cases in another order are the same set.
+                addresses += sum(int(address_of(str(row["payload"])), 16) for row in some)
+            ended = update(RUN).where(RUN.c.id == run.id)
+            connection.execute(ended.values(n_cases=count, cases_hash=f"{addresses % 2**256:064x}"))
 
         self._database.write_once(create)  # `cases` may be an iterator, which cannot be read twice
 
@@ -83,11 +87,16 @@ class Runs(DatabaseUser):
         )
         return self._records(newest if name is None else newest.where(RUN.c.name == name))
 
-    def run_before(self, run: RunRecord) -> RunRecord | None:
-        """The newest older run of the same suite that has an outcome, of those with as many cases if there is one."""
+    def run_before(self, run: RunRecord, *, alike: bool = True) -> RunRecord | None:
+        """The newest older run of this name with an outcome: of those that measured the same on the same cases, and
+        were begun by the same cause, or of all.
+        """
         older = select(RUN).where(RUN.c.name == run.name, RUN.c.outcome.is_not(None), RUN.c.created_at < run.created_at)
-        same_size = RUN.c.n_cases == run.n_cases
-        records = self._records(older.order_by(same_size.desc(), RUN.c.created_at.desc(), RUN.c.id.desc()).limit(1))
+        if alike:  # what is not known (NULL) is like nothing
+            columns = [RUN.c[name] for name in ("suite_hash", "cases_hash", "cause")]
+            older = older.where(*(column.is_not(None) for column in columns))
+            older = older.where(*(column == getattr(run, column.name) for column in columns))
+        records = self._records(older.order_by(RUN.c.created_at.desc(), RUN.c.id.desc()).limit(1))
         return records[0] if records else None
 
     def run_of_flow_run(self, flow_run_id: str) -> RunRecord | None:

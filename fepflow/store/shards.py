@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from fepflow.errors import NotFoundError
-from fepflow.protocol.model import utc_now
-from fepflow.store.database import DatabaseUser
+from fepflow.store.database import DatabaseUser, now_of
 from fepflow.store.leases import is_gone
 from fepflow.store.tables import RUN, SHARD
 
@@ -34,7 +33,7 @@ class Shards(DatabaseUser):
         def acquire(connection: Connection) -> bool:
             if connection.scalar(select(RUN.c.id).where(RUN.c.id == run_id)) is None:
                 raise NotFoundError(f"There is no run {run_id}: `fepflow list` shows the runs there are.")
-            now = utc_now()
+            now = now_of(connection)
             held = {"lease_owner": owner, "lease_until": now + timedelta(seconds=seconds)}
             connection.execute(_first(connection).values(run_id=run_id, shard=shard).on_conflict_do_nothing())
             before = connection.execute(select(SHARD).where(_is(run_id, shard))).one()
@@ -47,23 +46,27 @@ class Shards(DatabaseUser):
 
     def renew_shard(self, run_id: str, shard: int, owner: str, seconds: float) -> bool:
         """Keep the lease for the next `seconds`. False when it was lost: the executor has to stop."""
-        return self._set_shard(run_id, shard, owner, lease_until=utc_now() + timedelta(seconds=seconds))
+
+        def renew(connection: Connection) -> bool:
+            until = now_of(connection) + timedelta(seconds=seconds)
+            change = update(SHARD).where(_is(run_id, shard), SHARD.c.lease_owner == owner)
+            return connection.execute(change.values(lease_until=until)).rowcount == 1
+
+        return self._database.write(renew)
 
     def release_shard(self, run_id: str, shard: int, owner: str) -> None:
         """Give the lease back."""
-        self._set_shard(run_id, shard, owner, lease_owner=None, lease_until=None)
+        change = update(SHARD).where(_is(run_id, shard), SHARD.c.lease_owner == owner)
+        self._database.write(lambda connection: connection.execute(change.values(lease_owner=None, lease_until=None)))
 
     def shard_holder(self, run_id: str, shard: int) -> Holder | None:
         """Who has the shard; None if nobody has begun it, or the last one has given it back."""
         with self._database.reading() as connection:
             row = connection.execute(select(SHARD).where(_is(run_id, shard))).one_or_none()
+            now = now_of(connection)
         if row is None or row.lease_owner is None:
             return None
-        return Holder(row.lease_owner, row.lease_until > utc_now() and not is_gone(row.lease_owner))
-
-    def _set_shard(self, run_id: str, shard: int, owner: str, **values: Any) -> bool:
-        change = update(SHARD).where(_is(run_id, shard), SHARD.c.lease_owner == owner).values(values)
-        return self._database.write(lambda connection: connection.execute(change).rowcount == 1)
+        return Holder(row.lease_owner, row.lease_until > now and not is_gone(row.lease_owner))
 
 
 def _first(connection: Connection) -> postgresql.Insert | sqlite.Insert:

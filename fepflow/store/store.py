@@ -8,13 +8,14 @@ from fepflow.store.answers import KeptAnswers
 from fepflow.store.calibrations import Calibrations
 from fepflow.store.cancelling import Cancelling
 from fepflow.store.database import Database
+from fepflow.store.failures import Failures
 from fepflow.store.leases import Leases
 from fepflow.store.results import Results
 from fepflow.store.runs import Runs
 from fepflow.store.shards import Shards
 
 
-class Store(Runs, Leases, Shards, Cancelling, Results, KeptAnswers, Calibrations):
+class Store(Runs, Leases, Shards, Cancelling, Results, Failures, KeptAnswers, Calibrations):
     """Runs with their cases, outputs and check results, models' answers and calibrations, in one database.
 
     Many processes may share it. Every method is one or more whole transactions, blocks while it works, and may be

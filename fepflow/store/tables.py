@@ -83,6 +83,10 @@ class RunRow(_Row, table=True):
     verdict: Any = Field(sa_column=Column(JsonText(nullable=True)))
     stats: Any = Field(sa_column=Column(JsonText(nullable=True)))
     error: str | None = Field(sa_column=Column(EscapedText))
+    suite_hash: str | None = Field(sa_column=Column(String(64)))
+    cases_hash: str | None = Field(sa_column=Column(String(64)))
+    cause: str | None = Field(sa_column=Column(String(16)))
+    options: Any = Field(sa_column=Column(JsonText(nullable=True)))
 
 
 class CaseRow(_Row, table=True):

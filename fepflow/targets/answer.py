@@ -6,13 +6,15 @@ import codecs
 import json
 from email.message import Message
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from fepflow import strict_json
 from fepflow.errors import JSONPathError, TargetError
 from fepflow.jsonpath import Path, compile_path
-from fepflow.redaction import excerpt, redact, redact_json
+from fepflow.redaction import excerpt, holds_secret, redact, redact_json
 from fepflow.retry_after import seconds_to_wait
+from fepflow.sizes import has_more_values
 from fepflow.targets.base import Answer
 
 _RETRYABLE_STATUS = (408, 425, 429)
@@ -22,8 +24,14 @@ _ADVICE = {
     404: "check target.http.url",
     405: "check target.http.method",
 }
-# Codecs of Python that are no charset of the web: slow without bound, or no text at all.
 _BYTE_ORDER_MARK = "\ufeff"
+_QUOTED_CHARACTERS = 65_536
+"""Of a text that is quoted in an error, what is looked at."""
+
+MAX_VALUES = 200_000
+"""JSON values in an answer: reading, comparing and storing each takes about a microsecond, several times over."""
+
+# Codecs of Python that are no charset of the web: slow without bound, or no text at all.
 _NO_CHARSET = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined", "utf-7"})
 
 
@@ -42,8 +50,8 @@ class Reading:
     def read(self, body: bytes, content_type: str, status: int) -> Answer:
         """The answer in a complete, successful response.
 
-        Raises TargetError: `malformed` if it is not the text or JSON that it should be, `missing_output` if the
-        output path finds nothing.
+        Raises TargetError: `malformed` if it is not the text or JSON that it should be, `too_large` if it has more
+        than MAX_VALUES values, `missing_output` if the output path finds nothing.
         """
         kind, charset = _content_type(content_type)
         is_json = kind == "application/json" or kind.endswith("+json")
@@ -51,42 +59,48 @@ class Reading:
             return Answer("")
         if not (is_json or self._output or self._metadata):
             return Answer(redact(self._text(body, charset or "utf-8", status), self._secrets))
-        document = self._json(body, charset, kind, status)
+        text, document = self._json(body, charset, kind, status)
         value = document if self._output is None else self._value(self._output, document, status)
-        return Answer(
-            redact_json(value, self._secrets), redact_json(found_metadata(self._metadata, document), self._secrets)
-        )
+        # One look at the whole tells of nearly every answer that nothing is to be taken out.
+        secrets = self._secrets if holds_secret(text, self._secrets) else frozenset()
+        return Answer(redact_json(value, secrets), redact_json(found_metadata(self._metadata, document), secrets))
 
     def _text(self, body: bytes, charset: str, status: int) -> str:
-        why = f"has an unknown charset, {charset[:40]!a}"
+        why = f"has an unknown charset, '{excerpt(charset, self._secrets, 40)}'"
         codec = _codec(charset)
         try:
             if codec is not None:
                 return body.decode(codec).removeprefix(_BYTE_ORDER_MARK)
         except UnicodeDecodeError:
-            why = f"is not {charset}"
+            why = f"is not {excerpt(charset, self._secrets, 40)}"
         except (LookupError, ValueError):
             pass  # a codec that does not make text
-        shown = excerpt(body.decode("utf-8", "backslashreplace"), self._secrets)
+        shown = self._excerpt(body[:_QUOTED_CHARACTERS].decode("utf-8", "backslashreplace"))
         raise _malformed(f"the answer {why}: {shown}", status)
 
-    def _json(self, body: bytes, charset: str | None, kind: str, status: int) -> Any:
+    def _json(self, body: bytes, charset: str | None, kind: str, status: int) -> tuple[str, Any]:
         text = self._text(body, charset or json.detect_encoding(body), status)
+        if has_more_values(text, MAX_VALUES):
+            message = f"the answer holds more than {MAX_VALUES:,} JSON values"
+            raise TargetError(message, kind="too_large", retryable=False, status=status)
         try:
-            return strict_json.parse(text)
+            return text, strict_json.parse(text)
         except ValueError as error:
-            shown = excerpt(text, self._secrets)
+            shown = self._excerpt(text)
             if kind == "text/html" or text.lstrip()[:1] == "<":
                 advice = "check that target.http.url is the agent's API, and not a web or login page"
                 raise _malformed(f"the answer is HTML, but JSON is needed: {advice}: {shown}", status) from None
             why = redact(str(error), self._secrets)
             raise _malformed(f"the answer is not valid JSON: {why}: {shown or 'it is empty'}", status) from None
 
+    def _excerpt(self, text: str) -> str:
+        return excerpt(text[:_QUOTED_CHARACTERS], self._secrets)
+
     def _value(self, output: Path, document: Any, status: int) -> Any:
         try:
             return output.resolve(document)
         except JSONPathError:
-            what = redact(describe(document), self._secrets)
+            what = describe(document, self._secrets)
             message = f"the answer has nothing at {self._output_path} (target.http.output); it is {what}"
             raise TargetError(message, kind="missing_output", retryable=False, status=status) from None
 
@@ -102,10 +116,10 @@ def found_metadata(paths: dict[str, Path], document: Any) -> dict[str, Any]:
     return found
 
 
-def describe(document: Any) -> str:
+def describe(document: Any, secrets: frozenset[str] = frozenset()) -> str:
     """What a JSON value is, with the keys of an object: `an object with the keys answer, usage`."""
     if isinstance(document, dict):
-        keys = [ascii(key)[1:-1][:40] for key in list(document)[:10]]
+        keys = [ascii(redact(key[:_QUOTED_CHARACTERS], secrets))[1:-1][:40] for key in islice(document, 10)]
         return f"an object with the keys {', '.join(keys)}" if keys else "an empty object"
     if isinstance(document, list):
         return f"a list of {len(document)}"

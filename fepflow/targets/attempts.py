@@ -73,7 +73,7 @@ class Asked:
 
 def is_failed(output: Output) -> bool:
     """Whether `output` stands for a target that gave none."""
-    return output.value is None and isinstance((output.metadata or {}).get("error"), dict)
+    return output.failure is not None
 
 
 def _describe(error: TargetError | JSONPathError) -> dict[str, Any]:

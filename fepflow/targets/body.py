@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Protocol
 
 from fepflow.errors import TargetError
 
 ACCEPT_ENCODING = "gzip, deflate"
+_OTHERS = frozenset({"br", "compress", "dcb", "dcz", "exi", "pack200-gzip", "zstd"})
+
+MAX_MEMBERS = 100
+"""Parts that one body in gzip may have, each compressed by itself."""
+
+_PIECE = 262_144
+"""Bytes that are decompressed in one go: half a millisecond."""
 
 
 class _Decoder(Protocol):
-    def feed(self, data: bytes, room: int) -> bytes: ...
+    def feed(self, data: bytes) -> Iterator[bytes]: ...
     def finish(self) -> None: ...
 
 
@@ -22,15 +30,19 @@ async def read_body(chunks: AsyncIterator[bytes], encoding: str, limit: int) -> 
     Raises TargetError: `too_large` as soon as more than `limit` bytes came or were decompressed, `malformed` when the
     encoding is unknown, or the data are damaged or incomplete.
     """
-    decoder = _decoder(encoding.strip().lower())
+    decoder = _decoder(encoding)
     body = bytearray()
     received = 0
     async for chunk in chunks:
         received += len(chunk)
-        if received <= limit:
-            body += decoder.feed(chunk, limit - len(body) + 1)
-        if received > limit or len(body) > limit:
+        if received > limit:
             raise too_large(limit)
+        for number, piece in enumerate(decoder.feed(chunk)):
+            body += piece
+            if len(body) > limit:
+                raise too_large(limit)
+            if number:
+                await asyncio.sleep(0)  # a small chunk may become a large text: others have their turn meanwhile
     decoder.finish()
     return bytes(body)
 
@@ -39,14 +51,15 @@ async def read_beginning(chunks: AsyncIterator[bytes], encoding: str, limit: int
     """The first `limit` bytes of a body that is only shown, or what could be read of it."""
     body = bytearray()
     try:
-        decoder = _decoder(encoding.strip().lower())
+        decoder = _decoder(encoding)
         async for chunk in chunks:
-            body += decoder.feed(chunk, limit - len(body))
-            if len(body) >= limit:
-                break
+            for piece in decoder.feed(chunk):
+                body += piece
+                if len(body) >= limit:
+                    return bytes(body[:limit])
     except TargetError:
-        return bytes(body)
-    return bytes(body[:limit])
+        pass
+    return bytes(body)
 
 
 def too_large(limit: int) -> TargetError:
@@ -56,20 +69,21 @@ def too_large(limit: int) -> TargetError:
 
 
 def _decoder(encoding: str) -> _Decoder:
-    if encoding in ("", "identity"):
+    name = encoding.strip().lower()
+    if name in ("", "identity"):
         return _Identity()
-    if encoding in ("gzip", "x-gzip"):
+    if name in ("gzip", "x-gzip"):
         return _Gzip()
-    if encoding == "deflate":
+    if name == "deflate":
         return _Deflate()
-    shown = ascii(encoding[:40])
+    shown = encoding if encoding in _OTHERS else "something else"  # whatever an agent says may hold a secret
     message = f"the answer is encoded as {shown}, but fepflow asked for {ACCEPT_ENCODING}"
     raise TargetError(message, kind="malformed", retryable=False)
 
 
 class _Identity:
-    def feed(self, data: bytes, room: int) -> bytes:
-        return data[:room]
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        yield data
 
     def finish(self) -> None:
         pass
@@ -80,20 +94,20 @@ class _Gzip:
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(wbits=31)
-        self._begun = False
+        self._members = 0
 
-    def feed(self, data: bytes, room: int) -> bytes:
-        body = bytearray()
-        while data and len(body) < room:
-            if self._member.eof:
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        while data:
+            if self._member.eof or not self._members:
+                self._members += 1
+                if self._members > MAX_MEMBERS:
+                    raise _damaged(f"they have more than {MAX_MEMBERS} parts")
                 self._member = zlib.decompressobj(wbits=31)
-            self._begun = True
-            body += _inflate(self._member, data, room - len(body))
+            yield from _inflate(self._member, data)
             data = self._member.unused_data
-        return bytes(body)
 
     def finish(self) -> None:
-        if self._begun and not self._member.eof:
+        if self._members and not self._member.eof:
             raise _damaged("it ends too early")
 
 
@@ -103,23 +117,25 @@ class _Deflate:
     def __init__(self) -> None:
         self._stream: zlib._Decompress | None = None
 
-    def feed(self, data: bytes, room: int) -> bytes:
+    def feed(self, data: bytes) -> Iterator[bytes]:
         if self._stream is None:
             has_header = data[0] & 0x0F == 8 if data else True
             self._stream = zlib.decompressobj(wbits=15 if has_header else -15)
-        return _inflate(self._stream, data, room)
+        yield from _inflate(self._stream, data)
 
     def finish(self) -> None:
         if self._stream is not None and not self._stream.eof:
             raise _damaged("it ends too early")
 
 
-def _inflate(stream: zlib._Decompress, data: bytes, room: int) -> bytes:
-    try:
-        # A room of 0 would mean "no limit" to zlib. What does not fit is dropped: the caller stops there.
-        return stream.decompress(data, max(room, 1))
-    except zlib.error as error:
-        raise _damaged(str(error)) from None
+def _inflate(stream: zlib._Decompress, data: bytes) -> Iterator[bytes]:
+    """What the data decompress to, a piece at a time."""
+    while data and not stream.eof:
+        try:
+            yield stream.decompress(data, _PIECE)
+        except zlib.error as error:
+            raise _damaged(str(error)) from None
+        data = stream.unconsumed_tail
 
 
 def _damaged(why: str) -> TargetError:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from fepflow import suite
+from fepflow import suite_target
 from fepflow.allowance import Allowance
 from fepflow.breaker import Breaker
 from fepflow.errors import CircuitOpenError, JSONPathError, LimitReachedError, TargetError, TargetTimeoutError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
+from fepflow.redaction import without_secrets, words_of
 from fepflow.targets.attempts import Asked, Attempt
 from fepflow.targets.base import Answer, Target
 from fepflow.targets.pace import OnPace, Pace
@@ -43,7 +44,7 @@ class Patience:
     requests_per_minute: float | None = None
 
     @classmethod
-    def of(cls, config: suite.Target, shards: int = 1) -> Patience:
+    def of(cls, config: suite_target.Target, shards: int = 1) -> Patience:
         """As the suite's target section has it; what it may do at once is shared by so many executors of a run."""
         rate = config.requests_per_minute
         return cls(
@@ -207,11 +208,23 @@ class Caller:
         seconds = min(self._patience.timeout, self.allowance.left())
         try:
             async with asyncio.timeout(seconds):
-                return await self._target.call(case)
+                return await self._answer(case)
         except TimeoutError:
             if seconds < self._patience.timeout:
                 raise TargetTimeoutError("the call was cut off: the run's deadline was over") from None
             raise TargetTimeoutError(f"no complete answer within {seconds:g} s (target.timeout)") from None
+
+    async def _answer(self, case: TestCase) -> Answer:
+        """What the target gives; its errors without secrets, whatever kind of target it is."""
+        try:
+            return await self._target.call(case)
+        except TargetError as error:
+            raise without_secrets(error) from None
+        except (JSONPathError, LimitReachedError, TimeoutError):
+            raise
+        except Exception as error:
+            message = f"the target failed: {type(error).__name__}: {words_of(error)}"
+            raise TargetError(message, kind="failed", retryable=False) from None
 
 
 def _wait(state: RetryCallState) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import ssl
 from collections.abc import Iterator
@@ -43,7 +44,9 @@ def wire_errors(place: str, connect_timeout: float, read_timeout: float | None) 
     except OSError as error:
         if error.errno in _RESET or isinstance(error, ConnectionError):
             raise _reset(place) from None
-        raise _connect(f"the connection to {place} failed: {error.strerror or type(error).__name__}") from None
+        if error.errno is None:  # aiohttp: the connection closed as the request began
+            raise _reset(place) from None
+        raise _connect(f"the connection to {place} failed: {_reason(error)}") from None
     except (aiohttp.ClientError, ValueError) as error:
         # Only the class: the text of these may hold the whole address or a header.
         message = f"the request to {place} could not be sent ({type(error).__name__})"
@@ -71,4 +74,10 @@ def _no_connection(place: str, error: OSError) -> TargetError:
         return _connect(f"no TLS connection to {place}: {error.reason or 'handshake failed'}")
     if isinstance(error, socket.gaierror):
         return _connect(f"name not found: {place.rpartition(':')[0]}")
-    return _connect(f"no connection to {place}: {error.strerror or type(error).__name__}")
+    return _connect(f"no connection to {place}: {_reason(error)}")
+
+
+def _reason(error: OSError) -> str:
+    """In the system's words: aiohttp puts the whole address, with all that is secret in it, into `strerror`."""
+    known = isinstance(error.errno, int) and error.errno in errno.errorcode
+    return os.strerror(error.errno) if known else type(error).__name__  # type: ignore[arg-type]  # a number then

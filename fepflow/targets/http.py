@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import os
 import re
 import ssl
 from collections.abc import Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -17,22 +17,25 @@ import certifi
 from multidict import CIMultiDict
 from yarl import URL
 
-from fepflow import suite
+from fepflow import suite_target
 from fepflow.errors import InputError, Problem, TargetError
 from fepflow.protocol.address import address_of
 from fepflow.protocol.test_case import TestCase
-from fepflow.redaction import redact, redact_json
-from fepflow.references import SECRET_NAME
+from fepflow.redaction import redact, redact_json, remember
+from fepflow.secret_names import is_secret_name, is_secret_parameter, secrets_in_address
 from fepflow.targets.answer import Reading, status_error
 from fepflow.targets.base import Answer, refuse_reserved_names
 from fepflow.targets.body import ACCEPT_ENCODING, read_beginning, read_body, too_large
 from fepflow.targets.failures import wire_errors
 from fepflow.template import compile_template
+from fepflow.threads import READERS
 
 MAX_REDIRECTS = 5
 _SENT = ("id", "input", "expected", "metadata")
 _SHOWN_BYTES = 65_536
-_LARGE_BYTES = 1_000_000
+_LARGE_BYTES = 30_000
+"""From here on an answer is read in a thread: as JSON, so much may take a millisecond."""
+
 _KEEPS_METHOD = (301, 302, 307, 308)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -46,7 +49,7 @@ class HttpTarget:
     Raises InputError for an address or a header that cannot be sent, JSONPathError for an invalid path.
     """
 
-    def __init__(self, config: suite.Target, secrets: frozenset[str] = frozenset()) -> None:
+    def __init__(self, config: suite_target.Target, secrets: frozenset[str] = frozenset()) -> None:
         if config.http is None:
             raise ValueError("the suite has no HTTP target")
         self._http: Final = config.http
@@ -57,7 +60,8 @@ class HttpTarget:
         self._timeout = aiohttp.ClientTimeout(sock_connect=config.connect_timeout, sock_read=config.read_timeout)
         address = _address(self._http.url)
         self._url = address.with_user(None)
-        self._secrets = secrets | _secrets_of(address)
+        self._secrets = secrets | _secrets_of(address, self._http.url)
+        remember(self._secrets)
         self._headers = _headers(self._http, address)
         self._body = None if self._http.method == "GET" else compile_template(self._http.body)
         refuse_reserved_names(self._http.metadata, "target.http.metadata")
@@ -68,8 +72,8 @@ class HttpTarget:
 
     def _fingerprint(self) -> str:
         http = self._http
-        query = [(key, value) for key, value in self._url.query.items() if not SECRET_NAME.search(key)]
-        headers = {name: value for name, value in http.headers.items() if not SECRET_NAME.search(name)}
+        query = [(key, value) for key, value in self._url.query.items() if not is_secret_parameter(key)]
+        headers = {name: value for name, value in http.headers.items() if not is_secret_name(name)}
         asked = [str(self._url.with_query(query)), http.method, headers, http.body, http.output, http.metadata]
         return address_of("http", redact_json(asked, self._secrets))
 
@@ -125,8 +129,8 @@ class HttpTarget:
         else:  # no more can come than was announced
             body = await response.content.read()
         content_type = response.headers.get("Content-Type", "")
-        if len(body) > _LARGE_BYTES:  # so much JSON would hold up every other call
-            return await asyncio.to_thread(self._reading.read, body, content_type, response.status)
+        if len(body) > _LARGE_BYTES:
+            return await READERS.run(partial(self._reading.read, body, content_type, response.status))
         return self._reading.read(body, content_type, response.status)
 
     def _redirected(self, url: URL, response: aiohttp.ClientResponse) -> URL:
@@ -183,15 +187,15 @@ def _address(url: str) -> URL:
     return address.with_fragment(None)
 
 
-def _secrets_of(address: URL) -> frozenset[str]:
+def _secrets_of(address: URL, written: str) -> frozenset[str]:
     """What an address carries that must not be shown: its password, and secret parameters of its query."""
-    found = {value for key, value in address.query.items() if SECRET_NAME.search(key)}
+    found = {value for key, value in address.query.items() if is_secret_parameter(key)}
     if address.password:
         found |= {address.password, f"{address.user or ''}:{address.password}"}
-    return frozenset(value for value in found if len(value) > 3)
+    return secrets_in_address(written) | {value for value in found if len(value) > 3}
 
 
-def _headers(http: suite.HttpTarget, address: URL) -> Mapping[str, str]:
+def _headers(http: suite_target.HttpTarget, address: URL) -> Mapping[str, str]:
     headers = CIMultiDict({"Accept": "application/json, */*;q=0.5", "User-Agent": "fepflow"})
     headers["Accept-Encoding"] = ACCEPT_ENCODING
     if http.method != "GET":

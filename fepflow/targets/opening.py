@@ -5,30 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fepflow import suite
+from fepflow import suite_target
 from fepflow.errors import InputError, Problem
 from fepflow.suite_file import resolve_inside
 from fepflow.targets.base import Target
 from fepflow.targets.http import HttpTarget
+from fepflow.targets.python import PythonTarget
 from fepflow.targets.scripted import open_scripted
 
 
 def open_target(
-    config: suite.Target,
+    config: suite_target.Target,
     *,
     folder: Path,
     case_ids: Callable[[], Sequence[str]],
     roots: Sequence[Path] = (),
     secrets: frozenset[str] = frozenset(),
 ) -> Target:
-    """The system under test that `config` describes. Nothing is called yet; recorded outputs are read.
+    """The system under test that `config` describes. Nothing is called yet; recorded outputs are read, and
+    Python code is loaded.
 
     `folder` is the suite's, `roots` where else it may read, `secrets` what must never be shown. `case_ids` gives the
     ids of the whole dataset in its order, also of cases that a limit or a shard leaves out; only recorded outputs that
     are matched by order ask for them. Raises InputError, or JSONPathError for an invalid path.
     """
-    if config.scripted is None:
+    if config.http is not None:
         return HttpTarget(config, secrets)
+    if config.python is not None:
+        return PythonTarget(config, folder, roots, secrets)
+    assert config.scripted is not None  # exactly one is
     try:
         file = resolve_inside(folder, config.scripted.path, roots)
     except ValueError as error:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fepflow import suite
+from fepflow import suite_target
 from fepflow.datasets import id_text, read_records
 from fepflow.errors import InputError, JSONPathError, Problem, TargetError
 from fepflow.jsonpath import compile_path
@@ -30,7 +30,7 @@ class ScriptedTarget:
     Where the record is in the file is no part of its address: what it says is.
     """
 
-    def __init__(self, config: suite.ScriptedTarget, records: dict[str, _Record]) -> None:
+    def __init__(self, config: suite_target.ScriptedTarget, records: dict[str, _Record]) -> None:
         self._config = config
         self._records = records
         self.fingerprint = address_of("scripted", config.output, config.metadata)
@@ -41,6 +41,12 @@ class ScriptedTarget:
         if record is None or record.answer is None:
             return None
         return {"value": record.answer.value, "metadata": record.answer.metadata}
+
+    def recorded(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each output that there is, as checks see it, with the id of its test case."""
+        for case_id, record in self._records.items():
+            if record.answer is not None:
+                yield case_id, {"value": record.answer.value, "metadata": record.answer.metadata}
 
     async def call(self, case: TestCase) -> Answer:
         """The case's recorded answer; raises TargetError `missing_output`."""
@@ -57,7 +63,9 @@ class ScriptedTarget:
         """Nothing to give back."""
 
 
-def open_scripted(config: suite.ScriptedTarget, file: Path, case_ids: Callable[[], Sequence[str]]) -> ScriptedTarget:
+def open_scripted(
+    config: suite_target.ScriptedTarget, file: Path, case_ids: Callable[[], Sequence[str]]
+) -> ScriptedTarget:
     """Read the records in `file`, each mapped as `config` says, and match them with test cases.
 
     Raises InputError: what `read_records` refuses, an id that is missing or stands twice, no output in any record,
@@ -80,7 +88,7 @@ def open_scripted(config: suite.ScriptedTarget, file: Path, case_ids: Callable[[
     return ScriptedTarget(config, by_id)
 
 
-def _by_id(pairs: Any, config: suite.ScriptedTarget) -> dict[str, _Record]:
+def _by_id(pairs: Any, config: suite_target.ScriptedTarget) -> dict[str, _Record]:
     assert config.id is not None  # asked for only then
     path = compile_path(config.id)
     records: dict[str, _Record] = {}
@@ -101,7 +109,9 @@ def _by_id(pairs: Any, config: suite.ScriptedTarget) -> dict[str, _Record]:
     return records
 
 
-def _by_order(records: list[_Record], config: suite.ScriptedTarget, case_ids: Sequence[str]) -> dict[str, _Record]:
+def _by_order(
+    records: list[_Record], config: suite_target.ScriptedTarget, case_ids: Sequence[str]
+) -> dict[str, _Record]:
     if len(records) != len(case_ids):
         message = f"holds {len(records):,} records, but there are {len(case_ids):,} test cases"
         advice = "name the test case's id in a record: target.scripted.id"
@@ -109,7 +119,7 @@ def _by_order(records: list[_Record], config: suite.ScriptedTarget, case_ids: Se
     return dict(zip(case_ids, records, strict=True))
 
 
-def _refuse_all_without_output(records: dict[str, _Record], config: suite.ScriptedTarget) -> None:
+def _refuse_all_without_output(records: dict[str, _Record], config: suite_target.ScriptedTarget) -> None:
     first = next(iter(records.values()), None)
     if first is not None and all(record.answer is None for record in records.values()):
         message = f"no record has anything at {config.output} (target.scripted.output); the first is {first.what}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ def calibrate(suite: Path, labels: Path, check: str | None, member: str | None, 
     from surfaces import service
     from surfaces.cli.console import Console
 
-    service.load_env_file(env_file)
+    service.load_env_file(env_file, partial(click.echo, err=True))
     if run_id is None:
         labelled = service.labels_of_suite(suite, labels, check, member)
         run, code = _run(suite, frozenset(labelled.labels))
@@ -77,7 +78,7 @@ def _run(suite: Path, cases: frozenset[str]) -> tuple[RunRecord, int]:
 
 
 def _report(calibration: Calibration) -> Iterator[str]:
-    from surfaces.cli.console import printable
+    from surfaces.cli.text import printable
     from tasks.doubt import warnings_of
 
     figures = calibration.figures
@@ -105,7 +106,7 @@ def _line(name: str, figure: dict[str, Any], more: str = "") -> str:
 
 
 def _matrix(figures: dict[str, Any]) -> Iterator[str]:
-    from surfaces.cli.console import printable
+    from surfaces.cli.text import printable
 
     words = {True: "pass", False: "fail"}
     names = [

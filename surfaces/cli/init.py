@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-STARTER = ("suite.yaml", "cases.jsonl")
+STARTER = ("suite.yaml", "cases.jsonl", "agent.py")
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
 def init(folder: Path) -> None:
-    """Write a commented suite and some test cases into FOLDER (default: here)."""
+    """Write a commented suite, some test cases and a small agent, which passes, into FOLDER (default: here)."""
     from fepflow.errors import UserError
 
     taken = [name for name in STARTER if (folder / name).exists()]
@@ -26,5 +26,5 @@ def init(folder: Path) -> None:
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}") from None
-    click.echo(f"Wrote {folder / 'suite.yaml'} and {folder / 'cases.jsonl'}.")
-    click.echo(f"Next: set the target's url, then fepflow validate {folder / 'suite.yaml'}")
+    click.echo(f"Wrote {', '.join(str(folder / name) for name in STARTER)}.")
+    click.echo(f"Next: fepflow run {folder / 'suite.yaml'}, which passes; then put your own agent into agent.py.")

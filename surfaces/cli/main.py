@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from typing import NoReturn
 
 import click
 
-from surfaces.cli.automation import automation
+from surfaces.cli.alert import alert
 from surfaces.cli.cache import cache
 from surfaces.cli.calibrate import calibrate
 from surfaces.cli.cancel import cancel
@@ -17,6 +18,7 @@ from surfaces.cli.init import init
 from surfaces.cli.limits import limits
 from surfaces.cli.read import list_runs, show
 from surfaces.cli.run import run
+from surfaces.cli.schedule import schedule
 from surfaces.cli.server import down, serve, status, up
 from surfaces.cli.store import store
 from surfaces.cli.validate import schema, validate
@@ -33,8 +35,11 @@ def fepflow() -> None:
     """
 
 
+LEAVE_SECONDS = 10
+"""How long a process may take to end in which a call of an agent was given up."""
+
 COMMANDS = [init, validate, run, list_runs, show, cancel, calibrate]
-COMMANDS += [up, down, status, serve, limits, automation, store, cache, checks, schema]
+COMMANDS += [up, down, status, serve, schedule, alert, limits, store, cache, checks, schema]
 for command in COMMANDS:
     fepflow.add_command(command)
 
@@ -67,6 +72,13 @@ def _leave(code: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+    agents = sys.modules.get("fepflow.targets.python_threads")
+    if agents is not None and agents.given_up.is_set():
+        # One may hang in a thread pool of its own, for whose threads Python would wait for ever.
+        sys.stdout.flush()
+        deadline = threading.Timer(LEAVE_SECONDS, os._exit, [code])
+        deadline.daemon = True
+        deadline.start()
     sys.exit(code)
 
 
@@ -79,7 +91,9 @@ def _explain(error: Exception) -> int:
         return error.exit_code
     if os.environ.get("FEPFLOW_DEBUG"):
         raise error
-    click.echo(f"error: {type(error).__name__}: {error}", err=True)
+    from fepflow.redaction import words_of
+
+    click.echo(f"error: {type(error).__name__}: {words_of(error)}", err=True)
     click.echo("This is a fault of fepflow. FEPFLOW_DEBUG=1 shows where; please report it.", err=True)
     return FepflowError.exit_code
 

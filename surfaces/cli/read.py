@@ -6,6 +6,8 @@ import sys
 
 import click
 
+from surfaces.cli.report_options import Reports, report_options
+
 
 @click.command("list")
 @click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many runs.")
@@ -28,25 +30,39 @@ def list_runs(limit: int, name: str | None, as_json: bool) -> None:
 
 @click.command()
 @click.argument("run", metavar="[RUN]", default="latest")
-@click.option("--failed", is_flag=True, help="Show the cases that did not pass, with input, output and every check.")
-@click.option("--case", "case_id", help="Show this case, with input, output and every check.")
+@click.option("--failed", is_flag=True, help="Show the cases that did not pass, what decided the verdict first.")
+@click.option("--check", "check_id", metavar="ID", help="Only cases that did not pass this check.")
+@click.option("--errors", is_flag=True, help="Only calls without an answer and checks that ended in an error.")
+@click.option("--case", "case_id", metavar="ID", help="Show this case with all its checks.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many cases at most.")
+@report_options
+@click.option("--no-pager", is_flag=True, help="Do not hand cases to PAGER on a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="Print the FEP result with metrics and verdict.")
-def show(run: str, failed: bool, case_id: str | None, limit: int, as_json: bool) -> None:
+def show(run: str, failed: bool, check_id: str | None, errors: bool, case_id: str | None, limit: int, reports: Reports,
+         no_pager: bool, as_json: bool) -> int:  # fmt: skip
     """Show a run, also one that is under way: its verdict, metrics and cases.
 
     RUN is an id, its beginning, or latest.
     """
+    from fepflow.errors import InfrastructureError
     from surfaces import service
     from surfaces.cli.console import Console
+    from surfaces.failures import Selection
     from surfaces.reports.fep import write_run
 
+    failures = failed or errors or (check_id is not None and case_id is None)
+    selection = Selection(failures, case_id, check_id, errors)
+    wants_cases = failures or case_id is not None
+    if as_json and wants_cases:
+        raise click.UsageError("--json is the whole run: leave --failed, --errors, --check and --case out")
     with service.open_store() as store:
         record = service.with_metrics_so_far(store, store.run(run))
+        console = Console(to_stderr=as_json)
+        written = reports.write(store, record, console.trouble)
         if as_json:
             write_run(store, record, sys.stdout)
-            return
-        console = Console()
-        console.run(store, record)
-        if failed or case_id:
-            console.cases(store, record, failed_only=failed, case_id=case_id, limit=limit)
+        elif wants_cases:
+            console.cases(store, record, selection, limit, use_pager=not no_pager)
+        else:
+            console.run(store, record)
+    return 0 if len(written) == len(reports.paths) else InfrastructureError.exit_code

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from surfaces.cli.report_options import Reports, report_options
 from surfaces.cli.validate import ENV_FILE
 
 
@@ -44,13 +47,12 @@ class Pair(click.ParamType[tuple[str, str]]):
 
 @click.command()
 @click.argument("suite", type=click.Path(path_type=Path), required=False)
-@click.option("-o", "--output", "outputs", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="Write a report: .json (FEP), .jsonl, .csv, .xml (JUnit). Repeatable.")  # fmt: skip
-@click.option("--overwrite", is_flag=True, help="Let -o replace files that are there.")
+@report_options
 @click.option("--json", "as_json", is_flag=True, help="Print the FEP result with metrics and verdict on stdout.")
 @click.option("-j", "--max-concurrency", type=click.IntRange(1, 1000), help="Calls at once.")
 @click.option("--repeats", "--epochs", type=click.IntRange(1, 1000), help="How often each case is called.")
-@click.option("--limit", type=Limit(), help="Only so many cases; below 1 a fraction of them.")
+@click.option("--limit", type=Limit(), help="Only a random sample of so many cases; below 1 a fraction.")
+@click.option("--seed", type=click.IntRange(0), help="Draw another sample for --limit. Default: 0.")
 @click.option("--filter-metadata", multiple=True, type=Pair(), help="Only cases with this metadata. Repeatable.")
 @click.option("--filter-failing", metavar="RUN", help="Only cases that did not pass in this run.")
 @click.option("--no-cache", is_flag=True, help="Ask judges and embedding models anew, and keep what they answer.")
@@ -60,55 +62,60 @@ class Pair(click.ParamType[tuple[str, str]]):
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict only.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the log: retries, failures, task runs.")
 @ENV_FILE
-def run(suite: Path | None, outputs: tuple[Path, ...], overwrite: bool, as_json: bool, resume: str | None,
-        quiet: bool, verbose: bool, env_file: Path | None, **wishes: Any) -> int:  # fmt: skip
+def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None, quiet: bool, verbose: bool,
+        env_file: Path | None, **wishes: Any) -> int:  # fmt: skip
     """Run a SUITE: call its target for each test case, check the outputs, give a verdict."""
     from fepflow.errors import InfrastructureError, RunBusyError
     from surfaces import service
     from surfaces.cli.console import Console
-    from surfaces.reports.files import require_writable, write_report
+    from surfaces.cli.stdout import stdout_for_us_alone
 
     if (suite is None) == (resume is None):
         raise click.UsageError("give a suite, or --resume RUN")
-    service.load_env_file(env_file)
-    require_writable(outputs, overwrite=overwrite)
-    console = Console(quiet=quiet, to_stderr=as_json)
-    begun = _begin(suite, resume, wishes, console.note, show_logs=verbose)
-    try:
-        with console.progress(begun) as listener:
-            finished = service.execute(begun, listener)
-    except InfrastructureError as error:
-        if isinstance(error, RunBusyError):
-            raise
-        raise InfrastructureError(
-            f"{error}\nWhat was stored is kept: `fepflow run --resume {begun.id[:8]}` goes on."
-        ) from None
-    with service.open_store() as store:
-        for path in outputs:
-            write_report(store, finished.run, path)
-        if as_json:
-            from surfaces.reports.fep import write_run
+    service.load_env_file(env_file, partial(click.echo, err=True))
+    with stdout_for_us_alone() if as_json else nullcontext(sys.stdout) as out:
+        console = Console(quiet=quiet, to_stderr=as_json)
+        begun = _begin(suite, resume, wishes, console.note, show_logs=verbose)
+        try:
+            with console.progress(begun) as listener:
+                finished = service.execute(begun, listener)
+        except InfrastructureError as error:
+            if isinstance(error, RunBusyError):
+                raise
+            raise InfrastructureError(
+                f"{error}\nWhat was stored is kept: `fepflow run --resume {begun.id[:8]}` goes on."
+            ) from None
+        with service.open_store() as store:
+            written = reports.write(
+                store, finished.run, console.trouble
+            )  # the verdict stands, whatever becomes of them
+            if as_json:
+                from surfaces.reports.fep import write_run
 
-            write_run(store, finished.run, sys.stdout)
-        console.finished(store, finished, outputs)
-    return finished.exit_code
+                write_run(store, finished.run, out)
+            console.finished(store, finished, written)
+        return finished.exit_code
 
 
 def _begin(suite: Path | None, resume: str | None, wishes: dict[str, Any], note: Any, *, show_logs: bool) -> Any:
     from surfaces import service
 
+    if wishes["seed"] is not None and wishes["limit"] is None:
+        raise click.UsageError("--seed is that of the sample which --limit draws; give --limit, too")
     given = {name: value for name, value in wishes.items() if value not in (None, (), False)}
     if suite is None:
         if given:
             raise click.UsageError("--resume goes on with a run as it was begun; leave the other wishes out")
         assert resume is not None
         return service.resume(resume, note, show_logs=show_logs)
+    from tasks.sampling import DEFAULT_SEED
     from tasks.wishes import Wishes
 
     return service.start(
         suite,
         Wishes(
             limit=given.get("limit"),
+            seed=wishes["seed"] or DEFAULT_SEED,
             repeats=given.get("repeats"),
             concurrency=given.get("max_concurrency"),
             tags=given.get("tags", ()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -17,7 +18,7 @@ def up(port: int | None) -> None:
     """Start the local Prefect server, unless one runs or is configured.
 
     It listens on 127.0.0.1 only and outlives this command. A Prefect API that PREFECT_API_URL or the active Prefect
-    profile names is used instead.
+    profile names is used instead, unless that is the local server's own address.
     """
     from surfaces import stack
 
@@ -60,7 +61,7 @@ def serve(env_file: Path | None) -> None:
     """
     from surfaces import service
 
-    service.load_env_file(env_file)
+    service.load_env_file(env_file, partial(click.echo, err=True))
     # -P: a folder named `deployments` in the working directory is not ours. In place of this process: signals are its.
     os.execv(sys.executable, [sys.executable, "-P", "-m", "deployments.serve"])  # noqa: S606  # no shell is wanted
 
@@ -75,3 +76,5 @@ def _tell(api: object) -> None:
     click.echo(f"Store        {stack.store_place()}")
     if api.local:
         click.echo('For plain `prefect` commands in this shell: eval "$(fepflow status --env)"')
+    for error in api.errors:
+        click.echo(f"warning: {error}", err=True)

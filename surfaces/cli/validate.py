@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,7 +20,7 @@ def validate(suite: Path, env_file: Path | None) -> None:
     """Find every mistake in a suite and in the files that it names. Calls nobody."""
     from surfaces import service
 
-    service.load_env_file(env_file)
+    service.load_env_file(env_file, partial(click.echo, err=True))
     inspection = service.inspect(suite)
     for problem in inspection.problems:
         click.echo(f"{problem.severity}: {problem}", err=True)

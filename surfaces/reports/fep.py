@@ -8,11 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from fepflow.protocol.model import utc_now
+from fepflow.protocol.model import FepModel, utc_now
 from fepflow.protocol.results import Status, status_of
-from fepflow.store.records import AnswerTotals, RunRecord, StoredResult
+from fepflow.store.records import AnswerTotals, RunRecord, RunStatus, StoredResult
 from fepflow.store.store import Store
 from tasks.doubt import doubts_of
+
+_STATUS: dict[RunStatus, Status] = {"completed": "completed", "failed": "error", "interrupted": "error"}
+"""What FEP calls the execution of a run as a whole, whatever became of its cases; one that is not over has no word."""
 
 
 def test_case_results(store: Store, run: RunRecord) -> Iterator[dict[str, Any]]:
@@ -29,10 +32,10 @@ def test_case_result(result: StoredResult) -> dict[str, Any]:
     return {
         "status": status_of(statuses),
         "execution_context": {
-            "test_case": result.case.model_dump(mode="json"),
-            "output": result.output.model_dump(mode="json"),
+            "test_case": _data(result.case),
+            "output": _data(result.output),
         },
-        "check_results": [check.model_dump(mode="json") for check in result.checks],
+        "check_results": [_data(check) for check in result.checks],
         "summary": {
             "total_checks": len(statuses),
             "completed_checks": statuses.count("completed"),
@@ -41,6 +44,11 @@ def test_case_result(result: StoredResult) -> dict[str, Any]:
         },
         "metadata": {"repeat": result.repeat + 1},
     }
+
+
+def _data(model: FepModel) -> Any:
+    """As JSON data. By way of the text: pydantic's own dump does not take half a character in a key."""
+    return json.loads(model.model_dump_json())
 
 
 def run_metadata(run: RunRecord) -> dict[str, Any]:
@@ -98,7 +106,7 @@ def write_run(store: Store, run: RunRecord, file: TextIO) -> None:
         "evaluation_id": run.id,
         "started_at": _time(run.started_at or run.created_at),
         "completed_at": _time(ended),
-        "status": status_of(cases),
+        "status": _STATUS.get(run.status, "skip"),
         "summary": {
             "total_test_cases": cases.total(),
             "completed_test_cases": cases["completed"],
@@ -110,6 +118,12 @@ def write_run(store: Store, run: RunRecord, file: TextIO) -> None:
         "metadata": {**run_metadata(run), "judges": [doubt.data() for doubt in doubts_of(store, run)]},
     }
     file.write(f"\n],{dumps(rest)[1:]}\n")
+
+
+def write_lines(store: Store, run: RunRecord, file: TextIO) -> None:
+    """Write one TestCaseResult a line."""
+    for result in test_case_results(store, run):
+        file.write(dumps(result) + "\n")
 
 
 def dumps(value: Any) -> str:

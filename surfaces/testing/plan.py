@@ -20,13 +20,11 @@ _RULES_OF_FLEX_EVALS: dict[str, PassRule] = {"per_test_case": "each_case", "samp
 class Plan:
     """What is asked, how often, and what must hold.
 
-    `given` has for each case, by check id, the names of the arguments that its checks were given; the others have
-    their defaults. `concurrency` bounds the calls under way at once, None where the test does not say.
+    `concurrency` bounds the calls under way at once, None where the test does not say.
     """
 
     cases: list[TestCase]
     checks: list[AnyCheck]
-    given: list[dict[str, list[str]]]
     samples: int
     threshold: float
     rule: PassRule
@@ -52,7 +50,8 @@ def make_plan(
     if concurrency is not None and not _is_whole(concurrency):
         raise mistake("max_concurrency", f"{concurrency!r} is no number of calls", "give 1 or more")
     cases = _usable_cases(test_cases)
-    return Plan(cases, list(checks), _given_arguments(cases, checks), samples, threshold, rule, concurrency)
+    _require_usable_checks(cases, checks)
+    return Plan(cases, list(checks), samples, threshold, rule, concurrency)
 
 
 def rule_of_flex_evals(
@@ -94,13 +93,12 @@ def _usable_cases(test_cases: Sequence[TestCase]) -> list[TestCase]:
     return cases
 
 
-def _given_arguments(cases: list[TestCase], checks: Sequence[AnyCheck]) -> list[dict[str, list[str]]]:
+def _require_usable_checks(cases: list[TestCase], checks: Sequence[AnyCheck]) -> None:
     __tracebackhide__ = True
     for number, declared in enumerate(checks):
         if not isinstance(declared, Check | TypedCheck):
             raise mistake(f"checks[{number}]", f"is a {type(declared).__name__}, not a check")
     shared = compile_checks(checks)
-    given = []
     for index, case in enumerate(cases):
         compiled = checks_of(case.checks or (), shared)
         if not compiled:
@@ -109,5 +107,3 @@ def _given_arguments(cases: list[TestCase], checks: Sequence[AnyCheck]) -> list[
         for check in compiled:
             if check.error is not None:
                 raise mistake(f"check {check.check_id}", str(check.error))
-        given.append({check.check_id: list(check.check.arguments) for check in compiled})
-    return given

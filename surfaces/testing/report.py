@@ -7,10 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fepflow.evalguard.pass_rule import Ending, SampleResult, passed_of
+from fepflow.evalguard.pass_rule import Ending, SampleResult
 from fepflow.evalguard.verdict import Verdict
 from fepflow.evalguard.wording import plural
-from fepflow.protocol.results import CheckResult
+from fepflow.protocol.causes import Causes
+from fepflow.protocol.explanation import cut, explain
+from fepflow.protocol.results import passed_of
 from surfaces.testing.plan import Plan
 
 MAX_CASES = 10
@@ -29,7 +31,19 @@ def failure_report(plan: Plan, results: Sequence[SampleResult], verdict: Verdict
     head = [verdict.reasons[0]]
     if plan.rule == "sample":
         head.append("A sample passes if all its test cases do.")
-    return "\n".join([*head, *blocks])
+    return "\n".join([*head, *_all_causes(plan, results), *blocks])
+
+
+def _all_causes(plan: Plan, results: Sequence[SampleResult]) -> Iterator[str]:
+    """What kept results from passing, each cause once; one result says so itself."""
+    without = [result for result in results if result.ending in ("failed", "error")]
+    if len(without) < 2:
+        return
+    causes = Causes()
+    for result in without:
+        causes.add(plan.cases[result.position].id, result.output, result.checks)
+    if lines := causes.lines():
+        yield from ["", "Causes:", *(cut(_safe(f"  {line}"), MAX_LINE) for line in lines)]
 
 
 def _block(ending: Ending, title: str, plan: Plan, results: Sequence[SampleResult]) -> Iterator[str]:
@@ -47,36 +61,36 @@ def _block(ending: Ending, title: str, plan: Plan, results: Sequence[SampleResul
         yield from _case(plan, position, sorted(found, key=lambda result: result.sample))
     if len(worst_first) > MAX_CASES:
         names = ", ".join(plan.cases[position].id for position, _ in worst_first[MAX_CASES:])
-        yield _cut(f"  ... and {plural(len(worst_first) - MAX_CASES, 'more test case')}: {_safe(names)}", MAX_LINE)
+        yield cut(f"  ... and {plural(len(worst_first) - MAX_CASES, 'more test case')}: {_safe(names)}", MAX_LINE)
 
 
 def _case(plan: Plan, position: int, found: Sequence[SampleResult]) -> Iterator[str]:
     case = plan.cases[position]
     which = f" in {len(found)} of {plan.samples} samples" if plan.samples > 1 else ""
-    yield f"  {_cut(_safe(case.id), MAX_INPUT)}{which}, input: {_cut(_text(case.input), MAX_INPUT)}"
+    yield f"  {cut(_safe(case.id), MAX_INPUT)}{which}, input: {cut(_text(case.input), MAX_INPUT)}"
     causes: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for result in found:
         for name, line in _causes(plan, result):
             causes[name].append((result.sample + 1, line))
     for name, examples in causes.items():
-        yield f"    {_cut(_safe(name), MAX_INPUT)}{_where(plan, examples)}: {examples[0][1]}"
+        yield f"    {cut(_safe(name), MAX_INPUT)}{_where(plan, examples)}: {examples[0][1]}"
 
 
 def _causes(plan: Plan, result: SampleResult) -> Iterator[tuple[str, str]]:
     """What kept this result from passing: its kind (a check, an exception), and how it was this time."""
     if result.why is not None:
         kind, _, message = result.why.partition(": ")
-        yield (kind, _cut(_safe(message), MAX_LINE)) if message else ("reason", _cut(_safe(kind), MAX_LINE))
+        yield (kind, cut(_safe(message), MAX_LINE)) if message else ("reason", cut(_safe(kind), MAX_LINE))
         return
     for check in result.checks:
         if check.error is not None:
-            yield check.check_id, f"{check.error.type}: {_cut(_safe(check.error.message), MAX_LINE)}"
+            yield check.check_id, f"{check.error.type}: {cut(_safe(check.error.message), MAX_LINE)}"
         elif check.status != "completed":
             yield check.check_id, check.status
         elif passed_of(check) is None:
-            yield check.check_id, f"gave neither pass nor fail, but {_cut(_text(check.results), MAX_LINE)}"
+            yield check.check_id, f"gave neither pass nor fail, but {cut(_text(check.results), MAX_LINE)}"
         elif passed_of(check) is False:
-            yield check.check_id, _grounds(check, plan.given[result.position].get(check.check_id, []))
+            yield check.check_id, _safe(explain(check, with_output=True).line(MAX_LINE)) or "failed"
 
 
 def _where(plan: Plan, examples: Sequence[tuple[int, str]]) -> str:
@@ -87,27 +101,6 @@ def _where(plan: Plan, examples: Sequence[tuple[int, str]]) -> str:
         return f", sample {numbers[0]}"
     more = ", ..." if len(numbers) > MAX_SAMPLES else ""
     return f", samples {', '.join(numbers[:MAX_SAMPLES])}{more}; the first"
-
-
-def _grounds(check: CheckResult, given: Sequence[str]) -> str:
-    grounds = check.grounds
-    names = [name for name in grounds if name in given] or list(grounds)
-    values = fit([_text(grounds[name]) for name in names], MAX_LINE)
-    return ", ".join(f"{name} = {value}" for name, value in zip(names, values, strict=True))
-
-
-def fit(texts: Sequence[str], room: int) -> list[str]:
-    """Cut texts so that together they have at most about `room` characters: the longest first, short ones never."""
-    limit = max(map(len, texts), default=0)
-    left, unplaced = room, len(texts)
-    if sum(map(len, texts)) > room:
-        for length in sorted(map(len, texts)):
-            if length * unplaced > left:
-                limit = left // unplaced
-                break
-            left -= length
-            unplaced -= 1
-    return [_cut(text, max(limit, 1)) for text in texts]
 
 
 def _text(value: Any) -> str:
@@ -121,7 +114,3 @@ def _text(value: Any) -> str:
 def _safe(text: str) -> str:
     """Text of others: nothing in it can move the cursor or colour the terminal."""
     return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
-
-
-def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: room - 1]}…"

@@ -132,7 +132,11 @@ def test_what_is_wrong_is_known_before_the_run(asked, arguments, why):
 
 
 def test_a_judge_it_is_not(asked):
-    judge = {"prompt": "?", "response_format": {"type": "object"}, "model_config": {"model": "local:mine"}}
+    judge = {
+        "prompt": "Is {{$.output.value}} right?",
+        "response_format": {"type": "object"},
+        "model_config": {"model": "local:mine"},
+    }
     (problem,) = check_problems(
         Document({"checks": [{}]}, "suite.yaml", ""), [Check(type="llm_judge", arguments=judge)]
     )

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from checks.engine import evaluate_async
 from checks.pattern_guard import _search, compile_pattern, is_cheap, search_guarded
-from checks.threads import SEARCHES
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.threads import SEARCHES
 
 ORDINARY = [
     r"\bParis\b",

@@ -1,3 +1,5 @@
+from checks.data_checks import CaseChecks
+from checks.defaults import Defaults
 from checks.validation import case_check_problems, check_problems
 from fepflow.documents import parse_document
 from fepflow.protocol.check import Check
@@ -35,16 +37,17 @@ def test_every_mistake_is_found_with_its_place():
     assert [(problem.line, problem.path, problem.severity) for problem in problems] == [
         (5, "checks[1].type", "error"),
         (8, "checks[2].version", "error"),
-        (12, "checks[3].arguments", "error"),
+        (11, "checks[3].arguments", "error"),
         (15, "checks[4].id", "error"),
-        (16, "checks[4].arguments", "warning"),
-        (18, "checks[5].arguments", "error"),
+        (16, "checks[4].arguments.phrase", "error"),
+        (18, "checks[5].arguments.actual", "error"),
     ]
     assert "did you mean contains" in problems[0].message
     assert "no version 7.0.0 (there is 1.0.0)" in problems[1].message
     assert "the pattern is not a regular expression" in problems[2].message
     assert "the id says stands twice" in problems[3].message
-    assert "does not know the argument phrase" in problems[4].message
+    assert "contains has no argument phrase" in problems[4].message
+    assert problems[4].advice == "did you mean phrases?"
     assert "is not a valid JSONPath" in problems[5].message
 
 
@@ -55,6 +58,12 @@ def test_a_check_that_is_known_as_bad_is_passed_over():
 
 def test_checks_of_test_cases_are_inspected_too():
     case = TestCase(id="a", input="", checks=[Check(type="contains"), Check(type="vibes")])
-    problems = list(case_check_problems([case, TestCase(id="b", input="")], "suite.yaml"))
-    assert [problem.path for problem in problems] == ["a.checks.contains", "a.checks.vibes"]
-    assert "text: is missing" in problems[0].message
+    cases = [(case, 3), (TestCase(id="b", input=""), 4)]
+    problems = list(case_check_problems(cases, "cases.jsonl", (), CaseChecks(Defaults(), (), from_data=True)))
+    assert [(problem.path, problem.line) for problem in problems] == [
+        ("a.checks.contains.arguments.text", 3),
+        ("a.checks.contains.arguments.phrases", 3),
+        ("a.checks.vibes.type", 3),
+    ]
+    assert {problem.file for problem in problems} == {"cases.jsonl"}
+    assert problems[0].message == "is missing"

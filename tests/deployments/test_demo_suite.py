@@ -12,11 +12,12 @@ from deployments.standins.refund_desk import TOPICS
 from fepflow.evalguard.files import load_metrics, load_tasks, load_thresholds
 from fepflow.evalguard.gate import decide
 from fepflow.evalguard.impact import check_ranges
-from fepflow.evalguard.verdict import CheckTotals, MetricEstimate
+from fepflow.evalguard.verdict import MetricEstimate
 from fepflow.protocol.test_case import TestCase
 from fepflow.statistics.estimate import Counts, mean_estimate
+from fepflow.statistics.scale import PROPORTION
 from fepflow.suite_file import load_suite
-from tasks.inspect_suite import inspect_suite
+from tasks.validation.suite import inspect_suite
 
 DEMO = Path(__file__).parents[2] / "deployments" / "suites" / "demo"
 
@@ -147,7 +148,6 @@ def judge(suite, thresholds, results, n):
         missing = n - len(results[metric.id])
         values = [[float(passed)] for passed in results[metric.id]] + [[]] * missing
         counts = Counts(expected=n, completed=n - missing, error=missing)
-        metrics.append(MetricEstimate(metric.id, metric.check, mean_estimate(values, counts, suite.gate.confidence)))
-    flat = [passed for passed_by_case in results.values() for passed in passed_by_case]
-    totals = CheckTotals(flat.count(True), flat.count(False), error=n * len(results) - len(flat))
-    return decide(metrics, suite.gate, thresholds, totals)
+        estimate = mean_estimate(values, counts, suite.gate.confidence, PROPORTION)
+        metrics.append(MetricEstimate(metric.id, metric.check, estimate))
+    return decide(metrics, suite.gate, thresholds, [])

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -87,3 +91,63 @@ def test_a_configured_api_that_is_away_is_a_sentence(tmp_path: Path, stack) -> N
     assert done.returncode == 3
     assert "PREFECT_API_URL" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def own(tmp_path: Path, stack) -> Iterator[dict[str, str]]:
+    """The environment of a home whose server nobody has started yet."""
+    env = {**stack.env, "FEPFLOW_HOME": str(tmp_path / "home"), "FEPFLOW_PORT": str(free_port())}
+    yield env
+    server("down", env=env)
+
+
+SUITE = """
+name: greeting
+target: {scripted: {path: outputs.jsonl, id: $.id}}
+test_cases: [{id: hello, input: hello}]
+checks: [{type: contains, arguments: {text: $.output.value, phrases: [hello]}}]
+"""
+
+
+def test_a_shell_that_has_the_local_servers_address_starts_it_when_it_is_down(
+    tmp_path: Path, stack, own: dict[str, str]
+) -> None:
+    (tmp_path / "suite.yaml").write_text(SUITE, encoding="utf-8")
+    (tmp_path / "outputs.jsonl").write_text('{"id": "hello", "value": "hello there"}\n', encoding="utf-8")
+    port = free_port()  # and not the one of FEPFLOW_PORT
+    assert stack.fepflow("up", "--port", str(port), env=own).returncode == 0
+    line = stack.fepflow("status", "--env", env=own).stdout.strip()
+    assert line == f"export PREFECT_API_URL=http://127.0.0.1:{port}/api"
+    shell = {**own, "PREFECT_API_URL": line.partition("=")[2]}
+    assert "local server, process" in stack.fepflow("status", env=shell).stdout
+    assert stack.fepflow("down", env=shell).returncode == 0
+    assert "No Prefect server is running" in stack.fepflow("status", env=shell).stdout
+    done = stack.fepflow("run", tmp_path / "suite.yaml", env=shell)
+    assert done.returncode == 0, done.stderr
+    assert f"http://127.0.0.1:{port}/runs/flow-run/" in done.stdout
+    assert "local server, process" in stack.fepflow("status", env=shell).stdout
+
+
+def test_a_service_that_fails_is_said_with_its_name_and_the_log(tmp_path: Path, stack, own: dict[str, str]) -> None:
+    assert stack.fepflow("up", env=own).stderr == ""
+    with closing(sqlite3.connect(tmp_path / "home" / "prefect" / "prefect.db", timeout=30)) as database:
+        database.execute("DROP TABLE deployment_schedule")
+    log = tmp_path / "home" / "server.log"
+    deadline = time.monotonic() + 60
+    while "schedule_recent_deployments" not in log.read_text(encoding="utf-8"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    (warning,) = [
+        line
+        for line in stack.fepflow("status", env=own).stderr.splitlines()
+        if line.startswith("warning: schedule_recent_deployments")
+    ]
+    assert "no such table: deployment_schedule" in warning
+    assert "Scheduled runs may not come." in warning
+    assert str(log) in warning

@@ -24,10 +24,10 @@ from fepflow.store.store import Store
 from tasks.batches import split_into_batches
 from tasks.call_target import call_target
 from tasks.decide import decide_run
-from tasks.inspect_suite import inspect_suite
 from tasks.plan_run import plan_run
 from tasks.run_checks import run_checks_of_batch
 from tasks.runtime import open_runtime
+from tasks.validation.suite import inspect_suite
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "gsm8k"
 TEST_DATA = os.environ.get("FEPFLOW_TEST_DATA")

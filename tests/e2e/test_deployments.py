@@ -113,10 +113,10 @@ def test_a_worker_runs_any_suite_on_demand(stack, deployed: dict[str, str], tmp_
     done = subprocess.run([*PREFECT, *command], env=deployed, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
-    query = {"sort": "START_TIME_DESC", "limit": 1, "flow_runs": {"name": {"any_": ["greeting"]}}}
+    query = {"sort": "START_TIME_DESC", "limit": 1, "flow_runs": {"name": {"any_": ["greeting · pass"]}}}
     (run,) = httpx.post(f"{stack.api_url}/flow_runs/filter", json=query).raise_for_status().json()
-    assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Pass")
-    assert {"fepflow", "on-demand", "gate"} <= set(run["tags"])
+    assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Completed")
+    assert {"fepflow", "on-demand", "gate", "verdict:pass"} <= set(run["tags"])
 
     listed = stack.fepflow("list", "--name", "greeting", "--json")
     stored = json.loads(listed.stdout.splitlines()[0])

@@ -102,7 +102,7 @@ def test_prefects_server_is_killed_and_started_again(
     if seconds:  # what the server's end has cut off from its holder ends with its lease
         wait_for(lambda: free_slots(stack, limit) == 2, "the slots of the shared limit are given back", seconds=120)
     reap(workplace, stack)
-    assert state_of(stack.api_url, flow_run_id(workplace)) == ("COMPLETED", "Pass")
+    assert state_of(stack.api_url, flow_run_id(workplace)) == ("COMPLETED", "Completed")
 
 
 def free_slots(stack: Stack, limit: str) -> int:
@@ -131,7 +131,7 @@ def test_prefects_api_cannot_be_reached_for_a_while_in_the_middle_of_a_run(
     assert process.returncode == 0, err
     assert essence(out) == essence(undisturbed)
     assert set(endpoint.questions.values()) == {1}
-    assert state_of(stack.api_url, flow_run_id(workplace)) == ("COMPLETED", "Pass")
+    assert state_of(stack.api_url, flow_run_id(workplace)) == ("COMPLETED", "Completed")
 
 
 @pytest.mark.battery
@@ -157,7 +157,7 @@ def test_prefect_learns_how_a_run_ended_while_its_api_was_away(
 
     assert reap(workplace, stack) == []
 
-    assert state_of(stack.api_url, flow_run_id(workplace)) == ("COMPLETED", "Pass")
+    assert state_of(stack.api_url, flow_run_id(workplace)) == ("COMPLETED", "Completed")
 
 
 @pytest.mark.battery
@@ -205,7 +205,7 @@ def test_a_lost_worker_and_retry_in_the_ui_go_on_with_the_same_run(
         set_state(stack.api_url, ordered, type="SCHEDULED", name="AwaitingRetry")
         pool.start_worker()
         wait_for(lambda: workplace.record.outcome is not None, "the verdict")
-        wait_for(lambda: state_of(stack.api_url, ordered) == ("COMPLETED", "Pass"), "Prefect's word")
+        wait_for(lambda: state_of(stack.api_url, ordered) == ("COMPLETED", "Completed"), "Prefect's word")
     assert (workplace.record.id, workplace.record.flow_run_id) == (run.id, ordered)
     assert {case for case in kept if endpoint.questions[case] > asked_before[case]} == set()
     assert essence(shown(workplace)) == essence(undisturbed)

@@ -135,8 +135,7 @@ class TestMapping:
     def test_a_path_that_finds_nothing_names_line_path_and_fields(self, read: Read) -> None:
         found = mistakes(read, lines({"question": 1, "answer": 2}, {"question": 1}), input="$.q", expected="$.answer")
         assert found == [
-            "cases.jsonl:1: input: nothing at $.q (the record has question, answer)",
-            "cases.jsonl:2: input: nothing at $.q (the record has question)",
+            "cases.jsonl:1: input: none of the 2 records has anything at $.q (the record has question, answer)",
             "cases.jsonl:2: expected: nothing at $.answer (the record has question)",
         ]
 
@@ -170,10 +169,13 @@ class TestCsv:
         ("content", "mistake"),
         [
             ("input,input\na,b\n", "cases.csv:1: the columns input stand twice in the header"),
-            ("input,\na,b\n", "cases.csv:1: a column has no name in the header"),
+            ("input,\na,b\n", "cases.csv:1: column 2 has no name in the header"),
             ("input,expected\na,b\nc\n", "cases.csv:3: has 1 cells, but the header has 2"),
-            ('input\n"a\nb"\n"never closed\nx\n', "cases.csv:4: is not valid CSV: unexpected end of data"),
-            ("question;answer\nq;a\n", "cases.csv:2: input is missing (the record has question;answer;"),
+            (
+                'input\n"a\nb"\n"never closed\nx\n',
+                "cases.csv:4: is not valid CSV: a quote is opened here",
+            ),
+            ("question;answer\nq;a\n", "cases.csv:2: input is missing (the record has question, answer;"),
             ("input\n", "cases.csv: holds no test cases"),
         ],
     )
@@ -205,8 +207,8 @@ class TestMistakes:
             ({"id": ["x"], "input": 1}, "1: id: an id is a text or a number"),
             ({"id": True, "input": 1}, "1: id: an id is a text or a number"),
             ({"id": "", "input": 1}, "1: id: an id is a text or a number"),
-            ({"input": 1, "metadata": 5}, "1: metadata: input should be a valid dictionary"),
-            ({"input": 1, "checks": [{"arguments": {}}]}, "1: checks[0].type: field required"),
+            ({"input": 1, "metadata": 5}, "1: metadata: must be a mapping"),
+            ({"input": 1, "checks": [{"arguments": {}}]}, "1: checks[0].type: is missing (add it)"),
             ("text", "1: a test case is an object, but this is a text"),
             (None, "1: a test case is an object, but this is a null"),
         ],
@@ -232,7 +234,7 @@ class TestMistakes:
             ("cases.json", '{"cases": []}', "cases.json: holds no list of records"),
             ("cases.json", "17", "cases.json: holds no list of records"),
             ("cases.json", '[{"input": 1},\n{"input" 2}]', "cases.json: is not valid JSON: Expecting"),
-            ("cases.yaml", "- input: 1\n- {input: 2", "cases.yaml:3: is not valid YAML"),
+            ("cases.yaml", "- input: 1\n- {input: 2", "cases.yaml:3:1: is not valid YAML"),
             ("cases.json", '[{"input": 1},\n\n 5]', "cases.json:3: a test case is an object"),
             ("cases.json", '{"test_cases":\n[{"input": 1}\n,\n5]}', "cases.json:4: a test case is an object"),
             ("cases.yaml", "- input: 1\n\n- 5\n", "cases.yaml:3: a test case is an object"),

@@ -114,7 +114,7 @@ tags: smoke
     assert told(text) == [
         "suite.yaml:1: nmae: nmae is no section of a suite (did you mean name?)",
         "suite.yaml:1: name is missing (add name: what the suite is about)",
-        "suite.yaml:4: target.http.url: must start with http:// or https://, and name a host",
+        "suite.yaml:4: target.http.url: ftp:// is not known (an address starts with http:// or https://)",
         "suite.yaml:5: target.http.output: a JSONPath starts with $: did you mean $.answer?",
         "suite.yaml:6: target.http.max_bytes: a size reads like 500kB or 10MB",
         "suite.yaml:7: target.timeout: a duration reads like 500ms, 30s, 2m, 1h or 7d",
@@ -122,13 +122,13 @@ tags: smoke
         "suite.yaml:9: test_cases: must be a file, a mapping with path, or a list",
         "suite.yaml:10: repeats: must be a whole number",
         "suite.yaml:12: checks[0].type: is missing (add it)",
-        "suite.yaml:12: checks[0].typ: typ is not known here (check the spelling, or remove it)",
+        "suite.yaml:12: checks[0].typ: typ is not known here (did you mean type?)",
         "suite.yaml:13: checks[1]: must be a mapping",
         "suite.yaml:15: metrics[0].id: may hold letters, digits, _ and - only",
         "suite.yaml:16: gate.max_impact: must be one of "
         "'no_measurable', 'very_low', 'low', 'moderate', 'high' or 'severe'",
         "suite.yaml:16: gate.confidence: must be less than 1",
-        "suite.yaml:17: tags: must be a list",
+        "suite.yaml:17: tags: must be a list (write it in brackets: [ ])",
     ]
 
 
@@ -137,10 +137,10 @@ tags: smoke
     [
         ("name: 5", "name: must be a text (put it in quotes)"),
         ("name: ''", "name: must not be empty"),
-        ("target: {}", "target: give exactly one of http, scripted"),
+        ("target: {}", "target: give exactly one of http, python, scripted"),
         ("target: http://bot", "target: must be a mapping"),
         ("target: {http: {}}", "target.http.url: is missing (add it)"),
-        ("target: {ecp: x}", "target.ecp: ecp targets are not supported yet (use http or scripted)"),
+        ("target: {ecp: x}", "target.ecp: ecp targets are not supported yet (use http, python or scripted)"),
         (
             "target: {http: {url: 'http://x', headers: {X: 5}}}",
             "target.http.headers.X: must be a text (put it in quotes)",
@@ -150,7 +150,10 @@ tags: smoke
             "target.http.method: must be one of 'POST', 'PUT' or 'GET'",
         ),
         ("target: {http: {url: 'http://x'}, timeout: 0}", "target.timeout: must be more than 0"),
-        ("target: {http: {url: 'http://x'}, concurrency: '4'}", "target.concurrency: must be a whole number"),
+        (
+            "target: {http: {url: 'http://x'}, concurrency: '4'}",
+            "target.concurrency: must be a whole number (take the quotes off)",
+        ),
         ("test_cases: {pth: x}", "test_cases.path: is missing (add it)"),
         ("test_cases: [7]", "test_cases[0]: must be a mapping"),
         ("test_cases: [{id: a}]", "test_cases[0].input: is missing (add it)"),
@@ -168,7 +171,7 @@ tags: smoke
         ("gate: {min: {acc: high}}", "gate.min.acc: must be a number"),
         ("repeats: 0", "repeats: must be at least 1"),
         ("repeats: true", "repeats: must be a whole number"),
-        ("plugins: ./x.py", "plugins: must be a list"),
+        ("plugins: ./x.py", "plugins: must be a list (write it in brackets: [ ])"),
         (
             "baseline: latest",
             "baseline: must be previous, or a run's id or its beginning, as `fepflow list` shows it",

@@ -17,6 +17,7 @@ from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import settings
 from fepflow.store.records import NewCheck, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
+from fepflow.targets.python_threads import given_up
 from surfaces.cli import main
 
 FillRun = Callable[..., RunRecord]
@@ -30,6 +31,27 @@ NO_ANSWER = Output(
         "attempt_log": [{"attempt": 1, "latency_ms": 2000.0}, {"attempt": 2, "latency_ms": 2500.0}],
     },
 )
+
+NASTY = {
+    "control": "bell \x07, nul \x00, escape \x1b[31m",
+    "surrogate": "half a pair \ud83d",
+    "noncharacter": "\uffff and \ufffe",
+    "markup": ']]><!-- & "quoted" </testcase> <script>alert(1)</script>',
+    "formula": "=HYPERLINK(A1)",
+    "plus": "+1",
+    "minus": "-1",
+    "at": "@SUM(A1)",
+    "tab": "\tx",
+    "return": "\rx",
+    "line feed": "\n=1+1",
+    "full width": "＝1+1",
+    "mark": "\ufeff=1+1",
+    "space": "  =1+1",
+    "lines": 'one\n"two", three',
+    "nothing": "",
+    "right to left": "\u202eabc",
+}
+"""What agents may say."""
 
 
 @pytest.fixture
@@ -51,6 +73,7 @@ def cli(home: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
         @click.argument("words", nargs=-1)
         def fepflow(words: Sequence[str]) -> None:
             monkeypatch.setattr("sys.argv", ["fepflow", *words])
+            given_up.clear()  # else `main` would end this process a while after a test of agents that hang
             main.main()
 
         return CliRunner().invoke(fepflow, ["--", *map(str, arguments)])

@@ -39,13 +39,13 @@ plugins: [missing.py]
 
 MISTAKES = """\
 suite.yaml:1: nmae: nmae is no section of a suite (did you mean name?)
-suite.yaml:5: target.http.url: must start with http:// or https://
+suite.yaml:5: target.http.url: ftp:// is not known
 suite.yaml:6: target.http.headers.Authorization: a secret must not stand in the suite (write it as ${NAME})
 suite.yaml:7: target.http.output: '$.[' is not a valid JSONPath
 suite.yaml:8: target.timeout: a duration reads like 500ms, 30s, 2m, 1h or 7d
 suite.yaml:9: target.attempts: must be
 suite.yaml:12: checks[0].type: there is no check type contians (did you mean contains?)
-suite.yaml:13: checks[1].arguments: contains cannot take these arguments: phrases: is missing
+suite.yaml:13: checks[1].arguments.phrases: is missing
 suite.yaml:14: checks[2].arguments: regex cannot take these arguments: the pattern is not a regular expression
 suite.yaml:15: metrics[0].check: the suite has no check with the id nothing
 suite.yaml:16: gate.confidence: must be
@@ -62,6 +62,10 @@ CASES = '{"id": "a", "input": 1}\n{"id": "a", "input": 2}\n{broken\n[1]\n'
 def test_init_writes_a_commented_suite_that_is_valid(cli: Cli, home: Path) -> None:
     done = cli("init", "first")
     assert done.exit_code == 0
+    assert done.stdout.endswith(
+        "Next: fepflow run first/suite.yaml, which passes; then put your own agent into agent.py.\n"
+    )
+    assert len((home / "first" / "agent.py").read_text(encoding="utf-8").splitlines()) <= 12
     suite = (home / "first" / "suite.yaml").read_text(encoding="utf-8")
     assert suite.count("#") > 10
     valid = cli("validate", "first/suite.yaml")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -15,24 +15,9 @@ from fepflow.protocol.test_case import Output
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from surfaces.reports.files import require_writable, write_report
+from surfaces.reports.spreadsheet import COLUMNS
 
-from .conftest import NO_ANSWER, FillRun, check
-
-NASTY = {
-    "control": "bell \x07, nul \x00, escape \x1b[31m",
-    "surrogate": "half a pair \ud83d",
-    "noncharacter": "\uffff and \ufffe",
-    "markup": ']]><!-- & "quoted" </testcase> <script>alert(1)</script>',
-    "formula": "=HYPERLINK(A1)",
-    "plus": "+1",
-    "minus": "-1",
-    "at": "@SUM(A1)",
-    "tab": "\tx",
-    "return": "\rx",
-    "lines": 'one\n"two", three',
-    "nothing": "",
-    "right to left": "\u202eabc",
-}
+from .conftest import NASTY, NO_ANSWER, FillRun, check
 
 
 @pytest.fixture
@@ -58,42 +43,70 @@ def report(store: Store, run: RunRecord, folder: Path, name: str) -> Path:
     return path
 
 
-def test_junit_is_well_formed_whatever_an_agent_says(store: Store, nasty: RunRecord, tmp_path: Path) -> None:
-    root = ElementTree.parse(report(store, nasty, tmp_path, "r.xml")).getroot()
-    suite = root.find("testsuite")
-    assert suite is not None
-    counts = {name: int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped")}
-    assert counts == {"tests": len(NASTY) + 4, "failures": len(NASTY), "errors": 2, "skipped": 1}
-    assert len(suite.findall("testcase")) == counts["tests"]
-    assert len(suite.findall("testcase/failure")) == counts["failures"]
-    assert len(suite.findall("testcase/error")) == counts["errors"]
-    assert len(suite.findall("testcase/skipped")) == counts["skipped"]
-    markup = next(case for case in suite.findall("testcase") if case.attrib["name"].startswith("markup"))
-    assert NASTY["markup"] in markup.attrib["name"]
-
-
-def test_junit_says_how_long_the_target_was_asked_also_where_it_gave_no_answer(
-    store: Store, nasty: RunRecord, tmp_path: Path
-) -> None:
-    cases = ElementTree.parse(report(store, nasty, tmp_path, "r.xml")).getroot().iter("testcase")
-    seconds = {case.attrib["name"]: case.attrib["time"] for case in cases}
-    assert seconds["fine"] == "0.020"
-    assert seconds["no answer"] == "4.500"
+def table(store: Store, run: RunRecord, folder: Path) -> list[dict[str, str]]:
+    with report(store, run, folder, "r.csv").open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def test_no_cell_of_the_csv_is_a_formula(store: Store, nasty: RunRecord, tmp_path: Path) -> None:
-    with report(store, nasty, tmp_path, "r.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == len(NASTY) + 3
-    assert not [cell for row in rows for cell in row.values() if cell[:1] in ("=", "+", "-", "@", "\t", "\r")]
+    rows = table(store, nasty, tmp_path)
+    assert len(rows) == len(NASTY) + 4
+    cells = [cell.lstrip(" \ufeff\u200b") for row in rows for cell in row.values()]
+    assert not [cell for cell in cells if cell[:1] in ("=", "+", "-", "@", "\t", "\r", "\n", "＝")]
     assert [row["output"] for row in rows[:2]] == [r"bell \u0007, nul \u0000, escape \u001b[31m", r"half a pair \ud83d"]
-    assert {row["output"] for row in rows} >= {"'=HYPERLINK(A1)", "'-1", NASTY["lines"]}
+    assert {row["output"] for row in rows} >= {"'=HYPERLINK(A1)", "'-1", "'\n=1+1", "'＝1+1", NASTY["lines"]}
 
 
-def test_a_failed_call_without_checks_has_its_row(store: Store, nasty: RunRecord, tmp_path: Path) -> None:
-    with report(store, nasty, tmp_path, "r.csv").open(encoding="utf-8", newline="") as file:
-        row = next(row for row in csv.DictReader(file) if row["test_case_id"] == "no check")
-    assert (row["status"], row["error"]) == ("error", "no answer within 2 s")
+def test_a_csv_says_what_was_asked_and_why_it_is_no_pass(store: Store, fill_run: FillRun, tmp_path: Path) -> None:
+    answer = Output(value={"text": "no"}, metadata={"latency_ms": 20.5, "attempts": 2, "tokens": 7, "attempt_log": []})
+    rows = table(
+        store,
+        fill_run(
+            [
+                ("wrong", answer, check(False, missing=["search"])),
+                ("right", Output(value="yes"), check(True)),
+                ("no answer", NO_ANSWER, None),
+                ("not got to", None, None),
+            ]
+        ),
+        tmp_path,
+    )
+    assert list(rows[0]) == list(COLUMNS)
+    assert rows[0] == {
+        **dict.fromkeys(COLUMNS, ""),
+        "test_case_id": "wrong",
+        "repeat": "1",
+        "check_id": "says_so",
+        "check_type": "contains",
+        "status": "completed",
+        "passed": "false",
+        "reason": 'missing: ["search"]',
+        "input": "input of wrong",
+        "expected": "yes",
+        "output": '{"text": "no"}',
+        "output_metadata": '{"tokens": 7}',
+        "latency_ms": "20.5",
+        "attempts": "2",
+    }
+    assert (rows[1]["passed"], rows[1]["reason"], rows[1]["metadata"]) == ("true", "", "")
+    assert (rows[2]["status"], rows[2]["error"], rows[2]["output"]) == ("error", "no answer within 2 s", "")
+    assert (rows[2]["latency_ms"], rows[2]["attempts"]) == ("2500.0", "2")
+    assert (rows[3]["status"], rows[3]["reason"]) == ("skip", "the run did not get to it")
+
+
+def test_excel_knows_the_encoding_and_takes_every_cell(store: Store, fill_run: FillRun, tmp_path: Path) -> None:
+    run = fill_run([("grüße", Output(value="ü" * 50_000), check(True))])
+    path = report(store, run, tmp_path, "r.csv")
+    assert path.read_bytes().startswith(b"\xef\xbb\xbf")
+    assert max(len(cell) for row in table(store, run, tmp_path) for cell in row.values()) <= 32_767
+
+
+def test_half_a_character_in_a_key_is_no_obstacle(store: Store, fill_run: FillRun, tmp_path: Path) -> None:
+    run = fill_run([("a", Output(value={"half \ud83d": ["\udc00"]}), check(False, text={"\ud83d": 1}))])
+    for name in ("r.json", "r.jsonl", "r.csv", "r.xml"):
+        assert report(store, run, tmp_path, name).stat().st_size > 0
+    result = json.loads((tmp_path / "r.json").read_text(encoding="ascii"))
+    assert result["results"][0]["execution_context"]["output"]["value"] == {"half \ud83d": ["\udc00"]}
 
 
 def test_json_gives_every_answer_back_as_it_was(store: Store, nasty: RunRecord, tmp_path: Path) -> None:
@@ -112,11 +125,31 @@ def test_json_is_an_evaluation_run_result(store: Store, nasty: RunRecord, tmp_pa
     assert result["experiment"] == {"name": "refunds", "metadata": {"tags": ["nightly"]}}
 
 
+def test_a_run_that_came_to_its_end_is_completed_whatever_became_of_its_cases(
+    store: Store, nasty: RunRecord, tmp_path: Path
+) -> None:
+    result = json.loads(report(store, nasty, tmp_path, "r.json").read_text(encoding="ascii"))
+    assert result["status"] == "completed"
+    assert result["summary"]["error_test_cases"] == 1
+
+
 def test_a_report_that_cannot_be_written_leaves_nothing_behind(store: Store, nasty: RunRecord, tmp_path: Path) -> None:
     (tmp_path / "taken.json").mkdir()
-    with pytest.raises(InfrastructureError, match=r"taken\.json cannot be written .* the run is in the store"):
+    with pytest.raises(InfrastructureError, match=r"taken\.json cannot be written: .* the run is in the store"):
         write_report(store, nasty, tmp_path / "taken.json")
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")] == []
+
+
+def test_a_report_is_for_who_ran_it_and_follows_no_link(store: Store, nasty: RunRecord, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / ".r.json.part").symlink_to(victim)
+    (tmp_path / "link.json").symlink_to(victim)
+    assert report(store, nasty, tmp_path, "r.json").stat().st_mode & 0o777 == 0o600
+    report(store, nasty, tmp_path, "link.json")
+    assert victim.read_text() == "mine"
+    (tmp_path / "r.json").chmod(0o640)
+    assert report(store, nasty, tmp_path, "r.json").stat().st_mode & 0o777 == 0o640
 
 
 def test_files_that_are_there_stay_unless_one_asks(tmp_path: Path) -> None:
@@ -125,6 +158,54 @@ def test_files_that_are_there_stay_unless_one_asks(tmp_path: Path) -> None:
         require_writable([tmp_path / "r.json"], overwrite=False)
     require_writable([tmp_path / "r.json"], overwrite=True)
     assert (tmp_path / "r.json").read_text() == "mine"
+
+
+def place(kind: str, folder: Path) -> Path:
+    """A path at which no report can be."""
+    path = folder / {"long": "x" * 300, "capital": "R"}.get(kind, kind)
+    path = path.with_name(path.name + ".json")
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "loop":
+        (folder / "a").symlink_to(folder / "b")
+        (folder / "b").symlink_to(folder / "a")
+        path = folder / "a" / "r.json"
+    elif kind == "file":
+        (folder / "file").write_text("")
+        path = folder / "file" / "r.json"
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("folder", "is a folder: name a file in it"),
+        ("pipe", "is no regular file"),
+        ("loop", "cannot be written|is no folder"),
+        ("long", "cannot be written: File name too long"),
+        ("file", "is no folder"),
+        ("half \udc80", None),
+        ("capital", None),
+    ],
+)
+def test_an_odd_place_is_refused_in_a_sentence_or_written_to(
+    store: Store, nasty: RunRecord, tmp_path: Path, kind: str, says: str | None
+) -> None:
+    path = place(kind, tmp_path)
+    if says is None:
+        require_writable([path.with_suffix(".JSON")], overwrite=True)
+        write_report(store, nasty, path.with_suffix(".JSON"))
+        assert path.with_suffix(".JSON").exists()
+    else:
+        with pytest.raises(UserError, match=says):
+            require_writable([path], overwrite=True)
+
+
+def test_two_reports_in_one_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is named twice"):
+        require_writable([tmp_path / "r.json", tmp_path / "r.json"], overwrite=True)
 
 
 @pytest.mark.parametrize(("name", "says"), [("r.txt", r"no report ends in \.txt"), ("no/r.json", "is no folder")])

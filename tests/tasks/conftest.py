@@ -15,8 +15,8 @@ from aiohttp import web
 
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks.inspect_suite import inspect_suite
 from tasks.plan_run import plan_run
+from tasks.validation.suite import inspect_suite
 
 Plan = Callable[..., str]
 
@@ -32,6 +32,8 @@ class Agent:
     under_way: int = 0
     most_at_once: int = 0
     delay: float = 0.0
+    wrong: set[str] = field(default_factory=set)
+    """Questions that are answered wrongly."""
 
     async def answer(self, request: web.Request) -> web.Response:
         question = (await request.json())["question"]
@@ -43,7 +45,7 @@ class Agent:
         words = str(question).split()
         if words[:1] == ["fail"] and self.asked[str(question)] <= int(words[1]):
             return web.Response(status=503, text=f"not yet: {request.headers.get('Authorization')}")
-        return web.json_response({"answer": question})
+        return web.json_response({"answer": "wrong" if str(question) in self.wrong else question})
 
 
 @pytest.fixture
@@ -75,7 +77,8 @@ def plan(store: Store, agent: Agent, tmp_path: Path) -> Plan:
     """Plans a run that asks the agent each case's input; a case that is a text is its own id, input and answer."""
 
     def make(cases: Sequence[Any], *, checks: Sequence[Any] = (SAME,), **sections: Any) -> str:
-        whole = [case if isinstance(case, dict) else {"id": case, "input": case, "expected": case} for case in cases]
+        whole = [case if isinstance(case, dict) else {"id": case, "input": case} for case in cases]
+        whole = [{"expected": case.get("input"), **case} for case in whole]
         http = {"url": agent.url, "body": {"question": "$.test_case.input"}, "output": "$.answer"}
         target = {"attempts": 2, "retries": 0, **sections.pop("target", {})}
         target["http"] = {**http, **target.get("http", {})}

@@ -154,7 +154,7 @@ async def test_what_the_budget_leaves_out_is_no_error_and_going_on_asks_for_it(
     assert asked.left_out == 8 - asked.results
     assert len(model_server.seen) == asked.results
     assert verdict.outcome == "inconclusive"
-    assert verdict.reasons[0].startswith(f"{asked.left_out} checks by models are missing: the run reached the budget")
+    assert verdict.reasons[1].startswith(f"{asked.left_out} checks by models are missing: the run reached the budget")
     assert {status for status, _ in rows(store, run_id).values()} == {"completed"}
 
     go_on_with(store, run_id)

@@ -21,7 +21,7 @@ from fepflow.store.store import Store
 from tasks.calibrate import calibrate
 from tasks.doubt import calibration_data, doubts_of, judges_of_run, warnings_of
 from tasks.labels import Labelled
-from tasks.publish import verdict_markdown
+from tasks.verdict_page import verdict_page
 
 SCHEMA = {
     "type": "object",
@@ -222,8 +222,8 @@ class TestWhatIsSaidOfAJudge:
         run = stored(store, [{"passed": True}])
         verdict = Verdict(outcome="pass", gate="g", reasons=[], metrics=[])
         line = r"- judge llm\_judge \(openai\/any\)\: not calibrated"
-        assert line in verdict_markdown(run, verdict, doubts_of(store, run)).splitlines()
-        assert line not in verdict_markdown(run, verdict)
+        assert line in verdict_page(run, verdict, doubts_of(store, run)).splitlines()
+        assert line not in verdict_page(run, verdict)
 
     def test_a_suite_without_judges_says_nothing(self, store: Store):
         assert judges_of([Check(type="contains", arguments={})]) == []

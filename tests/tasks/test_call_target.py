@@ -84,7 +84,8 @@ async def test_every_repeat_is_a_call_and_has_an_address_of_its_own(plan: Plan, 
 async def test_a_case_whose_request_cannot_be_made_is_an_error_without_a_call(
     plan: Plan, store: Store, agent: Agent
 ) -> None:
-    run_id = plan(["a"], target={"http": {"body": {"question": "$.test_case.metadata.question"}}})
+    other = {"id": "b", "input": "b", "metadata": {"question": "b"}}
+    run_id = plan(["a", other], target={"http": {"body": {"question": "$.test_case.metadata.question"}}})
     async with open_runtime(run_id) as runtime:
         await call_target(runtime, Batch(0, 1))
     stored = store.outputs(run_id)[0, 0]

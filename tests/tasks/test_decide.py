@@ -63,7 +63,7 @@ async def test_repeats_are_measurements_of_their_case(plan: Plan) -> None:
 async def test_a_metric_may_take_its_number_from_the_results(plan: Plan) -> None:
     metrics = [
         {"id": "answered", "check": "exact_match", "value": "$.passed"},
-        {"id": "lost", "check": "exact_match", "value": "$.score"},
+        {"id": "lost", "check": "exact_match", "value": "$..score"},
     ]
     answered, lost = (await verdict_on(plan(["a", WRONG], metrics=metrics), 2, 2)).metrics
     assert answered.value == 0.5

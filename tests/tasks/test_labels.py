@@ -82,7 +82,7 @@ def test_every_mistake_is_told_with_its_line(mistakes):
         ("id,case_id,label\na,a,yes\n", "there must be a column id (or case_id)"),
         ("id,label\na,yes,no\n", ":2: has 3 cells, but the header has 2"),
         ("id,label\n", "holds no label for judge"),
-        (",label\na,yes\n", "a column has no name"),
+        (",label\na,yes\n", "column 1 has no name"),
         ("id,label,check\na,yes,jugde\n", ":2: check: there is no judge jugde (there is judge)"),
         ("id,label\na,nan\n", "'nan' is not one of"),
     ],

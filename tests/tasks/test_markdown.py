@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from markdown_it import MarkdownIt
 
-from tasks.markdown import MAX_LITERAL, literal, prose
+from tasks.markdown import MAX_LITERAL, literal, plain, prose
 
 HOSTILE = [
     "[click](https://evil.example/a) ![x](https://evil.example/i.png)",
@@ -64,6 +64,28 @@ def test_prose_stays_text(text: str, frame: str) -> None:
     assert not re.search(r"https?://\w|www\.\w|\w@\w", page.text, re.IGNORECASE)
     shown = page.text.replace("\u2060", "").removeprefix("Gate: ")
     assert shown == re.sub(r"[\u200f\u202e\u2066\u2069\ufeff]", lambda found: f"\\u{ord(found[0]):04x}", one_line(text))
+
+
+LOOK_ALIKES = str.maketrans("\u02cb\u2217\u223c\u02cd", "`*~_", "\u2060")
+
+
+@pytest.mark.parametrize(
+    "text", [*HOSTILE, "__init__ _x_ my_tool *a* **b** 5*3 ~~c~~ ~d~", "a_b", "1. one", "- x", "#"]
+)
+def test_plain_text_looks_the_same_with_and_without_markdown(text: str) -> None:
+    shown = plain(text)
+    page = rendered(shown)
+    assert page.tags <= {"p"}
+    assert not page.code
+    assert page.text == shown.strip(), "what is rendered is what is there"
+    assert not re.search(r"https?://\w|www\.\w|\w@\w", page.text, re.IGNORECASE)
+    escaped = re.sub(r"[\u200f\u202e\u2066\u2069\ufeff]", lambda found: f"\\u{ord(found[0]):04x}", one_line(text))
+    assert page.text.translate(LOOK_ALIKES) == escaped
+
+
+@pytest.mark.parametrize("text", ["", "plain", "1,200", "Who owes most?", "a * b", "my_tool", "~5 s", "3.5", "(a) b"])
+def test_what_no_markdown_would_change_stays_as_it_is(text: str) -> None:
+    assert plain(text) == text
 
 
 @pytest.mark.parametrize("text", HOSTILE)

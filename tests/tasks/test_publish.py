@@ -7,11 +7,13 @@ import re
 from tasks.batches import Batch
 from tasks.call_target import call_target
 from tasks.decide import decide_run
-from tasks.publish import MAX_ROWS, failed_table, verdict_markdown
+from tasks.failed_cases import MAX_ROWS, failed_cases
+from tasks.markdown import prose
 from tasks.run_checks import run_checks_of_batch
 from tasks.runtime import open_runtime
+from tasks.verdict_page import verdict_page, verdict_summary
 
-from .conftest import Plan
+from .conftest import Agent, Plan
 
 
 async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
@@ -20,24 +22,54 @@ async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
         await call_target(runtime, Batch(0, 6))
         await run_checks_of_batch(runtime, Batch(0, 6))
         verdict = await decide_run(runtime)
-        rows, about = failed_table(runtime)
-        page = verdict_markdown(runtime.run, verdict)
-    no_answer = ("`no check: the call failed`", "2", "")
-    wrong = ("`exact_match`", "1", "`no`")
-    assert [(row["case"], row["check"], row["attempts"], row["output"]) for row in rows] == [
-        ("`fail 9 #1`", *no_answer),
-        ("`fail 9 #2`", *no_answer),
-        ("`<b> #1`", *wrong),
-        ("`<b> #2`", *wrong),
+        failed = failed_cases(runtime, verdict)
+        page = verdict_page(runtime.run, verdict, (), failed, "1234")
+    no_answer = ("(no answer)", "fail 9", "fail 9", "", "2")
+    wrong = ("exact_match", "no", "yes", "no", "1")
+    columns = ("check", "input", "expected", "output", "attempts")
+    assert [(row["case"], *(row[column] for column in columns)) for row in failed.rows] == [
+        ("<b> #1", *wrong),
+        ("<b> #2", *wrong),
+        ("fail 9 #1", *no_answer),
+        ("fail 9 #2", *no_answer),
     ]
-    assert rows[0]["why"].startswith("`HTTP 503 Service Unavailable")
-    assert rows[2]["why"] == "`expected: yes`"
+    assert failed.rows[2]["why"].startswith("HTTP 503 Service Unavailable")
+    assert "yes" in failed.rows[0]["why"]
     shown = f"`fepflow show {run_id[:8]} --failed`"
-    assert about == f"2 of 3 cases did not pass (all here). In full: {shown}"
-    assert page.startswith("# Fail: s\n")
-    assert "| `exact_match` | " in page
-    assert page.endswith(shown)
+    assert failed.about.startswith(f"2 of 3 cases did not pass (all here). In full: {shown}. ")
+    assert page.startswith(f"# FAIL: s\n\n**{prose(verdict.rules[0].reason)}**\n")
+    assert "[2 cases that did not pass](../../artifacts/artifact/1234)" in page
+    assert "| exact\\_match | " in page
+    assert "- **\\<b\\> \\#1** · exact\\_match: " in page
+    assert "    - input: no\n    - expected: yes\n    - output: no\n" in page
+    assert failed.table()[0]["case"] == "<\u2060b> #1"
+    assert shown in page
     assert "baseline" not in page.lower()
+    assert verdict_summary(verdict) == f"FAIL: {verdict.rules[0].reason}"
+
+
+async def test_what_is_not_known_is_a_dash(plan: Plan) -> None:
+    async with open_runtime(plan(["fail 9"])) as runtime:
+        await call_target(runtime, Batch(0, 1))
+        await run_checks_of_batch(runtime, Batch(0, 1))
+        page = verdict_page(runtime.run, await decide_run(runtime))
+    assert page.startswith("# INCONCLUSIVE: s\n")
+    assert re.search(r"^\| exact\\_match \| — \| — \| 0 of 1 \| 1 \|", page, re.MULTILINE)
+    assert "none" not in page.lower()
+
+
+async def test_the_rows_of_the_check_that_decided_come_first(plan: Plan) -> None:
+    paths = {"actual": "$.output.value", "expected": "$.test_case.expected"}
+    checks = [{"type": "exact_match", "id": name, "arguments": paths} for name in ("asked", "watched")]
+    cases = [{"id": name, "input": "no", "expected": "yes"} for name in ("a", "b")]
+    checks[1]["arguments"] = {**paths, "actual": "$.test_case.id", "expected": "a"}
+    async with open_runtime(plan(cases, checks=checks, gate={"min": {"watched": 0.9}})) as runtime:
+        await call_target(runtime, Batch(0, 2))
+        await run_checks_of_batch(runtime, Batch(0, 2))
+        rows = failed_cases(runtime, await decide_run(runtime)).rows
+    assert [(row["check"], row["case"]) for row in rows] == [
+        ("watched", "b"), ("asked", "b"), ("asked", "a")
+    ]  # fmt: skip
 
 
 async def test_the_table_is_cut_and_says_how_much_is_left_out(plan: Plan) -> None:
@@ -45,22 +77,23 @@ async def test_the_table_is_cut_and_says_how_much_is_left_out(plan: Plan) -> Non
     async with open_runtime(plan([*wrong, "good"])) as runtime:
         await call_target(runtime, Batch(0, MAX_ROWS + 8))
         await run_checks_of_batch(runtime, Batch(0, MAX_ROWS + 8))
-        rows, about = failed_table(runtime)
-    assert len(rows) == MAX_ROWS
-    assert f"107 of 108 cases did not pass ({MAX_ROWS} of them are here, 7 are left out)" in about
+        failed = failed_cases(runtime, await decide_run(runtime))
+    assert len(failed.rows) == MAX_ROWS
+    assert f"107 of 108 cases did not pass ({MAX_ROWS} of them are here, 7 are left out)" in failed.about
 
 
-async def test_the_page_shows_the_baseline_beside_the_metrics(plan: Plan) -> None:
+async def test_the_page_shows_the_baseline_beside_the_metrics(plan: Plan, agent: Agent) -> None:
     pages = []
-    for expected in ("a", "not a"):
-        async with open_runtime(
-            plan([{"id": "a", "input": "a", "expected": expected}], baseline="previous")
-        ) as runtime:
+    for wrong in (set(), {"a"}):
+        agent.wrong = wrong
+        async with open_runtime(plan(["a"], baseline="previous")) as runtime:
             await call_target(runtime, Batch(0, 1))
             await run_checks_of_batch(runtime, Batch(0, 1))
-            pages.append(verdict_markdown(runtime.run, await decide_run(runtime)))
+            pages.append(verdict_page(runtime.run, await decide_run(runtime)))
     first, second = pages
-    assert "aseline" not in first
-    assert re.search(r"^Baseline: pass in run `[0-9a-f]{8}`: \*\*the outcome has worsened\*\*$", second, re.MULTILINE)
-    assert "| impact | baseline | change |" in second
+    assert "\nNo baseline: There is no earlier run of the suite to compare with" in first
+    assert re.search(
+        r"^Baseline: pass in run `[0-9a-f]{8}`: \*\*the outcome has worsened\*\* \(compared", second, re.MULTILINE
+    )
+    assert "| baseline | change |" in second
     assert "| 1 | -1 |" in second

@@ -1,5 +1,8 @@
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cache
+from typing import ClassVar, Literal
 
 import pytest
 from hypothesis import given
@@ -9,6 +12,8 @@ from fepflow.evalguard.gate import decide
 from fepflow.evalguard.models import Range, Thresholds
 from fepflow.evalguard.verdict import CheckTotals, MetricEstimate, Mode, Outcome, Verdict
 from fepflow.statistics.estimate import Counts, Estimate, mean_estimate
+from fepflow.statistics.intervals import wilson_interval
+from fepflow.statistics.scale import PROPORTION, Scale
 from fepflow.suite import Gate, Impact
 
 RANKS: tuple[Outcome, ...] = ("pass", "inconclusive", "fail")
@@ -28,12 +33,14 @@ GRID = st.sampled_from([0.0, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95])
 
 def proportion(passed: int, failed: int = 0, error: int = 0, name: str = "acc") -> MetricEstimate:
     values = [[1.0]] * passed + [[0.0]] * failed + [[]] * error
-    return MetricEstimate(name, "contains", mean_estimate(values, Counts(len(values), passed + failed, error)))
+    counts = Counts(len(values), passed + failed, error)
+    return MetricEstimate(name, "contains", mean_estimate(values, counts, scale=PROPORTION))
 
 
-def mean(values: Sequence[float], error: int = 0, name: str = "acc") -> MetricEstimate:
+def mean(values: Sequence[float], error: int = 0, name: str = "acc", scale: Scale | None = None) -> MetricEstimate:
     cases = [[value] for value in values] + [[]] * error
-    return MetricEstimate(name, "similarity", mean_estimate(cases, Counts(len(cases), len(values), error)))
+    estimate = mean_estimate(cases, Counts(len(cases), len(values), error), scale=scale)
+    return MetricEstimate(name, "similarity", estimate, of_passes=False)
 
 
 def thresholds(**ranges: list[Range]) -> Thresholds:
@@ -47,15 +54,46 @@ def by_impact(
     mode: Mode = "interval",
 ) -> Verdict:
     gate = Gate(max_impact=max_impact) if max_impact else None
-    return decide(metrics, gate, thresholds(acc=ranges), CheckTotals(), mode)
+    return decide(metrics, gate, thresholds(acc=ranges), [], mode)
 
 
-def by_minimum(*metrics: MetricEstimate, mode: Mode = "interval", **minima: float) -> Verdict:
-    return decide(metrics, Gate(min=minima), None, CheckTotals(), mode)
+def by_minimum(
+    *metrics: MetricEstimate, mode: Mode = "interval", fail: Literal["interval", "value"] = "interval", **minima: float
+) -> Verdict:
+    return decide(metrics, Gate(min=minima, fail=fail), None, [], mode)
 
 
-def by_checks(passed: int = 0, failed: int = 0, error: int = 0, skipped: int = 0, unjudged: int = 0) -> Verdict:
-    return decide([], None, None, CheckTotals(passed, failed, error, skipped, unjudged))
+def checked(
+    expected: int = 0,
+    passed: int = 0,
+    failed: int = 0,
+    error: int = 0,
+    skipped: int = 0,
+    unjudged: int = 0,
+    name: str = "c",
+) -> CheckTotals:
+    """A check whose results are all there, unless more of them were `expected`."""
+    there = passed + failed + error + skipped + unjudged
+    return CheckTotals(name, expected or there, passed, failed, error, skipped, unjudged)
+
+
+def chance(k: int, n: int, p: float) -> float:
+    """Of k passes of n."""
+    return math.exp(
+        math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * math.log(p) + (n - k) * math.log(1 - p)
+    )
+
+
+@cache
+def outcomes(n: int, fail: Literal["interval", "value"]) -> dict[Outcome, range]:
+    """Which numbers of passes of n come out how, at a minimum of 0.9; more of them never make it worse."""
+
+    def badness(k: int) -> int:
+        return -rank(by_minimum(proportion(k, n - k), fail=fail, acc=0.9))
+
+    ks = range(n + 1)
+    failing, open_yet = bisect_right(ks, -2, key=badness), bisect_right(ks, -1, key=badness)
+    return {"fail": ks[:failing], "inconclusive": ks[failing:open_yet], "pass": ks[open_yet:]}
 
 
 def rank(verdict: Verdict) -> int:
@@ -71,8 +109,8 @@ class TestImpact:
             "acc: 0.95 (95 % interval 0.8882 to 0.9785, n = 100) has the impact low; low is the worst allowed."
         ]
 
-    def test_it_fails_when_the_value_has_a_worse_one(self) -> None:
-        verdict = by_impact(proportion(70, 30))
+    def test_it_fails_when_the_whole_interval_has_a_worse_one(self) -> None:
+        verdict = by_impact(proportion(60, 40))
         assert verdict.outcome == "fail"
         assert "has the impact moderate; low is the worst allowed" in verdict.reasons[0]
 
@@ -80,11 +118,17 @@ class TestImpact:
         verdict = by_impact(proportion(85, 15))
         assert verdict.outcome == "inconclusive"
         assert verdict.reasons == [
-            "acc: 0.85 (95 % interval 0.7672 to 0.9069, n = 100) has the impact low, "
-            "but its interval reaches moderate; low is the worst allowed."
+            "acc: 0.85 (95 % interval 0.7672 to 0.9069, n = 100) has the impact low; low is the worst allowed, "
+            "but its interval reaches moderate; it leans towards a pass, and about 246 test cases like these would "
+            "settle it."
         ]
         (metric,) = verdict.metrics
         assert (metric.impact, metric.worst_impact, metric.interpretation) == ("low", "moderate", "mostly right")
+
+    def test_it_is_inconclusive_when_the_value_has_a_worse_one_and_the_interval_an_allowed_one(self) -> None:
+        verdict = by_impact(proportion(78, 22))
+        assert verdict.outcome == "inconclusive"
+        assert "but its interval reaches low; it leans towards a fail, and about 1537 test cases" in verdict.reasons[0]
 
     def test_the_gate_may_allow_more_or_less(self) -> None:
         assert by_impact(proportion(85, 15), max_impact="moderate").outcome == "pass"
@@ -109,11 +153,12 @@ class TestImpact:
         some_missing = mean([0.9, 0.95, 0.99], error=1)
         verdict = by_impact(some_missing)
         assert verdict.outcome == "inconclusive"
-        assert "without an interval it could reach severe; low is the worst allowed" in verdict.reasons[0]
+        assert "there is no interval to show it (scores with a known range can tell more" in verdict.reasons[0]
         assert by_impact(some_missing, max_impact="severe").outcome == "pass"
 
     def test_where_ranges_overlap_the_worst_counts_with_a_warning(self) -> None:
-        verdict = by_impact(proportion(95, 5), ranges=[Range(impact="low", min=0), Range(impact="high", min=0.9)])
+        ranges = [Range(impact="low", min=0), Range(impact="high", min=0.85)]
+        verdict = by_impact(proportion(95, 5), ranges=ranges)
         assert verdict.outcome == "fail"
         assert verdict.warnings == ["acc: several ranges hold 0.95; the worst impact counts."]
 
@@ -124,7 +169,7 @@ class TestImpact:
 
     def test_thresholds_of_a_metric_that_was_not_computed_are_skipped_with_a_warning(self) -> None:
         both = thresholds(acc=HIGHER_IS_BETTER, acc_norm=HIGHER_IS_BETTER)
-        verdict = decide([proportion(95, 5)], None, both, CheckTotals())
+        verdict = decide([proportion(95, 5)], None, both, [])
         assert verdict.outcome == "pass"
         assert verdict.warnings == ["Skipped, for there are thresholds but no such metric: acc_norm."]
 
@@ -132,16 +177,17 @@ class TestImpact:
         verdict = by_impact(proportion(95, 5), proportion(1, 99, name="style"))
         assert verdict.outcome == "pass"
         assert verdict.metrics[1].outcome is None
-        assert verdict.warnings == ["Not judged, for neither thresholds nor a minimum name it: style."]
+        assert verdict.not_judged == ["style"]
+        assert verdict.warnings[0].startswith("NOT JUDGED, as no rule of the gate is about them: style (gate: {checks")
 
     @pytest.mark.parametrize("given_thresholds", [None, thresholds(other=HIGHER_IS_BETTER)])
     def test_a_gate_on_impacts_without_any_to_judge_is_inconclusive(self, given_thresholds: Thresholds | None) -> None:
-        verdict = decide([proportion(95, 5)], Gate(max_impact="low"), given_thresholds, CheckTotals(passed=95))
+        verdict = decide([proportion(95, 5)], Gate(max_impact="low"), given_thresholds, [checked(passed=95)])
         assert verdict.outcome == "inconclusive"
         assert "No impact was judged" in verdict.reasons[0]
 
     def test_a_gate_that_only_sets_the_confidence_allows_low_as_usual(self) -> None:
-        verdict = decide([proportion(70, 30)], Gate(confidence=0.9), thresholds(acc=HIGHER_IS_BETTER), CheckTotals())
+        verdict = decide([proportion(70, 30)], Gate(confidence=0.9), thresholds(acc=HIGHER_IS_BETTER), [])
         assert verdict.outcome == "fail"
         assert verdict.gate == "No metric's impact may be worse than low (90 % intervals)."
 
@@ -158,24 +204,63 @@ class TestMinimum:
         assert low is not None
         assert by_minimum(proportion(35), acc=low).outcome == "pass"
 
-    def test_it_fails_when_the_value_is_below(self) -> None:
-        verdict = by_minimum(proportion(89, 11), acc=0.9)
+    def test_it_fails_when_the_whole_interval_is_below(self) -> None:
+        verdict = by_minimum(proportion(80, 20), acc=0.9)
         assert verdict.outcome == "fail"
-        assert verdict.reasons == ["acc: 0.89 (95 % interval 0.8137 to 0.9375, n = 100) is below the minimum of 0.9."]
+        assert verdict.reasons == ["acc: 0.8 (95 % interval 0.7112 to 0.8666, n = 100) is below the minimum of 0.9."]
 
-    def test_it_is_inconclusive_when_only_the_low_bound_is_below(self) -> None:
-        verdict = by_minimum(proportion(91, 9), acc=0.9)
+    @pytest.mark.parametrize(
+        ("passed", "reason"),
+        [
+            (91, "reaches the minimum of 0.9, but its interval begins below; it leans towards a pass, and about 3458 "),
+            (89, "is below the minimum of 0.9, but its interval ends above; it leans towards a fail, and about 3458 "),
+        ],
+    )
+    def test_it_is_inconclusive_when_the_minimum_is_within_the_interval(self, passed: int, reason: str) -> None:
+        verdict = by_minimum(proportion(passed, 100 - passed), acc=0.9)
         assert verdict.outcome == "inconclusive"
-        assert "reaches the minimum of 0.9, but its interval begins below." in verdict.reasons[0]
+        assert reason in verdict.reasons[0]
+        assert verdict.reasons[0].endswith("test cases like these would settle it.")
 
-    def test_when_everything_passed_it_says_how_many_cases_would_be_enough(self) -> None:
-        assert "(0.9 takes at least 35 test cases, all passed)" in by_minimum(proportion(34), acc=0.9).reasons[0]
+    def test_the_number_that_would_settle_it_is_the_least_that_does(self) -> None:
+        assert "about 35 test cases like these" in by_minimum(proportion(34), acc=0.9).reasons[0]
+        assert by_minimum(proportion(35), acc=0.9).outcome == "pass"
+        (said,) = by_minimum(proportion(86, 14), acc=0.9).reasons
+        n = int(said.split("about ")[1].split()[0])
+        assert wilson_interval(0.86, n)[1] < 0.9 <= wilson_interval(0.86, n - 1)[1]
+
+    def test_what_no_number_of_cases_can_show_is_said(self) -> None:
         assert "no sample can show a proportion of 1" in by_minimum(proportion(500), acc=1.0).reasons[0]
+        assert "no number of them that can be had would settle it" in by_minimum(proportion(90, 10), acc=0.9).reasons[0]
+
+    def test_where_the_missing_alone_hold_it_open_they_would_settle_it(self) -> None:
+        (reason,) = by_minimum(proportion(95, error=5), acc=0.9).reasons
+        assert "its interval begins below; it leans towards a pass, and the results that are missing would" in reason
+
+    def test_a_gate_may_fail_by_value(self) -> None:
+        verdict = by_minimum(proportion(89, 11), fail="value", acc=0.9)
+        assert (verdict.outcome, verdict.gate) == (
+            "fail",
+            "acc must be at least 0.9 (95 % intervals; a fail by value).",
+        )
+        assert by_minimum(proportion(91, 9), fail="value", acc=0.9).outcome == "inconclusive"
+        open_yet = by_minimum(proportion(80, 15, error=5), fail="value", acc=0.85)
+        assert open_yet.outcome == "inconclusive", "the five could make it 0.85"
+        assert by_minimum(proportion(80, 15, error=5), fail="value", acc=0.86).outcome == "fail"
 
     def test_a_mean_without_an_interval_is_inconclusive(self) -> None:
         verdict = by_minimum(mean([0.97]), acc=0.9)
         assert verdict.outcome == "inconclusive"
         assert "0.97 (no 95 % interval, n = 1)" in verdict.reasons[0]
+
+    def test_missing_results_count_as_passed_for_a_fail(self) -> None:
+        assert by_minimum(proportion(4, 1, error=95), acc=0.9).outcome == "inconclusive"
+        assert by_minimum(proportion(0, 5), acc=0.9).outcome == "fail"
+
+    def test_scores_that_happen_to_be_zeros_are_no_proportion(self) -> None:
+        verdict = by_minimum(mean([0.0] * 97, error=3), acc=-0.05)
+        assert verdict.outcome == "inconclusive"
+        assert by_impact(mean([0.0] * 97, error=3), ranges=LOWER_IS_BETTER).outcome == "inconclusive"
 
     def test_missing_results_count_as_failed_for_the_low_bound(self) -> None:
         assert by_minimum(proportion(100), acc=0.95).outcome == "pass"
@@ -192,16 +277,90 @@ class TestMinimum:
         assert verdict.reasons[0] == "f1: the gate asks for at least 0.5, but it was not computed."
 
     def test_a_minimum_that_is_no_number_never_passes(self) -> None:
-        assert by_minimum(proportion(100), acc=math.nan).outcome == "fail"
+        assert by_minimum(proportion(100), acc=math.nan).outcome == "inconclusive"
 
     def test_a_value_just_below_is_not_rounded_onto_the_minimum(self) -> None:
         verdict = by_minimum(proportion(89999, 10001), acc=0.9)
         assert verdict.reasons[0].startswith("acc: 0.89999 (")
 
-    def test_equal_values_give_an_interval_without_width_and_a_warning(self) -> None:
+    def test_values_that_are_all_equal_are_no_proof(self) -> None:
         verdict = by_minimum(mean([0.93, 0.93]), acc=0.9)
-        assert verdict.outcome == "pass"
-        assert "2 values, all equal" in verdict.warnings[0]
+        assert verdict.outcome == "inconclusive"
+        assert "its 2 values are all equal, which is no proof that others would be (scores with a" in verdict.reasons[0]
+        assert by_minimum(mean([0.93, 0.93], scale=Scale(0, 1)), acc=0.9).outcome == "inconclusive"
+        assert by_minimum(mean([0.93] * 400, scale=Scale(0, 1)), acc=0.9).outcome == "pass"
+
+    def test_skewed_values_of_unknown_range_pass_only_in_number(self) -> None:
+        assert by_minimum(mean([1.0] * 99 + [0.0]), acc=0.9).outcome == "inconclusive"
+        assert by_minimum(mean(([1.0] * 99 + [0.0]) * 25), acc=0.9).outcome == "pass"
+
+    def test_a_metric_that_cannot_be_computed_is_inconclusive_with_its_reason(self) -> None:
+        counts = Counts(3, 3)
+        broken = Estimate(None, None, None, None, 0.95, "none", counts, problem="OverflowError: too large")
+        verdict = by_minimum(MetricEstimate("acc", "c", broken), proportion(100, name="f1"), acc=0.9, f1=0.5)
+        assert verdict.outcome == "inconclusive"
+        assert verdict.reasons[0].endswith("cannot be computed: OverflowError: too large.")
+
+
+class TestSymmetry:
+    """A fail takes as much evidence as a pass: table by exact enumeration, minimum 0.9."""
+
+    TABLE: ClassVar = {
+        (0.85, 10): (0, 0.46, 0.18),
+        (0.85, 35): (0.003, 0.79, 0.27),
+        (0.85, 100): (0, 0.90, 0.43),
+        (0.85, 1000): (0, 1, 1),
+        (0.9, 10): (0, 0.26, 0.07),
+        (0.9, 35): (0.025, 0.47, 0.055),
+        (0.9, 100): (0.024, 0.42, 0.04),
+        (0.9, 1000): (0.023, 0.47, 0.028),
+        (0.92, 10): (0, 0.19, 0.04),
+        (0.92, 35): (0.05, 0.31, 0.02),
+        (0.92, 100): (0.09, 0.18, 0.006),
+        (0.92, 1000): (0.58, 0.01, 0),
+        (0.95, 10): (0, 0.09, 0.01),
+        (0.95, 35): (0.17, 0.10, 0.002),
+        (0.95, 100): (0.44, 0.01, 0),
+        (0.95, 1000): (1, 0, 0),
+    }
+
+    @pytest.mark.parametrize(("p", "n"), TABLE)
+    def test_how_often_an_agent_passes_and_fails(self, p: float, n: int) -> None:
+        passes = sum(chance(k, n, p) for k in outcomes(n, "interval")["pass"])
+        fails_by_value = sum(chance(k, n, p) for k in outcomes(n, "value")["fail"])
+        fails = sum(chance(k, n, p) for k in outcomes(n, "interval")["fail"])
+        assert (passes, fails_by_value, fails) == pytest.approx(self.TABLE[p, n], abs=0.006)
+
+    @pytest.mark.parametrize(("metrics", "expected"), [(1, 0.04), (10, 0.04)])
+    def test_many_metrics_at_their_minimum_seldom_fail_a_run(self, metrics: int, expected: float) -> None:
+        others = {f"m{number}": 0.9 for number in range(metrics - 1)}
+        good = [proportion(91, 9, name=name) for name in others]
+        fails = sum(
+            chance(k, 100, 0.9)
+            for k in range(101)
+            if by_minimum(proportion(k, 100 - k), *good, acc=0.9, **others).outcome == "fail"
+        )
+        assert 1 - (1 - fails) ** metrics == pytest.approx(expected, abs=0.01)
+
+    def test_a_metric_that_only_chance_may_have_below_is_inconclusive_among_many(self) -> None:
+        others = {f"m{number}": 0.9 for number in range(9)}
+        good = [proportion(95, 5, name=name) for name in others]
+        assert by_minimum(proportion(82, 18), acc=0.9).outcome == "fail"
+        verdict = by_minimum(proportion(82, 18), *good, acc=0.9, **others)
+        assert verdict.outcome == "inconclusive"
+        assert verdict.rules[0].metric == "acc"
+        assert "may be chance where 10 metrics are judged: a fail takes the 99.5 % interval" in verdict.reasons[0]
+
+    def test_each_fail_makes_the_next_one_easier(self) -> None:
+        low, lower = proportion(84, 16, name="low"), proportion(70, 30, name="lower")
+        assert by_minimum(low, proportion(95, 5, name="lower"), low=0.9, lower=0.9).outcome == "inconclusive"
+        both = by_minimum(low, lower, low=0.9, lower=0.9)
+        assert [rule.outcome for rule in both.rules] == ["fail", "fail"]
+
+    def test_metrics_without_any_value_count_among_those_that_are_judged(self) -> None:
+        empty = proportion(0, error=5, name="empty")
+        assert by_minimum(proportion(84, 16), empty, acc=0.9, empty=0.5).outcome == "inconclusive"
+        assert by_minimum(proportion(84, 16), acc=0.9, never=0.5).outcome == "inconclusive"
 
 
 class TestBoth:
@@ -213,12 +372,13 @@ class TestBoth:
             (proportion(95, 5), proportion(99, 1, name="f1"), "pass"),
             (proportion(85, 15), proportion(99, 1, name="f1"), "inconclusive"),
             (proportion(95, 5), proportion(91, 9, name="f1"), "inconclusive"),
-            (proportion(85, 15), proportion(80, 20, name="f1"), "fail"),
+            (proportion(85, 15), proportion(75, 25, name="f1"), "fail"),
             (proportion(60, 40), proportion(91, 9, name="f1"), "fail"),
+            (proportion(95, 5), proportion(70, 30, name="f1"), "fail"),
         ],
     )
     def test_the_worst_outcome_wins(self, acc: MetricEstimate, f1: MetricEstimate, outcome: Outcome) -> None:
-        verdict = decide([acc, f1], self.GATE, thresholds(acc=HIGHER_IS_BETTER), CheckTotals())
+        verdict = decide([acc, f1], self.GATE, thresholds(acc=HIGHER_IS_BETTER), [])
         assert verdict.outcome == outcome
         assert verdict.gate == (
             "No metric's impact may be worse than low and f1 must be at least 0.9 (95 % intervals)."
@@ -226,14 +386,18 @@ class TestBoth:
 
     def test_a_metric_may_be_judged_by_both_and_gives_both_reasons_worst_first(self) -> None:
         gate = Gate(max_impact="moderate", min={"acc": 0.9})
-        verdict = decide([proportion(85, 15)], gate, thresholds(acc=HIGHER_IS_BETTER), CheckTotals())
+        verdict = decide([proportion(79, 21)], gate, thresholds(acc=HIGHER_IS_BETTER), [])
         assert verdict.outcome == "fail"
         assert "below the minimum" in verdict.reasons[0]
-        assert "has the impact low" in verdict.reasons[1]
+        assert "has the impact moderate" in verdict.reasons[1]
+        assert [(rule.rule, rule.outcome) for rule in verdict.rules] == [
+            ("acc: at least 0.9", "fail"),
+            ("acc: impact at most moderate", "pass"),
+        ]
         assert verdict.metrics[0].reason == " ".join(verdict.reasons)
 
     def test_thresholds_count_even_if_the_gate_names_only_minima(self) -> None:
-        verdict = decide([proportion(60, 40)], Gate(min={"acc": 0.5}), thresholds(acc=HIGHER_IS_BETTER), CheckTotals())
+        verdict = decide([proportion(60, 40)], Gate(min={"acc": 0.5}), thresholds(acc=HIGHER_IS_BETTER), [])
         assert verdict.outcome == "fail"
 
 
@@ -245,10 +409,18 @@ class TestPointMode:
         assert verdict.outcome == "pass"
         assert verdict.gate == "acc must be at least 0.9 (point values)."
 
-    def test_missing_results_give_a_warning(self) -> None:
+    def test_missing_results_that_could_decide_leave_it_open(self) -> None:
         verdict = by_minimum(proportion(97, error=3), mode="point", acc=0.95)
         assert verdict.outcome == "pass"
         assert verdict.warnings == ["acc: judged by its point value, in spite of 3 missing results."]
+        few = by_minimum(proportion(5, error=95), mode="point", acc=0.5)
+        assert few.outcome == "inconclusive"
+        assert "reaches the minimum of 0.5, but what is missing could turn that" in few.reasons[0]
+        assert by_minimum(proportion(4, 1, error=95), mode="point", acc=0.9).outcome == "inconclusive"
+        assert by_minimum(proportion(0, 11, error=89), mode="point", acc=0.9).outcome == "fail"
+        assert by_impact(proportion(90, 5, error=5), mode="point").outcome == "pass"
+        assert by_impact(proportion(80, 5, error=15), mode="point").outcome == "pass"
+        assert by_impact(proportion(79, 5, error=16), mode="point").outcome == "inconclusive"
 
     def test_nothing_is_still_no_pass(self) -> None:
         assert by_minimum(proportion(0, error=3), mode="point", acc=0.0).outcome == "inconclusive"
@@ -259,34 +431,93 @@ class TestChecks:
     @pytest.mark.parametrize(
         ("totals", "outcome", "reason"),
         [
-            ({"passed": 5}, "pass", "5 of 5 checks passed."),
-            ({"passed": 5, "unjudged": 2}, "pass", "5 of 5 checks passed."),
-            ({"passed": 4, "failed": 1}, "fail", "1 of 5 checks failed."),
-            ({"passed": 4, "failed": 1, "error": 2}, "fail", "1 of 5 checks failed, and 2 ended in an error."),
+            (checked(passed=5), "pass", "c: 5 of 5 results passed."),
+            (checked(passed=4, failed=1), "fail", "c: 1 of 5 results failed."),
+            (checked(passed=4, failed=1, error=2), "fail", "c: 1 of 5 results failed, and 2 ended in an error."),
             (
-                {"passed": 4, "error": 1, "skipped": 2},
+                checked(passed=4, error=1, skipped=2),
                 "inconclusive",
-                "No check failed and 4 passed, but 1 ended in an error and 2 skipped.",
+                "c: 4 of 7 passed, but 1 ended in an error and 2 were skipped.",
             ),
-            ({"unjudged": 3}, "inconclusive", "Nothing was judged: no check gave a pass or a fail."),
-            ({}, "inconclusive", "Nothing was judged: no check gave a pass or a fail."),
+            (checked(passed=4, unjudged=2), "inconclusive", "c: 4 of 6 passed, but 2 gave neither pass nor fail."),
+            (checked(12, passed=4), "inconclusive", "c: 4 of 12 passed, but 8 never came."),
+            (checked(error=3), "inconclusive", "c: no result passed or failed: 3 ended in an error."),
+            (checked(3), "inconclusive", "c: no result passed or failed: 3 never came."),
+            (
+                checked(4, unjudged=3),
+                "inconclusive",
+                "c: no result passed or failed: 3 gave neither pass nor fail and 1",
+            ),
+            (checked(unjudged=3), "inconclusive", "Nothing was judged: no check gave a pass or a fail."),
         ],
     )
-    def test_every_check_must_pass(self, totals: dict[str, int], outcome: Outcome, reason: str) -> None:
-        verdict = by_checks(**totals)
-        assert (verdict.outcome, verdict.gate, verdict.reasons) == (outcome, "Every check must pass.", [reason])
+    def test_every_check_must_pass(self, totals: CheckTotals, outcome: Outcome, reason: str) -> None:
+        verdict = decide([], None, None, [totals])
+        assert (verdict.outcome, verdict.gate) == (outcome, "Every check must pass.")
+        assert verdict.reasons[0].startswith(reason)
 
-    def test_results_that_never_came_are_no_pass(self) -> None:
-        cut_short = MetricEstimate("acc", "contains", mean_estimate([[1.0], [1.0], []], Counts(3, 2)))
-        verdict = decide([cut_short], None, None, CheckTotals(passed=2))
+    def test_a_suite_without_results_is_no_pass(self) -> None:
+        assert decide([], None, None, []).outcome == "inconclusive"
+
+    def test_each_check_is_a_rule_and_the_worst_comes_first(self) -> None:
+        checks = [checked(passed=5, name="a"), checked(passed=4, error=1, name="b"), checked(failed=1, name="c")]
+        verdict = decide([], None, None, checks)
+        assert [(rule.rule, rule.check, rule.outcome) for rule in verdict.rules] == [
+            ("c: every case passes", "c", "fail"),
+            ("b: every case passes", "b", "inconclusive"),
+            ("a: every case passes", "a", "pass"),
+        ]
+        assert verdict.reasons == [rule.reason for rule in verdict.rules]
+
+    def test_a_check_that_no_metric_names_is_judged_all_the_same(self) -> None:
+        verdict = decide([proportion(30)], None, None, [checked(passed=30, name="contains"), checked(30, name="judge")])
         assert verdict.outcome == "inconclusive"
-        assert verdict.reasons == ["No check failed and 2 passed, but 1 never came."]
+        assert verdict.rules[0].check == "judge"
+
+    def test_a_check_that_only_scores_is_named_as_not_judged(self) -> None:
+        verdict = decide([], None, None, [checked(passed=5), checked(unjudged=5, name="tone")])
+        assert (verdict.outcome, verdict.not_judged) == ("pass", ["tone"])
+        assert "tone" in verdict.warnings[0]
 
     def test_metrics_are_shown_but_do_not_decide(self) -> None:
-        verdict = decide([proportion(3, 97)], Gate(), None, CheckTotals(passed=1))
+        verdict = decide([mean([0.1, 0.2], name="score")], Gate(), None, [checked(passed=1)])
         assert verdict.outcome == "pass"
-        assert verdict.metrics[0].value == 0.03
         assert verdict.metrics[0].outcome is None
+        assert verdict.not_judged == ["score"]
+
+    def test_a_gate_on_some_metrics_names_all_others_loudly(self) -> None:
+        checks = [checked(passed=100, name="contains"), checked(30, passed=14, failed=2, name="judge")]
+        verdict = decide([proportion(100)], Gate(min={"acc": 0.9}), None, checks)
+        assert (verdict.outcome, verdict.not_judged) == ("pass", ["judge"])
+        assert verdict.warnings == [
+            "NOT JUDGED, as no rule of the gate is about them: judge (2 failed and 14 never came) "
+            "(gate: {checks: all} judges every check, too)."
+        ]
+
+    @pytest.mark.parametrize(
+        ("judge", "outcome"),
+        [(checked(30, passed=16), "inconclusive"), (checked(passed=29, failed=1), "fail"), (checked(passed=9), "pass")],
+    )
+    def test_a_gate_may_judge_all_checks_besides(self, judge: CheckTotals, outcome: Outcome) -> None:
+        gate = Gate(min={"acc": 0.9}, checks="all")
+        verdict = decide([proportion(100)], gate, None, [checked(passed=100, name="contains"), judge])
+        assert (verdict.outcome, verdict.not_judged) == (outcome, [])
+        assert verdict.gate == "acc must be at least 0.9 and every check must pass (95 % intervals)."
+        assert {rule.rule for rule in verdict.rules} == {
+            "acc: at least 0.9",
+            "contains: every case passes",
+            "c: every case passes",
+        }
+
+
+class TestBlocking:
+    @pytest.mark.parametrize("inconclusive", ["block", "allow"])
+    @pytest.mark.parametrize(("error", "failed"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+    def test_a_fail_blocks_always_and_an_inconclusive_run_as_the_gate_says(
+        self, inconclusive: Literal["block", "allow"], error: int, failed: int
+    ) -> None:
+        verdict = decide([], Gate(inconclusive=inconclusive), None, [checked(passed=1, failed=failed, error=error)])
+        assert verdict.blocks is (bool(failed) or (bool(error) and inconclusive == "block"))
 
 
 class TestProperties:
@@ -338,5 +569,6 @@ class TestProperties:
     @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.booleans())
     def test_a_verdict_survives_json(self, passed: int, failed: int, error: int, gated: bool) -> None:
         metrics = [proportion(passed, failed, error), mean([0.1, 0.7], name="style")]
-        verdict = decide(metrics, Gate(min={"style": 0.2}) if gated else None, None, CheckTotals(passed, failed))
+        gate = Gate(min={"style": 0.2}) if gated else None
+        verdict = decide(metrics, gate, None, [checked(passed=passed, failed=failed)])
         assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.evalguard.pass_rule import Ending, PassRule, SampleResult, ending_of, judge_samples, passed_of
+from fepflow.evalguard.pass_rule import Ending, PassRule, SampleResult, ending_of, judge_samples
 from fepflow.protocol.model import utc_now
-from fepflow.protocol.results import CheckResult, Status
+from fepflow.protocol.results import CheckResult, Status, passed_of
 from fepflow.protocol.test_case import Output
 
 LETTERS: dict[str, Ending] = {"p": "passed", "f": "failed", "e": "error", "s": "skipped"}
@@ -135,9 +135,21 @@ def test_the_reason_says_it_all() -> None:
     assert verdict.outcome == "inconclusive"
     (reason,) = verdict.reasons
     assert reason.startswith("7 of 10 results passed: 0.7 (95 % interval 0.")
-    assert reason.endswith("), the threshold is 0.8; 1 without an answer and 1 skipped, which could decide it.")
+    assert reason.endswith(" for these cases), the threshold is 0.8; 1 in error and 1 skipped, which could decide it.")
     assert verdict.metrics[0].outcome == "inconclusive"
     assert verdict.metrics[0].threshold == 0.8
+
+
+@pytest.mark.parametrize(("passed", "low", "high"), [(9, 0.59585, 0.98212), (6, 0.31267, 0.83182)])
+@pytest.mark.parametrize("cases", [1, 2, 5, 10])
+def test_the_interval_is_about_these_cases_however_the_results_are_spread(
+    passed: int, low: float, high: float, cases: int
+) -> None:
+    letters = "p" * passed + "f" * (10 - passed)
+    rows = [letters[start :: 10 // (10 // cases)] for start in range(cases)]
+    metric = judge_samples(results_of(*rows), 10 // cases, "case", 0.8).metrics[0]
+    assert (metric.low, metric.high) == (pytest.approx(low, abs=1e-5), pytest.approx(high, abs=1e-5))
+    assert metric.method == "wilson"
 
 
 def test_a_rate_just_below_is_not_rounded_onto_its_threshold() -> None:

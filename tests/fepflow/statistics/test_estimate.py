@@ -5,20 +5,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.statistics.estimate import Counts, Estimate, mean_estimate, minimum_sample, wilson_interval
+from fepflow.statistics.estimate import Counts, Estimate, mean_estimate
+from fepflow.statistics.intervals import clopper_pearson_interval, minimum_sample, wilson_interval
+from fepflow.statistics.scale import PROPORTION, Scale
 
 CONFIDENCES = st.sampled_from([0.8, 0.9, 0.95, 0.99])
 
 
-def estimate(values: list[float], missing: int = 0, confidence: float = 0.95) -> Estimate:
+ZERO_TO_ONE = Scale(0.0, 1.0)
+
+
+def estimate(
+    values: list[float], missing: int = 0, confidence: float = 0.95, scale: Scale | None = PROPORTION
+) -> Estimate:
     """Of one value a case, with `missing` further cases that gave an error."""
     cases = [[value] for value in values] + [[]] * missing
-    return mean_estimate(cases, Counts(len(cases), len(values), error=missing), confidence)
+    return mean_estimate(cases, Counts(len(cases), len(values), error=missing), confidence, scale)
 
 
-def repeated(cases: list[list[float]], confidence: float = 0.95) -> Estimate:
+def unbounded(values: list[float], missing: int = 0) -> Estimate:
+    return estimate(values, missing, scale=None)
+
+
+def repeated(cases: list[list[float]], confidence: float = 0.95, scale: Scale | None = PROPORTION) -> Estimate:
     n = sum(map(len, cases))
-    return mean_estimate(cases, Counts(n, n), confidence)
+    return mean_estimate(cases, Counts(n, n), confidence, scale)
 
 
 def bounds(result: Estimate) -> tuple[float, float]:
@@ -72,12 +83,12 @@ class TestMissingData:
 
     def test_skipped_and_never_seen_results_weigh_as_much_as_errors(self) -> None:
         cases: list[list[float]] = [[1.0]] * 8 + [[], []]
-        errors = mean_estimate(cases, Counts(10, 8, error=2))
-        others = mean_estimate(cases, Counts(10, 8, skipped=1))
+        errors = mean_estimate(cases, Counts(10, 8, error=2), scale=PROPORTION)
+        others = mean_estimate(cases, Counts(10, 8, skipped=1), scale=PROPORTION)
         assert bounds(errors) == bounds(others)
 
-    def test_a_mean_with_missing_values_has_no_bounds(self) -> None:
-        result = estimate([0.2, 0.5, 0.7], missing=1)
+    def test_a_mean_of_unknown_range_with_missing_values_has_no_bounds(self) -> None:
+        result = unbounded([0.2, 0.5, 0.7], missing=1)
         assert result.value == pytest.approx(1.4 / 3)
         assert (result.low, result.high, result.method) == (None, None, "t")
 
@@ -104,7 +115,9 @@ class TestMissingData:
         kept = [[value for value in case if data.draw(st.booleans())] for case in cases]
         completed, expected = sum(map(len, kept)), len(cases) * repeats
         if 0 < completed < expected:
-            lower, upper = bounds(mean_estimate(kept, Counts(expected, completed, expected - completed)))
+            lower, upper = bounds(
+                mean_estimate(kept, Counts(expected, completed, expected - completed), scale=PROPORTION)
+            )
             whole = bounds(repeated(cases))
             assert lower <= whole[0] <= whole[1] <= upper
 
@@ -154,28 +167,157 @@ class TestRepeats:
 
 class TestMeans:
     def test_the_interval_is_students(self) -> None:
-        result = estimate([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0])
+        result = unbounded([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0])
         assert result.method == "t"
         assert result.stderr == pytest.approx(math.sqrt(32 / 7 / 8))
         margin = 2.3646 * math.sqrt(4 / 7)  # the table's t for 7 degrees of freedom
         assert bounds(result) == pytest.approx((5 - margin, 5 + margin), abs=1e-4)
 
     def test_repeats_are_averaged_within_their_case(self) -> None:
-        result = repeated([[1.0, 3.0], [4.0, 4.0], [5.0, 7.0]])
-        once = estimate([2.0, 4.0, 6.0])
+        result = repeated([[1.0, 3.0], [4.0, 4.0], [5.0, 7.0]], scale=None)
+        once = unbounded([2.0, 4.0, 6.0])
         assert result.method == "t-clustered"
         assert bounds(result) == pytest.approx(bounds(once))
 
     def test_a_single_case_shows_no_spread_however_often_it_is_repeated(self) -> None:
-        result = repeated([[0.5, 0.6, 0.7]])
+        result = repeated([[0.5, 0.6, 0.7]], scale=None)
         assert result.value == pytest.approx(0.6)
         assert (result.stderr, result.low, result.high) == (None, None, None)
 
     @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=30))
     def test_the_interval_holds_the_value(self, values: list[float]) -> None:
-        result = estimate(values)
+        result = unbounded(values)
         assert result.value is not None
         assert low(result) <= result.value <= bounds(result)[1]
+
+    def test_scores_that_happen_to_be_zeros_and_ones_are_no_proportion(self) -> None:
+        assert unbounded([0.0, 1.0, 0.0]).method == "t"
+        assert unbounded([0.0] * 97, missing=3).high is None
+
+    @pytest.mark.parametrize(
+        ("values", "doubt"),
+        [
+            ([0.9, 0.9], "its 2 values are all equal"),
+            ([0.1, 0.1, 0.1], "its 3 values are all equal"),
+            ([1.0] * 99 + [0.0], "so skewed that the interval takes 2425 cases"),
+            ([float(number) for number in range(30)], None),
+            ([0.0] * 50 + [1.0] * 50, None),
+        ],
+    )
+    def test_values_that_are_equal_or_skewed_leave_a_doubt(self, values: list[float], doubt: str | None) -> None:
+        said = unbounded(values).doubt
+        assert said is None if doubt is None else said is not None and doubt in said
+
+    def test_skewness_is_over_as_cochrans_rule_has_it(self) -> None:
+        # One of five: skewness 1.5, so 25 * 2.25 = 56.25 cases.
+        assert unbounded([0.0, 0.0, 0.0, 0.0, 1.0] * 11).doubt is not None
+        assert unbounded([0.0, 0.0, 0.0, 0.0, 1.0] * 12).doubt is None
+
+
+class TestScores:
+    """Means of scores with a range."""
+
+    @pytest.mark.parametrize(
+        ("values", "expected"),
+        [([1.0] * 34 + [0.99], (0.901066, 0.999999)), ([0.9] * 10, (0.67302, 0.97522))],
+    )
+    def test_known_intervals(self, values: list[float], expected: tuple[float, float]) -> None:
+        result = estimate(values, scale=ZERO_TO_ONE)
+        assert result.method == "bounded"
+        assert bounds(result) == pytest.approx(expected, abs=5e-6)
+
+    def test_the_scale_of_the_scores_does_not_matter(self) -> None:
+        shares = [0.2, 0.5, 0.5, 1.0, 0.75]
+        once = bounds(estimate(shares, scale=ZERO_TO_ONE))
+        stars = bounds(estimate([1 + 4 * share for share in shares], scale=Scale(1.0, 5.0)))
+        assert stars == pytest.approx([1 + 4 * bound for bound in once])
+
+    def test_scores_at_the_ends_only_have_wilsons_interval(self) -> None:
+        values = [1.0] * 30 + [0.0] * 5
+        assert bounds(estimate(values, scale=ZERO_TO_ONE)) == pytest.approx(bounds(estimate(values)))
+
+    def test_what_is_missing_is_at_the_worst_end_and_each_case_counts_once(self) -> None:
+        result = estimate([4.0] * 8, missing=2, scale=Scale(1.0, 5.0))
+        assert bounds(result) == pytest.approx(
+            (1 + 4 * wilson_interval(0.6, 10)[0], 1 + 4 * wilson_interval(0.8, 10)[1])
+        )
+        assert (result.least, result.most) == (pytest.approx(3.4), pytest.approx(4.2))
+
+    @given(st.integers(1, 4), st.data(), CONFIDENCES)
+    def test_whatever_the_missing_would_have_been_the_interval_was_wider(
+        self, repeats: int, data: st.DataObject, confidence: float
+    ) -> None:
+        case = st.lists(st.floats(0, 1), min_size=repeats, max_size=repeats)
+        cases = data.draw(st.lists(case, min_size=1, max_size=12))
+        kept = [[value for value in case if data.draw(st.booleans())] for case in cases]
+        completed, expected = sum(map(len, kept)), len(cases) * repeats
+        if completed:
+            partly = mean_estimate(kept, Counts(expected, completed), confidence, ZERO_TO_ONE)
+            whole = repeated(cases, confidence, ZERO_TO_ONE)
+            assert bounds(partly)[0] <= bounds(whole)[0] + 1e-12
+            assert bounds(whole)[1] <= bounds(partly)[1] + 1e-12
+            assert partly.least is not None
+            assert whole.value is not None
+            assert partly.least <= whole.value
+
+    @pytest.mark.parametrize(
+        ("draw", "truth"),
+        [
+            (lambda source: 0.0 if source.random() < 0.02 else 0.98 + 0.04 * (source.random() - 0.5), 0.9604),
+            (lambda source: source.choice([1.0] * 95 + [0.0, 0.25, 0.5, 0.75, 0.75]), 0.9725),
+            (lambda source: source.betavariate(9, 1), 0.9),
+        ],
+        ids=["near 1 and 2 % zero", "95 % full marks", "beta(9, 1)"],
+    )
+    def test_the_low_bound_is_above_the_truth_as_seldom_as_promised(self, draw, truth: float) -> None:
+        source = random.Random(20250825)
+        for n in (10, 35, 100):
+            above = sum(low(estimate([draw(source) for _ in range(n)], scale=ZERO_TO_ONE)) > truth for _ in range(400))
+            assert above / 400 <= 0.025, n
+
+
+class TestHugeNumbers:
+    """Sums and squares of numbers near the end of what a float can hold."""
+
+    def test_their_mean_is_theirs(self) -> None:
+        result = unbounded([1e308, 1e308, 1.5e308])
+        assert result.value == pytest.approx(3.5e308 / 3 if math.isfinite(3.5e308) else 1e308 + 0.5e308 / 3)
+        assert result.stderr == pytest.approx(0.5e308 / 3)
+
+    def test_a_bound_beyond_all_floats_is_none(self) -> None:
+        result = unbounded([1.7e308, -1.7e308])
+        assert (result.value, result.low, result.high) == (0.0, None, None)
+
+    def test_repeats_too(self) -> None:
+        result = repeated([[1e308, 1e308], [-1e308, 1e308], [1e308, 5e307]], scale=None)
+        assert result.value is not None
+        assert result.value == pytest.approx(5.833333e307)
+        assert bounds(repeated([[1e308, 1e308], [-1e308, 1e308]], scale=Scale(-1e308, 1e308)))[1] <= 1e308
+
+    @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=12))
+    def test_no_finite_numbers_are_too_much(self, values: list[float]) -> None:
+        result = unbounded(values)
+        assert result.value is not None
+        assert min(values) <= result.value <= max(values)
+
+
+class TestClopperPearson:
+    @pytest.mark.parametrize(
+        ("passed", "n", "expected"),
+        [(9, 10, (0.55498, 0.99747)), (35, 35, (0.89997, 1.0)), (0, 20, (0.0, 0.16843)), (50, 100, (0.39832, 0.60168))],
+    )
+    def test_known_intervals(self, passed: int, n: int, expected: tuple[float, float]) -> None:
+        assert clopper_pearson_interval(passed / n, n) == pytest.approx(expected, abs=1e-5)
+
+    @given(st.integers(1, 60), st.data(), CONFIDENCES)
+    def test_its_bounds_leave_out_just_the_tail(self, n: int, data: st.DataObject, confidence: float) -> None:
+        passed = data.draw(st.integers(1, n))
+        lower, _ = clopper_pearson_interval(passed / n, n, confidence)
+        tail = math.fsum(math.comb(n, k) * lower**k * (1 - lower) ** (n - k) for k in range(passed, n + 1))
+        assert tail == pytest.approx((1 - confidence) / 2, rel=1e-6)
+
+    def test_it_takes_a_case_more(self) -> None:
+        assert minimum_sample(0.9, 0.95, "clopper-pearson") == 36
 
 
 class TestMinimumSample:
@@ -201,7 +343,13 @@ class TestWhatIsRefused:
     @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
     def test_values_that_are_not_finite(self, value: float) -> None:
         with pytest.raises(ValueError, match="count it as an error"):
-            estimate([1.0, value])
+            unbounded([1.0, value])
+
+    def test_values_that_are_not_on_the_scale(self) -> None:
+        with pytest.raises(ValueError, match="not within 0"):
+            estimate([0.5, 1.5], scale=ZERO_TO_ONE)
+        with pytest.raises(ValueError, match="not within 0"):
+            estimate([0.5])
 
     def test_counts_that_contradict_the_values(self) -> None:
         with pytest.raises(ValueError, match="2 values, but 1 completed"):

@@ -20,7 +20,7 @@ class PostgresDatabases:
     """Databases of one server: empty ones, and ones with the newest schema, which are copies of the first."""
 
     def __init__(self, server: str) -> None:
-        self._server = make_url(server)
+        self._server = make_url(server).set(drivername="postgresql+psycopg")
         self._names = (f"store_{number}" for number in count())
         self._admin = create_engine(self._server, isolation_level="AUTOCOMMIT")
         with self._admin.connect() as connection:

@@ -4,10 +4,14 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 
 from fepflow.errors import NotFoundError, RunBusyError
+from fepflow.protocol import model
+from fepflow.store import leases, shards
+from fepflow.store.database import now_of
 from fepflow.store.leases import new_owner
 from fepflow.store.store import Store
 
@@ -181,3 +185,34 @@ def test_the_lease_of_an_unknown_run_is_not_found(store: Store):
     with pytest.raises(NotFoundError):
         store.acquire_lease("nothing", "me", 60)
     assert store.renew_lease("nothing", "me", 60) is False
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_machine_whose_clock_is_wrong_neither_takes_a_live_run_nor_holds_a_dead_one(
+    store: Store, make_run, monkeypatch, hours: int
+):
+    """Only the database's clock counts: `hours` off is whatever a process calls now."""
+    make_run()
+    wrong = timedelta(hours=hours)
+    for module in (leases, shards):
+        monkeypatch.setattr(module, "utc_now", lambda: model.utc_now() + wrong, raising=False)
+
+    store.acquire_lease("run-1", ELSEWHERE, 30)
+    assert store.acquire_shard("run-1", 0, ELSEWHERE, 30)
+    with pytest.raises(RunBusyError):
+        store.acquire_lease("run-1", "me", 30)
+    assert store.reap() == []
+    assert not store.acquire_shard("run-1", 0, "me", 30)
+    assert store.shard_holder("run-1", 0) == (ELSEWHERE, True)
+
+    assert store.renew_lease("run-1", ELSEWHERE, -1)
+    assert store.renew_shard("run-1", 0, ELSEWHERE, -1)
+    assert store.shard_holder("run-1", 0) == (ELSEWHERE, False)
+    assert store.acquire_shard("run-1", 0, "me", 30)
+    assert store.reap() == ["run-1"]
+    assert store.acquire_lease("run-1", "me", 30).lease_owner == "me"
+
+
+def test_the_databases_clock_is_close_to_a_true_one(store: Store):
+    with store._database.reading() as connection:
+        assert abs(now_of(connection) - model.utc_now()) < timedelta(seconds=60)

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from fepflow.errors import TargetError
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.suite import Target
+from fepflow.suite_target import Target
 from fepflow.targets.base import Target as AnyTarget
 from fepflow.targets.calling import Caller, OnRetry, Patience
 from fepflow.targets.http import HttpTarget

@@ -150,7 +150,7 @@ async def test_the_deadline_is_of_one_attempt_and_bounds_every_target() -> None:
     assert output.metadata["attempts"] == 2
 
 
-async def test_a_fault_of_ours_is_not_taken_for_one_of_the_target() -> None:
+async def test_whatever_a_target_raises_ends_its_case_and_is_not_tried_again() -> None:
     class Buggy:
         fingerprint = "buggy"
 
@@ -158,12 +158,14 @@ async def test_a_fault_of_ours_is_not_taken_for_one_of_the_target() -> None:
             return None
 
         async def call(self, case: TestCase) -> Answer:
-            raise ZeroDivisionError
+            raise ZeroDivisionError("at http://me:pass@host/x?key=1")
 
         async def aclose(self) -> None: ...
 
-    with pytest.raises(ZeroDivisionError):
-        await ask(Buggy(), CASE, Patience(3, 1), ignore_retries)
+    output = await ask(Buggy(), CASE, Patience(3, 1), ignore_retries)
+    assert output.metadata is not None
+    assert (output.metadata["error"]["kind"], output.metadata["attempts"]) == ("failed", 1)
+    assert output.metadata["error"]["message"] == "the target failed: ZeroDivisionError: at http://host/x?***"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,7 @@ async def test_a_fault_of_ours_is_not_taken_for_one_of_the_target() -> None:
         (Output(value=None), False),
         (Output(value=None, metadata={"error": None}), False),
         (Output(value="x", metadata={"error": {"kind": "connect"}}), False),
-        (Output(value=None, metadata={"error": {"kind": "connect"}}), True),
+        (Output(value=None, metadata={"error": {"kind": "connect", "message": "refused"}}), True),
     ],
 )
 def test_a_failed_output_has_no_value_and_a_cause(output: Output, failed: bool) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from fepflow.errors import InputError, TargetError
 from fepflow.protocol.test_case import TestCase
-from fepflow.suite import Target
+from fepflow.suite_target import Target
 from fepflow.targets.attempts import is_failed
 from fepflow.targets.base import Target as OpenTarget
 from fepflow.targets.base import output_address

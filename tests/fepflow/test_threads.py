@@ -6,8 +6,8 @@ from contextvars import ContextVar
 
 import pytest
 
-from checks.threads import Workers
 from fepflow.errors import CheckTimeoutError
+from fepflow.threads import Workers
 
 
 async def test_work_is_done_in_a_thread_and_its_value_or_error_comes_back():
@@ -102,7 +102,7 @@ async def test_while_something_computes_turns_are_short_and_afterwards_as_before
 def test_a_process_ends_although_a_job_never_does():
     code = (
         "import asyncio\n"
-        "from checks.threads import Workers\n"
+        "from fepflow.threads import Workers\n"
         "def forever():\n    while True: pass\n"
         "try:\n    asyncio.run(Workers('test', 1, computes=True).run(forever, 0.1))\n"
         "except Exception as error:\n    print(type(error).__name__)\n"

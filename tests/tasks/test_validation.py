@@ -5,7 +5,9 @@ import pytest
 
 from fepflow.errors import InputError
 from fepflow.settings import settings
-from tasks.inspect_suite import expected_check_ids, inspect_suite, read_cases
+from tasks.validation.cases import read_cases
+from tasks.validation.checks import expected_check_ids
+from tasks.validation.suite import inspect_suite
 
 
 @pytest.fixture
@@ -124,9 +126,10 @@ def test_checks_of_the_cases_are_checks(folder):
 
 def test_a_mistake_in_a_check_of_a_case_names_the_case(folder):
     text = BASE.replace("cases.jsonl", "[{id: first, input: 1, checks: [{type: contains, arguments: {}}]}]")
-    (problem,) = told(folder, text)
-    assert "first.checks.contains" in problem
-    assert "text: is missing" in problem
+    assert told(folder, text) == [
+        "suite.yaml: first.checks.contains.arguments.text: is missing (add it)",
+        "suite.yaml: first.checks.contains.arguments.phrases: is missing (add it)",
+    ]
 
 
 def test_ids_of_inline_cases_are_unique(folder):
@@ -195,3 +198,53 @@ def test_the_ids_of_all_checks_are_known_before_anything_runs(folder):
     found = inspect(folder, text + CHECKS)
     shared = found.loaded.section("checks")
     assert expected_check_ids(shared, found.cases) == ["contains", "contains-2", "regex"]
+
+
+def gated(folder, gate, cases=10, limit=None, more=""):
+    """What is warned of, with a gate."""
+    (folder / "cases.jsonl").write_text("".join(f'{{"input": {n}, "expected": "x"}}\n' for n in range(cases)))
+    (folder / "suite.yaml").write_text(BASE + CHECKS + more + f"gate: {gate}\n")
+    found = inspect_suite(Path("suite.yaml"), {}, limit)
+    assert found.errors == []
+    return [str(problem) for problem in found.warnings]
+
+
+def test_a_minimum_that_the_cases_of_a_limit_cannot_show_is_warned_of(folder):
+    assert gated(folder, "{min: {contains: 0.9}}", cases=40) == []
+    (warning,) = gated(folder, "{min: {contains: 0.9}}", cases=40, limit=20)
+    assert "20 test cases cannot show contains of at least 0.9, even if all pass (it takes 35 at 95%)" in warning
+    assert "10 test cases cannot show" in gated(folder, "{min: {contains: 0.9}}", cases=40, limit=0.25)[0]
+    assert gated(folder, "{min: {contains: 0.9}, verdict: point}", cases=40, limit=20) == []
+    assert "takes 36" in gated(folder, "{min: {contains: 0.9}, interval: clopper-pearson}", cases=35)[0]
+
+
+def test_a_score_with_a_range_is_warned_of_on_its_scale_and_one_without_is_not(folder):
+    metrics = "metrics: [{id: stars, check: contains, value: $..stars, range: [1, 5]}]\n"
+    (warning,) = gated(folder, "{min: {stars: 4.6}}", cases=34, more=metrics)
+    assert "34 test cases cannot show stars of at least 4.6" in warning
+    assert gated(folder, "{min: {stars: 4.6}}", cases=35, more=metrics) == []
+    assert gated(folder, "{min: {stars: 4.6}}", cases=2, more=metrics.replace(", range: [1, 5]", "")) == []
+
+
+def test_impacts_that_the_cases_cannot_show_are_warned_of(folder):
+    ranges = "[{impact: severe, max: 0.9}, {impact: low, min: 0.9}]"
+    more = f"thresholds: {{contains: {ranges}}}\n"
+    (warning,) = gated(folder, "{max_impact: low}", cases=20, more=more)
+    assert warning.startswith("suite.yaml:7: gate.max_impact: 20 test cases cannot show that contains has an impact of")
+    assert gated(folder, "{max_impact: low}", cases=35, more=more) == []
+    assert gated(folder, "{max_impact: severe}", cases=2, more=more) == []
+    assert "cannot show" in gated(folder, "{confidence: 0.99}", cases=35, more=more)[0]
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.9])
+def test_a_low_confidence_is_warned_of(folder, confidence):
+    (warning,) = gated(folder, f"{{confidence: {confidence}}}")
+    assert "the intervals let wrong agents pass more often than that promises" in warning
+    assert gated(folder, f"{{confidence: {confidence}, interval: clopper-pearson}}") == []
+    assert gated(folder, "{confidence: 0.99}") == []
+
+
+@pytest.mark.parametrize("range_", ["[1, 0]", "[0, 0]", "[0]", "[0, 1, 2]", "0", "[a, b]"])
+def test_a_range_that_is_none_is_a_mistake(folder, range_):
+    metrics = f"metrics: [{{id: stars, check: contains, value: $.stars, range: {range_}}}]\n"
+    assert any("metrics[0].range" in problem for problem in told(folder, BASE + CHECKS + metrics))

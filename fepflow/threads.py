@@ -97,7 +97,7 @@ class Workers:
         self._name = f"fepflow-{name}"
         self._most = most
         self._computes = computes
-        self._jobs: SimpleQueue[Job[Any]] = SimpleQueue()
+        self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
         self._lock = Lock()
         self._threads: set[Thread] = set()
         self._unfinished = 0
@@ -129,7 +129,7 @@ class Workers:
             raise
         if not done.done():
             done.cancel()
-            self._give_up(job)
+            self.give_up(job)
             raise CheckTimeoutError(f"{who} did not answer within {limit:g} s")
 
     def begin(self, work: Callable[[], T]) -> Job[T]:
@@ -151,6 +151,12 @@ class Workers:
         """Whether a job that begins now would have a thread at once."""
         return self._unfinished == 0
 
+    def close(self) -> None:
+        """Let the threads end once they have done what they are at. No job may begin afterwards."""
+        with self._lock:
+            for _ in self._threads:
+                self._jobs.put(None)
+
     def _start_if_needed(self) -> None:
         if len(self._threads) < min(self._unfinished, self._most):
             thread = Thread(target=self._work, name=self._name, daemon=True)
@@ -160,6 +166,8 @@ class Workers:
     def _work(self) -> None:
         while True:
             job = self._jobs.get()
+            if job is None:
+                return
             outcome = self._outcome(job)
             with self._lock:
                 is_wanted = current_thread() in self._threads
@@ -179,13 +187,18 @@ class Workers:
         finally:
             _short_turns.change(-1)
 
-    def _give_up(self, job: Job[Any]) -> None:
+    def give_up(self, job: Job[Any]) -> None:
+        """Wait no longer for a job. A thread that is at work on it goes on alone, and another takes its place."""
+        job.done.cancel()
         with self._lock:
-            if job.thread in self._threads:
+            if job.thread in self._threads and not job.done.done():
                 self._threads.discard(job.thread)
                 self._unfinished -= 1
                 self._start_if_needed()
 
+
+READERS = Workers("readers", 4, computes=True)
+"""For answers of a target that are not small: decoding, redacting, finding what was asked for."""
 
 SEARCHES = Workers("searches", 12, computes=False)
 """For searches that leave the interpreter to others meanwhile; with more those would have no processor for it."""

@@ -1,0 +1,218 @@
+"""Alerts as code: `python -m deployments.alerts put|list|remove`, which `fepflow alert` asks.
+
+An alert is a Prefect automation, one for each kind, and the block that it sends through. The address is a secret: it
+comes in the variable FEPFLOW_ALERT_ADDRESSES, a JSON object by channel, is kept in a secret field of the block, and is
+never printed. Prints one JSON object on stdout; a failure is a sentence on stderr, with the exit code of its kind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+from urllib.parse import quote, unquote, urlencode, urlsplit
+from uuid import UUID
+
+from apprise import Apprise
+from prefect.blocks.notifications import SlackWebhook
+from prefect.blocks.webhook import Webhook
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.objects import BlockDocument
+from prefect.events import AutomationCore, CallWebhook, SendNotification
+from prefect.types import SecretDict
+from pydantic import SecretStr
+
+from deployments.alert_triggers import KINDS, TEXTS, trigger_of
+from deployments.answering import Work, answer
+from fepflow.errors import NotFoundError, UserError
+from fepflow.settings import settings
+from tasks.events import slug
+
+TAG = "fepflow-alert"
+
+
+async def put(
+    client: PrefectClient, kind: str, channel: str, address: str, suite: str | None, name: str, grace: float
+) -> dict[str, Any]:
+    """Create the alert, or update the one of this name. One that somebody has paused stays paused."""
+    there = await client.read_automations_by_name(name)
+    automation = AutomationCore(
+        name=name,
+        description=f"Notifies by {channel}: {kind} of {suite or 'any suite'}.",
+        enabled=there[0].enabled if there else True,
+        tags=["fepflow", TAG],
+        trigger=trigger_of(kind, suite, grace),
+        actions=[await _action(client, kind, channel, address, name)],
+    )
+    if there:
+        await client.update_automation(there[0].id, automation)
+    else:
+        await client.create_automation(automation)
+    return {"name": name, "created": not there, "enabled": automation.enabled}
+
+
+async def _action(
+    client: PrefectClient, kind: str, channel: str, address: str, name: str
+) -> CallWebhook | SendNotification:
+    text = TEXTS[kind]
+    if channel in ("webhook", "slack"):
+        _require_web_address(address)
+        block = Webhook(url=SecretStr(address), headers=SecretDict({"Content-Type": "application/json"}))
+        saved = await block.save(_block_name(name), overwrite=True, client=client)
+        return CallWebhook(block_document_id=saved, payload=_slack(kind) if channel == "slack" else _payload(kind))
+    if channel == "email":
+        # Prefect has no block for SMTP. This one hands its address to Apprise, which speaks it for mailto://.
+        mail = SlackWebhook(url=SecretStr(_mail_address(address)))
+        document: UUID = await mail.save(_block_name(name), overwrite=True, client=client)
+    else:
+        document = (await _find_block(client, address)).id
+    return SendNotification(block_document_id=document, subject=text.subject, body=text.body)
+
+
+def _payload(kind: str) -> str:
+    """JSON with a text for chats and fields for programs."""
+    fields = '"suite": event.payload.suite, "run_id": event.payload.run_id, "outcome": event.payload.outcome'
+    if kind in ("crashed", "missed"):
+        fields = '"flow_run": flow_run.name or "", "deployment": event.payload.deployment or deployment.name or ""'
+    return _rendered(kind) + (
+        "{{ {" + f'"kind": "{kind}", "subject": subject, "body": body, {fields}' + "} | tojson }}"
+    )
+
+
+def _slack(kind: str) -> str:
+    """What Slack's incoming webhooks take, and those of Mattermost and Rocket.Chat."""
+    return _rendered(kind) + '{{ {"text": "*" ~ subject ~ "*\\n" ~ body} | tojson }}'
+
+
+def _rendered(kind: str) -> str:
+    text = TEXTS[kind]
+    return f"{{% set subject %}}{text.subject}{{% endset %}}{{% set body %}}{text.body}{{% endset %}}"
+
+
+def _require_web_address(address: str) -> None:
+    try:
+        url = urlsplit(address)
+        usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UserError(
+            "The address to notify is no http:// or https:// URL (it is not shown here: it may be a secret)."
+        )
+
+
+def _mail_address(recipient: str) -> str:
+    """Apprise's URL for a mail through the server that FEPFLOW_SMTP_URL names."""
+    if "@" not in recipient.strip("@") or any(char in recipient for char in " ,\n\r"):
+        raise UserError(f"{recipient!r} is no e-mail address.")
+    try:
+        server = urlsplit(settings().smtp_url or "")
+        usable = server.scheme in ("smtp", "smtps") and bool(server.hostname) and server.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UserError(
+            "--email needs a mail server: set FEPFLOW_SMTP_URL, such as smtps://user:password@smtp.example.com:465, "
+            "or smtp://127.0.0.1:25 for one without encryption or smtp://user:password@… for STARTTLS."
+        )
+    login = f"{server.username}:{server.password or ''}@" if server.username else ""
+    plain = server.scheme == "smtp" and not login
+    port = server.port or (465 if server.scheme == "smtps" else 587 if login else 25)
+    user = unquote(server.username or "")
+    query = {
+        "to": recipient,
+        "from": user if "@" in user else f"fepflow@{recipient.rpartition('@')[2]}",
+        "smtp": server.hostname,
+        "mode": "insecure" if plain else "ssl" if server.scheme == "smtps" else "starttls",
+        "format": "text",
+    }
+    address = (
+        f"{'mailto' if plain else 'mailtos'}://{login}{server.hostname}:{port}?{urlencode(query, quote_via=quote)}"
+    )
+    if not Apprise().add(address):
+        raise UserError(f"A mail to {recipient!r} cannot be sent: look at the address, and at FEPFLOW_SMTP_URL.")
+    return address
+
+
+async def _find_block(client: PrefectClient, wanted: str) -> BlockDocument:
+    blocks = {
+        f"{document.block_type.slug}/{document.name}": document
+        for document in await client.read_block_documents(include_secrets=False)
+        if document.block_type and document.block_schema and "notify" in document.block_schema.capabilities
+    }
+    known = f"the server has {', '.join(sorted(blocks))}" if blocks else "the server has none; create one in its UI"
+    if wanted not in blocks:
+        raise NotFoundError(f"There is no notification block {wanted!r}: {known}.")
+    return blocks[wanted]
+
+
+def _block_name(name: str) -> str:
+    return slug(name)
+
+
+async def listed(client: PrefectClient) -> dict[str, Any]:
+    """All alerts, by name."""
+    found = [one for one in await client.read_automations() if TAG in one.tags]
+    return {
+        "alerts": sorted(({"name": one.name, "enabled": one.enabled} for one in found), key=lambda one: one["name"])
+    }
+
+
+async def remove(client: PrefectClient, name: str) -> dict[str, Any]:
+    """Delete an alert, and the block that was made for it. Raises NotFoundError."""
+    found = [one for one in await client.read_automations_by_name(name) if TAG in one.tags]
+    if not found:
+        raise NotFoundError(f"There is no alert {name!r}: `fepflow alert --list` shows what there is.")
+    for automation in found:
+        await client.delete_automation(automation.id)
+    for document in await client.read_block_documents(include_secrets=False):
+        if document.name == _block_name(name):
+            await client.delete_block_document(document.id)
+    return {"name": name}
+
+
+def _work(options: argparse.Namespace) -> Work:
+    if options.command == "list":
+        return listed
+    if options.command == "remove":
+        return lambda client: remove(client, options.name)
+
+    async def put_all(client: PrefectClient) -> dict[str, Any]:
+        addresses = json.loads(os.environ["FEPFLOW_ALERT_ADDRESSES"])
+        wanted = list(product(dict.fromkeys(options.on), addresses.items()))
+        made = []
+        for kind, (channel, address) in wanted:
+            of = f" of {options.suite}" if options.suite else ""
+            name = options.name and (f"{options.name} ({kind}, {channel})" if len(wanted) > 1 else options.name)
+            name = name or f"fepflow: {kind}{of}, by {channel}"
+            made.append(await put(client, kind, channel, address, options.suite, name, options.grace))
+        return {"alerts": made}
+
+    return put_all
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m deployments.alerts", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list")
+    commands.add_parser("remove").add_argument("name")
+    one = commands.add_parser("put")
+    one.add_argument("--on", action="append", required=True, choices=KINDS)
+    one.add_argument("--suite")
+    one.add_argument("--name")
+    one.add_argument("--grace", type=float, default=60.0)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do one thing and print what came of it."""
+    options = _parsed(arguments)
+    return answer(lambda: _work(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

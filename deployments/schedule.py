@@ -1,0 +1,251 @@
+"""Schedules of suites: `python -m deployments.schedule put|list|pause|resume|remove`, which `fepflow schedule` asks.
+
+A scheduled suite is a deployment of its own, with a limit of its own: one of another suite does not wait for it, and a
+run that is due while the one before still runs is dropped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import available_timezones
+
+from prefect._vendor.croniter import CroniterBadDateError, croniter
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate
+from prefect.client.schemas.filters import DeploymentFilter as Deployments
+from prefect.client.schemas.filters import (
+    DeploymentFilterId,
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, StateType
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.schedules import SCHEDULE_TYPES, CronSchedule, IntervalSchedule
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.exceptions import PrefectException
+from prefect.utilities.callables import parameter_schema
+
+from deployments.alert_triggers import suite_tag
+from deployments.answering import Work, answer
+from deployments.pool import POOL, ensure_pool, is_worked
+from fepflow.errors import NotFoundError, UserError
+
+FLOW = "evaluate"
+TAG = "scheduled"
+"""On each deployment that `fepflow schedule` has made, and so on its runs."""
+SLUG = "fepflow"
+"""Of the schedule that `fepflow schedule` sets; others of the same deployment are left alone."""
+
+
+def schedule_of(cron: str | None, every: float | None, timezone: str) -> SCHEDULE_TYPES:
+    """A schedule by cron expression or by seconds. Raises UserError."""
+    if timezone not in available_timezones():
+        raise UserError(f"There is no timezone {timezone!r}: give a name such as UTC or Europe/Berlin.")
+    if cron is None:
+        assert every is not None
+        return IntervalSchedule(interval=timedelta(seconds=every), timezone=timezone)
+    try:
+        schedule = CronSchedule(cron=cron, timezone=timezone)
+        croniter(cron).get_next()
+        return schedule
+    except CroniterBadDateError:  # Prefect's scheduler would fail over it, again and again
+        raise UserError(f"The moment of {cron!r} never comes.") from None
+    except ValueError:
+        raise UserError(
+            f"{cron!r} is no cron expression: give minute, hour, day, month and weekday, such as '0 2 * * *'."
+        ) from None
+
+
+async def put(
+    client: PrefectClient, name: str, parameters: dict[str, Any], schedule: SCHEDULE_TYPES, folder: str, suite_name: str
+) -> dict[str, Any]:
+    """Create the deployment with its schedule, or change the one of this name, which stays paused if it is."""
+    from flows.evaluate import evaluate  # a second, which nothing else here costs
+
+    await ensure_pool(client)
+    there = next((one for one in await evaluations(client) if one.name == name), None)
+    if there is not None:
+        _require_same(there, parameters["suite"])
+        await client.update_deployment(there.id, DeploymentUpdate(parameters=parameters))
+        ours = next((one for one in there.schedules if one.slug == SLUG), None)
+        if ours is not None:
+            await client.update_deployment_schedule(there.id, ours.id, schedule=schedule)
+        else:
+            await client.create_deployment_schedules(there.id, [DeploymentScheduleCreate(schedule=schedule, slug=SLUG)])
+        deployment_id = there.id
+    else:
+        deployment_id = await client.create_deployment(
+            flow_id=await client.create_flow_from_name(FLOW),
+            name=name,
+            description=f"Run {parameters['suite']} by the clock, as `fepflow schedule` has set it.",
+            entrypoint="flows.evaluate.evaluate",
+            pull_steps=[{"prefect.deployments.steps.set_working_directory": {"directory": folder}}],
+            parameters=parameters,
+            tags=["fepflow", TAG, suite_tag(suite_name)],
+            work_pool_name=POOL,
+            job_variables={"env": {"PREFECT_CLIENT_MAX_RETRIES": "8"}},
+            concurrency_limit=1,
+            concurrency_options=ConcurrencyOptions(collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW),
+            schedules=[DeploymentScheduleCreate(schedule=schedule, slug=SLUG)],
+            parameter_openapi_schema=parameter_schema(evaluate).model_dump_for_openapi(),
+        )
+    return {"created": there is None, **await _described(client, await client.read_deployment(deployment_id))}
+
+
+def _require_same(there: DeploymentResponse, suite: str) -> None:
+    if TAG not in there.tags:
+        raise UserError(f"{FLOW}/{there.name} is a deployment of prefect.yaml: choose another name with --name.")
+    if there.parameters.get("suite") != suite:
+        raise UserError(f"{FLOW}/{there.name} runs {there.parameters.get('suite')}: choose another name with --name.")
+
+
+async def switch(client: PrefectClient, which: str, *, on: bool) -> dict[str, Any]:
+    """Pause or resume all schedules of a deployment."""
+    deployment = await _find(client, which)
+    if not deployment.schedules:
+        raise UserError(f"{FLOW}/{deployment.name} has no schedule.")
+    for one in deployment.schedules:
+        await client.update_deployment_schedule(deployment.id, one.id, active=on)
+    if on and deployment.paused:
+        await client.resume_deployment(deployment.id)
+    return await _described(client, await client.read_deployment(deployment.id))
+
+
+async def remove(client: PrefectClient, which: str) -> dict[str, Any]:
+    """Delete a deployment that was made here. Its runs stay."""
+    deployment = await _find(client, which)
+    if TAG not in deployment.tags:
+        raise UserError(f"{FLOW}/{deployment.name} is a deployment of prefect.yaml: --pause it, or remove it there.")
+    await client.delete_deployment(deployment.id)
+    return {"name": f"{FLOW}/{deployment.name}"}
+
+
+async def listed(client: PrefectClient) -> dict[str, Any]:
+    """All deployments of suites that have a schedule."""
+    found = [await _described(client, one) for one in await evaluations(client) if one.schedules]
+    return {"schedules": found, "worked": await _is_worked(client)}
+
+
+async def _is_worked(client: PrefectClient) -> bool:
+    try:
+        return await is_worked(client)
+    except PrefectException:  # nobody has made the pool yet
+        return False
+
+
+async def _find(client: PrefectClient, which: str) -> DeploymentResponse:
+    """A deployment by its name, or the one that runs the suite at this path. Raises NotFoundError or UserError."""
+    name = which.removeprefix(f"{FLOW}/")
+    path = _resolved(which)
+    deployments = await evaluations(client)
+    found = [one for one in deployments if one.name == name] or [
+        one for one in deployments if one.parameters.get("suite") == path and one.schedules
+    ]
+    if len(found) > 1:
+        raise UserError(f"{which} has several schedules: name one of {', '.join(one.name for one in found)}.")
+    if not found:
+        raise NotFoundError(f"There is no schedule {which!r}: `fepflow schedule --list` shows what there is.")
+    return found[0]
+
+
+def _resolved(path: str) -> str:
+    return os.path.realpath(path)
+
+
+async def evaluations(client: PrefectClient) -> list[DeploymentResponse]:
+    """All deployments of the flow that evaluates a suite, by name."""
+    found: list[DeploymentResponse] = []
+    while page := await client.read_deployments(
+        flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])), limit=200, offset=len(found)
+    ):
+        found += page
+    return sorted(found, key=lambda one: one.name)
+
+
+async def _described(client: PrefectClient, deployment: DeploymentResponse) -> dict[str, Any]:
+    active = [one for one in deployment.schedules if one.active and not deployment.paused]
+    return {
+        "name": f"{FLOW}/{deployment.name}",
+        "suite": deployment.parameters.get("suite"),
+        "when": [_words(one.schedule) for one in active or deployment.schedules],
+        "paused": not active,
+        "next": await _next_run(client, deployment) if active else None,
+        "worked": await _is_worked(client),
+    }
+
+
+async def _next_run(client: PrefectClient, deployment: DeploymentResponse) -> str | None:
+    """When the next run is due, as Prefect has it. Asking for it makes Prefect plan it now, not in some seconds."""
+    await client.request("POST", "/deployments/{id}/schedule", path_params={"id": deployment.id}, json={})
+    runs = await client.read_flow_runs(
+        deployment_filter=Deployments(id=DeploymentFilterId(any_=[deployment.id])),
+        flow_run_filter=FlowRunFilter(
+            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.SCHEDULED])),
+        ),
+        sort=FlowRunSort.EXPECTED_START_TIME_ASC,
+        limit=100,
+    )
+    now = datetime.now(UTC)
+    return next(
+        (str(run.expected_start_time) for run in runs if run.expected_start_time and run.expected_start_time > now),
+        None,
+    )
+
+
+def _words(schedule: SCHEDULE_TYPES) -> str:
+    if isinstance(schedule, CronSchedule):
+        return f"{schedule.cron} ({schedule.timezone or 'UTC'})"
+    if isinstance(schedule, IntervalSchedule):
+        return f"every {schedule.interval}"
+    return str(getattr(schedule, "rrule", "never"))
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m deployments.schedule", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list")
+    for name in ("pause", "resume", "remove"):
+        commands.add_parser(name).add_argument("which")
+    one = commands.add_parser("put")
+    one.add_argument("--name", required=True)
+    one.add_argument("--suite", required=True)
+    one.add_argument("--suite-name", required=True)
+    one.add_argument("--cron")
+    one.add_argument("--every", type=float)
+    one.add_argument("--timezone", default="UTC")
+    one.add_argument("--limit", type=float)
+    one.add_argument("--repeats", type=int)
+    return parser.parse_args(arguments)
+
+
+def _work(options: argparse.Namespace) -> Work:
+    match options.command:
+        case "list":
+            return listed
+        case "remove":
+            return lambda client: remove(client, options.which)
+        case "pause" | "resume":
+            return lambda client: switch(client, options.which, on=options.command == "resume")
+        case _:
+            schedule = schedule_of(options.cron, options.every, options.timezone)
+            given = {"suite": options.suite, "limit": options.limit, "repeats": options.repeats}
+            parameters = {key: value for key, value in given.items() if value is not None}
+            return lambda client: put(client, options.name, parameters, schedule, os.getcwd(), options.suite_name)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do one thing and print what came of it."""
+    options = _parsed(arguments)
+    return answer(lambda: _work(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

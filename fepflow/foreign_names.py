@@ -1,0 +1,94 @@
+"""What other tools for evaluations call things, and where those are in a suite of fepflow.
+
+Keys are in lower case, without dashes and underscores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_CHECKS = "fepflow calls them checks"
+_CASES = "fepflow calls them test_cases"
+_HTTP = "it belongs into target.http"
+_CONTAINS = "use contains, with case_sensitive: false"
+_JUDGE = "use llm_judge"
+_ARGUMENT = "it belongs into the check's arguments"
+
+SUITE: Mapping[str, str] = {
+    **dict.fromkeys(("assert", "asserts", "assertions", "evaluators", "evaluations", "evals", "graders"), _CHECKS),
+    **dict.fromkeys(("scorers", "scores", "rubric", "rubrics", "checkers", "validators", "defaulttest"), _CHECKS),
+    **dict.fromkeys(("tests", "test", "cases", "case", "dataset", "datasets", "data", "examples", "goldens"), _CASES),
+    **dict.fromkeys(("inputs", "input", "questions", "vars", "items"), "the inputs are those of test_cases"),
+    **dict.fromkeys(("providers", "provider", "agent", "system", "solver"), "what is evaluated is the target"),
+    **dict.fromkeys(("url", "endpoint", "http", "headers", "body"), _HTTP),
+    "scripted": "it belongs into target",
+    "outputs": "recorded outputs are the target: target.scripted",
+    **dict.fromkeys(("prompt", "prompts"), "the request is target.http.body, the inputs are those of test_cases"),
+    **dict.fromkeys(("timeout", "attempts", "retries", "concurrency", "limits"), "it belongs into target"),
+    **dict.fromkeys(("maxconcurrency", "parallel", "workers"), "it is target.concurrency"),
+    **dict.fromkeys(("epochs", "samples", "trials", "runs", "repeat", "repetitions"), "it is repeats"),
+    **dict.fromkeys(("min", "threshold", "passthreshold", "successthreshold", "maximpact"), "it belongs into gate"),
+    **dict.fromkeys(("model", "llm", "grader"), "the model that judges is judge.model_config.model"),
+    **dict.fromkeys(("id", "title", "evalname"), "the suite's name is name"),
+    **dict.fromkeys(("schedule", "cron"), "a schedule is no part of a suite; see docs/deployments.md"),
+    "env": "write ${NAME} where the value is used",
+    "version": "remove it",
+}
+"""Sections of a suite."""
+
+TARGET: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("url", "headers", "body", "method", "output", "metadata", "maxbytes"), "it belongs into target.http"
+    ),
+    **dict.fromkeys(("endpoint", "address", "uri", "host", "baseurl"), "the address is target.http.url"),
+    **dict.fromkeys(("path", "file", "outputs"), "recorded outputs are target.scripted.path"),
+    **dict.fromkeys(("request", "payload", "json", "data", "params"), "the request is target.http.body"),
+    **dict.fromkeys(("response", "answer", "responsepath", "transformresponse"), "the answer is at target.http.output"),
+    **dict.fromkeys(("maxconcurrency", "parallel", "workers"), "it is target.concurrency"),
+    **dict.fromkeys(("maxretries", "retry"), "see target.attempts and target.retries"),
+    **dict.fromkeys(("timeout", "attempts", "retries", "concurrency", "limits"), "it belongs into target, beside http"),
+}
+"""Keys of a target, and of what is inside of it."""
+
+CHECK: Mapping[str, str] = {
+    **dict.fromkeys(("args", "params", "parameters", "config", "with", "options", "kwargs"), "it is arguments"),
+    **dict.fromkeys(("check", "kind", "evaluator", "assert", "assertion", "class"), "it is type"),
+    **dict.fromkeys(("name", "metric", "key", "label"), "a check's name is its id"),
+    **dict.fromkeys(("weight", "severity"), "what must hold is said by gate"),
+    **dict.fromkeys(("text", "phrases", "pattern", "actual", "expected", "value", "prompt", "negate"), _ARGUMENT),
+    **dict.fromkeys(("casesensitive", "flags", "minvalue", "maxvalue", "reference", "responseformat"), _ARGUMENT),
+    **dict.fromkeys(("modelconfig", "providerconfig", "samples", "path", "calls", "data", "order"), _ARGUMENT),
+    **dict.fromkeys(("jsonschema", "subset", "superset", "function", "mincount", "maxcount"), _ARGUMENT),
+}
+"""Keys of a check."""
+
+TEST_CASE: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("inputs", "question", "prompt", "query", "vars", "user", "messages", "instruction"), "it is input"
+    ),
+    **dict.fromkeys(("expectedoutput", "expectedresult", "answer", "ideal", "reference", "target"), "it is expected"),
+    **dict.fromkeys(("groundtruth", "expectedvalue", "goldanswer", "solution", "output"), "it is expected"),
+    **dict.fromkeys(("name", "key", "description", "case", "number"), "a test case has an id; the rest is metadata"),
+    **dict.fromkeys(("assert", "asserts", "evaluators", "assertions"), "it is checks"),
+    **dict.fromkeys(("tags", "topic", "category", "context", "tag"), "put it into metadata"),
+}
+"""Keys of a test case."""
+
+CHECK_TYPES: Mapping[str, str] = {
+    **dict.fromkeys(("icontains", "containsall", "icontainsall", "includes"), _CONTAINS),
+    **dict.fromkeys(("containsany", "notcontains", "noticontains"), "use contains; see match_all and negate"),
+    **dict.fromkeys(("equalsexpected", "exact", "stringcheck", "match"), "use exact_match"),
+    **dict.fromkeys(("isjson", "containsjson", "validjson"), "use json_valid, or schema_validation"),
+    **dict.fromkeys(("isinstance", "jsonschema", "schema"), "use schema_validation"),
+    **dict.fromkeys(
+        ("llmrubric", "geval", "modelgradedclosedqa", "modelgraded", "factuality", "judge"), "use llm_judge"
+    ),
+    **dict.fromkeys(("llm", "scoremodel", "labelmodel", "answerrelevancy", "faithfulness", "rubric"), _JUDGE),
+    **dict.fromkeys(("answerrelevancymetric", "faithfulnessmetric", "hallucinationmetric"), _JUDGE),
+    **dict.fromkeys(("similar", "similarity", "textsimilarity", "cosine", "embedding"), "use semantic_similarity"),
+    **dict.fromkeys(("javascript", "python", "function", "custom", "code"), "write one of your own: plugins"),
+    **dict.fromkeys(("latency", "maxduration", "duration"), "use threshold, of $.output.metadata.latency_ms"),
+    **dict.fromkeys(("startswith", "endswith", "pattern"), "use regex"),
+    **dict.fromkeys(("toolcalls", "toolcorrectness", "tools", "toolcall"), "use tool_usage"),
+}
+"""Check types."""

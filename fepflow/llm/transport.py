@@ -1,0 +1,126 @@
+"""The wire to models, for chat and embeddings alike: how much of an answer is taken, from whom, and what came of it.
+
+litellm makes all its clients over one kind of transport, which is guarded here: an answer is read whole, its bytes
+counted as they come and as they are decompressed, and nobody is sent elsewhere.
+"""
+
+from __future__ import annotations
+
+import zlib
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+
+CHAT_BYTES = 4_000_000
+"""Of an answer in words. A judgement has kilobytes."""
+
+EMBEDDING_BYTES = 48_000_000
+"""Of the vectors of a whole request: 64 texts, of 8,192 numbers each, of 20 digits, are 11 million."""
+
+_ACCEPTED = "gzip, deflate"
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass
+class Exchange:
+    """What became of one request: `place` is the host and port that were asked, `status` and `media_type` what came.
+
+    `refusal` is why the answer was not taken: a kind of ModelError, and a sentence.
+    """
+
+    most_bytes: int = CHAT_BYTES
+    place: str = ""
+    status: int | None = None
+    media_type: str = ""
+    refusal: tuple[str, str] | None = None
+
+    def refuse(self, kind: str, why: str, request: httpx.Request) -> httpx.ProtocolError:
+        """The error to raise; litellm makes one of its own of it, so the reason is kept here."""
+        self.refusal = kind, why
+        return httpx.ProtocolError(why, request=request)
+
+
+current: ContextVar[Exchange] = ContextVar("fepflow_exchange")
+"""The request under way; whoever makes one sets it."""
+
+
+def guard(litellm_handler: Any, litellm_transport: Any) -> None:
+    """Have all of litellm's clients use its aiohttp transport, and that transport be guarded."""
+    if getattr(litellm_transport.handle_async_request, "guarded", False):
+        return
+    litellm_handler.should_use_aiohttp_transport = staticmethod(lambda: True)
+    send = litellm_transport.handle_async_request
+
+    async def handle_async_request(self: Any, request: httpx.Request) -> httpx.Response:
+        exchange = current.get(None) or Exchange()
+        exchange.place, exchange.status = _place(str(request.url)), None
+        request.headers["Accept-Encoding"] = _ACCEPTED
+        response = await send(self, request)
+        try:
+            exchange.status = response.status_code
+            exchange.media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()[:60]
+            location = response.headers.get("Location")
+            if response.is_redirect and location and not _is_same(str(request.url), location):
+                why = f"redirects to {_place(urljoin(str(request.url), location))}, and no other host is asked"
+                raise exchange.refuse("redirect", f"{why}; put the final address into api_base", request)
+            body = await _read(response, exchange, request)
+        finally:
+            await response.aclose()
+        kept = [
+            (name, value)
+            for name, value in response.headers.multi_items()
+            if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
+        ]
+        return httpx.Response(response.status_code, headers=kept, content=body, request=request)
+
+    handle_async_request.guarded = True  # type: ignore[attr-defined]  # a function takes any
+    litellm_transport.handle_async_request = handle_async_request
+
+
+async def _read(response: httpx.Response, exchange: Exchange, request: httpx.Request) -> bytes:
+    """The decoded body; raises httpx.ProtocolError for one that is too large or cannot be decoded."""
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+        why = f"answers in an encoding that was not asked for ({encoding[:40]!a})"
+        raise exchange.refuse("malformed", why, request)
+    inflate = zlib.decompressobj(wbits=47) if encoding not in ("", "identity") else None
+    most = exchange.most_bytes
+    body, received = bytearray(), 0
+    async for chunk in response.stream:  # type: ignore[union-attr]  # an async transport's
+        received += len(chunk)
+        try:
+            # One byte more than there may be; what does not fit then is never decompressed.
+            body += chunk if inflate is None else inflate.decompress(chunk, most - len(body) + 1)
+        except zlib.error:
+            raise exchange.refuse("malformed", "answers with compressed data that are damaged", request) from None
+        if received > most or len(body) > most:
+            raise exchange.refuse("too_large", f"answers with more than {most:,} bytes", request)
+    return bytes(body)
+
+
+def _is_same(here: str, location: str) -> bool:
+    """Whether an address is on the same host and port, or the same host's encrypted one."""
+    try:
+        one, other = urlsplit(here), urlsplit(urljoin(here, location))
+        same_port = _port(one) == _port(other) and one.scheme == other.scheme
+    except ValueError:
+        return False
+    upgraded = (one.scheme, other.scheme) == ("http", "https")
+    return one.hostname == other.hostname and (same_port or upgraded)
+
+
+def _port(parts: Any) -> int | None:
+    return parts.port or _PORTS.get(parts.scheme)
+
+
+def _place(address: str) -> str:
+    """Host and port: the rest may hold secrets."""
+    try:
+        parts = urlsplit(address)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or "nowhere"
+        return f"{host}:{_port(parts)}"
+    except ValueError:
+        return "an address that cannot be read"

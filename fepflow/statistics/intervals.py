@@ -1,0 +1,104 @@
+"""Intervals of a proportion: Wilson's score interval, and the exact one of Clopper and Pearson."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import Literal
+
+IntervalKind = Literal["wilson", "clopper-pearson"]
+"""`wilson` holds the truth as often as promised on average; `clopper-pearson` at least so often, and is wider."""
+
+
+def interval_of(kind: IntervalKind, proportion: float, n: float, confidence: float) -> tuple[float, float]:
+    """The interval of this kind of a `proportion` seen in `n` observations; `n` need not be whole."""
+    method = wilson_interval if kind == "wilson" else clopper_pearson_interval
+    return method(proportion, n, confidence)
+
+
+def wilson_interval(proportion: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a `proportion` seen in `n` observations; `n` need not be whole.
+
+    Holds `proportion` and lies within 0 and 1, also where a normal interval would have no width (0 of n, n of n).
+    """
+    z2 = z_score(confidence) ** 2
+    centre = (proportion + z2 / (2 * n)) / (1 + z2 / n)
+    margin = math.sqrt(z2 * proportion * (1 - proportion) / n + (z2 / (2 * n)) ** 2) / (1 + z2 / n)
+    return _around(proportion, centre - margin, centre + margin)
+
+
+def clopper_pearson_interval(proportion: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
+    """The exact interval of a `proportion` seen in `n` observations: its error never exceeds the one promised."""
+    tail, successes = (1 - confidence) / 2, proportion * n
+    low = _beta_quantile(tail, successes, n - successes + 1) if proportion > 0 else 0.0
+    high = _beta_quantile(1 - tail, successes + 1, n - successes) if proportion < 1 else 1.0
+    return _around(proportion, low, high)
+
+
+def minimum_sample(target: float, confidence: float = 0.95, kind: IntervalKind = "wilson") -> int:
+    """The smallest n for which n successes of n put the low bound at `target` or above: 35 for 0.9 at 95 %.
+
+    Raises ValueError for a target of 1 or more: no finite sample proves that.
+    """
+    if not target < 1:
+        raise ValueError(f"no sample can show a proportion of {target:g} or more")
+    target = max(target, 0.0)
+    n = max(math.floor(target * z_score(confidence) ** 2 / (1 - target)), 1)
+    if kind == "clopper-pearson" and target > 0:
+        n = max(math.floor(math.log((1 - confidence) / 2) / math.log(target)), 1)
+    while interval_of(kind, 1.0, n, confidence)[0] < target:
+        n += 1
+    return n
+
+
+def z_score(confidence: float) -> float:
+    """The standard normal quantile of a two-sided `confidence` in (0, 1): 1.96 for 0.95. ValueError outside."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"a confidence is between 0 and 1, for example 0.95; not {confidence}")
+    return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def _around(proportion: float, low: float, high: float) -> tuple[float, float]:
+    # Rounding must not push a bound over the value that it bounds: exactly 0 and 1 matter to exclusive thresholds.
+    low = 0.0 if proportion == 0 else min(max(low, 0.0), proportion)
+    high = 1.0 if proportion == 1 else max(min(high, 1.0), proportion)
+    return low, high
+
+
+def _beta_quantile(probability: float, a: float, b: float) -> float:
+    low, high = 0.0, 1.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        if _beta_cdf(middle, a, b) < probability:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _beta_cdf(x: float, a: float, b: float) -> float:
+    """The regularized incomplete beta function, by its continued fraction (Abramowitz and Stegun, 26.5.8)."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):  # there the fraction of the mirrored function converges faster
+        return 1 - _beta_cdf(1 - x, b, a)
+    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    return math.exp(log_front) / (a * _beta_fraction(x, a, b))
+
+
+def _beta_fraction(x: float, a: float, b: float) -> float:
+    """The continued fraction 1 + d1 / (1 + d2 / (1 + ...)), evaluated from the front (Lentz)."""
+    tiny = 1e-300
+    value, c, d = 1.0, 1.0, 0.0
+    for step in range(1, 10_000):
+        m, odd = divmod(step, 2)
+        if odd:
+            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1 / ((1 + term * d) or tiny)
+        c = (1 + term / c) or tiny
+        value *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return value

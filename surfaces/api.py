@@ -1,0 +1,199 @@
+"""Running suites from Python: `fepflow.run`, `fepflow.run_async` and `fepflow.load_run`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, TypedDict, Unpack
+
+from fepflow.errors import UserError
+from fepflow.evalguard.verdict import Verdict
+from fepflow.protocol.results import ResultsView, TestCaseResult
+from fepflow.store.records import RunRecord
+from surfaces import service
+from surfaces.reports.fep import dumps, test_case_results
+
+logger = logging.getLogger("fepflow")
+
+
+class Options(TypedDict, total=False):
+    """What `run` takes beside the suite, named as the options of `fepflow run`. Default: as the suite says."""
+
+    limit: float
+    seed: int
+    repeats: int
+    max_concurrency: int
+    tags: Sequence[str]
+    filter_metadata: Mapping[str, str]
+    filter_failing: str
+    cache: bool
+    verdict: Literal["interval", "point"]
+    env_file: str | Path
+    verbose: bool
+
+
+class Run(ResultsView):
+    """A run in the store: its verdict, and its results, which are read as they are asked for.
+
+    `outcome` is `pass`, `fail` or `inconclusive`, and None without a verdict: the run is still under way, was
+    cancelled, or was interrupted (`status`; `error` says why).
+    """
+
+    def __init__(self, record: RunRecord) -> None:
+        self._record = record
+
+    @property
+    def id(self) -> str:
+        """What `load_run` and `fepflow show` take."""
+        return self._record.id
+
+    @property
+    def name(self) -> str:
+        """The suite's name."""
+        return self._record.name
+
+    @property
+    def status(self) -> str:
+        """`pending`, `running`, `completed`, `cancelled`, `interrupted` or `failed`."""
+        return self._record.status
+
+    @property
+    def error(self) -> str | None:
+        """Why there is no verdict."""
+        return self._record.error
+
+    @property
+    def outcome(self) -> str | None:
+        """The verdict's outcome."""
+        return self._record.outcome
+
+    @property
+    def passed(self) -> bool:
+        """Whether the verdict is a pass: `assert run.passed`. No verdict is none."""
+        return self.outcome == "pass"
+
+    @cached_property
+    def verdict(self) -> Verdict | None:
+        """The verdict with its rules, reasons and metrics."""
+        known = Verdict.model_fields
+        stored = self._record.verdict
+        if not isinstance(stored, dict) or self.outcome is None:
+            return None
+        fields = {name: value for name, value in stored.items() if name in known}
+        return Verdict.model_validate({"metrics": self._record.metrics or [], "outcome": self.outcome, **fields})
+
+    @property
+    def metrics(self) -> dict[str, float | None]:
+        """The value of each metric, by its id; `verdict.metrics` has intervals and counts."""
+        return {metric["id"]: metric["value"] for metric in self._record.metrics or ()}
+
+    @property
+    def results(self) -> Iterator[TestCaseResult]:
+        """One result for each repeat of each test case that the run has got to, read a hundred cases at a time."""
+        with service.open_store() as store:
+            for result in test_case_results(store, store.run(self.id)):
+                yield TestCaseResult.model_validate_json(dumps(result))
+
+    @property
+    def expected_results(self) -> int:
+        """Test cases times repeats."""
+        return self._record.n_cases * self._record.repeats
+
+    def __repr__(self) -> str:
+        what = self.outcome or self.status
+        metrics = ", ".join(f"{name}={_number(value)}" for name, value in self.metrics.items())
+        shown = f", {metrics}" if metrics else ""
+        return f"Run({self.id[:8]} {self.name!r}: {what}, {self.expected_results} results{shown})"
+
+
+def run(suite: str | Path, **options: Unpack[Options]) -> Run:
+    """Run a suite, as `fepflow run` does, and wait for its end.
+
+    Options: `limit` (a count, or a fraction below 1) with `seed`, `repeats`, `max_concurrency`, `tags`,
+    `filter_metadata` (a dict), `filter_failing` (a run's id), `cache` (False asks models anew), `verdict` ("interval"
+    or "point"), `env_file` (default: `.env` in the working directory), `verbose` (True shows notes and Prefect's log on
+    stderr).
+
+    Returns the run whatever its verdict: `assert run("suite.yaml").passed`. It works inside a running event loop, too,
+    as in a notebook; that stands still meanwhile, and goes on with `run_async`. Ctrl-C stops the run, and what it has
+    is stored. Raises InputError with all the suite's mistakes, InfrastructureError when store or Prefect are in the
+    way.
+    """
+    finished = service.execute(_begin(suite, options), handle_sigterm=False)
+    if finished.stopped:
+        raise KeyboardInterrupt
+    return Run(finished.run)
+
+
+async def run_async(suite: str | Path, **options: Unpack[Options]) -> Run:
+    """As `run`, beside whatever else the event loop does. Cancelling stops the run, and waits for its end."""
+    cancelled = threading.Event()
+    begun: list[str] = []
+
+    def work() -> Run:
+        record = _begin(suite, options)
+        begun.append(record.id)
+        if cancelled.is_set():
+            service.cancel(record.id)
+        return Run(service.execute(record, handle_sigterm=False).run)
+
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        cancelled.set()
+        if begun and not task.done():
+            await asyncio.to_thread(service.cancel, begun[0])
+        await asyncio.wait({task})
+        raise
+
+
+def load_run(run_id: str = "latest") -> Run:
+    """A run of the store, by its id, the beginning of it, or `latest`; also one that is still under way.
+
+    Raises NotFoundError.
+    """
+    with service.open_store() as store:
+        return Run(service.with_metrics_so_far(store, store.run(run_id)))
+
+
+def _begin(suite: str | Path, options: Options) -> RunRecord:
+    from tasks.sampling import DEFAULT_SEED
+    from tasks.wishes import Wishes
+
+    if unknown := set(options) - set(Options.__annotations__):
+        raise TypeError(f"run() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+    limit, verbose = options.get("limit"), options.get("verbose", False)
+    if limit is not None and (limit <= 0 or (limit >= 1 and limit != int(limit))):
+        raise UserError("limit is a count such as 20, or a fraction such as 0.1")
+    for name in ("repeats", "max_concurrency"):
+        if not 1 <= options.get(name, 1) <= 1000:  # type: ignore[operator]  # both are whole numbers
+            raise UserError(f"{name} is a number from 1 to 1000")
+    env_file = options.get("env_file")
+    note = _tell if verbose else logger.info
+    service.load_env_file(Path(env_file) if env_file is not None else None, note)
+    wishes = Wishes(
+        limit=limit,
+        seed=options.get("seed", DEFAULT_SEED),
+        repeats=options.get("repeats"),
+        concurrency=options.get("max_concurrency"),
+        tags=options.get("tags", ()),
+        metadata={name: str(value) for name, value in options.get("filter_metadata", {}).items()},
+        failing_in=options.get("filter_failing"),
+        verdict_mode=options.get("verdict"),
+        cache=options.get("cache"),
+    )
+    return service.start(Path(suite), wishes, note, show_logs=verbose)
+
+
+def _tell(message: str) -> None:
+    sys.stderr.write(f"{message}\n")
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"

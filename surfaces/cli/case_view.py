@@ -1,0 +1,59 @@
+"""Single test cases as a person sees them: input, output, and what the checks found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fepflow.protocol.explanation import as_json, cut, explain
+from fepflow.protocol.results import CheckResult, passed_of
+from fepflow.store.records import RunRecord, StoredResult
+from surfaces.cli.text import MAX_TEXT, one_line, safe
+from surfaces.failures import Selection
+
+
+def case_view(run: RunRecord, result: StoredResult, selection: Selection) -> Iterator[str]:
+    """Lines of markup about one repeat of a case, with the checks that were selected."""
+    repeat = f" #{result.repeat + 1}" if run.repeats > 1 else ""
+    yield f"\n[bold]{safe(result.case.id)}{repeat}[/]"
+    yield f"  input     {one_line(result.case.input)}"
+    if "expected" in result.case.model_fields_set:
+        yield f"  expected  {one_line(result.case.expected)}"
+    if result.output is None:
+        yield "  output    [yellow]not asked yet[/]"
+        return
+    failure = result.output.failure
+    yield f"  no output {one_line(failure['message'])}" if failure else f"  output    {one_line(result.output.value)}"
+    metadata = dict(result.output.metadata or {})
+    attempts = metadata.pop("attempt_log", None) or ()
+    if failure:
+        del metadata["error"]
+    if metadata:
+        yield f"  metadata  {one_line(metadata)}"
+    yield from (f"            {safe(_attempt(attempt))}" for attempt in attempts)
+    for check in selection.checks(result):
+        yield from _check(check)
+
+
+def _attempt(attempt: dict[str, Any]) -> str:
+    cause = (attempt.get("error") or {}).get("message", "answered")
+    return cut(
+        f"attempt {attempt['attempt']} at {attempt['started_at']}, {attempt['latency_ms']} ms: {cause}", MAX_TEXT
+    )
+
+
+def _check(check: CheckResult) -> Iterator[str]:
+    """A line for a check, or several for one that did not pass: all that it found."""
+    why, name = explain(check), safe(check.check_id)
+    passed = passed_of(check)
+    if check.error is not None:
+        yield f"  [yellow]error[/]     {name}: {one_line(check.error.message)}"
+    elif check.status == "skip":
+        yield f"  [dim]skipped[/]   {name}"
+    elif passed is False:
+        yield f"  [red]failed[/]    {name}: {safe(why.line(MAX_TEXT))}"
+        if len(as_json(dict(why.results))) > MAX_TEXT:
+            yield from (f"            {safe(line)}" for line in why.lines(10 * MAX_TEXT))
+    else:
+        word = "[green]passed[/]" if passed else "[dim]result[/]"
+        yield f"  {word}    {name}: {safe(why.line(MAX_TEXT))}"

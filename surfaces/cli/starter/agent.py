@@ -1,0 +1,11 @@
+"""A stand-in for your agent, so that the suite passes at once. Put your own in its place."""
+
+CAPITALS = {"France": "Paris", "Japan": "Tokyo"}
+
+
+def answer(question: str) -> str:
+    """What the agent says to one test case's input. It may be async, a generator or a class with __call__, too."""
+    for country, capital in CAPITALS.items():
+        if country in question:
+            return f"The capital of {country} is {capital}."
+    return "17 + 25 is 42."

@@ -1,0 +1,126 @@
+"""A run as a person sees it: its checks, its metrics, the verdict and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from fepflow.evalguard.verdict import ModelCosts
+from fepflow.protocol.model import utc_now
+from fepflow.store.records import CheckCounts, RunRecord
+from fepflow.store.store import Store
+from surfaces.cli.text import COLOURS, SHORT_ID, coloured, number, safe, table
+from tasks.causes import causes_of
+from tasks.doubt import doubts_of
+
+
+def run_view(store: Store, run: RunRecord) -> Iterator[Table | str]:
+    """What to print of a run: tables, and lines of markup."""
+    yield _head(store, run)
+    counts = store.check_totals(run.id)
+    if counts:
+        yield _check_table(counts)
+    if run.metrics:
+        yield _metric_table(run.metrics, (run.verdict or {}).get("baseline"))
+    for row in counts:
+        if row.error and row.error == row.passed + row.failed + row.error + row.skipped + row.unjudged:
+            yield f"[yellow]{safe(row.check_id)} ended in an error every time: {row.error} of {row.error}[/]"
+    for doubt in doubts_of(store, run):
+        sentence = safe(doubt.sentence())
+        yield sentence if doubt.calibration else f"[yellow]{sentence}[/]"
+    yield from verdict_view(run)
+    yield from _causes(store, run)
+
+
+def verdict_view(run: RunRecord, *, brief: bool = False) -> Iterator[str]:
+    """The verdict and what it rests on, as markup; `brief` is one line: the outcome, and the reason that decided."""
+    if run.outcome is None:
+        yield from _no_verdict(run)
+        return
+    verdict = run.verdict
+    first, *others = verdict["reasons"] or [verdict["gate"]]
+    yield f"[bold {COLOURS[run.outcome]}]{run.outcome.upper()}[/]  {safe(first)}"
+    if brief:
+        return
+    yield f"  gate: {safe(verdict['gate'])}"
+    if baseline := verdict.get("baseline"):
+        worse = ": the outcome has worsened" if baseline["worsened"] else ""
+        yield f"  baseline: {coloured(baseline['outcome'])} in run {baseline['run_id'][:SHORT_ID]}{worse}"
+        if summary := baseline.get("summary"):
+            yield f"    {safe(summary)}"
+    elif reason := verdict.get("not_compared"):
+        yield f"  no baseline: {safe(reason)}"
+    yield from (f"  - {safe(reason)}" for reason in others)
+    yield from (f"  [yellow]![/] {safe(warning)}" for warning in verdict.get("warnings", ()))
+    if models := verdict.get("models"):
+        yield f"  models: {ModelCosts.model_validate(models)}"
+
+
+def _no_verdict(run: RunRecord) -> Iterator[str]:
+    so_far = "no verdict yet, the numbers are of what is there" if run.metrics else "no verdict yet"
+    yield f"[bold yellow]{run.status.upper()}[/]  {safe(run.error or so_far)}"
+    if run.status in ("interrupted", "cancelled", "failed"):
+        yield f"Go on with it: fepflow run --resume {run.id[:SHORT_ID]}"
+
+
+def _causes(store: Store, run: RunRecord) -> Iterator[str]:
+    if lines := causes_of(store, run):
+        yield "What did not pass:"
+        yield from (f"  {safe(line)}" for line in lines)
+
+
+def _head(store: Store, run: RunRecord) -> str:
+    seen = store.progress(run.id)
+    calls = run.n_cases * run.repeats
+    failed = f", {seen.failed_outputs} without an answer" if seen.failed_outputs else ""
+    return (
+        f"[bold]{safe(run.name)}[/]  run {run.id[:SHORT_ID]}  {run.status}{_duration(run)}\n"
+        f"{run.n_cases} cases x {run.repeats}: {seen.outputs} of {calls} calls{failed}; {seen.checks} checks"
+        + (f"\n{run.sample}" if run.sample else "")
+    )
+
+
+def _check_table(counts: Sequence[CheckCounts]) -> Table:
+    made = table("check", "passed", "failed", "error", "skipped", "no verdict")
+    for row in counts:
+        cells = (row.passed, row.failed, row.error, row.skipped, row.unjudged)
+        made.add_row(safe(row.check_id), *(str(count) if count else "·" for count in cells))
+    return made
+
+
+def _metric_table(metrics: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any] | None) -> Table:
+    changes = {change["id"]: change for change in baseline["metrics"]} if baseline else {}
+    beside = ("baseline", "change") if changes else ()
+    made = table("metric", "value", "interval", "n", "errors", "impact", "gate", *beside)
+    for metric in metrics:
+        low, high = (metric.get(bound) for bound in ("low", "high"))
+        outcome = metric.get("outcome")
+        change = changes.get(metric["id"], {})
+        then = (number(change.get("baseline")), number(change.get("difference"), sign="+")) if changes else ()
+        made.add_row(
+            safe(metric["id"]),
+            number(metric.get("value")),
+            "·" if low is None and high is None else f"{number(low)} to {number(high)}",
+            f"{metric['n_completed']} of {metric['n_expected']}",
+            str(metric["n_error"] or "·"),
+            _impact(metric.get("impact"), metric.get("worst_impact")),
+            coloured(outcome) if outcome else "·",
+            *then,
+        )
+    return made
+
+
+def _impact(impact: str | None, reached: str | None) -> str:
+    """The impact of the value, and the worst that the interval reaches; a value that no range holds has none."""
+    if reached is None or reached == impact:
+        return impact or "·"
+    return f"{impact or 'unknown'} (to {reached})"
+
+
+def _duration(run: RunRecord) -> str:
+    if run.started_at is None or (run.completed_at is None and run.status != "running"):
+        return ""
+    lasted = ((run.completed_at or utc_now()) - run.started_at).total_seconds()
+    return f"  {lasted:.1f} s" + ("" if run.completed_at else " so far")

@@ -1,0 +1,70 @@
+"""The suite's checks, those that its cases carry, and what a budget can count of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from checks.data_checks import CaseChecks
+from checks.defaults import Defaults, kind_of
+from checks.validation import (
+    case_check_problems,
+    check_problems,
+    default_problems,
+    unpriced_models,
+    without_repetitions,
+)
+from fepflow.protocol.check import declare
+from fepflow.protocol.test_case import TestCase
+from fepflow.settings import settings
+from fepflow.suite import check_ids
+from tasks.validation.cases import dataset_of
+from tasks.validation.inspection import Inspection
+
+
+def inspect_checks(found: Inspection) -> None:
+    """Find what is wrong with the checks, and with the models that they ask."""
+    document, checks = found.loaded.document, found.loaded.section("checks")
+    defaults = Defaults(found.loaded.section("judge"), found.loaded.section("embedding"))
+    dataset = dataset_of(found.loaded)
+    file = document.file if dataset is None else str(Path(document.file).parent / dataset.path)
+    allowed = settings().allowed_models
+    case_checks = CaseChecks(
+        defaults, [check for check in checks or () if check], allowed, from_data=dataset is not None
+    )
+    of_sections = list(default_problems(document, defaults))
+    of_checks = [
+        *check_problems(document, checks or (), defaults),
+        *case_check_problems(found.cases.with_checks_and_lines(), file, checks or (), case_checks),
+    ]
+    found.problems += [*of_sections, *without_repetitions(of_checks, of_sections)]
+    if checks == [] and found.cases and not any(found.cases.with_checks()):
+        found.error((), "there are no checks, so nothing is judged", "add checks:, or checks of the test cases")
+    _inspect_budget(found, defaults)
+
+
+def _inspect_budget(found: Inspection, defaults: Defaults) -> None:
+    """A budget counts what somebody tells: the target's answers, or the models that checks ask."""
+    budget, target = found.loaded.section("budget"), found.loaded.section("target")
+    if budget is None or target is None:
+        return
+    own = [declare(check) for case in found.cases.with_checks() for check in case.checks or ()]
+    asking = [check for check in [*(found.loaded.section("checks") or ()), *own] if check and kind_of(check)]
+    kept = (target.http or target.python or target.scripted).metadata
+    for name in budget.limits:
+        if name not in kept and not asking and target.python is None:  # a function may return an Output that says it
+            advice = f"map it in the target's metadata ({name}: $.…)"
+            found.error(("budget", name), f"no answer tells its {name}", advice)
+    if "usd" in budget.limits and (unpriced := unpriced_models(defaults.complete(asking))):
+        message = f"it does not count {', '.join(unpriced)}: the price is not known"
+        found.warn(("budget", "usd"), message, "tokens are counted, with budget.tokens")
+
+
+def expected_check_ids(shared: Sequence[object], cases: Iterable[TestCase]) -> list[str]:
+    """The ids of all checks of a suite, shared ones first, then those that only some cases have."""
+    shared_ids = check_ids([declare(check) for check in shared])  # type: ignore[arg-type]  # checks, by the caller
+    ids = dict.fromkeys(shared_ids)
+    for case in cases:
+        if case.checks:
+            ids.update(dict.fromkeys(check_ids([declare(check) for check in case.checks], shared_ids)))
+    return list(ids)

@@ -1,0 +1,84 @@
+"""The suite's metrics, thresholds and gate: whether what must hold can be told, and by how many cases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fepflow.errors import InputError
+from fepflow.evalguard.catalogue import Catalogue, catalogue_around
+from fepflow.evalguard.files import load_thresholds, read_definition
+from fepflow.evalguard.gate import DEFAULT_MAX_IMPACT
+from fepflow.evalguard.models import Thresholds
+from fepflow.protocol.check import declare
+from fepflow.statistics.scale import Scale
+from fepflow.suite import Gate, Metric, check_ids
+from tasks.ranges import range_of
+from tasks.validation.checks import expected_check_ids
+from tasks.validation.inspection import Inspection, file_of
+from tasks.validation.sample_size import warn_of_confidence, warn_of_sample_size
+
+
+def inspect_thresholds(found: Inspection) -> None:
+    """Read the EvalGuard thresholds, and find what is wrong with them."""
+    loaded, source = found.loaded, found.loaded.section("thresholds")
+    if source is None:
+        return
+    task = loaded.section("task")
+    catalogue = Catalogue()
+    try:
+        if isinstance(source, str):
+            path = file_of(loaded, source, ("thresholds",), found.problems, or_folder=True)
+            if path is not None:
+                found.thresholds = load_thresholds(path, task)
+                catalogue = catalogue_around(path)
+        else:
+            whole, place = (source, ("thresholds",)) if "thresholds" in source else ({"thresholds": source}, ())
+            data = {"task": task or "inline", **whole}
+            found.thresholds = read_definition(Thresholds, data, loaded.document, place)
+    except InputError as error:
+        found.problems += error.problems
+    if found.thresholds is not None:
+        found.problems += catalogue.remarks(found.thresholds)
+
+
+def inspect_metrics(found: Inspection) -> None:
+    """Find metrics of checks that are not there, and a gate that nothing can pass."""
+    loaded = found.loaded
+    known = expected_check_ids([check for check in loaded.section("checks") or () if check], found.cases.with_checks())
+    metrics: list[Metric | None] | None = loaded.section("metrics")
+    if loaded.snapshot.get("metrics") is not None:
+        for index, metric in enumerate(metrics or ()):
+            if metric is not None and metric.check not in known:
+                message = f"the suite has no check with the id {metric.check}"
+                found.error(("metrics", index, "check"), message, f"its checks are {', '.join(known) or 'none'}")
+    names = [metric.id for metric in metrics if metric] if metrics else known
+    for name in {name for name in names if names.count(name) > 1}:
+        found.error(("metrics",), f"the metric {name} stands twice", "ids are unique")
+    gate: Gate | None = loaded.section("gate")
+    if gate is not None:
+        _inspect_gate(found, gate, names)
+        warn_of_confidence(found, gate)
+    given = [metric for metric in metrics or () if metric] or [Metric(id=name, check=name) for name in known]
+    max_impact = (gate.max_impact if gate else None) or (DEFAULT_MAX_IMPACT if found.thresholds else None)
+    warn_of_sample_size(found, gate or Gate(), max_impact, _scales(found, given))
+
+
+def _scales(found: Inspection, metrics: Sequence[Metric]) -> dict[str, Scale | None]:
+    """The ranges of metrics, by id; None where they are not known."""
+    shared = [declare(check) for check in found.loaded.section("checks") or () if check]
+    ids = check_ids(shared)
+    declared = {check_id: [check] for check_id, check in zip(ids, shared, strict=True)}
+    for case in found.cases.with_checks():
+        own = [declare(check) for check in case.checks or ()]
+        for check_id, check in zip(check_ids(own, ids), own, strict=True):
+            declared.setdefault(check_id, []).append(check)
+    return {metric.id: range_of(metric, declared.get(metric.check, ())) for metric in metrics}
+
+
+def _inspect_gate(found: Inspection, gate: Gate, metrics: Sequence[str]) -> None:
+    for name in gate.min:
+        if name not in metrics:
+            found.error(("gate", "min", name), f"there is no metric {name}", f"there is {', '.join(metrics)}")
+    if gate.max_impact is not None and found.thresholds is None and "thresholds" not in found.loaded.snapshot:
+        advice = "add thresholds:, an EvalGuard file or folder"
+        found.error(("gate", "max_impact"), "there are no thresholds that give an impact", advice)

@@ -1,0 +1,207 @@
+"""The suite's JSONPaths, against what they can find: the context's shape, the test cases, the recorded outputs.
+
+Only the beginning of a path is judged, up to its first wildcard, filter or function: the rest depends on values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from checks.engine import context_of
+from checks.paths import paths_of, texts_in
+from fepflow.context_shape import context_problem, meant_path
+from fepflow.documents import DocumentPath, dotted
+from fepflow.jsonpath import Key, descend, is_path, leading_keys
+from fepflow.known_names import did_you_mean
+from fepflow.protocol.check import declare
+from fepflow.protocol.test_case import Output
+from fepflow.suite_target import Target
+from fepflow.targets.base import RESERVED_METADATA
+from fepflow.targets.base import Target as OpenTarget
+from fepflow.targets.scripted import ScriptedTarget
+from tasks.validation.cases import dataset_of
+from tasks.validation.inspection import Inspection
+
+_NOTHING = Output(value=None)
+
+
+@dataclass
+class _Use:
+    """A path, where it stands, and how many of the values that it was looked up in have nothing there."""
+
+    place: DocumentPath
+    expression: str
+    keys: tuple[Key, ...]
+    optional: bool = False
+    seen: int = 0
+    lacking: int = 0
+    first: str = ""
+    file: str | None = None
+    line: int | None = None
+    names: list[str] = field(default_factory=list)
+
+    def look(self, value: Any, name: str) -> None:
+        """Look into the value of that name."""
+        self.seen += 1
+        reached, parent = descend(value, self.keys)
+        if reached == len(self.keys):
+            return
+        self.lacking += 1
+        self.first = self.first or name
+        if isinstance(parent, dict) and not self.names:
+            self.names = [dotted((*self.keys[:reached], key)) for key in parent if isinstance(key, str)]
+
+    @property
+    def advice(self) -> str | None:
+        """Which path was meant, if there is one that is alike."""
+        advice = did_you_mean(dotted(self.keys), self.names) if self.names else ""
+        return advice.replace("did you mean ", "did you mean $.") if advice.startswith("did you mean") else None
+
+
+def inspect_paths(found: Inspection, opened: OpenTarget | None) -> None:
+    """Find paths that can find nothing, in checks and requests; `opened` is the target, if it opens."""
+    uses = [
+        _Use(("checks", index, "arguments", *use.place), use.expression, leading_keys(use.expression), use.optional)
+        for index, check in enumerate(found.loaded.section("checks") or ())
+        if check is not None
+        for use in paths_of(check)
+    ]
+    target: Target | None = found.loaded.section("target")
+    body = list(_of_request(found, target)) if target is not None else []
+    uses = [use for use in uses if not _is_misshaped(found, use)]
+    uses = [use for use in uses if not _is_unknown_metadata(found, target, use)]
+    _look_into_cases(found, [use for use in (*uses, *body) if use.keys[:1] == ("test_case",)])
+    _look_into_own_checks(found, target)
+    if isinstance(opened, ScriptedTarget):
+        _look_into_outputs(found, opened, [use for use in uses if use.keys[:1] == ("output",)])
+
+
+def _request(target: Target) -> tuple[DocumentPath, Any] | None:
+    """What is rendered for each call, and where it stands; None if nothing is."""
+    if target.http is not None:
+        return None if target.http.method == "GET" else (("target", "http", "body"), target.http.body)
+    if target.python is None:
+        return None
+    if target.python.arguments is not None:
+        return ("target", "python", "arguments"), target.python.arguments
+    return ("target", "python", "input"), target.python.input
+
+
+def _of_request(found: Inspection, target: Target) -> Iterator[_Use]:
+    request = _request(target)
+    if request is None:
+        return
+    texts = list(texts_in(request[1], request[0]))
+    for place, text in texts:
+        keys = leading_keys(text) if is_path(text) else ()
+        if keys[:1] == ("output",):
+            message = f"{text}: a request has no output yet, only $.test_case"
+            found.error(place, message, "did you mean $.test_case.input?")
+        elif keys:
+            use = _Use(place, text, keys)
+            if not _is_misshaped(found, use) and keys[1:] != ("expected",):
+                yield use
+        elif "{{$." in text or "{{ $." in text:
+            message = "placeholders in braces are for prompts of judges; here they stay as they are"
+            found.error(place, message, "a text that is a path as a whole, such as $.test_case.input, is replaced")
+        elif path := meant_path(text):
+            found.warn(place, f"{text} is a text, and not a path, which starts with $.", f"did you mean {path}?")
+    if not any(is_path(text) for _, text in texts):
+        found.warn(request[0], "the request is the same for all test cases", "$.test_case.input is the input")
+
+
+def _say(found: Inspection, use: _Use, message: str, advice: str | None = None, *, is_error: bool = True) -> None:
+    problem = found.loaded.document.problem(use.place, message, advice)
+    if use.file is not None:
+        problem = replace(problem, file=use.file, line=use.line)
+    found.problems.append(problem if is_error else replace(problem, severity="warning"))
+
+
+def _is_misshaped(found: Inspection, use: _Use) -> bool:
+    wrong = context_problem(use.keys)
+    if wrong is not None:
+        _say(found, use, *wrong, is_error=not use.optional)
+    return wrong is not None
+
+
+def _is_unknown_metadata(found: Inspection, target: Target | None, use: _Use) -> bool:
+    """What an endpoint's answers keep is what the suite maps, and what fepflow says of the call."""
+    if target is None or target.http is None or use.keys[:2] != ("output", "metadata") or len(use.keys) < 3:
+        return False
+    known = [*target.http.metadata, *RESERVED_METADATA]
+    if use.keys[2] in known or use.optional:
+        return False
+    message = f"{use.expression} finds nothing: an output's metadata has {', '.join(known)}"
+    advice = did_you_mean(str(use.keys[2]), known)
+    mapped = f"map it: target.http.metadata: {{{use.keys[2]}: $.…}}"
+    _say(found, use, message, advice if advice.startswith("did you mean") else mapped)
+    return True
+
+
+def _look_into_cases(found: Inspection, uses: list[_Use]) -> None:
+    uses = [use for use in uses if not use.optional and (len(use.keys) > 2 or use.keys[1:] == ("expected",))]
+    if not uses or not found.cases:
+        return
+    for case in found.cases:
+        context = context_of(case, _NOTHING)
+        for use in uses:
+            use.look(context, case.id)
+    for use in uses:
+        _tell(found, use, f"none of the {use.seen:,} test cases has {use.expression}")
+
+
+def _case_place(found: Inspection, case_id: str) -> DocumentPath:
+    """Where a case that carries checks stands in the suite; its id if it is in a file."""
+    cases = found.loaded.section("test_cases")
+    if not isinstance(cases, list):
+        return (case_id,)
+    return ("test_cases", next(index for index, case in enumerate(cases) if case.id == case_id))
+
+
+def _tell(found: Inspection, use: _Use, none_has: str) -> None:
+    if use.lacking == use.seen:
+        none_has = none_has if use.seen > 1 else f"the test case {use.first} has no {use.expression}"
+        _say(found, use, none_has, use.advice or _there_is(use))
+    elif use.lacking:
+        message = f"{use.lacking:,} of {use.seen:,} test cases have no {use.expression}; the first is {use.first}"
+        what = "check" if use.place[0] != "target" else "call"
+        _say(found, use, message, f"it is an error of the {what} there", is_error=False)
+
+
+def _there_is(use: _Use) -> str | None:
+    return f"there is {', '.join(f'$.{name}' for name in use.names[:10])}" if use.names else None
+
+
+def _look_into_own_checks(found: Inspection, target: Target | None) -> None:
+    """Paths of checks that cases carry: each check type's path is judged by the cases that carry it."""
+    uses: dict[tuple[str, DocumentPath, str], _Use] = {}
+    dataset = dataset_of(found.loaded)
+    file = None if dataset is None else str(found.path.parent / dataset.path)
+    for case, line in found.cases.with_checks_and_lines():
+        context = context_of(case, _NOTHING)
+        for index, check in enumerate(map(declare, case.checks or ())):
+            for use in paths_of(check):
+                key = (check.type, use.place, use.expression)
+                if key not in uses:
+                    keys = leading_keys(use.expression)
+                    place = (*_case_place(found, case.id), "checks", index, "arguments", *use.place)
+                    uses[key] = _Use(place, use.expression, keys, use.optional, file=file, line=line)
+                if uses[key].keys[:1] == ("test_case",):
+                    uses[key].look(context, case.id)
+    for known in uses.values():
+        if not _is_misshaped(found, known) and not _is_unknown_metadata(found, target, known) and known.lacking:
+            _tell(found, known, f"none of the {known.seen:,} test cases with this check has {known.expression}")
+
+
+def _look_into_outputs(found: Inspection, opened: ScriptedTarget, uses: list[_Use]) -> None:
+    uses = [use for use in uses if not use.optional and len(use.keys) > 2]
+    uses = [use for use in uses if use.keys[1] == "value" or use.keys[2] not in RESERVED_METADATA]
+    for case_id, output in opened.recorded() if uses else ():
+        for use in uses:
+            use.look({"output": output}, case_id)
+    for use in uses:
+        if use.seen and use.lacking == use.seen:
+            message = f"{use.expression} finds nothing in any of the {use.seen:,} recorded outputs"
+            _say(found, use, message, use.advice or _there_is(use) or "look into the file")

@@ -1,0 +1,127 @@
+"""The suite's metrics against the results that they are made of: is there a number, and can it meet the gate?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from checks.result_shapes import OTHER, result_shape
+from fepflow.evalguard.models import Range
+from fepflow.jsonpath import SingularPath, compile_path, leading_keys
+from fepflow.known_names import did_you_mean
+from fepflow.protocol.check import Check, declare
+from fepflow.statistics.scale import Scale
+from fepflow.suite import Gate, Metric, check_ids
+from tasks.ranges import range_of
+from tasks.validation.inspection import Inspection
+
+
+def inspect_scales(found: Inspection) -> None:
+    """Find metrics of values that no result has, and minimums and thresholds beyond a metric's range."""
+    checks = _checks_by_id(found)
+    given: Sequence[Metric | None] = found.loaded.section("metrics") or ()
+    for index, metric in enumerate(given):
+        if metric is not None:
+            _inspect_value(found, index, metric, checks.get(metric.check, []))
+    metrics = [metric for metric in given if metric] or [Metric(id=name, check=name) for name in checks]
+    for metric in metrics:
+        scale = range_of(metric, checks.get(metric.check, ()))
+        if scale is not None:
+            _inspect_minimum(found, metric, scale)
+            _inspect_ranges(found, metric, scale)
+
+
+def _checks_by_id(found: Inspection) -> dict[str, list[Check]]:
+    """All checks that results of an id come from: the suite's, and those that cases carry."""
+    shared = [check for check in found.loaded.section("checks") or () if check]
+    shared_ids = check_ids(shared)
+    checks: dict[str, list[Check]] = {name: [check] for name, check in zip(shared_ids, shared, strict=True)}
+    for case in found.cases.with_checks():
+        own = [declare(check) for check in case.checks or ()]
+        for name, check in zip(check_ids(own, shared_ids), own, strict=True):
+            if check not in checks.setdefault(name, []):
+                checks[name].append(check)
+    return checks
+
+
+def _inspect_value(found: Inspection, index: int, metric: Metric, checks: Sequence[Check]) -> None:
+    shapes = [result_shape(check) for check in checks]
+    if len(shapes) != 1 or shapes[0] is None:
+        return  # none that is known, or several, of which one may have it
+    if metric.value is None:
+        if not _has(shapes[0], ("passed",)) and not _has(shapes[0], ("response", "passed")):
+            message = f"{metric.check} gives no passed, so there is nothing to count"
+            advice = (
+                f"name what it gives, as in value: $.{'.'.join(_numbers(shapes[0])[0])}"
+                if _numbers(shapes[0])
+                else None
+            )
+            found.error(("metrics", index), message, advice)
+        return
+    _inspect_path(found, ("metrics", index, "value"), metric.value, shapes[0])
+
+
+def _inspect_path(found: Inspection, place: tuple[str | int, ...], expression: str, shape: Mapping[str, Any]) -> None:
+    inside: Any = shape
+    for number, key in enumerate(keys := leading_keys(expression)):
+        if not isinstance(inside, Mapping):
+            return
+        if key not in inside:
+            before = "".join(f"{step}." for step in keys[:number])
+            advice = did_you_mean(str(key), list(inside)).replace("did you mean ", f"did you mean $.{before}")
+            found.error(place, f"the results have nothing at {expression}", advice)
+            return
+        inside = inside[key]
+    if inside == OTHER and isinstance(compile_path(expression), SingularPath):
+        names = ", ".join(f"$.{'.'.join(path)}" for path in _numbers(shape))
+        found.error(place, f"{expression} is no number", f"a metric counts {names}")
+
+
+def _has(shape: Any, keys: tuple[str, ...]) -> bool:
+    """Whether there may be something at these keys."""
+    for key in keys:
+        if not isinstance(shape, Mapping):
+            return True
+        if key not in shape:
+            return False
+        shape = shape[key]
+    return True
+
+
+def _numbers(shape: Mapping[str, Any], before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found = []
+    for name, part in shape.items():
+        if isinstance(part, Mapping):
+            found += _numbers(part, (*before, name))
+        elif part == "number":
+            found.append((*before, name))
+    return found
+
+
+def _inspect_minimum(found: Inspection, metric: Metric, scale: Scale) -> None:
+    gate: Gate | None = found.loaded.section("gate")
+    minimum = gate.min.get(metric.id) if gate is not None else None
+    if minimum is not None and not scale.low <= minimum <= scale.high:
+        message = f"{metric.id} lies between {scale.low:g} and {scale.high:g}, never at {minimum:g}"
+        found.error(("gate", "min", metric.id), message, _cure(minimum, scale))
+
+
+def _cure(value: float, scale: Scale) -> str:
+    is_percentage = (scale.low, scale.high) == (0, 1) and 1 < value <= 100
+    return f"did you mean {value / 100:g}?" if is_percentage else "give a value in that range"
+
+
+def _inspect_ranges(found: Inspection, metric: Metric, scale: Scale) -> None:
+    """Thresholds of which no bound lies in the metric's range are on another scale."""
+    ranges: list[Range] = (found.thresholds.thresholds if found.thresholds else {}).get(metric.id, [])
+    bounds = [bound for item in ranges for bound in (item.min, item.max) if bound is not None]
+    beyond = [bound for bound in bounds if not scale.low <= bound <= scale.high]
+    inside = [bound for bound in bounds if scale.low < bound < scale.high]
+    if beyond and not inside:
+        message = f"the thresholds of {metric.id} are at {min(beyond):g} to {max(beyond):g}, but it lies between"
+        advice = (
+            "they are percentages, it is a fraction" if max(beyond) <= 100 and scale.high == 1 else "see metrics.range"
+        )
+        inline = isinstance(found.loaded.section("thresholds"), dict)
+        place = ("thresholds", metric.id) if inline else ("thresholds",)
+        found.error(place, f"{message} {scale.low:g} and {scale.high:g}", advice)

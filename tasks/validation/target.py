@@ -1,0 +1,42 @@
+"""The suite's target: whether it can be opened. Nobody is called."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fepflow.documents import Document
+from fepflow.errors import InputError, Problem
+from fepflow.settings import settings
+from fepflow.targets.base import Target
+from fepflow.targets.opening import open_target
+from tasks.validation.inspection import Inspection, file_of
+
+
+def inspect_target(found: Inspection) -> Target | None:
+    """Open the target, which calls nobody, for the mistakes that only it knows: headers, recorded outputs.
+
+    None if it does not open.
+    """
+    loaded, target = found.loaded, found.loaded.section("target")
+    if target is None:
+        return None
+    if target.scripted is not None:
+        place = ("target", "scripted", "path")
+        if file_of(loaded, target.scripted.path, place, found.problems) is None or not found.cases:
+            return None
+    try:
+        return open_target(
+            target,
+            folder=loaded.folder,
+            case_ids=lambda: [case.id for case in found.cases],
+            roots=settings().allowed_roots,
+        )
+    except InputError as error:
+        found.problems += [_placed(loaded.document, problem) for problem in error.problems]
+    return None
+
+
+def _placed(document: Document, problem: Problem) -> Problem:
+    if problem.file is not None or problem.path is None:
+        return problem
+    return replace(problem, file=document.file, line=document.line_of(tuple(problem.path.split("."))))

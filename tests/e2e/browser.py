@@ -1,0 +1,93 @@
+"""A real browser without a window: Prefect's pages as a person sees them."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+
+QUIET = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1600,1400",
+]
+SECONDS = 60.0
+
+
+class Browser:
+    """One page at a time; what it shows is waited for."""
+
+    def __init__(self, driver: webdriver.Chrome, root: str) -> None:
+        self._driver = driver
+        self._root = root
+
+    @property
+    def url(self) -> str:
+        return str(self._driver.current_url)
+
+    def open(self, path: str) -> None:
+        self._driver.get(f"{self._root}{path}")
+
+    @property
+    def text(self) -> str:
+        """All that the page shows; what is there only for machines, as the options of a closed list, may be in it."""
+        return str(self._driver.find_element(By.TAG_NAME, "body").text)
+
+    def shows(self, *wanted: str) -> str:
+        """The page's text, as soon as everything wanted is in it."""
+        return self.until(lambda text: all(part in text for part in wanted), f"{wanted}")
+
+    def until(self, condition: Callable[[str], object], what: str) -> str:
+        deadline = time.monotonic() + SECONDS
+        while True:
+            try:
+                text = self.text
+            except WebDriverException:  # the page has just changed under us
+                text = ""
+            if condition(text):
+                return text
+            assert time.monotonic() < deadline, f"{self.url} does not show {what}, but:\n{text}"
+            time.sleep(0.2)
+
+    def all(self, css: str) -> list[WebElement]:
+        return self._driver.find_elements(By.CSS_SELECTOR, css)
+
+    def follow(self, words: str) -> None:
+        """Click the link that has these words; if it opens a new tab, that is the page from here on."""
+        self._driver.find_element(By.PARTIAL_LINK_TEXT, words).click()
+        self._driver.switch_to.window(self._driver.window_handles[-1])
+
+
+@contextmanager
+def browsing(root: str, profile: Path) -> Iterator[Browser]:
+    """A browser on the site at `root`. The test is skipped, visibly, where there is no Chromium with its driver."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    driver_path = shutil.which("chromedriver")
+    if not chromium or not driver_path:
+        pytest.skip("no Chromium with its driver here (apt-get install chromium chromium-driver)")
+    options = Options()
+    options.binary_location = chromium
+    for switch in (*QUIET, f"--user-data-dir={profile}"):
+        options.add_argument(switch)
+    driver = webdriver.Chrome(options=options, service=Service(driver_path))
+    try:
+        yield Browser(driver, root)
+    finally:
+        driver.quit()

@@ -1,0 +1,122 @@
+"""Many failures have few causes: each is told once, with how many results it has."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+from fepflow.protocol.causes import Causes
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.results import CheckError, CheckResult
+from fepflow.protocol.test_case import Output
+
+ANSWER = Output(value="x")
+
+
+def no_answer(message: str, status: int | None = None) -> Output:
+    error = {"type": "unknown_error", "kind": "http_status", "message": message}
+    return Output(value=None, metadata={"error": error if status is None else {**error, "status": status}})
+
+
+def check(
+    check_id: str, error: str | None = None, arguments: dict[str, Any] | None = None, **found: Any
+) -> CheckResult:
+    return CheckResult(
+        check_type="any",
+        status="error" if error else "completed",
+        results={} if error else {"passed": False, **found},
+        evaluated_at=utc_now(),
+        resolved_arguments=arguments or {},
+        metadata={"check_id": check_id, "arguments_given": list(arguments or {})},
+        **({"error": CheckError(type="unknown_error", message=error)} if error else {}),
+    )
+
+
+def lines(*results: tuple[str, Output | None, list[CheckResult]], limit: int = 8) -> list[str]:
+    causes = Causes()
+    for result in results:
+        causes.add(*result)
+    return causes.lines(limit)
+
+
+def test_each_cause_is_told_once_the_most_frequent_first() -> None:
+    failed = [check("looked_up", missing=["search"], count=0)]
+    found = [(f"case-{n}", ANSWER, failed) for n in range(22)]
+    refused = [
+        (f"call-{n}", no_answer("HTTP 401 Unauthorized", 401), [check("looked_up", error="no")]) for n in range(4)
+    ]
+    assert lines(*refused, *found) == ["22 × looked_up: missing: search", "4 × HTTP 401 Unauthorized"]
+
+
+def test_what_differs_in_numbers_and_ids_is_one_cause() -> None:
+    def say(n: int, case_id: str) -> str:
+        return f"HTTP 500 Internal Server Error: order {case_id} took {n}.5 s, trace {n:08x}a1b2c3d4 of 3 workers"
+
+    results = [(f"order-x{n}", no_answer(say(n, f"order-x{n}"), 500), []) for n in range(10)]
+    assert lines(*results) == [
+        "10 × HTTP 500 Internal Server Error: order … took … s, trace … of 3 workers",
+    ]
+    assert lines(results[3]) == [f"1 × {say(3, 'order-x3')}"]
+
+
+def test_different_causes_stay_apart() -> None:
+    missing = [check("shape", validation_errors=["'id' is a required property"])]
+    other = [check("shape", validation_errors=["'total' is a required property"])]
+    errors = [check("shape", error="the path $.output.value.x found nothing")]
+    results = [(f"c{n}", ANSWER, found) for n, found in enumerate([missing] * 3 + [other] * 2 + [errors] * 2)]
+    assert lines(*results) == [
+        "3 × shape: validation_errors: 'id' is a required property",
+        "2 × shape: error: the path $.output.value.x found nothing",
+        "2 × shape: validation_errors: 'total' is a required property",
+    ]
+
+
+def test_values_that_are_quoted_differ_in_one_cause() -> None:
+    wrong = [f"'answer of {word}' is not of type 'integer'" for word in ("Ann", "Bob", "Eve")]
+    results = [(f"c{n}", ANSWER, [check("shape", validation_errors=[text])]) for n, text in enumerate(wrong)]
+    assert lines(*results) == ["3 × shape: validation_errors: … is not of type 'integer'"]
+
+
+def test_reasons_of_a_judge_that_all_differ_are_one_line_with_an_example() -> None:
+    reasons = ["It insults the customer.", "The tone is cold.", "No greeting at all."]
+    results = [(f"c{n}", ANSWER, [check("polite", reason=reason)]) for n, reason in enumerate(reasons)]
+    assert lines(*results) == ["3 × polite: different each time, such as: reason: It insults the customer."]
+
+
+def test_of_an_argument_that_a_path_led_to_the_path_is_told() -> None:
+    def compared(n: int) -> CheckResult:
+        arguments = {
+            "expected": {"jsonpath": "$.test_case.expected", "value": f"city {n}"},
+            "tolerance": {"value": 0.1},
+        }
+        return check("close", arguments=arguments, score=n / 10)
+
+    results = [(f"c{n}", ANSWER, [compared(n)]) for n in range(1, 6)]
+    assert lines(*results) == ["5 × close: score: …, expected: $.test_case.expected, tolerance: 0.1"]
+    plain = check("same", arguments={"expected": {"jsonpath": "$.test_case.expected", "value": "x"}})
+    assert lines(("a", ANSWER, [plain]), ("b", ANSWER, [plain])) == ["2 × same: expected: $.test_case.expected"]
+
+
+def test_what_did_not_fail_has_no_cause() -> None:
+    passed = CheckResult(check_type="any", status="completed", results={"passed": True}, evaluated_at=utc_now())
+    score = CheckResult(check_type="any", status="completed", results={"score": 1}, evaluated_at=utc_now())
+    assert lines(("a", ANSWER, [passed, score]), ("b", None, [])) == []
+
+
+def test_the_list_is_short_and_says_what_it_leaves_out() -> None:
+    results = [(f"c{n}", ANSWER, [check(f"check-{n % 12}")]) for n in range(30)]
+    told = lines(*results, limit=3)
+    assert told == ["3 × check-0: failed", "3 × check-1: failed", "3 × check-2: failed", "21 × 9 other causes"]
+
+
+def test_every_result_is_counted_in_bounded_memory() -> None:
+    causes = Causes()
+    tracemalloc.start()
+    for n in range(20_000):
+        word = "".join(chr(ord("g") + int(digit)) for digit in str(n))
+        causes.add(f"case-{n}", ANSWER, [check("polite", reason=f"{word} {'x' * 1000}")])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sum(cause.count for cause in causes.most_frequent()) == 20_000
+    assert len(causes.lines()) == 1
+    assert peak < 5_000_000

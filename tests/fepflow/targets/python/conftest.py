@@ -1,0 +1,53 @@
+"""An agent in a file, opened as a target."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fepflow.protocol.test_case import TestCase
+from fepflow.suite_target import Target
+from fepflow.targets.attempts import Asked
+from fepflow.targets.calling import Caller, Patience
+from fepflow.targets.opening import open_target
+
+CASE = TestCase(id="c1", input="What is 6 * 7?", expected="42", metadata={"topic": "sums"})
+
+Open = Callable[..., Any]
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+async def open_agent(tmp_path: Path) -> AsyncIterator[Open]:
+    """Writes agent.py and opens its function as a target."""
+    opened = []
+
+    def start(code: str, function: str = "agent.py:answer", folder: Path = tmp_path, **options: Any) -> Any:
+        top = {name: options.pop(name) for name in ("timeout", "attempts", "concurrency") if name in options}
+        folder.mkdir(exist_ok=True)
+        (folder / "agent.py").write_text(code, encoding="utf-8")
+        config = Target.model_validate({"attempts": 1, **top, "python": {"function": function, **options}})
+        target = open_target(config, folder=folder, case_ids=list)
+        opened.append(target)
+        return target, Caller(target, Patience.of(config))
+
+    yield start
+    for target in opened:
+        await target.aclose()
+
+
+@pytest.fixture
+def ask(open_agent: Open) -> Ask:
+    async def once(code: str, *arguments: Any, case: TestCase = CASE, **options: Any) -> Asked:
+        return await open_agent(code, *arguments, **options)[1].ask(case)
+
+    return once
+
+
+def value_of(asked: Asked) -> Any:
+    assert asked.error is None, asked.error
+    assert asked.answer is not None
+    return asked.answer.value

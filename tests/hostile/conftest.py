@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fepflow.settings import settings
+from fepflow.store.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """The store that `open_runtime` opens too."""
+    monkeypatch.setenv("FEPFLOW_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("FEPFLOW_STORE_URL", raising=False)
+    settings.cache_clear()
+    with Store.open(settings().store_address) as opened:
+        yield opened
+    settings.cache_clear()

@@ -1,0 +1,114 @@
+"""Each pattern of ours, on 100 kB of what is worst for it: whatever it meets may be somebody else's text."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.test_floors import FILES, module_of
+
+SIZE = 100_000
+LIMIT = 1.0
+"""Seconds of computing. A pattern that is linear takes a hundredth of it, one that is quadratic takes many."""
+
+
+METHODS = ("search", "match", "fullmatch", "findall", "finditer", "sub", "split")
+SHORT = {"checks.pattern_guard._TOKEN": 1_000}
+"""Patterns that meet short texts only: that one meets regular expressions, of so many characters at most."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """A pattern, and the methods that are called of it."""
+
+    pattern: re.Pattern[Any]
+    methods: frozenset[str]
+
+    def apply(self, text: str) -> None:
+        subject = text.encode("latin-1", "replace") if isinstance(self.pattern.pattern, bytes) else text
+        if self.methods & {"match"}:
+            self.pattern.match(subject)
+        if self.methods & {"fullmatch"}:
+            self.pattern.fullmatch(subject)
+        if not self.methods <= {"match", "fullmatch"}:
+            for _ in self.pattern.finditer(subject):
+                pass
+
+
+def own_patterns() -> Iterator[tuple[str, Own]]:
+    """All that are compiled in a module, and all literal ones that are handed to a function of `re`."""
+    for path in FILES:
+        name, source = module_of(path), path.read_text(encoding="utf-8")
+        if "import re\n" not in source:
+            continue
+        for label, value in vars(importlib.import_module(name)).items():
+            if isinstance(value, re.Pattern):
+                used = {text for file in FILES for text in re.findall(rf"\b{label}\.(\w+)\(", TEXTS[file])}
+                yield f"{name}.{label}", Own(value, frozenset(used) & {*METHODS})
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
+                of_re = isinstance(node.func.value, ast.Name) and node.func.value.id == "re"
+                pattern = node.args[0] if node.args else None
+                if of_re and isinstance(pattern, ast.Constant) and isinstance(pattern.value, str):
+                    yield f"{name}:{node.lineno}", Own(re.compile(pattern.value), frozenset({node.func.attr}))
+
+
+TEXTS = {path: path.read_text(encoding="utf-8") for path in FILES}
+PATTERNS = dict(own_patterns())
+
+
+def characters_of(items: object) -> Iterator[str]:
+    """A character for each that a pattern looks for."""
+    for operation, argument in items:  # type: ignore[attr-defined]
+        name = str(operation)
+        if name == "LITERAL" or name == "NOT_LITERAL":
+            yield chr(argument)
+        elif name == "RANGE":
+            yield chr(argument[0])
+        elif name == "CATEGORY":
+            yield {"CATEGORY_DIGIT": "1", "CATEGORY_WORD": "w", "CATEGORY_SPACE": "\n"}.get(str(argument), "-")
+        elif name == "IN":
+            yield from characters_of(argument)
+        else:
+            for part in argument if isinstance(argument, tuple | list) else (argument,):
+                if isinstance(part, re._parser.SubPattern):  # type: ignore[attr-defined]
+                    yield from characters_of(part)
+                elif isinstance(part, list):
+                    for one in part:
+                        yield from characters_of(one)
+
+
+def worst_texts(pattern: re.Pattern[Any]) -> Iterator[str]:
+    """What it looks for, again and again, and never to its end: each beginning of it, and each character."""
+    wanted = list(characters_of(re._parser.parse(pattern.pattern, pattern.flags)))  # type: ignore[attr-defined]
+    parts = ["".join(wanted[:length]) for length in range(1, min(len(wanted), 12) + 1)]
+    parts += [*dict.fromkeys(wanted), "\n", " ", "a", "1", "```\n", "${A:-", "{{$.", "```json\n\n", '"', "\\"]
+    for part in dict.fromkeys(parts):
+        yield part * (SIZE // len(part))
+        yield parts[-1] + part * (SIZE // len(part)) + "\0"
+    for part in dict.fromkeys(wanted[:5]):
+        yield "".join(wanted[:3]) + part * SIZE + "\0"
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_pattern_of_ours_is_linear(name: str) -> None:
+    own = PATTERNS[name]
+    for text in worst_texts(own.pattern):
+        for size in (1_000, 10_000, SIZE):  # one that is far from linear shows it early
+            started = time.thread_time()
+            own.apply(text[: min(size, SHORT.get(name, size))])
+            seconds = time.thread_time() - started
+            assert seconds < LIMIT * size / SIZE + 0.1, (seconds, size, text[:60])
+
+
+def test_all_of_them_are_found() -> None:
+    names = {"fepflow.references._REFERENCE", "fepflow.template._PLACEHOLDER", "fepflow.jsonpath.QUOTED"}
+    assert names <= PATTERNS.keys()
+    assert len(PATTERNS) > 30

@@ -1,0 +1,90 @@
+"""What a piece of work takes: the longest stall of the event loop, memory, time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+TICK = 0.01
+MAX_STALL = 0.25
+"""Seconds that the event loop may be held up in a test."""
+
+
+@dataclass
+class Taken:
+    """Seconds of the longest stall and of the whole, and megabytes at the most beyond those at the beginning.
+
+    Of both, without the time in which other processes had the processor.
+    """
+
+    stall: float = 0.0
+    seconds: float = 0.0
+    megabytes: float = 0.0
+
+
+@asynccontextmanager
+async def watched(*, memory: bool = False) -> AsyncIterator[Taken]:
+    """Watch what is done inside."""
+    taken = Taken()
+    gc.collect()
+    stop = threading.Event()
+    sampler = threading.Thread(target=_sample_memory, args=(taken, stop), daemon=True)
+    if memory:
+        sampler.start()
+    beat = asyncio.create_task(_beat(taken))
+    await asyncio.sleep(0)
+    started, waited = time.monotonic(), _waited_for_processor()
+    try:
+        yield taken
+        await asyncio.sleep(0)  # a stall that has just been
+    finally:
+        taken.seconds = time.monotonic() - started - _longest(waited, _waited_for_processor())
+        beat.cancel()
+        with suppress(asyncio.CancelledError):
+            await beat
+        stop.set()
+        if memory:
+            sampler.join()
+
+
+async def _beat(taken: Taken) -> None:
+    last, waited = time.monotonic(), _waited_for_processor()
+    try:
+        while True:
+            await asyncio.sleep(TICK)
+            now, waited_now = time.monotonic(), _waited_for_processor()
+            taken.stall = max(taken.stall, now - last - TICK - _longest(waited, waited_now))
+            last, waited = now, waited_now
+    except asyncio.CancelledError:
+        waited_now = _waited_for_processor()
+        taken.stall = max(taken.stall, time.monotonic() - last - TICK - _longest(waited, waited_now))
+        raise
+
+
+def _waited_for_processor() -> dict[str, int]:
+    """Nanoseconds in which each thread of this process could have run, and was not let."""
+    found = {}
+    for task in Path("/proc/self/task").glob("*/schedstat"):
+        with suppress(OSError):  # it has ended
+            found[task.parent.name] = int(task.read_text().split()[1])
+    return found
+
+
+def _longest(before: dict[str, int], after: dict[str, int]) -> float:
+    """Seconds that the one thread waited which waited longest: the others may have waited for it."""
+    return max((waited - before.get(thread, 0) for thread, waited in after.items()), default=0) / 1e9
+
+
+def _sample_memory(taken: Taken, stop: threading.Event) -> None:
+    process = psutil.Process()
+    before = process.memory_info().rss
+    while not stop.wait(TICK):
+        taken.megabytes = max(taken.megabytes, (process.memory_info().rss - before) / 1e6)
