@@ -22,7 +22,7 @@ from fepflow.known_names import did_you_mean
 from fepflow.llm import door
 from fepflow.llm.configuration import CHAT, EMBEDDING, configured
 from fepflow.llm.model import Model
-from fepflow.protocol.check import AnyCheck, Check
+from fepflow.protocol.check import AnyCheck, Check, declare
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite import check_ids
 
@@ -98,9 +98,9 @@ def case_check_problems(
         except InputError as error:
             yield from (replace(problem, file=file, line=line, path=f"{case.id}.checks") for problem in error.problems)
             continue
-        for compiled in compiled_checks:
+        for own, compiled in zip(case.checks or (), compiled_checks, strict=True):
             case_id = f"{case.id}.checks.{compiled.check_id}"
-            if refusal := case_checks.refusal(compiled.check):
+            if refusal := case_checks.refusal(declare(own)):  # what the case says itself, without the suite's part
                 yield Problem(refusal, file, line, case_id)
                 continue
             for place, message, advice, severity in _mistakes(compiled.check, compiled.check_id, case_checks.defaults):

@@ -176,9 +176,12 @@ def settings_place() -> str:
 
 
 def store_place() -> str:
-    """Where results are kept, without user, password and query, which may hold a password, too."""
+    """Where results are kept, as it may be shown."""
     config = settings()
-    if config.store_url is None:
-        return str(config.home / "fepflow.db")
-    scheme, _, rest = config.store_url.partition("?")[0].partition("://")
+    return str(config.home / "fepflow.db") if config.store_url is None else shown(config.store_url)
+
+
+def shown(address: str) -> str:
+    """An address without user, password and query, each of which may hold a secret."""
+    scheme, _, rest = address.partition("?")[0].partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"

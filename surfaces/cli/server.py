@@ -71,8 +71,8 @@ def _tell(api: object) -> None:
 
     assert isinstance(api, stack.PrefectApi)
     origin = f"local server, process {api.pid}" if api.local else f"named by {stack.settings_place()}"
-    click.echo(f"Prefect UI   {api.ui_url}")
-    click.echo(f"Prefect API  {api.url}  ({origin})")
+    click.echo(f"Prefect UI   {stack.shown(api.ui_url)}")
+    click.echo(f"Prefect API  {stack.shown(api.url)}  ({origin})")
     click.echo(f"Store        {stack.store_place()}")
     if api.local:
         click.echo('For plain `prefect` commands in this shell: eval "$(fepflow status --env)"')

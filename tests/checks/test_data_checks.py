@@ -8,7 +8,9 @@ import pytest
 
 from checks.data_checks import CaseChecks
 from checks.defaults import Defaults
+from checks.validation import case_check_problems
 from fepflow.protocol.check import Check
+from fepflow.protocol.test_case import TestCase
 from fepflow.suite import JudgeDefaults
 
 JUDGE = JudgeDefaults.model_validate(
@@ -69,6 +71,15 @@ def test_what_data_may_not_say_is_an_error_of_that_check(
 )
 def test_what_says_how_to_judge_is_allowed(arguments: dict[str, Any]) -> None:
     assert rules().refusal(check(**arguments)) is None
+
+
+def test_the_suites_part_of_a_check_is_not_taken_for_the_datas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUITE_KEY", "sk-of-the-suite")
+    case = TestCase(id="one", input="x", checks=[check()])
+    assert list(case_check_problems([(case, 1)], "cases.jsonl", [SHARED], rules())) == []
+    case = TestCase(id="one", input="x", checks=[check(provider_config={"api_key": "k"})])
+    (problem,) = case_check_problems([(case, 1)], "cases.jsonl", [SHARED], rules())
+    assert problem.message.startswith("provider_config.api_key")
 
 
 def test_the_operator_allows_more_models() -> None:
