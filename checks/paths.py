@@ -17,10 +17,10 @@ from fepflow.protocol.check import Check
 from fepflow.template import TextTemplate
 
 _CURE = "write {{{{{}}}}}"
-_DOUBLE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+_DOUBLE = re.compile(r"\{\{([^{}]*)\}\}")
 _SINGLE = re.compile(r"(?<!\{)\{\s*(\$\.[^{}]*?)\s*\}(?!\})")
 _NAKED = re.compile(r"(?<![\w\\{$])(\$\.(?:output|test_case)\b[\w.]*)")
-_PLACEHOLDER = re.compile(r"\{\{\s*\\?\$\..*?\}\}", re.DOTALL)
+_PLACEHOLDER = re.compile(r"\{\{\s*\\?\$\.[^{}]*\}\}")
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _of_prompt(prompt: str) -> Iterator[tuple[str, str, bool]]:
     for match in _SINGLE.finditer(prompt):
         yield f"{match[0]} has one brace and stays as it is", _CURE.format(match[1]), True
     for match in _DOUBLE.finditer(prompt):
-        inner = match[1]
+        inner = match[1].strip()
         if inner.startswith(("$.", "\\$.")):
             continue
         known = is_word_of_context(inner.lstrip("$."))

@@ -64,8 +64,9 @@ def _last(schedule: DeploymentSchedule, now: datetime) -> datetime | None:
         previous: datetime = croniter(clock.cron, now.astimezone(ZoneInfo(clock.timezone or "UTC"))).get_prev(datetime)
         return previous.astimezone(UTC)
     if isinstance(clock, IntervalSchedule):
-        anchor = clock.anchor_date.astimezone(UTC)
-        return anchor + (now - anchor) // clock.interval * clock.interval
+        # By numbers: Prefect's own kinds of times cannot be divided by an interval.
+        anchor, interval = clock.anchor_date.timestamp(), clock.interval.total_seconds()
+        return datetime.fromtimestamp(anchor + (now.timestamp() - anchor) // interval * interval, UTC)
     return None  # an RRule, made in the UI: late runs are noticed all the same
 
 

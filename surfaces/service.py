@@ -132,7 +132,8 @@ def start(path: Path, wishes: Wishes, note: Note, *, show_logs: bool = False) ->
     connect(note, show_logs=show_logs)
     from tasks.plan_run import plan_run
 
-    with open_store() as store:
+    # Dead runs are left to the flow, which tells Prefect of those that it marks itself.
+    with Store.open(settings().store_address) as store:
         return store.run(plan_run(store, inspection, wishes))
 
 

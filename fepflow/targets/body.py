@@ -10,7 +10,7 @@ from typing import Protocol
 from fepflow.errors import TargetError
 
 ACCEPT_ENCODING = "gzip, deflate"
-_OTHERS = frozenset({"br", "compress", "dcb", "dcz", "exi", "pack200-gzip", "zstd"})
+_KNOWN = frozenset({"br", "compress", "dcb", "dcz", "deflate", "exi", "gzip", "pack200-gzip", "zstd"})
 
 MAX_MEMBERS = 100
 """Parts that one body in gzip may have, each compressed by itself."""
@@ -76,7 +76,8 @@ def _decoder(encoding: str) -> _Decoder:
         return _Gzip()
     if name == "deflate":
         return _Deflate()
-    shown = encoding if encoding in _OTHERS else "something else"  # whatever an agent says may hold a secret
+    # Whatever an agent says may hold a secret.
+    shown = name if all(part.strip() in _KNOWN for part in name.split(",")) else "something else"
     message = f"the answer is encoded as {shown}, but fepflow asked for {ACCEPT_ENCODING}"
     raise TargetError(message, kind="malformed", retryable=False)
 

@@ -58,12 +58,13 @@ def test_an_unchanged_suite_asks_nothing_and_without_the_cache_everything(workpl
     assert [response for response, _ in second] == [response for response, _ in first]
     assert {cached for _, cached in second} == {True}
 
-    outputs["b"] = "Milan"
-    run("--no-cache", "--limit", "2", "--repeats", "1")
+    outputs.update(dict.fromkeys(outputs, "Milan"))
+    run("--no-cache", "--limit", "1", "--repeats", "1")
     chats = [body for body in model_server.bodies if "messages" in body]
     assert {body["response_format"]["type"] for body in chats} == {"json_schema", "json_object"}, "one was refused"
     embedded = [text for body in model_server.bodies for text in body.get("input", ())]
-    assert sorted(embedded) == ["Milan", "Paris", "Rome"]
+    assert len(embedded) == 2, "the output of one case, and what was expected of it"
+    assert "Milan" in embedded
 
     stats = json.loads(workplace.fepflow("cache", "stats", "--json").stdout)
     assert [(row["model"], row["answers"]) for row in stats["models"]] == [
