@@ -35,26 +35,26 @@ TOLERANCE = timedelta(seconds=1)
 _told: set[tuple[str, datetime]] = set()
 
 
-async def tell_of_missed_runs() -> list[str]:
+async def tell_of_missed_runs(settled: timedelta = SETTLED) -> list[str]:
     """Emit `fepflow.schedule.missed` for each schedule whose last run was never planned; what is missed, in words."""
     async with get_client() as client:
         missed = [
             (deployment, due)
             for deployment in await evaluations(client)
-            for due in _due(deployment, datetime.now(UTC) - SETTLED)
+            for due in _due(deployment, datetime.now(UTC) - settled, settled)
             if (deployment.name, due) not in _told and not await _was_planned(client, deployment, due)
         ]
     return [_tell(deployment, due) for deployment, due in missed]
 
 
-def _due(deployment: DeploymentResponse, now: datetime) -> Iterator[datetime]:
+def _due(deployment: DeploymentResponse, now: datetime, settled: timedelta) -> Iterator[datetime]:
     """When the last run of each active schedule was due, if that was after its last change."""
     if deployment.paused:
         return
     for one in deployment.schedules:
         due = _last(one, now) if one.active else None
         changed = max(moment for moment in (deployment.updated, one.updated, one.created) if moment is not None)
-        if due is not None and due > changed + SETTLED:
+        if due is not None and due > changed + settled:
             yield due
 
 

@@ -30,6 +30,17 @@ QUIET = [
 ]
 SECONDS = 60.0
 
+_SCROLL = """
+const lists = [...document.querySelectorAll("main *")].filter(
+  (one) => one.scrollHeight > one.clientHeight + 20 && /auto|scroll/.test(getComputedStyle(one).overflowY));
+const list = lists[lists.length - 1];
+if (!list) return false;
+const end = list.scrollTop + list.clientHeight >= list.scrollHeight - 2;
+list.scrollTop = end ? 0 : list.scrollTop + list.clientHeight / 2;
+return end;
+"""
+"""Scrolls the innermost list of the page by half of what it shows; from its end to its beginning, which gives true."""
+
 
 class Browser:
     """One page at a time; what it shows is waited for."""
@@ -65,6 +76,20 @@ class Browser:
                 return text
             assert time.monotonic() < deadline, f"{self.url} does not show {what}, but:\n{text}"
             time.sleep(0.2)
+
+    def scrolled(self, *wanted: str) -> str:
+        """As `shows`, where a list is long: what each of its parts shows, while it is scrolled through again and again."""
+        seen: list[str] = []
+
+        def scroll(text: str) -> bool:
+            seen.append(text)
+            found = all(part in "\n".join(seen) for part in wanted)
+            if not found and self._driver.execute_script(_SCROLL):
+                seen.clear()
+            return found
+
+        self.until(scroll, f"{wanted}")
+        return "\n".join(seen)
 
     def all(self, css: str) -> list[WebElement]:
         return self._driver.find_elements(By.CSS_SELECTOR, css)

@@ -32,7 +32,9 @@ class Pool:
     def deploy(self, flow: str, name: str, entrypoint: str) -> str:
         """Make a deployment of the pool; its id."""
         flow_id = self.post("/flows/", {"name": flow})["id"]
-        body = {"name": name, "flow_id": flow_id, "work_pool_name": self.name, "entrypoint": entrypoint}
+        takes = {"type": "object", "properties": {"suite": {"title": "suite", "type": "string"}}}
+        body: dict[str, Any] = {"name": name, "flow_id": flow_id, "work_pool_name": self.name}
+        body |= {"entrypoint": entrypoint, "parameter_openapi_schema": takes, "enforce_parameter_schema": False}
         return str(self.post("/deployments/", body)["id"])
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
