@@ -89,7 +89,7 @@ def _tell(deployment: DeploymentResponse, due: datetime) -> str:
         MISSED,
         {"prefect.resource.id": resource_id(suite), "prefect.resource.name": suite},
         payload={
-            "deployment": name,
+            "deployment": deployment.name,
             "suite": suite,
             "due": due.isoformat(),
             "reason": "Prefect's server did not plan it; `fepflow status` says what failed there.",

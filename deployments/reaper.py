@@ -12,8 +12,6 @@ import signal
 import time
 
 import click
-import httpx
-from prefect.exceptions import PrefectException
 
 from deployments.missed import tell_of_missed_runs
 from fepflow.errors import FepflowError
@@ -50,12 +48,13 @@ async def _reap(store: Store) -> None:
     try:
         for run_id in await reap(store):
             click.echo(f"run {run_id} was interrupted, its process is gone; `fepflow run --resume {run_id}` goes on")
-        for missed in await tell_of_missed_runs():
-            click.echo(f"warning: {missed}")
     except FepflowError as error:
         click.echo(f"cannot look for dead runs, tries again: {error}")
-    except (httpx.HTTPError, PrefectException) as error:
-        click.echo(f"cannot look for missed runs, tries again: {type(error).__name__}")
+    try:
+        for missed in await tell_of_missed_runs():
+            click.echo(f"warning: {missed}")
+    except Exception as error:  # whatever it is: runs whose process is gone are still looked for
+        click.echo(f"cannot look for missed runs, tries again: {type(error).__name__}: {error}")
 
 
 def main() -> None:

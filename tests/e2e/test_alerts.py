@@ -220,7 +220,7 @@ def test_a_scheduled_run_that_prefect_never_planned_was_missed(
     assert "evaluate/nightly agent that was due at" in out, err
     wait_for(lambda: receiver.got, "the notification")
     note = next(note for note in receiver.got if note["flow_run"] == "")
-    assert (note["kind"], note["deployment"]) == ("missed", "evaluate/nightly agent")
+    assert (note["kind"], note["deployment"]) == ("missed", "nightly agent")
     assert "was never planned" in note["body"]
 
 

@@ -171,6 +171,7 @@ async def test_an_isolated_agent_may_print_read_and_hold_on_to_what_it_likes(ask
 
 
 async def test_processes_serve_one_call_after_the_other_and_no_more_than_concurrency(open_agent: Open) -> None:
+    before = children()
     code = "import os, time\ndef answer(q):\n    time.sleep(0.01)\n    return os.getpid()\n"
     target, caller = open_agent(code, isolate="process", concurrency=2, timeout=60)
     pids = {value_of(asked) for asked in await asyncio.gather(*(caller.ask(CASE) for _ in range(30)))}
@@ -178,4 +179,4 @@ async def test_processes_serve_one_call_after_the_other_and_no_more_than_concurr
     assert os.getpid() not in pids
     await target.aclose()
     await until_gone(list(pids))
-    assert children() == []
+    assert set(children()) <= set(before), "no helper of theirs is left either"
