@@ -55,7 +55,7 @@ async def serve(config: Settings) -> None:
     port = running.port if running else stack.own_port() or config.port
     local = None if external else server_child(port)
     api_url = external or f"http://127.0.0.1:{port}/api"
-    env = environment(config, api_url)
+    env = environment(config, stack.PrefectApi(api_url, local=external is None))
     secrets = secrets_of(env)
     supervisor = Supervisor(str(config.home.absolute()), env, lambda name, line: _say(name, redact(line, secrets)))
     try:
@@ -102,14 +102,16 @@ async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> N
         working.result()
 
 
-def environment(config: Settings, api_url: str) -> dict[str, str]:
+def environment(config: Settings, api: stack.PrefectApi) -> dict[str, str]:
     """What all children have in theirs. Runs inherit it from the worker."""
+    if api.local:
+        server.login(config)
     return {
         "PREFECT_CLIENT_MAX_RETRIES": "8",
         "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
         "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "WARNING",  # a run's log begins with the run, not the worker
         **os.environ,
-        "PREFECT_API_URL": api_url,
+        **api.environment,
         "FEPFLOW_HOME": str(config.home.absolute()),
         "PYTHONUNBUFFERED": "1",
     }

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -113,6 +114,15 @@ def _say(line: str) -> None:
     print(line, flush=True)  # noqa: T201  # this module is a command
 
 
+def login(config: Settings) -> str:
+    """What the server asks its callers for, `user:password`; made when it is wanted for the first time."""
+    config.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(config.home / "prefect-login.lock", timeout=10, mode=0o600):
+        if not config.login_file.exists():
+            write_private(config.login_file, f"fepflow:{secrets.token_urlsafe(24)}\n")
+        return config.login_file.read_text(encoding="ascii").strip()
+
+
 def log_file(config: Settings) -> Path:
     """Where the server writes what goes wrong."""
     return config.home / "server.log"
@@ -142,7 +152,7 @@ def _start(config: Settings, port: int) -> Server:
     write_private(log, "")
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603  # our own interpreter, fixed arguments
-            [sys.executable, "-P", "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
+            [sys.executable, "-P", "-m", "deployments.prefect_server", "--port", str(port)],
             env=_environment(config, port),
             cwd=config.home,
             stdin=subprocess.DEVNULL,
@@ -161,6 +171,7 @@ def _environment(config: Settings, port: int) -> dict[str, str]:
     return {
         **kept,
         "PREFECT_HOME": str(config.home / "prefect"),
+        "PREFECT_SERVER_API_AUTH_STRING": login(config),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_UI_API_URL": f"{address}/api",
         "PREFECT_UI_URL": address,  # for addresses in notifications

@@ -49,6 +49,11 @@ class Settings(BaseSettings):
         return self.home / "server.json"
 
     @property
+    def login_file(self) -> Path:
+        """What the local Prefect server asks its callers for, on one line, for its owner only."""
+        return self.home / "prefect-login"
+
+    @property
     def allowed_roots(self) -> list[Path]:
         """`data_roots`, resolved."""
         return [Path(root).resolve() for root in self.data_roots.split(os.pathsep) if root]

@@ -27,6 +27,20 @@ class PrefectApi:
     errors: Sequence[str] = ()
 
     @property
+    def login(self) -> str | None:
+        """What the local server asks its callers for; other people's settings are theirs."""
+        try:
+            return settings().login_file.read_text(encoding="ascii").strip() if self.local else None
+        except OSError:  # a server that an older version has started asks for nothing
+            return None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes Prefect use it. Holds a secret."""
+        login = self.login
+        return {"PREFECT_API_URL": self.url, **({"PREFECT_API_AUTH_STRING": login} if login else {})}
+
+    @property
     def ui_url(self) -> str:
         """Where a person looks, for a server of one's own."""
         return self.url.removesuffix("/").removesuffix("/api")
@@ -99,7 +113,7 @@ def stop_local_server() -> PrefectApi | None:
 def use(api: PrefectApi, *, show_logs: bool) -> None:
     """Set Prefect's environment, before it is imported: it reads it once."""
     _in_use.append(api)
-    os.environ["PREFECT_API_URL"] = api.url
+    os.environ.update(api.environment)
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "8")
     os.environ.setdefault("PREFECT_SERVER_ALLOW_EPHEMERAL_MODE", "false")
     if not show_logs:
@@ -109,6 +123,11 @@ def use(api: PrefectApi, *, show_logs: bool) -> None:
 
 
 _in_use: list[PrefectApi] = []
+
+
+def ui_login() -> str | None:
+    """Where the login of the UI is that this process uses; None where that is not ours to say."""
+    return str(settings().login_file) if _in_use and _in_use[-1].login else None
 
 
 def is_gone() -> bool:
@@ -134,7 +153,7 @@ def ask_prefect(module: str, *arguments: str, **environment: str) -> Any:
 
     `environment` is what no process list may show. Raises UserError, InfrastructureError.
     """
-    return json.loads(_ask(module, *arguments, PREFECT_API_URL=prefect_api().url, **environment))
+    return json.loads(_ask(module, *arguments, **prefect_api().environment, **environment))
 
 
 def _ask_server(*arguments: str) -> Any:

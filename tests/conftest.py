@@ -31,6 +31,16 @@ class Stack:
     env: dict[str, str]
     api_url: str
 
+    @property
+    def api(self) -> str:
+        """The address of the API with the login in it, for requests that the tests make themselves."""
+        return with_login(self.api_url, self.env["FEPFLOW_HOME"])
+
+    @property
+    def prefect(self) -> dict[str, str]:
+        """What makes a process use the server in which nothing of ours sees to that."""
+        return {"PREFECT_API_URL": self.api_url, "PREFECT_API_AUTH_STRING": login_of(self.env["FEPFLOW_HOME"])}
+
     def fepflow(
         self, *arguments: str | Path, env: Mapping[str, str] | None = None, timeout: float = 120
     ) -> subprocess.CompletedProcess[str]:
@@ -66,6 +76,16 @@ def run_module(
 def clean_environment() -> dict[str, str]:
     """This process's environment without what the developer's own fepflow and Prefect go by."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("FEPFLOW_", "PREFECT_"))}
+
+
+def login_of(home: str | Path) -> str:
+    """What the local server of this FEPFLOW_HOME asks its callers for."""
+    return (Path(home) / "prefect-login").read_text(encoding="ascii").strip()
+
+
+def with_login(api_url: str, home: str | Path) -> str:
+    """An API's address with the login of the server of this FEPFLOW_HOME."""
+    return api_url.replace("://", f"://{login_of(home)}@", 1)
 
 
 def free_port() -> int:

@@ -23,7 +23,7 @@ from surfaces.cli.verdict_view import run_view, verdict_view
 from surfaces.execution import Listener
 from surfaces.failures import Selection, count_cases, selected
 from surfaces.service import Finished
-from surfaces.stack import store_place
+from surfaces.stack import store_place, ui_login
 
 _KINDS = {"judge": "verdicts", "embedding": "vectors"}
 
@@ -74,6 +74,8 @@ class Console:
         rows = [("run", f"fepflow show {run.id[:SHORT_ID]} --failed")]
         if finished.flow_run_url:
             rows.append(("Prefect UI", finished.flow_run_url))
+        if login := ui_login():
+            rows.append(("UI login", f"the line in {login}"))
         rows += [("store", store_place()), *(("report", str(path)) for path in reports)]
         for name, value in rows:
             self._out.print(f"  {name:<11}{safe(value)}")

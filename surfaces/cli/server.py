@@ -6,6 +6,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -44,7 +45,8 @@ def status(as_env: bool) -> None:
     if as_env:
         if api is None:
             raise click.ClickException("no server is running: fepflow up")
-        click.echo(f"export PREFECT_API_URL={api.url}")
+        for name, value in api.environment.items():
+            click.echo(f"export {name}={quote(value)}")
     elif api is None:
         click.echo("No Prefect server is running; `fepflow up` starts one, and so does `fepflow run`.")
     else:
@@ -74,6 +76,8 @@ def _tell(api: object) -> None:
     click.echo(f"Prefect UI   {stack.shown(api.ui_url)}")
     click.echo(f"Prefect API  {stack.shown(api.url)}  ({origin})")
     click.echo(f"Store        {stack.store_place()}")
+    if api.login:
+        click.echo(f"UI login     the line in {stack.settings().login_file}")
     if api.local:
         click.echo('For plain `prefect` commands in this shell: eval "$(fepflow status --env)"')
     for error in api.errors:

@@ -11,11 +11,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from urllib.request import urlopen
 
+import httpx
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin, Subprotocol
 
 pytestmark = pytest.mark.e2e
 
@@ -40,8 +44,41 @@ def test_the_ui_talks_to_the_port_that_the_server_listens_on(stack) -> None:
 def test_its_files_are_for_their_owner_only(stack) -> None:
     home = Path(stack.env["FEPFLOW_HOME"])
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    for path in [home / "server.json", home / "server.log", home / "prefect" / "prefect.db"]:
+    for path in [home / "server.json", home / "server.log", home / "prefect-login", home / "prefect" / "prefect.db"]:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+
+
+def test_the_api_is_for_those_who_know_the_login(stack) -> None:
+    def ask(api: str, **headers: str) -> int:
+        return httpx.post(f"{api}/flow_runs/filter", json={}, headers=headers).status_code
+
+    assert ask(stack.api) == 200
+    assert ask(stack.api_url) == 401
+    assert ask(stack.api.replace("fepflow:", "fepflow:x")) == 401
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:1"}, 200),
+        ({"Host": "evil.example"}, 400),
+        ({"Host": "127.0.0.1.evil.example:4200"}, 400),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+    ],
+)
+def test_requests_that_a_page_from_elsewhere_makes_are_refused(stack, headers: dict[str, str], status: int) -> None:
+    assert httpx.post(f"{stack.api}/flow_runs/filter", json={}, headers=headers).status_code == status
+    assert httpx.get(stack.api_url.removesuffix("/api"), headers=headers).status_code == status
+
+
+@pytest.mark.parametrize(("origin", "opens"), [(None, True), ("http://evil.example", False)])
+def test_a_page_from_elsewhere_opens_no_socket(stack, origin: Origin | None, opens: bool) -> None:
+    address = f"ws{stack.api_url.removeprefix('http')}/events/out"
+    with nullcontext() if opens else pytest.raises(InvalidStatus):
+        connect(address, origin=origin, subprotocols=[Subprotocol("prefect")], proxy=None).close()
 
 
 def test_a_taken_port_is_a_sentence(tmp_path: Path, stack) -> None:
@@ -70,7 +107,7 @@ def test_a_state_file_of_another_process_is_not_believed(tmp_path: Path, stack) 
 
 
 def test_an_api_that_the_environment_names_is_used_and_nothing_is_started(tmp_path: Path, stack) -> None:
-    env = {"PREFECT_API_URL": stack.api_url, "FEPFLOW_HOME": str(tmp_path / "other")}
+    env = {**stack.prefect, "FEPFLOW_HOME": str(tmp_path / "other")}
     done = stack.fepflow("up", env=env)
     assert done.returncode == 0, done.stderr
     assert "PREFECT_API_URL" in done.stdout
@@ -123,8 +160,10 @@ def test_a_shell_that_has_the_local_servers_address_starts_it_when_it_is_down(
     port = free_port()  # and not the one of FEPFLOW_PORT
     assert stack.fepflow("up", "--port", str(port), env=own).returncode == 0
     line = stack.fepflow("status", "--env", env=own).stdout.strip()
-    assert line == f"export PREFECT_API_URL=http://127.0.0.1:{port}/api"
-    shell = {**own, "PREFECT_API_URL": line.partition("=")[2]}
+    login = (Path(own["FEPFLOW_HOME"]) / "prefect-login").read_text(encoding="ascii").strip()
+    address = f"http://127.0.0.1:{port}/api"
+    assert line == f"export PREFECT_API_URL={address}\nexport PREFECT_API_AUTH_STRING={login}"
+    shell = {**own, "PREFECT_API_URL": address, "PREFECT_API_AUTH_STRING": login}
     assert "local server, process" in stack.fepflow("status", env=shell).stdout
     assert stack.fepflow("down", env=shell).returncode == 0
     assert "No Prefect server is running" in stack.fepflow("status", env=shell).stdout

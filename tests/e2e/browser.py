@@ -14,6 +14,7 @@ from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
 QUIET = [
@@ -55,6 +56,14 @@ class Browser:
 
     def open(self, path: str) -> None:
         self._driver.get(f"{self._root}{path}")
+
+    def log_in(self, root: str, login: str) -> None:
+        """What the UI asks for once, as a person types it."""
+        self.open(root or "/")
+        self.until(lambda _: self.all("input[type=password]"), "a login")
+        (field,) = self.all("input[type=password]")
+        field.send_keys(login + Keys.ENTER)
+        self.until(lambda text: "Deployments" in text, "anything but the login")
 
     @property
     def text(self) -> str:

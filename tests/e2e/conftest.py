@@ -30,6 +30,8 @@ class Stack(Protocol):
     home: Path
     env: dict[str, str]
     api_url: str
+    api: str
+    prefect: dict[str, str]
     fepflow: Callable[..., subprocess.CompletedProcess[str]]
 
 

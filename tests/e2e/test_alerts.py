@@ -42,9 +42,9 @@ def receiver() -> Iterator[Receiver]:
 @pytest.fixture(autouse=True)
 def _no_alerts_left(stack: Stack) -> Iterator[None]:
     yield
-    for one in httpx.post(f"{stack.api_url}/automations/filter", json={}).raise_for_status().json():
+    for one in httpx.post(f"{stack.api}/automations/filter", json={}).raise_for_status().json():
         if "fepflow-alert" in one["tags"]:
-            httpx.delete(f"{stack.api_url}/automations/{one['id']}").raise_for_status()
+            httpx.delete(f"{stack.api}/automations/{one['id']}").raise_for_status()
 
 
 @dataclass
@@ -85,7 +85,7 @@ def mails() -> Iterator[Mails]:
 def events(stack: Stack, name: str, run_id: str) -> list[dict[str, Any]]:
     """The events of this name that tell of the run."""
     body = {"filter": {"event": {"name": [name]}}, "limit": 50}
-    found = httpx.post(f"{stack.api_url}/events/filter", json=body).raise_for_status().json()["events"]
+    found = httpx.post(f"{stack.api}/events/filter", json=body).raise_for_status().json()["events"]
     return [event for event in found if event["payload"]["run_id"] == run_id]
 
 
@@ -98,7 +98,7 @@ def test_fail_and_worsened_are_told_once_each_by_webhook_slack_mail_and_block(
     workplace: Workplace, endpoint: Endpoint, stack: Stack, receiver: Receiver
 ) -> None:
     with receiving() as chat, receiving() as block, mails() as box:
-        env = {**stack.env, "PREFECT_API_URL": stack.api_url}
+        env = {**stack.env, **stack.prefect}
         subprocess.run([sys.executable, "-c", BLOCK, block.url], env=env, check=True, capture_output=True)
         of = ["alert", "--suite", SUITE]
         secret = f"{receiver.url}hook?token=canary-7f3a"
@@ -137,9 +137,9 @@ def test_fail_and_worsened_are_told_once_each_by_webhook_slack_mail_and_block(
 
     # The address is a secret: encrypted in a block, and nowhere else.
     said = made.stdout + made.stderr + again.stdout + workplace.fepflow("alert", "--list").stdout
-    said += httpx.post(f"{stack.api_url}/automations/filter", json={}).text
-    said += httpx.post(f"{stack.api_url}/block_documents/filter", json={}).text
-    said += httpx.post(f"{stack.api_url}/events/filter", json={"limit": 50}).text
+    said += httpx.post(f"{stack.api}/automations/filter", json={}).text
+    said += httpx.post(f"{stack.api}/block_documents/filter", json={}).text
+    said += httpx.post(f"{stack.api}/events/filter", json={"limit": 50}).text
     home = Path(stack.env["FEPFLOW_HOME"])
     files = [home / "server.log", *(home / "prefect").glob("prefect.db*")]
     said += "".join(path.read_bytes().decode(errors="replace") for path in files)
@@ -175,14 +175,14 @@ def nightly(workplace: Workplace, stack: Stack, receiver: Receiver) -> Iterator[
     assert done.returncode == 0, done.stderr
     planned = workplace.fepflow("schedule", workplace.suite, "--every", "20s")
     assert planned.returncode == 0, planned.stderr
-    found = httpx.get(f"{stack.api_url}/deployments/name/evaluate/nightly agent").raise_for_status().json()
+    found = httpx.get(f"{stack.api}/deployments/name/evaluate/nightly agent").raise_for_status().json()
     yield str(found["id"])
     assert workplace.fepflow("schedule", "nightly agent", "--remove").returncode == 0
 
 
 def test_a_run_that_nobody_executes_was_missed(stack: Stack, receiver: Receiver, nightly: str) -> None:
     """A run that is ordered: Prefect calls one late at once that it has planned before for more than five minutes."""
-    ordered = httpx.post(f"{stack.api_url}/deployments/{nightly}/create_flow_run", json={}).raise_for_status().json()
+    ordered = httpx.post(f"{stack.api}/deployments/{nightly}/create_flow_run", json={}).raise_for_status().json()
     wait_for(lambda: receiver.got, "the notification")
     note = receiver.got[0]
     assert (note["kind"], note["deployment"], note["flow_run"]) == ("missed", "nightly agent", ordered["name"])
@@ -208,14 +208,14 @@ def test_a_scheduled_run_that_prefect_never_planned_was_missed(
 ) -> None:
     def due() -> list[dict[str, Any]]:
         body = {"deployments": {"id": {"any_": [nightly]}}, "sort": "EXPECTED_START_TIME_ASC"}
-        found = httpx.post(f"{stack.api_url}/flow_runs/filter", json=body).raise_for_status().json()
+        found = httpx.post(f"{stack.api}/flow_runs/filter", json=body).raise_for_status().json()
         now = datetime.now(UTC) - timedelta(seconds=1)
         return [run for run in found if datetime.fromisoformat(run["expected_start_time"]) < now]
 
     wait_for(lambda: len(due()) > 1, "two scheduled runs")
     *_, last = due()
-    httpx.delete(f"{stack.api_url}/flow_runs/{last['id']}").raise_for_status()
-    with workplace.running(code=MISSED, PREFECT_API_URL=stack.api_url) as process:
+    httpx.delete(f"{stack.api}/flow_runs/{last['id']}").raise_for_status()
+    with workplace.running(code=MISSED, **stack.prefect) as process:
         out, err = process.communicate(timeout=60)
     assert "evaluate/nightly agent that was due at" in out, err
     wait_for(lambda: receiver.got, "the notification")

@@ -32,7 +32,7 @@ checks: [{type: contains, arguments: {text: $.output.value, phrases: [hello]}}]
 
 @pytest.fixture(scope="module")
 def deployed(stack) -> Iterator[dict[str, str]]:
-    env = {**stack.env, "PREFECT_API_URL": stack.api_url}
+    env = {**stack.env, **stack.prefect}
     for command in (
         ["work-pool", "create", "fepflow", "--type", "process", "--overwrite"],
         ["--no-prompt", "deploy", "--all"],
@@ -57,7 +57,7 @@ def deployed(stack) -> Iterator[dict[str, str]]:
 @pytest.mark.parametrize("written", DEPLOYMENTS, ids=lambda written: str(written["name"]))
 def test_prefect_has_what_the_file_says(stack, deployed: dict[str, str], written: dict[str, Any]) -> None:
     flow = written["entrypoint"].rpartition(".")[2].replace("_", "-")
-    found = httpx.get(f"{stack.api_url}/deployments/name/{flow}/{written['name']}").raise_for_status().json()
+    found = httpx.get(f"{stack.api}/deployments/name/{flow}/{written['name']}").raise_for_status().json()
     assert "{{" not in json.dumps(found)
     assert found["description"] == written["description"]
     assert set(found["tags"]) == set(written["tags"])
@@ -72,20 +72,20 @@ def test_prefect_has_what_the_file_says(stack, deployed: dict[str, str], written
 
 @pytest.mark.e2e
 def test_an_agent_that_was_deployed_is_evaluated_by_the_gate(stack, deployed: dict[str, str]) -> None:
-    gate = httpx.get(f"{stack.api_url}/deployments/name/evaluate/gate").raise_for_status().json()
-    owned = httpx.get(f"{stack.api_url}/automations/related-to/prefect.deployment.{gate['id']}").raise_for_status()
+    gate = httpx.get(f"{stack.api}/deployments/name/evaluate/gate").raise_for_status().json()
+    owned = httpx.get(f"{stack.api}/automations/related-to/prefect.deployment.{gate['id']}").raise_for_status()
     (automation,) = owned.json()
     assert (automation["name"], automation["enabled"]) == ("fepflow gate", True)
 
     query = {"deployments": {"id": {"any_": [gate["id"]]}}}
 
     def runs() -> list[dict[str, Any]]:
-        return httpx.post(f"{stack.api_url}/flow_runs/filter", json=query).raise_for_status().json()
+        return httpx.post(f"{stack.api}/flow_runs/filter", json=query).raise_for_status().json()
 
     def emit(event: str, resource: str) -> None:
         happened = {"id": str(uuid4()), "occurred": datetime.now(UTC).isoformat(), "event": event}
         happened["resource"] = {"prefect.resource.id": resource}
-        httpx.post(f"{stack.api_url}/events", json=[happened]).raise_for_status()
+        httpx.post(f"{stack.api}/events", json=[happened]).raise_for_status()
 
     emit("agent.removed", "agent.refund-desk")
     emit("agent.deployed", "agent.refund-desk")
@@ -94,12 +94,12 @@ def test_an_agent_that_was_deployed_is_evaluated_by_the_gate(stack, deployed: di
     assert run["created_by"]["type"] == "AUTOMATION"
     assert run["parameters"] == gate["parameters"]
     # The agent of the shipped suite does not run here.
-    httpx.delete(f"{stack.api_url}/flow_runs/{run['id']}").raise_for_status()
+    httpx.delete(f"{stack.api}/flow_runs/{run['id']}").raise_for_status()
 
 
 @pytest.mark.e2e
 def test_the_form_in_the_ui_explains_each_parameter(stack, deployed: dict[str, str]) -> None:
-    found = httpx.get(f"{stack.api_url}/deployments/name/evaluate/suite").raise_for_status().json()
+    found = httpx.get(f"{stack.api}/deployments/name/evaluate/suite").raise_for_status().json()
     schema = found["parameter_openapi_schema"]
     assert schema["required"] == ["suite"]
     assert all(field["description"] for field in schema["properties"].values())
@@ -114,7 +114,7 @@ def test_a_worker_runs_any_suite_on_demand(stack, deployed: dict[str, str], tmp_
     assert done.returncode == 0, done.stdout + done.stderr
 
     query = {"sort": "START_TIME_DESC", "limit": 1, "flow_runs": {"name": {"any_": ["greeting · pass"]}}}
-    (run,) = httpx.post(f"{stack.api_url}/flow_runs/filter", json=query).raise_for_status().json()
+    (run,) = httpx.post(f"{stack.api}/flow_runs/filter", json=query).raise_for_status().json()
     assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Completed")
     assert {"fepflow", "on-demand", "gate", "verdict:pass"} <= set(run["tags"])
 

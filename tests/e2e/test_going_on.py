@@ -40,7 +40,7 @@ with Store.open(settings().store_address) as store:
 
 def reap(workplace: Workplace, stack: Stack) -> list[str]:
     """What the reaper says that it has marked."""
-    env = {**workplace.env, "PREFECT_API_URL": stack.api_url}
+    env = {**workplace.env, **stack.prefect}
     done = subprocess.run([sys.executable, "-c", REAP], env=env, capture_output=True, text=True, timeout=60, check=True)
     marked: list[str] = json.loads(done.stdout)
     return marked
@@ -102,11 +102,11 @@ def test_prefects_server_is_killed_and_started_again(
     if seconds:  # what the server's end has cut off from its holder ends with its lease
         wait_for(lambda: free_slots(stack, limit) == 2, "the slots of the shared limit are given back", seconds=120)
     reap(workplace, stack)
-    assert state_of(stack.api_url, flow_run_id(workplace)) == ("COMPLETED", "Completed")
+    assert state_of(stack.api, flow_run_id(workplace)) == ("COMPLETED", "Completed")
 
 
 def free_slots(stack: Stack, limit: str) -> int:
-    found = httpx.get(f"{stack.api_url}/v2/concurrency_limits/{limit}").raise_for_status().json()
+    found = httpx.get(f"{stack.api}/v2/concurrency_limits/{limit}").raise_for_status().json()
     return int(found["limit"] - found["active_slots"])
 
 
@@ -120,7 +120,7 @@ def test_prefects_api_cannot_be_reached_for_a_while_in_the_middle_of_a_run(
     endpoint.delay = (seconds + 15) * 2 / len(CASES)
     server = URL(stack.api_url)
     with relayed(str(server.host), int(server.port or 0)) as relay:
-        env = {"PREFECT_API_URL": str(server.with_port(relay.port))}
+        env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port))}
         with workplace.running("run", workplace.suite, "--json", **env) as process:
             wait_for(lambda: len(endpoint.asked) > 4, "some requests")
             relay.cut()
@@ -131,7 +131,7 @@ def test_prefects_api_cannot_be_reached_for_a_while_in_the_middle_of_a_run(
     assert process.returncode == 0, err
     assert essence(out) == essence(undisturbed)
     assert set(endpoint.questions.values()) == {1}
-    assert state_of(stack.api_url, flow_run_id(workplace)) == ("COMPLETED", "Completed")
+    assert state_of(stack.api, flow_run_id(workplace)) == ("COMPLETED", "Completed")
 
 
 @pytest.mark.battery
@@ -145,7 +145,7 @@ def test_prefect_learns_how_a_run_ended_while_its_api_was_away(
     server = URL(stack.api_url)
     impatient = "import surfaces.execution as e; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2\n"
     with relayed(str(server.host), int(server.port or 0)) as relay:
-        env = {"PREFECT_API_URL": str(server.with_port(relay.port))}
+        env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port))}
         code = impatient + "import surfaces.cli.main as m; m.main()"
         with workplace.running("run", workplace.suite, code=code, **env) as process:
             wait_for(lambda: len(endpoint.asked) > 4, "some requests")
@@ -153,11 +153,11 @@ def test_prefect_learns_how_a_run_ended_while_its_api_was_away(
             process.communicate(timeout=100)
     assert process.returncode == 0
     assert essence(shown(workplace)) == essence(undisturbed)
-    assert state_of(stack.api_url, flow_run_id(workplace)) == ("RUNNING", "Running")
+    assert state_of(stack.api, flow_run_id(workplace)) == ("RUNNING", "Running")
 
     assert reap(workplace, stack) == []
 
-    assert state_of(stack.api_url, flow_run_id(workplace)) == ("COMPLETED", "Completed")
+    assert state_of(stack.api, flow_run_id(workplace)) == ("COMPLETED", "Completed")
 
 
 @pytest.mark.battery
@@ -173,11 +173,11 @@ def test_prefect_learns_that_a_process_was_killed(workplace: Workplace, endpoint
             wait_for(lambda before=asked: len(endpoint.asked) > before, "a request")
             if wish:
                 process.send_signal(signal.SIGSTOP)  # it cannot see that somebody wants it to stop
-                set_state(stack.api_url, flow_run_id(workplace), type="CANCELLING", name="Cancelling")
+                set_state(stack.api, flow_run_id(workplace), type="CANCELLING", name="Cancelling")
             end(process, signal.SIGKILL)
         assert reap(workplace, stack) == [workplace.record.id]
         assert workplace.record.status == status
-        assert state_of(stack.api_url, flow_run_id(workplace)) == state
+        assert state_of(stack.api, flow_run_id(workplace)) == state
         assert reap(workplace, stack) == []
 
 
@@ -189,7 +189,7 @@ def test_a_lost_worker_and_retry_in_the_ui_go_on_with_the_same_run(
     undisturbed = quiet_run(workplace)
     endpoint.asked.clear()
     endpoint.delay = 0.1
-    with working(stack.api_url, workplace.env) as pool:
+    with working(stack, workplace.env) as pool:
         ordered = pool.run(suite=str(workplace.suite))
         wait_for(lambda: len(endpoint.asked) > 10, "some requests")
         pool.kill()
@@ -197,15 +197,15 @@ def test_a_lost_worker_and_retry_in_the_ui_go_on_with_the_same_run(
         kept = {case for case, result in workplace.results.items() if result.output is not None}
         asked_before = endpoint.questions
         assert kept
-        assert state_of(stack.api_url, ordered) == ("RUNNING", "Running"), "nobody has told Prefect"
+        assert state_of(stack.api, ordered) == ("RUNNING", "Running"), "nobody has told Prefect"
         assert "interrupted" in workplace.fepflow("list").stdout
         reap(workplace, stack)
-        assert state_of(stack.api_url, ordered) == ("CRASHED", "Crashed")
+        assert state_of(stack.api, ordered) == ("CRASHED", "Crashed")
 
-        set_state(stack.api_url, ordered, type="SCHEDULED", name="AwaitingRetry")
+        set_state(stack.api, ordered, type="SCHEDULED", name="AwaitingRetry")
         pool.start_worker()
         wait_for(lambda: workplace.record.outcome is not None, "the verdict")
-        wait_for(lambda: state_of(stack.api_url, ordered) == ("COMPLETED", "Completed"), "Prefect's word")
+        wait_for(lambda: state_of(stack.api, ordered) == ("COMPLETED", "Completed"), "Prefect's word")
     assert (workplace.record.id, workplace.record.flow_run_id) == (run.id, ordered)
     assert {case for case in kept if endpoint.questions[case] > asked_before[case]} == set()
     assert essence(shown(workplace)) == essence(undisturbed)
@@ -216,7 +216,7 @@ def test_a_worker_that_is_told_to_end_leaves_a_run_to_go_on_with(
 ) -> None:
     endpoint.held = True
     workplace.write_suite(CASES[:3], target={"timeout": "60s"})
-    with working(stack.api_url, workplace.env) as pool:
+    with working(stack, workplace.env) as pool:
         ordered = pool.run(suite=str(workplace.suite))
         wait_for(lambda: endpoint.asked, "a request")
         (process,) = (
@@ -224,6 +224,6 @@ def test_a_worker_that_is_told_to_end_leaves_a_run_to_go_on_with(
         )
         process.terminate()
         wait_for(lambda: workplace.record.status == "interrupted", "the store's word")
-        wait_for(lambda: state_of(stack.api_url, ordered)[0] == "FAILED", "Prefect's word")
-        state = httpx.get(f"{stack.api_url}/flow_runs/{ordered}").json()["state"]
+        wait_for(lambda: state_of(stack.api, ordered)[0] == "FAILED", "Prefect's word")
+        state = httpx.get(f"{stack.api}/flow_runs/{ordered}").json()["state"]
     assert "told to end (SIGTERM)" in state["message"]

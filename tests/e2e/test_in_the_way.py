@@ -25,7 +25,7 @@ CASES = [f"question {number}" for number in range(60)]
 
 def flow_state(stack: Stack, workplace: Workplace) -> tuple[str, str]:
     """Type and name of the flow run's state, as Prefect's API has it."""
-    state = httpx.get(f"{stack.api_url}/flow_runs/{workplace.record.flow_run_id}").json()["state"]
+    state = httpx.get(f"{stack.api}/flow_runs/{workplace.record.flow_run_id}").json()["state"]
     return state["type"], state["name"]
 
 
@@ -100,7 +100,7 @@ def test_a_run_gives_its_verdict_though_prefect_goes_away(
         impatient = (
             "import surfaces.execution as e, surfaces.cli.main as m; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2; m.main()"
         )
-        env = {"PREFECT_API_URL": str(server.with_port(relay.port))}
+        env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port))}
         with workplace.running("run", workplace.suite, code=impatient, **env) as process:
             wait_for(lambda: len(endpoint.asked) > 4, "some requests")
             relay.cut()
@@ -117,7 +117,7 @@ def nowhere(stack: Stack) -> dict[str, str]:
 
 
 def no_prefect(stack: Stack) -> dict[str, str]:
-    return {"PREFECT_API_URL": stack.api_url.replace("/api", "/no-such-api")}
+    return {**stack.prefect, "PREFECT_API_URL": stack.api_url.replace("/api", "/no-such-api")}
 
 
 def below_a_file(stack: Stack) -> dict[str, str]:

@@ -26,7 +26,7 @@ JUDGE = {
 
 def task_runs(workplace: Workplace) -> dict[str, dict[str, Any]]:
     body = {"flow_runs": {"id": {"any_": [workplace.record.flow_run_id]}}, "limit": 200}
-    found = httpx.post(f"{workplace.stack.api_url}/task_runs/filter", json=body).raise_for_status().json()
+    found = httpx.post(f"{workplace.stack.api}/task_runs/filter", json=body).raise_for_status().json()
     return {run["name"]: run for run in found}
 
 

@@ -42,16 +42,16 @@ def seen(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     folder = tmp_path_factory.mktemp("pages")
 
     def flow_run(flow_run_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = httpx.get(f"{stack.api_url}/flow_runs/{flow_run_id}").raise_for_status().json()
+        found: dict[str, Any] = httpx.get(f"{stack.api}/flow_runs/{flow_run_id}").raise_for_status().json()
         return found
 
     def log(flow_run_id: str) -> str:
         body = {"logs": {"flow_run_id": {"any_": [flow_run_id]}}, "limit": 200}
-        return httpx.post(f"{stack.api_url}/logs/filter", json=body).raise_for_status().text
+        return httpx.post(f"{stack.api}/logs/filter", json=body).raise_for_status().text
 
     with serving() as endpoint:
         place = _place(stack, folder, endpoint)
-        with working(stack.api_url, place.env) as pool:
+        with working(stack, place.env) as pool:
             ended = []
             for name, cases in (("good invoices", CASES[:1]), ("bad invoices", CASES)):
                 place.write_suite(cases, name=name)
@@ -60,7 +60,7 @@ def seen(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Seen:
                 wait_for(lambda run=ordered: "Finished in state" in log(run), "the end of the run's log")
                 ended.append(flow_run(ordered))
     of_failed = {"flow_runs": {"id": {"any_": [ended[1]["id"]]}}}
-    found = httpx.post(f"{stack.api_url}/artifacts/filter", json=of_failed).raise_for_status().json()
+    found = httpx.post(f"{stack.api}/artifacts/filter", json=of_failed).raise_for_status().json()
     return Seen(pool.deployment, *ended, {artifact["key"]: artifact["id"] for artifact in found})
 
 
@@ -73,6 +73,7 @@ def _place(stack: Stack, folder: Path, endpoint: Endpoint) -> Workplace:
 def ui(request: pytest.FixtureRequest, stack: Stack, tmp_path: Path) -> Iterator[tuple[Browser, str]]:
     """A browser, and where the version of the UI begins."""
     with browsing(stack.api_url.removesuffix("/api"), tmp_path / "profile") as browser:
+        browser.log_in(request.param, stack.prefect["PREFECT_API_AUTH_STRING"])
         yield browser, request.param
 
 

@@ -159,7 +159,7 @@ def test_a_deployment_started_elsewhere_finds_the_agent(workplace: Workplace, st
     agent(workplace, "from helpers import same\ndef answer(q):\n    return same(q)\n")
     (workplace.folder / "helpers.py").write_text("def same(q):\n    return q\n")
     code = f"import asyncio; from flows.evaluate import evaluate; asyncio.run(evaluate(suite={str(workplace.suite)!r}))"
-    api = {"PREFECT_API_URL": stack.api_url}
+    api = stack.prefect
     elsewhere = workplace.folder / "elsewhere"
     elsewhere.mkdir()
     with workplace.running(code=f"import os; os.chdir({str(elsewhere)!r}); {code}", **api) as command:

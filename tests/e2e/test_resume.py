@@ -135,7 +135,7 @@ class Killed:
         """Go on to the end; the result is that of an undisturbed run."""
         finished = self.workplace.fepflow("run", "--resume", "latest", "--json")
         assert finished.returncode == 0, finished.stderr
-        ends = {state_of(self.workplace.stack.api_url, flow_run)[0] for flow_run in self.flow_runs - {"None"}}
+        ends = {state_of(self.workplace.stack.api, flow_run)[0] for flow_run in self.flow_runs - {"None"}}
         assert ends <= {"CRASHED", "COMPLETED"}, "Prefect has been told of all that were killed"
         assert set(self.endpoint.questions) == set(self.cases)
         assert essence(finished.stdout) == essence(self.undisturbed)

@@ -66,7 +66,7 @@ def fepflow(workplace: Workplace, *arguments: str | Path) -> Any:
 
 
 def deployment(served: Served, name: str) -> dict[str, Any]:
-    return httpx.get(f"{served.api_url}/deployments/name/evaluate/{name}", timeout=30).raise_for_status().json()
+    return httpx.get(f"{served.api}/deployments/name/evaluate/{name}", timeout=30).raise_for_status().json()
 
 
 def schedules(served: Served, name: str) -> dict[str, bool]:
@@ -79,7 +79,7 @@ def runs(served: Served, name: str, *types: str) -> list[dict[str, Any]]:
         "deployments": {"id": {"any_": [deployment(served, name)["id"]]}},
         "flow_runs": {"state": {"type": {"any_": list(types)}}},
     }
-    return httpx.post(f"{served.api_url}/flow_runs/filter", json=body, timeout=30).raise_for_status().json()
+    return httpx.post(f"{served.api}/flow_runs/filter", json=body, timeout=30).raise_for_status().json()
 
 
 def test_a_schedule_fires_and_its_run_ends_with_a_verdict(served: Served, workplace: Workplace) -> None:
@@ -110,7 +110,7 @@ def test_a_schedule_fires_and_its_run_ends_with_a_verdict(served: Served, workpl
 
 def test_what_a_person_switched_stays_when_the_stack_starts_again(served: Served, workplace: Workplace) -> None:
     first = deployment(served, "first")
-    address = f"{served.api_url}/deployments/{first['id']}"
+    address = f"{served.api}/deployments/{first['id']}"
     by_cron = {one["schedule"]["cron"]: one["id"] for one in first["schedules"]}
     resumed = served.prefect("deployment", "schedule", "resume", "evaluate/first", by_cron["0 2 * * *"])
     assert resumed.returncode == 0, resumed.stderr
@@ -132,5 +132,5 @@ def test_what_a_person_switched_stays_when_the_stack_starts_again(served: Served
         assert schedules(again, "second") == {"0 4 * * *": False}
         assert schedules(again, "one") == mine == {"0 5 * * *": True}
         fepflow(workplace, "schedule", "one", "--remove")
-        found = httpx.get(f"{again.api_url}/deployments/name/evaluate/one")
+        found = httpx.get(f"{again.api}/deployments/name/evaluate/one")
         assert found.status_code == 404

@@ -20,6 +20,7 @@ import pytest
 
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
+from tests.conftest import login_of
 
 from .conftest import Workplace, wait_for
 from .endpoint import Endpoint, serving
@@ -59,8 +60,20 @@ class Served:
         """The processes that this child has been, the newest last."""
         return [int(pid) for pid in re.findall(rf"^{child} +│ started, process (\d+)$", self.log, re.MULTILINE)]
 
+    @property
+    def login(self) -> dict[str, str]:
+        """What makes Prefect use its server, as `fepflow status --env` says it."""
+        env = self.workplace.env
+        login = env.get("PREFECT_API_AUTH_STRING") or login_of(env["FEPFLOW_HOME"])
+        return {"PREFECT_API_URL": self.api_url, "PREFECT_API_AUTH_STRING": login}
+
+    @property
+    def api(self) -> str:
+        """The address of the API with the login in it."""
+        return self.api_url.replace("://", f"://{self.login['PREFECT_API_AUTH_STRING']}@", 1)
+
     def prefect(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        env = {**self.workplace.env, "PREFECT_API_URL": self.api_url}
+        env = {**self.workplace.env, **self.login}
         command = [sys.executable, "-P", "-m", "prefect", *arguments]
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False)
 
@@ -69,7 +82,7 @@ class Served:
         return self.prefect("deployment", "run", "evaluate/suite", "--param", path, "--watch")
 
     def flow_run(self, flow_run_id: str | None) -> dict[str, Any]:
-        return httpx.get(f"{self.api_url}/flow_runs/{flow_run_id}").raise_for_status().json()
+        return httpx.get(f"{self.api}/flow_runs/{flow_run_id}").raise_for_status().json()
 
     def family(self) -> list[int]:
         """Every process of this stack that is there, by the home that is in its environment."""
@@ -153,7 +166,7 @@ def held(agent: Endpoint) -> Iterator[Endpoint]:
 @contextmanager
 def run_under_way(served: Served, agent: Endpoint) -> Iterator[subprocess.Popen[str]]:
     asked = len(agent.asked)
-    with served.workplace.running("run", served.workplace.suite, PREFECT_API_URL=served.api_url) as process:
+    with served.workplace.running("run", served.workplace.suite, **served.login) as process:
         wait_for(lambda: len(agent.asked) > asked, "a call")
         yield process
 
@@ -232,7 +245,7 @@ def test_ctrl_c_ends_everything_also_a_run_that_is_under_way(served: Served, hel
 
 @pytest.mark.battery
 def test_an_api_that_is_configured_is_used_and_stays(stack, tmp_path: Path) -> None:
-    workplace = place(stack, tmp_path, PREFECT_API_URL=stack.api_url)
+    workplace = place(stack, tmp_path, **stack.prefect)
     (tmp_path / "prefect.yaml").write_text(OWN_DEPLOYMENT, encoding="utf-8")
     workplace.suite.write_text(SCRIPTED, encoding="utf-8")
     (tmp_path / "outputs.jsonl").write_text('{"id": "hello", "value": "hello there"}\n', encoding="utf-8")
@@ -249,7 +262,7 @@ def test_an_api_that_is_configured_is_used_and_stays(stack, tmp_path: Path) -> N
 
 @pytest.mark.battery
 def test_deployments_that_cannot_be_registered_are_said(stack, tmp_path: Path) -> None:
-    workplace = place(stack, tmp_path, PREFECT_API_URL=stack.api_url)
+    workplace = place(stack, tmp_path, **stack.prefect)
     broken = OWN_DEPLOYMENT.replace("flows.evaluate.evaluate", "flows.evaluate.nobody")
     (tmp_path / "prefect.yaml").write_text(broken, encoding="utf-8")
     done = serve_in_vain(workplace)

@@ -27,7 +27,7 @@ print(block.save(sys.argv[2]))
 
 
 def flow_run(stack: Stack, flow_run_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{stack.api_url}/flow_runs/{flow_run_id}").raise_for_status().json()
+    found: dict[str, Any] = httpx.get(f"{stack.api}/flow_runs/{flow_run_id}").raise_for_status().json()
     return found
 
 
@@ -39,7 +39,7 @@ def ended(stack: Stack, flow_run_id: str) -> dict[str, Any]:
 def task_states(stack: Stack, flow_run_id: str) -> dict[str, tuple[str, str, str]]:
     """Type, name and message of each task run's state."""
     body = {"flow_runs": {"id": {"any_": [flow_run_id]}}, "limit": 200}
-    found = httpx.post(f"{stack.api_url}/task_runs/filter", json=body).raise_for_status().json()
+    found = httpx.post(f"{stack.api}/task_runs/filter", json=body).raise_for_status().json()
     return {
         run["name"]: (run["state_type"], run["state_name"], run["state"]["message"] or "")
         for run in found
@@ -83,7 +83,7 @@ def automation_on_failed(stack: Stack, pool: Pool, url: str) -> None:
 
 
 def test_a_deployments_run_ends_as_its_verdict_says(workplace: Workplace, endpoint: Endpoint, stack: Stack) -> None:
-    with receiving() as receiver, working(stack.api_url, workplace.env) as pool:
+    with receiving() as receiver, working(stack, workplace.env) as pool:
         automation_on_failed(stack, pool, receiver.url)
         workplace.write_suite(["one", "two"], tags=["nightly"])
         assert watched(pool, workplace, str(workplace.suite)) == 0
@@ -115,13 +115,13 @@ def test_retry_asks_again_only_for_what_errored_and_judges_anew(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
     workplace.write_suite(["good", "fail 1 once"], target={"attempts": 1})
-    with working(stack.api_url, workplace.env) as pool:
+    with working(stack, workplace.env) as pool:
         ordered = pool.run(suite=str(workplace.suite))
         before = ended(stack, ordered)
         assert (before["name"], before["state_name"]) == ("e2e · inconclusive", "Failed")
         assert before["tags"] == ["verdict:inconclusive"]
         run_id = workplace.record.id
-        set_state(stack.api_url, ordered, type="SCHEDULED", name="AwaitingRetry")
+        set_state(stack.api, ordered, type="SCHEDULED", name="AwaitingRetry")
         wait_for(lambda: flow_run(stack, ordered)["state_type"] == "COMPLETED", "the verdict of the retry")
     after = flow_run(stack, ordered)
     assert (after["name"], after["tags"]) == ("e2e · pass", ["verdict:pass"])
@@ -133,10 +133,10 @@ def test_retry_of_a_failed_check_asks_nobody_and_fails_again(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
     workplace.write_suite([{"id": "wrong", "input": "two", "expected": "three"}])
-    with working(stack.api_url, workplace.env) as pool:
+    with working(stack, workplace.env) as pool:
         ordered = pool.run(suite=str(workplace.suite))
         ended(stack, ordered)
-        set_state(stack.api_url, ordered, type="SCHEDULED", name="AwaitingRetry")
+        set_state(stack.api, ordered, type="SCHEDULED", name="AwaitingRetry")
         wait_for(lambda: flow_run(stack, ordered)["run_count"] == 2, "the retry")
         after = ended(stack, ordered)
     assert (after["name"], after["state_name"], after["tags"]) == ("e2e · fail", "Failed", ["verdict:fail"])
@@ -159,7 +159,7 @@ def test_prefects_retries_do_not_fire_on_a_verdict(
             "state = asyncio.run(evaluate(suite=sys.argv[1], return_state=True))\n"
             "assert state.name == 'Failed', state"
         )
-        with workplace.running(workplace.suite, code=code, PREFECT_API_URL=stack.api_url) as process:
+        with workplace.running(workplace.suite, code=code, **stack.prefect) as process:
             _, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
     run = flow_run(stack, str(workplace.record.flow_run_id))

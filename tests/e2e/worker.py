@@ -14,15 +14,17 @@ from uuid import uuid4
 import httpx
 import psutil
 
+from .conftest import Stack
+
 ROOT = Path(__file__).parent.parent.parent
 
 
 class Pool:
     """A work pool with one deployment of the evaluate flow, and workers that can be started and killed."""
 
-    def __init__(self, api_url: str, env: Mapping[str, str], name: str | None = None) -> None:
-        self.api_url = api_url
-        self.env = {**env, "PREFECT_API_URL": api_url, "PREFECT_WORKER_QUERY_SECONDS": "1"}
+    def __init__(self, stack: Stack, env: Mapping[str, str], name: str | None = None) -> None:
+        self.api = stack.api
+        self.env = {**env, **stack.prefect, "PREFECT_WORKER_QUERY_SECONDS": "1"}
         self.name = name or f"pool-{uuid4().hex[:8]}"
         self.worker: subprocess.Popen[bytes] | None = None
         if name is None:
@@ -40,7 +42,7 @@ class Pool:
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """What the API answers; a server that is busy, with SQLite under it, is asked again."""
         for _ in range(10):
-            answer = httpx.post(f"{self.api_url}{path}", json=body, timeout=30)
+            answer = httpx.post(f"{self.api}{path}", json=body, timeout=30)
             if answer.status_code != 503:
                 break
             time.sleep(1)
@@ -78,9 +80,9 @@ def _template() -> dict[str, Any]:
 
 
 @contextmanager
-def working(api_url: str, env: Mapping[str, str]) -> Iterator[Pool]:
+def working(stack: Stack, env: Mapping[str, str]) -> Iterator[Pool]:
     """A pool with a running worker; killed at the end."""
-    pool = Pool(api_url, env)
+    pool = Pool(stack, env)
     pool.start_worker()
     try:
         yield pool
@@ -88,13 +90,13 @@ def working(api_url: str, env: Mapping[str, str]) -> Iterator[Pool]:
         pool.kill()
 
 
-def set_state(api_url: str, flow_run_id: str, **state: Any) -> Any:
+def set_state(api: str, flow_run_id: str, **state: Any) -> Any:
     """Ask for a state of a flow run, as the buttons of the UI do."""
-    address = f"{api_url}/flow_runs/{flow_run_id}/set_state"
+    address = f"{api}/flow_runs/{flow_run_id}/set_state"
     return httpx.post(address, json={"state": state}, timeout=30).raise_for_status().json()
 
 
-def state_of(api_url: str, flow_run_id: str) -> tuple[str, str]:
+def state_of(api: str, flow_run_id: str) -> tuple[str, str]:
     """Type and name of a flow run's state."""
-    state = httpx.get(f"{api_url}/flow_runs/{flow_run_id}", timeout=30).raise_for_status().json()["state"]
+    state = httpx.get(f"{api}/flow_runs/{flow_run_id}", timeout=30).raise_for_status().json()["state"]
     return state["type"], state["name"]
