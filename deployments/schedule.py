@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import available_timezones
 
@@ -37,6 +38,7 @@ from deployments.alert_triggers import suite_tag
 from deployments.answering import Work, answer
 from deployments.pool import POOL, ensure_pool, is_worked
 from fepflow.errors import NotFoundError, UserError
+from fepflow.suite_roots import allow_below
 
 FLOW = "evaluate"
 TAG = "scheduled"
@@ -70,6 +72,7 @@ async def put(
     """Create the deployment with its schedule, or change the one of this name, which stays paused if it is."""
     from flows.evaluate import evaluate  # a second, which nothing else here costs
 
+    allow_below([(Path(folder) / parameters["suite"]).parent])
     await ensure_pool(client)
     there = next((one for one in await evaluations(client) if one.name == name), None)
     if there is not None:

@@ -15,7 +15,7 @@ from fepflow.durations import seconds
 from fepflow.errors import InputError, Problem
 from fepflow.files import open_regular
 
-OPERATORS_VARIABLES = frozenset({"FEPFLOW_DATA_ROOTS", "FEPFLOW_MODELS"})
+OPERATORS_VARIABLES = frozenset({"FEPFLOW_DATA_ROOTS", "FEPFLOW_MODELS", "FEPFLOW_SUITE_ROOTS"})
 """What widens a suite's reach: nothing that comes with a suite sets it, such as a `.env` beside it."""
 
 
@@ -30,6 +30,7 @@ class Settings(BaseSettings):
     store_url: str | None = Field(None, description="SQLAlchemy URL of the store; default: SQLite in the home folder.")
     port: int = Field(4200, ge=1, le=65535, description="Port of the Prefect server that `fepflow up` starts.")
     data_roots: str = Field("", description="More folders from which suites may read, separated as in PATH.")
+    suite_roots: str = Field("", description="Folders below which deployments evaluate suites, separated as in PATH.")
     smtp_url: str | None = Field(None, description="Mail server of `fepflow alert --email`, smtp:// or smtps://.")
     models: str = Field(
         "", description="More models that checks in data files may ask, separated by commas; * stands for anything."
@@ -56,12 +57,26 @@ class Settings(BaseSettings):
     @property
     def allowed_roots(self) -> list[Path]:
         """`data_roots`, resolved."""
-        return [Path(root).resolve() for root in self.data_roots.split(os.pathsep) if root]
+        return _folders(self.data_roots)
+
+    @property
+    def allowed_suite_roots(self) -> list[Path]:
+        """`suite_roots`, resolved."""
+        return _folders(self.suite_roots)
+
+    @property
+    def suite_roots_file(self) -> Path:
+        """Folders that `fepflow serve` and `fepflow schedule` have named, one a line."""
+        return self.home / "suite-roots"
 
     @property
     def allowed_models(self) -> list[str]:
         """`models`, one by one."""
         return [name.strip() for name in self.models.split(",") if name.strip()]
+
+
+def _folders(listed: str) -> list[Path]:
+    return [Path(folder).resolve() for folder in listed.split(os.pathsep) if folder]
 
 
 @cache

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 from prefect import get_client, task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import FlowRun
 from prefect.runtime import flow_run
 
 from fepflow.errors import UserError
@@ -18,6 +19,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.store.records import Cause, NewRun, RunRecord
 from fepflow.store.store import Store
+from fepflow.suite_roots import require_allowed
 from tasks.comparable import suite_hash
 from tasks.log import run_log
 from tasks.outcome import without_verdict
@@ -127,7 +129,11 @@ async def plan_task(suite: str, run_id: str | None, wishes: Wishes) -> str:
     """The run that this flow run is to execute: the one given, the one that it began before, or a new one."""
     with await asyncio.to_thread(Store.open, settings().store_address) as store:
         await reap(store)
-        cause = await _cause()
+        async with get_client() as client:
+            begun = await client.read_flow_run(UUID(flow_run.id))
+        if begun.deployment_id is not None and run_id is None:
+            await asyncio.to_thread(require_allowed, Path(suite))
+        cause = _cause(begun)
         run = await asyncio.to_thread(_plan, store, suite, run_id, wishes, flow_run.id, cause, run_log().warning)
     await _tag(run.tags)
     return run.id
@@ -141,10 +147,8 @@ async def _tag(tags: Sequence[str]) -> None:
             await client.update_flow_run(UUID(flow_run.id), tags=tagged)
 
 
-async def _cause() -> Cause:
-    """Who began this flow run."""
-    async with get_client() as client:
-        begun = await client.read_flow_run(UUID(flow_run.id))
+def _cause(begun: FlowRun) -> Cause:
+    """Who began a flow run."""
     if begun.auto_scheduled:
         return "schedule"
     return "automation" if begun.created_by is not None and begun.created_by.type == "AUTOMATION" else "api"

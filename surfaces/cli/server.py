@@ -69,6 +69,7 @@ def serve(env_file: Path | None) -> None:
 
 
 def _tell(api: object) -> None:
+    from fepflow.settings import settings
     from surfaces import stack
 
     assert isinstance(api, stack.PrefectApi)
@@ -77,7 +78,7 @@ def _tell(api: object) -> None:
     click.echo(f"Prefect API  {stack.shown(api.url)}  ({origin})")
     click.echo(f"Store        {stack.store_place()}")
     if api.login:
-        click.echo(f"UI login     the line in {stack.settings().login_file}")
+        click.echo(f"UI login     the line in {settings().login_file}")
     if api.local:
         click.echo('For plain `prefect` commands in this shell: eval "$(fepflow status --env)"')
     for error in api.errors:

@@ -87,7 +87,7 @@ class Browser:
             time.sleep(0.2)
 
     def scrolled(self, *wanted: str) -> str:
-        """As `shows`, where a list is long: what each of its parts shows, while it is scrolled through again and again."""
+        """As `shows`, where a list is long: what its parts show while it is scrolled through again and again."""
         seen: list[str] = []
 
         def scroll(text: str) -> bool:

@@ -107,7 +107,9 @@ def test_the_pages_of_a_deployments_runs_tell_what_came_of_them(seen: Seen, ui: 
     assert "\\" not in page
     browser.follow("2 cases that did not pass")
     table = plain(browser.shows("invoice-2", "expected"))
-    assert browser.url.partition("?")[0].endswith(f"{root}/artifacts/artifact/{seen.artifacts['failed-cases-bad-invoices']}")
+    assert browser.url.partition("?")[0].endswith(
+        f"{root}/artifacts/artifact/{seen.artifacts['failed-cases-bad-invoices']}"
+    )
     assert QUESTION in table
     assert "four | five" in table
     assert "<img src=x onerror=" in table

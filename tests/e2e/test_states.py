@@ -111,6 +111,31 @@ def test_a_deployments_run_ends_as_its_verdict_says(workplace: Workplace, endpoi
         assert not [tag for tag in nowhere["tags"] if tag.startswith("verdict:")]
 
 
+def test_a_deployment_evaluates_no_suite_outside_of_the_operators_folders(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack
+) -> None:
+    """Whoever may create runs in Prefect names a suite, and a suite has plugins."""
+    workplace.write_suite(["one"], plugins=["plugin.py"])
+    (workplace.folder / "plugin.py").write_text(f"open({str(workplace.folder / 'ran')!r}, 'w')")
+    other = workplace.folder / "other"
+    other.mkdir()
+    (other / "link.yaml").symlink_to(workplace.suite)
+    with working(stack, workplace.env) as pool:
+        pool.kill()
+        pool.env["FEPFLOW_SUITE_ROOTS"] = str(other)
+        pool.start_worker()
+        for suite in (workplace.suite, other / ".." / "suite.yaml", other / "link.yaml"):
+            run = ended(stack, pool.run(suite=str(suite)))
+            assert run["state_name"] == "Failed"
+            assert "list its folder in FEPFLOW_SUITE_ROOTS" in run["state"]["message"]
+        assert not (workplace.folder / "ran").exists()
+        planned = workplace.fepflow("schedule", workplace.suite, "--every", "1h")  # names its folder
+        assert planned.returncode == 0, planned.stderr
+        run = ended(stack, pool.run(suite=str(other / "link.yaml")))
+        assert run["name"] == "e2e · pass"
+    assert workplace.fepflow("schedule", "e2e", "--remove").returncode == 0
+
+
 def test_retry_asks_again_only_for_what_errored_and_judges_anew(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ class Pool:
     def __init__(self, stack: Stack, env: Mapping[str, str], name: str | None = None) -> None:
         self.api = stack.api
         self.env = {**env, **stack.prefect, "PREFECT_WORKER_QUERY_SECONDS": "1"}
+        self.env["FEPFLOW_SUITE_ROOTS"] = tempfile.gettempdir()
         self.name = name or f"pool-{uuid4().hex[:8]}"
         self.worker: subprocess.Popen[bytes] | None = None
         if name is None:
