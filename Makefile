@@ -37,7 +37,7 @@ demo: setup ## Run the shipped suite against a stand-in agent, and show where to
 	@$(BIN)/python -P -m deployments.demo
 
 test: $(VENV)/.installed-dev ## Run all tests.
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 battery: $(VENV)/.installed-dev ## Kill and cut off everything, many times; takes an hour, PART=1/6 a sixth of it.
 	@$(BIN)/python -m pytest -m battery -v -o log_cli=true -o log_cli_level=INFO $(if $(PART),--part $(PART))
