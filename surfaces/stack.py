@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fepflow.errors import InfrastructureError, UserError
+from fepflow.redaction import remember
 from fepflow.settings import configured_prefect_api, settings
 
 LOOPBACK = ("127.0.0.1", "localhost")
@@ -113,6 +114,7 @@ def stop_local_server() -> PrefectApi | None:
 def use(api: PrefectApi, *, show_logs: bool) -> None:
     """Set Prefect's environment, before it is imported: it reads it once."""
     _in_use.append(api)
+    remember(filter(None, [os.environ.get("PREFECT_API_AUTH_STRING")]))  # another server's is a secret all the same
     os.environ.update(api.environment)
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "8")
     os.environ.setdefault("PREFECT_SERVER_ALLOW_EPHEMERAL_MODE", "false")

@@ -12,6 +12,8 @@ from fepflow.errors import FepflowError, RunBusyError
 
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 10.0
+STORE_PATIENCE = 30.0
+"""Seconds for which a run waits for a store that is locked, or whose server is started anew."""
 
 logger = logging.getLogger("fepflow.run")
 

@@ -36,7 +36,7 @@ from tasks.batches import Batch
 from tasks.bills import bills
 from tasks.cancelling import stopped_on_request
 from tasks.interpreter import tuned_interpreter
-from tasks.keeping import LEASE_SECONDS, kept_lease
+from tasks.keeping import LEASE_SECONDS, STORE_PATIENCE, kept_lease
 from tasks.log import log_pace, one_line, run_log
 from tasks.loop_watch import loop_watched
 from tasks.reaping import tell_of_the_one_before
@@ -202,7 +202,7 @@ async def open_runtime(run_id: str, flow_run_id: str | None = None) -> AsyncIter
 
     Raises RunBusyError while another executor holds the lease, or as soon as this one has lost it.
     """
-    store = await asyncio.to_thread(Store.open, settings().store_address)
+    store = await asyncio.to_thread(Store.open, settings().store_address, STORE_PATIENCE)
     with store:
         owner = new_owner()
         record = await asyncio.to_thread(store.acquire_lease, run_id, owner, LEASE_SECONDS)
@@ -240,7 +240,7 @@ async def open_shard(run_id: str, share: Share, flow_run_id: str | None = None) 
 
     Waits while another executor, which may have been given up too early, holds the lease.
     """
-    store = await asyncio.to_thread(Store.open, settings().store_address)
+    store = await asyncio.to_thread(Store.open, settings().store_address, STORE_PATIENCE)
     with store:
         owner, what = new_owner(), f"shard {share.shard + 1} of run {run_id}"
         while not await asyncio.to_thread(store.acquire_shard, run_id, share.shard, owner, LEASE_SECONDS):

@@ -23,7 +23,7 @@ from tenacity import (
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.redaction import remember
 from fepflow.secret_names import secrets_in_address
-from fepflow.store.faults import is_busy, is_retryable, place_of, translated
+from fepflow.store.faults import is_busy, is_passing, is_retryable, place_of, translated
 from fepflow.store.schema import is_current, migrate, revisions
 
 BUSY_TIMEOUT = 5.0
@@ -45,12 +45,13 @@ class Database:
     """An engine with transactions for reading and for writing. Thread-safe.
 
     `create` makes the SQLite file (0600, in a folder of 0700) where there is none. The schema stays as it is, which
-    may be none at all. Raises UserError for a URL that cannot be a store, InfrastructureError for one without its
+    may be none at all. `patience` is how many seconds a database that is away or locked is waited for. Raises UserError for a URL that cannot be a store, InfrastructureError for one without its
     file or its driver.
     """
 
-    def __init__(self, url: str, *, create: bool = True) -> None:
+    def __init__(self, url: str, *, create: bool = True, patience: float = 0.0) -> None:
         address = _parse(url)
+        self._patience = patience
         self.place = place_of(address)
         self.file = Path(str(address.database)) if address.get_backend_name() == "sqlite" else None
         if self.file and create:
@@ -60,9 +61,9 @@ class Database:
         self.engine = _engine(address, self.place)
 
     @classmethod
-    def open(cls, url: str) -> Self:
+    def open(cls, url: str, patience: float = 0.0) -> Self:
         """The database with the newest schema; raises InfrastructureError, too, when it is in the way."""
-        database = cls(url)
+        database = cls(url, patience=patience)
         try:
             with database.reading() as connection:
                 current = is_current(connection)
@@ -77,11 +78,15 @@ class Database:
     def reading(self) -> Iterator[Connection]:
         """A connection in a transaction that sees one state of the database and never waits for writers."""
         snapshot = {} if self.file else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-        with translated(self.place), self.engine.connect().execution_options(**snapshot) as connection:
-            yield connection
+        with translated(self.place), self._patiently(self.engine.connect) as connection:
+            yield connection.execution_options(**snapshot)
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """What `work` returns, once its transaction is committed; called again if PostgreSQL asks for that."""
+        """What `work` returns, once its transaction is committed.
+
+        Called again if PostgreSQL asks for that, and, within the patience, if the database was away or locked: work
+        that was committed without our hearing of it has to do no harm a second time.
+        """
         retrying = Retrying(
             retry=retry_if_exception(is_retryable),
             stop=stop_after_attempt(8),
@@ -89,8 +94,16 @@ class Database:
             reraise=True,
         )
         with translated(self.place):
-            result: T = retrying(self._transact, work)
-            return result
+            return self._patiently(lambda: retrying(self._transact, work))
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        retrying = Retrying(
+            retry=retry_if_exception(is_passing),
+            stop=stop_after_delay(self._patience),
+            wait=wait_random_exponential(multiplier=0.1, max=1),
+            reraise=True,
+        )
+        return retrying(ask)
 
     def write_once(self, work: Callable[[Connection], T]) -> T:
         """As `write`, for work that cannot be done twice."""

@@ -52,6 +52,13 @@ def is_retryable(error: BaseException) -> bool:
     return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _RETRYABLE_SQLSTATES
 
 
+def is_passing(error: BaseException) -> bool:
+    """Whether it may be over in a moment: another process holds SQLite's file, PostgreSQL is started anew."""
+    if not isinstance(error, DBAPIError):
+        return False
+    return _sqlite_code(error.orig) == sqlite3.SQLITE_BUSY or (_state_of(error) or "")[:2] in ("08", "57")
+
+
 def is_busy(error: BaseException) -> bool:
     """Whether SQLite's driver found the file locked."""
     return _sqlite_code(error) == sqlite3.SQLITE_BUSY
@@ -75,14 +82,18 @@ def translated(place: str) -> Iterator[None]:
 
 
 def _sentence(place: str, error: DBAPIError) -> str:
-    state = getattr(error.orig, "sqlstate", None)
-    if state is None and _sqlite_code(error.orig) is None and isinstance(error, OperationalError):
-        state = "08"  # libpq reports a connection that never came about, or was cut, without a SQLSTATE
-    known = _SQLSTATE_ADVICE.get((state or "")[:2]) or _SQLITE_ADVICE.get(_sqlite_code(error.orig) or -1)
+    known = _SQLSTATE_ADVICE.get((_state_of(error) or "")[:2]) or _SQLITE_ADVICE.get(_sqlite_code(error.orig) or -1)
     if known is None:
         return f"{place} failed: {_said(error)}"
     what, advice = known
     return f"{place} {what} ({_said(error)}): {advice}."
+
+
+def _state_of(error: DBAPIError) -> str | None:
+    state: str | None = getattr(error.orig, "sqlstate", None)
+    if state is None and _sqlite_code(error.orig) is None and isinstance(error, OperationalError):
+        return "08"  # libpq reports a connection that never came about, or was cut, without a SQLSTATE
+    return state
 
 
 def _said(error: DBAPIError) -> str:

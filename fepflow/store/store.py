@@ -23,13 +23,13 @@ class Store(Runs, Leases, Shards, Cancelling, Results, Failures, KeptAnswers, Ca
     """
 
     @classmethod
-    def open(cls, url: str) -> Self:
+    def open(cls, url: str, patience: float = 0.0) -> Self:
         """The store at a SQLAlchemy URL (`sqlite:////path/to/file.db`, `postgresql://user:password@host/database`).
 
         Creates the SQLite file if need be, and brings an older database to the present schema. Raises UserError for
-        a URL that cannot be a store.
+        a URL that cannot be a store. `patience` is how many seconds a database that is away or locked is waited for.
         """
-        return cls(Database.open(url))
+        return cls(Database.open(url, patience))
 
     def close(self) -> None:
         """Close all connections."""

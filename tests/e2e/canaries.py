@@ -40,8 +40,9 @@ PLACES = (
 )
 CANARIES: Mapping[str, str] = {name: f"Cnry/{name.title()}+7QxK2mVb93=?{name[::-1]}" for name in PLACES}
 
-SENT = [name for name in PLACES if name not in ("judge-address", "plugin-address", "proxy", "database")]
-"""What the agent is sent, in one way or another: it can echo nothing else."""
+SENT = [name for name in PLACES if name not in ("judge-address", "plugin-address", "proxy", "database", "prefect-auth")]
+"""What the agent is sent, in one way or another: it can echo nothing else. (In a run, Prefect's login is the local
+server's, and no longer that of another server.)"""
 
 ENCODINGS: Mapping[str, Callable[[str], str]] = {
     "plain": str,

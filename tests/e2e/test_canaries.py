@@ -153,7 +153,7 @@ def _write_suite(workplace: Workplace) -> None:
                 "Cookie": "session=${AGENT_SESSION}",
                 "X-File": "${FILE_TOKEN}",
                 "X-Dot": "${DOT_TOKEN}",
-                "X-Others": "${OTHER_PASSWORD} ${OTHER_TOKEN} ${PREFECT_API_KEY} ${PREFECT_API_AUTH_STRING}",
+                "X-Others": "${OTHER_PASSWORD} ${OTHER_TOKEN} ${PREFECT_API_KEY}",
                 "X-Models": "${OPENAI_API_KEY} ${JUDGE_KEY} ${EMBEDDING_KEY}",
                 "X-Plugins": "${PLUGIN_TOKEN} ${PLUGIN_RESULT_SECRET} ${EMBEDDER_TOKEN}",
             },

@@ -7,6 +7,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import time
 from contextlib import closing
 from typing import Any
 
@@ -52,6 +53,20 @@ def test_ctrl_c_and_sigterm_stop_a_run_and_what_it_has_is_kept(
     assert flow_state(stack, workplace) == ("CANCELLED", "Cancelled")
     kept = sum(result.output is not None for result in workplace.results.values())
     assert 0 < kept <= len(endpoint.asked) < len(CASES)
+
+
+@pytest.mark.battery
+def test_a_store_that_somebody_else_holds_for_a_while_is_waited_for(workplace: Workplace, endpoint: Endpoint) -> None:
+    endpoint.delay = 0.05
+    workplace.write_suite(CASES, target={"concurrency": 2})
+    with workplace.running("run", workplace.suite) as process:
+        wait_for(lambda: len(endpoint.asked) > 4, "some requests")
+        with closing(sqlite3.connect(workplace.folder / "store.db", isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            time.sleep(15)
+        _, err = finish(process)
+    assert process.returncode == 0, err
+    assert set(endpoint.questions.values()) == {1}
 
 
 @pytest.mark.battery

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 from sqlalchemy import make_url, text
@@ -51,6 +52,26 @@ def test_of_two_transactions_that_deadlock_both_succeed(store: Store, make_run):
 
     assert len(attempts) >= 3
     assert [run.name for run in store.runs()] == ["..", ".."]
+
+
+@pytest.mark.parametrize(("patience", "written"), [(0.0, False), (20.0, True)])
+def test_who_has_patience_writes_although_the_server_has_cut_the_connection(
+    url: str, store: Store, make_run, patience: float, written: bool
+):
+    make_run("run-1", name="before")
+    seen = []
+
+    def work(connection):
+        seen.append(connection)
+        if len(seen) == 1:
+            pid = connection.scalar(text("SELECT pg_backend_pid()"))
+            store._database.write_once(lambda other: other.execute(text(f"SELECT pg_terminate_backend({pid})")))
+        connection.execute(rename("run-1"))
+
+    with Store.open(url, patience) as cut:
+        with nullcontext() if written else pytest.raises(InfrastructureError, match="shutting down or starting"):
+            cut._database.write(work)
+        assert cut.run("run-1").name == ("before." if written else "before"), "the next request has a connection anew"
 
 
 def test_of_two_transactions_that_cannot_be_put_in_an_order_both_succeed(store: Store, make_run):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from sqlalchemy import event
@@ -110,6 +111,20 @@ def test_a_database_that_another_process_holds_is_said_to_be_locked_and_works_ag
         other.close()
         impatient.write("run-1", outputs("kept"), [])
 
+    assert store.outputs("run-1")[0, 0].output.value == "kept"
+
+
+def test_who_has_patience_waits_for_a_database_that_another_process_holds(url, store, make_run, monkeypatch):
+    make_run()
+    monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.1)
+    other = sqlite3.connect(path_of(url), isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN EXCLUSIVE")
+    Timer(1, other.execute, ["COMMIT"]).start()
+
+    with Store.open(url, patience=20) as patient:
+        patient.write("run-1", outputs("kept"), [])
+
+    other.close()
     assert store.outputs("run-1")[0, 0].output.value == "kept"
 
 
