@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,8 +32,9 @@ checks: [{type: contains, arguments: {text: $.output.value, phrases: [hello]}}]
 
 
 @pytest.fixture(scope="module")
-def deployed(stack) -> Iterator[dict[str, str]]:
-    env = {**stack.env, **stack.prefect}
+def deployed(stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    roots = os.pathsep.join(map(str, (ROOT, tmp_path_factory.getbasetemp())))
+    env = {**stack.env, **stack.prefect, "FEPFLOW_SUITE_ROOTS": roots}
     for command in (
         ["work-pool", "create", "fepflow", "--type", "process", "--overwrite"],
         ["--no-prompt", "deploy", "--all"],
