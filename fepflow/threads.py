@@ -197,8 +197,9 @@ class Workers:
                 self._start_if_needed()
 
 
-READERS = Workers("readers", 4, computes=True)
-"""For answers of a target that are not small: decoding, redacting, finding what was asked for."""
+READERS = Workers("readers", 1, computes=True)
+"""For answers of a target that are not small: decoding, redacting, finding what was asked for. Two of them would not be
+faster, for Python computes in one thread at a time, and the event loop would wait for both."""
 
 SEARCHES = Workers("searches", 12, computes=False)
 """For searches that leave the interpreter to others meanwhile; with more those would have no processor for it."""
