@@ -45,8 +45,9 @@ class Database:
     """An engine with transactions for reading and for writing. Thread-safe.
 
     `create` makes the SQLite file (0600, in a folder of 0700) where there is none. The schema stays as it is, which
-    may be none at all. `patience` is how many seconds a database that is away or locked is waited for. Raises UserError for a URL that cannot be a store, InfrastructureError for one without its
-    file or its driver.
+    may be none at all. `patience` is how many seconds a database that is away or locked is waited for.
+
+    Raises UserError for a URL that cannot be a store, InfrastructureError for one without its file or its driver.
     """
 
     def __init__(self, url: str, *, create: bool = True, patience: float = 0.0) -> None:
@@ -103,7 +104,8 @@ class Database:
             wait=wait_random_exponential(multiplier=0.1, max=1),
             reraise=True,
         )
-        return retrying(ask)
+        result: T = retrying(ask)
+        return result
 
     def write_once(self, work: Callable[[Connection], T]) -> T:
         """As `write`, for work that cannot be done twice."""
