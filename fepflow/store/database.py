@@ -95,7 +95,8 @@ class Database:
             reraise=True,
         )
         with translated(self.place):
-            return self._patiently(lambda: retrying(self._transact, work))
+            result: T = self._patiently(lambda: retrying(self._transact, work))
+            return result
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         retrying = Retrying(
