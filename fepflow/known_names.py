@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -19,14 +20,19 @@ _SURE = 0.8
 
 def did_you_mean(name: str, known: Sequence[str], elsewhere: Mapping[str, str] | None = None) -> str:
     """Advice for a name that is not among those known; `elsewhere` says what some names are called here."""
-    name = name[:_LONGEST]
+    return _advice(name[:_LONGEST], tuple(known), tuple((elsewhere or {}).items()))
+
+
+@lru_cache(maxsize=1_000)  # the same mistake may have been made a hundred thousand times
+def _advice(name: str, known: tuple[str, ...], called: tuple[tuple[str, str], ...]) -> str:
+    elsewhere = dict(called)
     same = [item for item in known if _bare(item) == _bare(name)] or get_close_matches(name, known, 1, _SURE)
-    if not same and elsewhere and (meant := elsewhere.get(_bare(name))):
+    if not same and (meant := elsewhere.get(_bare(name))):
         return meant
     if close := same or get_close_matches(name, known, 1) or [item for item in known if _words(item) & _words(name)]:
         return f"did you mean {close[0]}?"
     more = ", ..." if len(known) > _MANY else ""
-    return f"known are {', '.join(list(known)[:_MANY])}{more}" if known else "remove it"
+    return f"known are {', '.join(known[:_MANY])}{more}" if known else "remove it"
 
 
 def _words(name: str) -> set[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
@@ -158,12 +159,13 @@ class Suite(Section):
 def check_ids(checks: Sequence[Check], taken: Sequence[str] = ()) -> list[str]:
     """The id of each check: its own, else its type, else its type with a number (`contains-2`)."""
     used = {*taken, *(check.id for check in checks if check.id)}
+    numbers: Counter[str] = Counter()
     ids = []
     for check in checks:
-        name, number = check.id or check.type, 1
+        name = check.id or check.type
         while not check.id and name in used:
-            number += 1
-            name = f"{check.type}-{number}"
+            numbers[check.type] += 1
+            name = f"{check.type}-{numbers[check.type] + 1}"
         used.add(name)
         ids.append(name)
     return ids
