@@ -13,6 +13,10 @@ ENV_FILE = click.option(
 )
 
 
+MOST_PROBLEMS = 1_000
+"""Lines that a person may still read."""
+
+
 @click.command()
 @SUITE
 @ENV_FILE
@@ -22,8 +26,10 @@ def validate(suite: Path, env_file: Path | None) -> None:
 
     service.load_env_file(env_file, partial(click.echo, err=True))
     inspection = service.inspect(suite)
-    for problem in inspection.problems:
+    for problem in inspection.problems[:MOST_PROBLEMS]:
         click.echo(f"{problem.severity}: {problem}", err=True)
+    if (left := len(inspection.problems) - MOST_PROBLEMS) > 0:
+        click.echo(f"... and {left:,} more", err=True)
     if inspection.errors:
         count = len(inspection.errors)
         raise click.exceptions.Exit(_conclude(f"{suite}: {count} error{'s' if count > 1 else ''}.", 2))
