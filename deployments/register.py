@@ -29,7 +29,6 @@ from ruamel.yaml.error import YAMLError
 
 from deployments.file_schedules import put_schedules, schedules_of
 from deployments.pool import ensure_pool
-from deployments.shipped import shipped
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.settings import configured_prefect_api
 from fepflow.suite_roots import allow_below
@@ -57,7 +56,7 @@ async def register(folder: Path) -> Path:
                     await put_schedules(client, deployment.id, schedules[entry["name"]])
             await _switch_off(client, entries, off)
         suites = [Path(str(entry.get("parameters", {}).get("suite", ""))) for entry in entries]
-        allow_below([folder, Path(shipped()["suites"]), *(suite.parent for suite in suites if suite.is_absolute())])
+        allow_below([folder, *(suite.parent for suite in suites if suite.is_absolute())])
     except (httpx.HTTPError, PrefectException) as error:
         raise InfrastructureError(f"{file} was not deployed: {error}") from None
     return file

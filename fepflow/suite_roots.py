@@ -15,6 +15,9 @@ from filelock import FileLock
 from fepflow.errors import UserError
 from fepflow.settings import settings
 
+_SHIPPED = Path(__file__).resolve().parent.parent / "deployments" / "suites"
+"""The suites that come with fepflow: whoever installed it has named them."""
+
 
 def allow_below(folders: Iterable[Path]) -> None:
     """Note folders below which deployments of this machine may evaluate suites, for good."""
@@ -31,7 +34,7 @@ def allow_below(folders: Iterable[Path]) -> None:
 def require_allowed(suite: Path) -> None:
     """Raises UserError for a suite that lies elsewhere, also by a symbolic link."""
     place = suite.resolve()
-    if not any(place.is_relative_to(root) for root in [*settings().allowed_suite_roots, *_noted()]):
+    if not any(place.is_relative_to(root) for root in [_SHIPPED, *settings().allowed_suite_roots, *_noted()]):
         raise UserError(
             f"{suite}: a deployment evaluates suites below folders that the operator has named, and this one is not: "
             "list its folder in FEPFLOW_SUITE_ROOTS where the worker runs, or schedule it there with `fepflow schedule`"
