@@ -62,7 +62,8 @@ async def _beat(taken: Taken) -> None:
             await asyncio.sleep(TICK)
             now, waited_now = time.monotonic(), _waited_for_processor()
             taken.stall = max(taken.stall, now - last - TICK - _longest(waited, waited_now))
-            last, waited = now, waited_now
+            # Not `now`: while a thread holds the interpreter, reading takes long, and that is the watch's own doing.
+            last, waited = time.monotonic(), waited_now
     except asyncio.CancelledError:
         waited_now = _waited_for_processor()
         taken.stall = max(taken.stall, time.monotonic() - last - TICK - _longest(waited, waited_now))
