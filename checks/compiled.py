@@ -28,10 +28,11 @@ from fepflow.errors import (
     Problem,
 )
 from fepflow.protocol.check import AnyCheck, declare
+from fepflow.protocol.context import Context
 from fepflow.protocol.model import unvalidated, utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.redaction import known_secrets, redact_json, words_of
-from fepflow.sizes import is_small
+from fepflow.sizes import is_large
 from fepflow.suite import check_ids
 from fepflow.threads import LOOKUPS, OTHERS_CHECKS, Job
 
@@ -44,15 +45,11 @@ LOOKUP_LIMIT = 1.5
 LARGE_LIMIT = 10.0
 """Seconds that one of our checks may take on what is large."""
 
-SMALL_NODES, SMALL_CHARACTERS = 2_000, 50_000
-"""Up to here, whatever a check of ours does takes milliseconds at most."""
-
 PATIENCE = 0.01
 """Seconds that the event loop waits for such a check itself: most answer in no time, and tasks cost more."""
 
 _OF_COMPLETED = set(CheckResult.model_fields) - {"error"}
 
-Context = dict[str, Any]
 Shown = dict[str, Any]
 
 
@@ -298,11 +295,6 @@ def compile_checks(
     ids = check_ids(declared, taken)
     refused = refusals or [None] * len(ids)
     return [CompiledCheck(*each) for each in zip(checks, ids, refused, strict=True)]
-
-
-def is_large(value: Any) -> bool:
-    """Whether checking a value may take long enough to hold others up."""
-    return not is_small(value, SMALL_NODES, SMALL_CHARACTERS)
 
 
 def _is_being_stopped() -> bool:

@@ -12,10 +12,11 @@ from time import perf_counter
 from typing import Any
 from uuid import uuid4
 
-from checks.compiled import CompiledCheck, Context, compile_checks, is_large
+from checks.compiled import CompiledCheck, compile_checks
 from checks.inputs import read_checks, read_outputs, read_test_cases
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
 from fepflow.protocol.check import AnyCheck
+from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.model import unvalidated, utc_now
 from fepflow.protocol.results import (
     CheckResult,
@@ -28,6 +29,7 @@ from fepflow.protocol.results import (
     summarize_run,
 )
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.sizes import is_large
 
 logger = logging.getLogger("fepflow.checks")
 
@@ -161,19 +163,11 @@ def run_checks(
     failure = failure_of(output)
     if failure is not None:
         return [check.failed(failure, None, perf_counter()) for check in checks]
-    context = context_of(case, output)
+    context = evaluation_context(case, output)
     large = is_large(context)
     answers = [check.run(context, large=large) for check in checks]
     ready = [answer for answer in answers if isinstance(answer, CheckResult)]
     return ready if len(ready) == len(answers) else _await_all(answers)
-
-
-def context_of(case: TestCase, output: Output) -> Context:
-    """What checks can see (FEP 2.3.1). An `expected` that was not given is not there: a path to it is an error."""
-    test_case = {"id": case.id, "input": case.input, "metadata": case.metadata or {}}
-    if "expected" in case.model_fields_set:
-        test_case["expected"] = case.expected
-    return {"test_case": test_case, "output": {"value": output.value, "metadata": output.metadata or {}}}
 
 
 def failure_of(output: Output) -> TargetError | None:

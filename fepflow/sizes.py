@@ -5,9 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
+SMALL_NODES, SMALL_CHARACTERS = 2_000, 50_000
+"""Up to here, whatever is done with a value takes milliseconds at most."""
+
+
+def is_large(value: Any) -> bool:
+    """Whether work on a value may take long enough to hold others up."""
+    return not is_small(value, SMALL_NODES, SMALL_CHARACTERS)
+
 
 def is_small(value: Any, nodes: int, characters: int | None = None) -> bool:
-    """Whether a value has at most so many nodes (itself, elements, members) and, if asked, characters in its texts.
+    """Whether a value has at most so many nodes (itself, elements, members) and, if asked, characters in its texts and names.
 
     It looks at no more of the value than that, so the answer comes as quickly for a huge one, or one in itself.
     """
@@ -17,13 +25,16 @@ def is_small(value: Any, nodes: int, characters: int | None = None) -> bool:
         nodes -= 1
         if isinstance(item, str) and characters is not None:
             characters -= len(item)
-            if characters < 0:
-                return False
         elif isinstance(item, dict | list):
             if len(item) > nodes:
                 return False
-            waiting.extend(item.values() if isinstance(item, dict) else item)
-        if nodes < 0:
+            if isinstance(item, dict):
+                waiting.extend(item.values())
+                if characters is not None:
+                    characters -= sum(len(key) for key in item if isinstance(key, str))
+            else:
+                waiting.extend(item)
+        if nodes < 0 or (characters is not None and characters < 0):
             return False
     return True
 

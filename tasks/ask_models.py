@@ -10,12 +10,13 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
-from checks.compiled import CompiledCheck, Context
-from checks.engine import context_of, failure_of
+from checks.compiled import CompiledCheck
+from checks.engine import failure_of
 from fepflow.errors import InfrastructureError, LimitReachedError
 from fepflow.llm import spending
 from fepflow.llm.answers import of_repeat
 from fepflow.llm.spending import Spending
+from fepflow.protocol.context import Context, evaluation_context
 from fepflow.protocol.results import CheckResult
 from fepflow.redaction import words_of
 from tasks.batches import Batch
@@ -116,7 +117,7 @@ def _terms(runtime: Runtime, check: CompiledCheck) -> Spending:
 
 async def ask(output: Unchecked, asking: Sequence[Asking]) -> None:
     """Run checks that ask models; what came of each is in its `result`, which stays as it is if none was asked."""
-    context = context_of(output.case, output.stored.output)
+    context = evaluation_context(output.case, output.stored.output)
     with of_repeat(output.repeat):
         await all_of(_answer(one, context) for one in asking)
 

@@ -13,11 +13,14 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Failed
 
-from checks.compiled import CompiledCheck, is_large
+from checks.compiled import CompiledCheck
 from checks.engine import BREATH, run_checks
 from fepflow.protocol.address import address_of
+from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.results import CheckResult, passed_of
 from fepflow.protocol.test_case import TestCase
+from fepflow.sizes import is_large
+from fepflow.store.large_arguments import HASH, leave_out_large
 from fepflow.store.records import NewCheck, StoredOutput
 from fepflow.threads import LOOKUPS
 from tasks.batches import Batch
@@ -80,7 +83,7 @@ async def run_checks_of_batch(runtime: Runtime, batch: Batch) -> int:
 
 async def _store_later(runtime: Runtime, output: Unchecked, results: Awaitable[list[CheckResult]]) -> None:
     found = await results
-    if is_large(output.stored.output.value):
+    if is_large(evaluation_context(output.case, output.stored.output)):
         # A result's address is made of all that was checked.
         rows = await LOOKUPS.run(partial(_rows, output, output.checks, found))
         _store_rows(runtime, rows)
@@ -106,7 +109,8 @@ def _store_rows(runtime: Runtime, rows: Sequence[NewCheck]) -> None:
 
 
 def _rows(output: Unchecked, checks: Sequence[CompiledCheck], results: Sequence[CheckResult]) -> list[NewCheck]:
-    return [_row(output, check, result) for check, result in zip(checks, results, strict=True)]
+    stored = leave_out_large(results, output.case, output.stored.output)
+    return [_row(output, check, result) for check, result in zip(checks, stored, strict=True)]
 
 
 def _row(output: Unchecked, check: CompiledCheck, result: CheckResult) -> NewCheck:
@@ -117,7 +121,8 @@ def _row(output: Unchecked, check: CompiledCheck, result: CheckResult) -> NewChe
 def check_address(output_address: str, repeat: int, check: CompiledCheck, result: CheckResult) -> str:
     """The content address of an answer: what was checked, by which check, with which arguments."""
     shown = (result.resolved_arguments or {}).items()
-    arguments = {name: argument["value"] for name, argument in shown if argument["value"] is not None}
+    values = {name: argument.get("value", argument.get(HASH)) for name, argument in shown}
+    arguments = {name: value for name, value in values.items() if value is not None}
     source = "" if check.error else check.source or ""
     version = (result.metadata or {}).get("check_version", "")
     return address_of(output_address, repeat, check.check_type, version, arguments, source)

@@ -31,6 +31,7 @@ from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.case_index import CaseIndex
 from fepflow.store.inserting import insert_new
+from fepflow.store.large_arguments import fill_in_large
 from fepflow.store.records import CheckCounts, CheckRow, NewCheck, NewOutput, Progress, StoredOutput, StoredResult
 from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT, RUN
 
@@ -182,15 +183,11 @@ class Results(CaseIndex):
         for position in (position for position in positions if position in cases):
             for repeat in range(repeats):
                 stored = outputs.get((position, repeat))
+                case, output = cases[position], stored.output if stored else None
                 rows = checks.get((position, repeat), [])
+                results = [CheckResult.model_validate(fill_in_large(row.result, case, output)) for row in rows]
                 yield (
-                    StoredResult(
-                        position,
-                        repeat,
-                        cases[position],
-                        stored.output if stored else None,
-                        [CheckResult.model_validate(row.result) for row in rows],
-                    ),
+                    StoredResult(position, repeat, case, output, results),
                     bool(stored and stored.failed) or any(row.status == "error" or row.passed is False for row in rows),
                 )
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from checks.engine import context_of
 from checks.paths import paths_of, texts_in
 from fepflow.context_shape import context_problem, meant_path
 from fepflow.documents import DocumentPath, dotted
 from fepflow.jsonpath import Key, descend, is_path, leading_keys
 from fepflow.known_names import did_you_mean
 from fepflow.protocol.check import declare
+from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.test_case import Output
 from fepflow.suite_target import Target
 from fepflow.targets.base import RESERVED_METADATA
@@ -145,7 +145,7 @@ def _look_into_cases(found: Inspection, uses: list[_Use]) -> None:
     if not uses or not found.cases:
         return
     for case in found.cases:
-        context = context_of(case, _NOTHING)
+        context = evaluation_context(case, _NOTHING)
         for use in uses:
             use.look(context, case.id)
     for use in uses:
@@ -180,7 +180,7 @@ def _look_into_own_checks(found: Inspection, target: Target | None) -> None:
     dataset = dataset_of(found.loaded)
     file = None if dataset is None else str(found.path.parent / dataset.path)
     for case, line in found.cases.with_checks_and_lines():
-        context = context_of(case, _NOTHING)
+        context = evaluation_context(case, _NOTHING)
         for index, check in enumerate(map(declare, case.checks or ())):
             for use in paths_of(check):
                 key = (check.type, use.place, use.expression)

@@ -14,8 +14,9 @@ def test_nodes_are_counted(value, nodes):
 
 def test_characters_are_counted_where_asked():
     assert is_small(["a" * 50, {"key": "b" * 50}], 10)
-    assert is_small(["a" * 50, {"key": "b" * 50}], 10, 100)
-    assert not is_small(["a" * 50, {"key": "b" * 51}], 10, 100)
+    assert is_small(["a" * 50, {"key": "b" * 50}], 10, 103)
+    assert not is_small(["a" * 50, {"key": "b" * 50}], 10, 102)
+    assert not is_small({"name" * 50: 0}, 10, 100)
 
 
 def test_a_value_that_contains_itself_is_large():

@@ -66,8 +66,7 @@ class Attack:
     made: Callable[[], Any] = field(repr=False)
     outcome: str = ANSWERED
     seconds: float = 10.0
-    megabytes: float = 600.0
-    """A dozen checks each keep what they have seen: a text of 10 MB is there a dozen times."""
+    megabytes: float = 400.0
     stall: float = MAX_STALL
     checks: list[dict[str, Any]] = field(default_factory=lambda: CHECKS, repr=False)
     case: dict[str, Any] = field(default_factory=dict, repr=False)
