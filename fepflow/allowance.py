@@ -24,8 +24,7 @@ class Allowance:
         self._budget = budget.limits if budget else {}
         self._lock = Lock()
         self.spent = dict.fromkeys(self._budget, 0.0)
-        self.unreported = 0
-        """Answers that did not say what they cost: unknown is not nothing."""
+        self._most = dict.fromkeys(self._budget, 0.0)
 
     @property
     def counts(self) -> bool:
@@ -52,15 +51,13 @@ class Allowance:
             raise LimitReachedError(f"no further call: the run has reached {reason}")
 
     def spend(self, metadata: Mapping[str, Any] | None) -> None:
-        """Count what an answer says that it cost."""
+        """Count what an answer says that it cost; one that does not say counts as the most expensive so far."""
         for name in self._budget:
-            cost = (metadata or {}).get(name)
-            known = _cost(cost)
+            known = _cost((metadata or {}).get(name))
             with self._lock:
-                if known is None:
-                    self.unreported += 1
-                else:
-                    self.spent[name] += known
+                cost = self._most[name] if known is None else known
+                self._most[name] = max(cost, self._most[name])
+                self.spent[name] += cost
 
 
 def _cost(told: Any) -> float | None:

@@ -15,7 +15,7 @@ def is_large(value: Any) -> bool:
 
 
 def is_small(value: Any, nodes: int, characters: int | None = None) -> bool:
-    """Whether a value has at most so many nodes (itself, elements, members) and, if asked, characters in its texts and names.
+    """Whether a value has at most so many nodes (itself, elements, members) and characters in its texts and names.
 
     It looks at no more of the value than that, so the answer comes as quickly for a huge one, or one in itself.
     """

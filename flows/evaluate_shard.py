@@ -31,7 +31,7 @@ async def evaluate_shard(
         run_id: The run, by its id in the store that this machine shares with all others.
         shard: Number of the shard, from 0.
         shards: How many shards the run has.
-        ends_at: The run's deadline.
+        ends_at: The run's deadline, by the store's clock.
     """
     try:
         async with open_shard(run_id, Share(shard, shards, ends_at), flow_run.id) as runtime:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from fepflow.protocol.model import utc_now
 from tasks.log import run_log
 from tasks.run_shard import label, run_shard_task
 from tasks.runtime import Runtime
@@ -24,7 +23,7 @@ async def run_shards(runtime: Runtime) -> None:
     # Each shard has a part of the places for calls, one at least.
     shards = min(runtime.suite.shards, runtime.run.n_cases, runtime.suite.target.concurrency)
     deadline = runtime.suite.deadline
-    ends_at = None if deadline is None else utc_now() + timedelta(seconds=deadline)
+    ends_at = None if deadline is None else await asyncio.to_thread(runtime.store.now) + timedelta(seconds=deadline)
     run_log().info("run %s: %d calls in %d shards", runtime.run.id, runtime.calls, shards)
     parts = [Share(number, shards, ends_at) for number in range(shards)]
     try:

@@ -18,7 +18,6 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Crashed
 
 from fepflow.errors import FepflowError, InfrastructureError, UserError
-from fepflow.protocol.model import utc_now
 from fepflow.redaction import words_of
 from fepflow.store.shards import Holder
 from tasks.log import run_log
@@ -114,7 +113,7 @@ class _Watch:
         waited = monotonic() - self._since
         if alive:
             return state
-        if self._share.ends_at is not None and utc_now() > self._share.ends_at:
+        if self._share.ends_at is not None and await asyncio.to_thread(self._runtime.store.now) > self._share.ends_at:
             self.too_late = True
             return await self._end_as(Cancelled(message="The run's deadline was over before a worker had begun."))
         if (holder and holder.owner != self._before) or waited > BEGIN_SECONDS.get(state.type, math.inf):

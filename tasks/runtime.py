@@ -81,7 +81,7 @@ class Runtime:
         self.target = target
         self.writer = GroupWriter(store, run.id)
         self.caller = Caller(
-            target, Patience.of(suite.target, share.shards), share.allowance(suite), _log_retry, log_pace
+            target, Patience.of(suite.target, share.shards), share.allowance(suite, store), _log_retry, log_pace
         )
         self.share = share
         self.escalations = 0

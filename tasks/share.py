@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fepflow.allowance import Allowance
-from fepflow.protocol.model import utc_now
 from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
 from fepflow.suite import Budget, Suite
 from tasks.batches import calls_of_shard
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Shard number `shard`, from 0, of `shards`; `ends_at` is the run's deadline, where it has one."""
+    """Shard number `shard`, from 0, of `shards`; `ends_at` is the run's deadline by the
+    store's clock, where it has one."""
 
     shard: int = 0
     shards: int = 1
@@ -24,9 +25,9 @@ class Share:
         """Which calls of the run are its."""
         return calls_of_shard(run.n_cases, run.repeats, self.shard, self.shards)
 
-    def allowance(self, suite: Suite) -> Allowance:
+    def allowance(self, suite: Suite, store: Store) -> Allowance:
         """What it may take: the time that the run has left, and its part of the budget."""
-        left = None if self.ends_at is None else (self.ends_at - utc_now()).total_seconds()
+        left = None if self.ends_at is None else (self.ends_at - store.now()).total_seconds()
         return Allowance(suite.deadline if left is None else left, _part(suite.budget, self.shards))
 
 

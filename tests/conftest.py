@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import json
 import os
 import re
@@ -12,7 +14,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -251,9 +253,24 @@ def _look_at_suite(suite: ElementTree.Element) -> None:
             assert set(outcome.attrib) == ({"message"} if outcome.tag == "skipped" else {"message", "type"})
 
 
-@pytest.fixture
-async def no_stall() -> AsyncIterator[None]:
-    """What is done meanwhile lets the event loop have its turns."""
-    async with watched() as taken:
-        yield
-    assert taken.stall < MAX_STALL, f"the event loop was held up for {taken.stall:.2f} s"
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Fail each asynchronous test in which the event loop is held up for longer than MAX_STALL."""
+    test = getattr(item, "obj", None)
+    if not isinstance(item, pytest.Function) or not inspect.iscoroutinefunction(test) or hasattr(test, "hypothesis"):
+        return (yield)
+    item.obj = _without_stalls(test)
+    try:
+        return (yield)
+    finally:
+        item.obj = test
+
+
+def _without_stalls(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    @functools.wraps(test)
+    async def watched_test(*arguments: Any, **named: Any) -> None:
+        async with watched() as taken:
+            await test(*arguments, **named)
+        assert taken.stall < MAX_STALL, f"the event loop was held up for {taken.stall:.2f} s"
+
+    return watched_test

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Self
 
 from fepflow.store.answers import KeptAnswers
 from fepflow.store.calibrations import Calibrations
 from fepflow.store.cancelling import Cancelling
-from fepflow.store.database import Database
+from fepflow.store.database import Database, now_of
 from fepflow.store.failures import Failures
 from fepflow.store.leases import Leases
 from fepflow.store.results import Results
@@ -30,6 +31,11 @@ class Store(Runs, Leases, Shards, Cancelling, Results, Failures, KeptAnswers, Ca
         a URL that cannot be a store. `patience` is how many seconds a database that is away or locked is waited for.
         """
         return cls(Database.open(url, patience))
+
+    def now(self) -> datetime:
+        """The time by the database's clock, which all machines that use the store have in common."""
+        with self._database.reading() as connection:
+            return now_of(connection)
 
     def close(self) -> None:
         """Close all connections."""

@@ -114,7 +114,7 @@ def free_slots(stack: Stack, limit: str) -> int:
 def test_prefects_api_cannot_be_reached_for_a_while_in_the_middle_of_a_run(
     workplace: Workplace, endpoint: Endpoint, stack: Stack, seconds: int
 ) -> None:
-    workplace.write_suite(CASES, target={"concurrency": 2})
+    workplace.write_suite(CASES, target={"concurrency": 2, "timeout": "20s"})
     undisturbed = quiet_run(workplace)
     endpoint.asked.clear()
     endpoint.delay = (seconds + 15) * 2 / len(CASES)

@@ -32,10 +32,18 @@ def test_a_budget_is_spent_by_what_answers_say() -> None:
         allowance.require()
 
 
-@pytest.mark.parametrize("cost", [None, "12", True, math.nan, math.inf, -5, [1]])
-def test_an_unknown_cost_is_not_counted_as_nothing(cost: object) -> None:
+@pytest.mark.parametrize("cost", [None, "12", True, math.nan, math.inf, -5, [1], 10**400])
+def test_an_unknown_cost_counts_as_the_highest_known_one(cost: object) -> None:
     allowance = Allowance(budget=Budget(usd=1.0))
+    for known in (0.1, 0.3, 0.2):
+        allowance.spend({"usd": known})
     allowance.spend({"usd": cost})
+    assert allowance.spent == pytest.approx({"usd": 0.9})
+    allowance.spend(None)
+    assert allowance.ended is not None
+
+
+def test_nothing_is_counted_while_no_answer_has_said_its_cost() -> None:
+    allowance = Allowance(budget=Budget(usd=1.0))
     allowance.spend(None)
     assert allowance.spent == {"usd": 0.0}
-    assert allowance.unreported == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from fepflow.protocol.model import utc_now
 from fepflow.store.store import Store
 from fepflow.suite import Budget
 from fepflow.targets.calling import Patience
@@ -32,16 +31,16 @@ async def test_executors_of_one_run_share_its_places_its_rate_its_budget_and_its
     http = {"metadata": {"tokens": "$.tokens"}}
     target = {"concurrency": 10, "requests_per_minute": 90, "http": http}
     run_id = plan(["a"], target=target, budget={"tokens": 100}, deadline="1h")
-    share = Share(0, 3, utc_now() + timedelta(seconds=50))
+    share = Share(0, 3, store.now() + timedelta(seconds=50))
     async with open_shard(run_id, share) as shard:
         patience = Patience.of(shard.suite.target, 3)
         assert (patience.concurrency, patience.requests_per_minute) == (3, 30)
-        allowance = share.allowance(shard.suite)
+        allowance = share.allowance(shard.suite, store)
         assert allowance.left() < 51
         allowance.spend({"tokens": 33})
         assert allowance.ended
-        assert WHOLE.allowance(shard.suite).left() > 3_000
-    assert Share(0, 200).allowance(shard.suite.model_copy(update={"budget": Budget(tokens=5)})).ended is None
+        assert WHOLE.allowance(shard.suite, store).left() > 3_000
+    assert Share(0, 200).allowance(shard.suite.model_copy(update={"budget": Budget(tokens=5)}), store).ended is None
 
 
 async def test_a_shard_waits_for_an_executor_that_is_still_there(plan: Plan, store: Store) -> None:
