@@ -34,10 +34,10 @@ class Taken:
 async def watched(*, memory: bool = False) -> AsyncIterator[Taken]:
     """Watch what is done inside."""
     taken = Taken()
-    gc.collect()
     stop = threading.Event()
     sampler = threading.Thread(target=_sample_memory, args=(taken, stop), daemon=True)
     if memory:
+        gc.collect()
         sampler.start()
     beat = asyncio.create_task(_beat(taken))
     await asyncio.sleep(0)
@@ -71,11 +71,16 @@ async def _beat(taken: Taken) -> None:
 
 
 def _waited_for_processor() -> dict[str, int]:
-    """Nanoseconds in which each thread of this process could have run, and was not let."""
+    """Nanoseconds in which each thread of this process, and each child, could have run and was not let.
+
+    Starting a child waits until it executes its program.
+    """
     found = {}
-    for task in Path("/proc/self/task").glob("*/schedstat"):
+    for task in Path("/proc/self/task").glob("*"):
         with suppress(OSError):  # it has ended
-            found[task.parent.name] = int(task.read_text().split()[1])
+            children = [Path("/proc", child) for child in (task / "children").read_text().split()]
+            for one in (task, *children):
+                found[one.name] = int((one / "schedstat").read_text().split()[1])
     return found
 
 

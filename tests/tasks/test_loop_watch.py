@@ -9,6 +9,7 @@ import pytest
 from tasks.loop_watch import loop_watched
 
 
+@pytest.mark.may_stall(reason="to see what comes of it")
 async def test_a_stall_of_the_loop_is_logged_with_the_case(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "fepflow.run"):
         async with loop_watched(lambda: "case-7"):

@@ -15,6 +15,8 @@ from fepflow.targets.opening import open_target
 
 from .conftest import CASE, Ask, Open, value_of
 
+pytestmark = pytest.mark.may_stall(reason="runs open targets in a thread, which tests do not")
+
 
 async def test_two_suites_in_one_process_each_have_their_own_modules(open_agent: Open, tmp_path: Path) -> None:
     code = "import helpers\ndef answer(q):\n    import late\n    return [helpers.NAME, late.NAME]\n"
