@@ -46,6 +46,15 @@ def brief(text: str, limit: int = 300) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
 
 
+def printable(text: str) -> str:
+    """Text of others for a terminal or a log: control characters and lone surrogates as escapes."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    return f"\\u{ord(char):04x}"
+
+
 class FepflowError(Exception):
     """Base of the tree. `str(error)` is a sentence for a user: what was wrong, where, what to do."""
 
@@ -73,6 +82,7 @@ class Problem:
     """One mistake in an input: where it is, what is wrong, what to do.
 
     `file` is as the user wrote it, `line` and `column` count from 1, `path` is dotted (`checks[0].arguments.text`).
+    As text it is one line that a terminal can be given, whatever the input is.
     """
 
     message: str
@@ -92,7 +102,7 @@ class Problem:
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
         text = ": ".join(part for part in (place, self.path, self.message) if part)
-        return f"{text} ({self.advice})" if self.advice else text
+        return printable(f"{text} ({self.advice})" if self.advice else text)
 
 
 class InputError(UserError):

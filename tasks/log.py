@@ -8,7 +8,7 @@ from typing import Any
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_run_logger
 
-from fepflow.errors import FepflowError, TargetError
+from fepflow.errors import FepflowError, TargetError, printable
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -43,7 +43,7 @@ def one_line(text: str, limit: int) -> str:
     """Text of others as one line of at most `limit` characters, without anything that a log or a name cannot hold."""
     line = " ".join(text.split())
     line = line if len(line) <= limit else line[: limit - 1] + "…"
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in line)
+    return printable(line)
 
 
 def log_pace(places: int, cause: TargetError | None) -> None:

@@ -78,7 +78,7 @@ def _run(suite: Path, cases: frozenset[str]) -> tuple[RunRecord, int]:
 
 
 def _report(calibration: Calibration) -> Iterator[str]:
-    from surfaces.cli.text import printable
+    from fepflow.errors import printable
     from tasks.doubt import warnings_of
 
     figures = calibration.figures
@@ -106,7 +106,7 @@ def _line(name: str, figure: dict[str, Any], more: str = "") -> str:
 
 
 def _matrix(figures: dict[str, Any]) -> Iterator[str]:
-    from surfaces.cli.text import printable
+    from fepflow.errors import printable
 
     words = {True: "pass", False: "fail"}
     names = [

@@ -9,6 +9,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from fepflow.errors import printable
+
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
 SHORT_ID = 8
 MAX_TEXT = 400
@@ -39,11 +41,6 @@ def one_line(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     text = " ".join(text.split())
     return safe(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…")
-
-
-def printable(text: str) -> str:
-    """Text of others for a terminal: no control sequences, no lone surrogates."""
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
 
 
 def safe(text: str) -> str:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from fepflow.errors import printable
 from fepflow.evalguard.pass_rule import Ending, SampleResult
 from fepflow.evalguard.verdict import Verdict
 from fepflow.evalguard.wording import plural
@@ -43,7 +44,7 @@ def _all_causes(plan: Plan, results: Sequence[SampleResult]) -> Iterator[str]:
     for result in without:
         causes.add(plan.cases[result.position].id, result.output, result.checks)
     if lines := causes.lines():
-        yield from ["", "Causes:", *(cut(_safe(f"  {line}"), MAX_LINE) for line in lines)]
+        yield from ["", "Causes:", *(cut(printable(f"  {line}"), MAX_LINE) for line in lines)]
 
 
 def _block(ending: Ending, title: str, plan: Plan, results: Sequence[SampleResult]) -> Iterator[str]:
@@ -61,36 +62,36 @@ def _block(ending: Ending, title: str, plan: Plan, results: Sequence[SampleResul
         yield from _case(plan, position, sorted(found, key=lambda result: result.sample))
     if len(worst_first) > MAX_CASES:
         names = ", ".join(plan.cases[position].id for position, _ in worst_first[MAX_CASES:])
-        yield cut(f"  ... and {plural(len(worst_first) - MAX_CASES, 'more test case')}: {_safe(names)}", MAX_LINE)
+        yield cut(f"  ... and {plural(len(worst_first) - MAX_CASES, 'more test case')}: {printable(names)}", MAX_LINE)
 
 
 def _case(plan: Plan, position: int, found: Sequence[SampleResult]) -> Iterator[str]:
     case = plan.cases[position]
     which = f" in {len(found)} of {plan.samples} samples" if plan.samples > 1 else ""
-    yield f"  {cut(_safe(case.id), MAX_INPUT)}{which}, input: {cut(_text(case.input), MAX_INPUT)}"
+    yield f"  {cut(printable(case.id), MAX_INPUT)}{which}, input: {cut(_text(case.input), MAX_INPUT)}"
     causes: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for result in found:
         for name, line in _causes(plan, result):
             causes[name].append((result.sample + 1, line))
     for name, examples in causes.items():
-        yield f"    {cut(_safe(name), MAX_INPUT)}{_where(plan, examples)}: {examples[0][1]}"
+        yield f"    {cut(printable(name), MAX_INPUT)}{_where(plan, examples)}: {examples[0][1]}"
 
 
 def _causes(plan: Plan, result: SampleResult) -> Iterator[tuple[str, str]]:
     """What kept this result from passing: its kind (a check, an exception), and how it was this time."""
     if result.why is not None:
         kind, _, message = result.why.partition(": ")
-        yield (kind, cut(_safe(message), MAX_LINE)) if message else ("reason", cut(_safe(kind), MAX_LINE))
+        yield (kind, cut(printable(message), MAX_LINE)) if message else ("reason", cut(printable(kind), MAX_LINE))
         return
     for check in result.checks:
         if check.error is not None:
-            yield check.check_id, f"{check.error.type}: {cut(_safe(check.error.message), MAX_LINE)}"
+            yield check.check_id, f"{check.error.type}: {cut(printable(check.error.message), MAX_LINE)}"
         elif check.status != "completed":
             yield check.check_id, check.status
         elif passed_of(check) is None:
             yield check.check_id, f"gave neither pass nor fail, but {cut(_text(check.results), MAX_LINE)}"
         elif passed_of(check) is False:
-            yield check.check_id, _safe(explain(check, with_output=True).line(MAX_LINE)) or "failed"
+            yield check.check_id, printable(explain(check, with_output=True).line(MAX_LINE)) or "failed"
 
 
 def _where(plan: Plan, examples: Sequence[tuple[int, str]]) -> str:
@@ -106,11 +107,6 @@ def _where(plan: Plan, examples: Sequence[tuple[int, str]]) -> str:
 def _text(value: Any) -> str:
     """A value on one line: JSON, or what Python says of it."""
     try:
-        return _safe(json.dumps(value, ensure_ascii=False))
+        return printable(json.dumps(value, ensure_ascii=False))
     except (TypeError, ValueError, RecursionError):
-        return _safe(repr(value))
-
-
-def _safe(text: str) -> str:
-    """Text of others: nothing in it can move the cursor or colour the terminal."""
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+        return printable(repr(value))
