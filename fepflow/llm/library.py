@@ -15,7 +15,7 @@ from fepflow.llm import transport
 from fepflow.llm.failures import model_error, secrets_of
 from fepflow.llm.model import Model, Reply, Usage, Vectors
 from fepflow.llm.spending import terms
-from fepflow.llm.transport import CHAT_BYTES, EMBEDDING_BYTES, Exchange
+from fepflow.llm.transport import EMBEDDING_BYTES, EMBEDDING_VALUES, Exchange
 from fepflow.redaction import redact
 
 CLIENT_TIMEOUT = 600.0
@@ -33,6 +33,8 @@ _ENVIRONMENT = {
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
     # Otherwise it reads whatever `.env` it finds.
     "LITELLM_MODE": "PRODUCTION",
+    # Its search for secrets takes minutes for megabytes of an odd answer. Its logs are off, and we look ourselves.
+    "LITELLM_DISABLE_REDACT_SECRETS": "true",
 }
 
 _YOUR_OWN = frozenset({"hosted_vllm", "custom_openai", "openai_like", "lm_studio", "llamafile", "litellm_proxy"})
@@ -117,7 +119,7 @@ async def complete(
     """One request to a chat model. Raises ModelError."""
     litellm = load()
     form = {} if response_format is None else {"response_format": response_format}
-    exchange = _exchange(CHAT_BYTES)
+    exchange = _exchange(Exchange())
     try:
         answer = await litellm.acompletion(messages=messages, **form, **parameters, **_connection(model))
     except Exception as error:
@@ -136,7 +138,7 @@ async def complete(
 async def embed(model: Model, texts: list[str], parameters: dict[str, Any]) -> Vectors:
     """One request to an embedding model, for all texts. Raises ModelError."""
     litellm = load()
-    exchange = _exchange(EMBEDDING_BYTES)
+    exchange = _exchange(Exchange(EMBEDDING_BYTES, EMBEDDING_VALUES))
     try:
         answer = await litellm.aembedding(input=texts, **parameters, **_connection(model))
     except Exception as error:
@@ -154,9 +156,8 @@ async def embed(model: Model, texts: list[str], parameters: dict[str, Any]) -> V
     return Vectors(vectors, told[:MOST_OF_A_NAME], usage)
 
 
-def _exchange(most_bytes: int) -> Exchange:
+def _exchange(exchange: Exchange) -> Exchange:
     """The record of the request that is about to be made."""
-    exchange = Exchange(most_bytes)
     transport.current.set(exchange)
     return exchange
 

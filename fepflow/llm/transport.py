@@ -6,6 +6,7 @@ counted as they come and as they are decompressed, and nobody is sent elsewhere.
 
 from __future__ import annotations
 
+import json
 import zlib
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -14,11 +15,20 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 
+from fepflow.sizes import has_more_values
+
 CHAT_BYTES = 4_000_000
 """Of an answer in words. A judgement has kilobytes."""
 
 EMBEDDING_BYTES = 48_000_000
 """Of the vectors of a whole request: 64 texts, of 8,192 numbers each, of 20 digits, are 11 million."""
+
+CHAT_VALUES = 20_000
+EMBEDDING_VALUES = 600_000
+"""JSON values: reading each takes several microseconds."""
+
+SMALL_BYTES = 65_536
+"""What is no answer may have so many: litellm takes minutes to look at megabytes of it, and nobody else has a turn."""
 
 _ACCEPTED = "gzip, deflate"
 _PORTS = {"http": 80, "https": 443}
@@ -32,6 +42,7 @@ class Exchange:
     """
 
     most_bytes: int = CHAT_BYTES
+    most_values: int = CHAT_VALUES
     place: str = ""
     status: int | None = None
     media_type: str = ""
@@ -67,6 +78,8 @@ def guard(litellm_handler: Any, litellm_transport: Any) -> None:
                 why = f"redirects to {_place(urljoin(str(request.url), location))}, and no other host is asked"
                 raise exchange.refuse("redirect", f"{why}; put the final address into api_base", request)
             body = await _read(response, exchange, request)
+            if not response.is_error:
+                body = _answer_in(body, exchange, request)
         finally:
             await response.aclose()
         kept = [
@@ -81,13 +94,16 @@ def guard(litellm_handler: Any, litellm_transport: Any) -> None:
 
 
 async def _read(response: httpx.Response, exchange: Exchange, request: httpx.Request) -> bytes:
-    """The decoded body; raises httpx.ProtocolError for one that is too large or cannot be decoded."""
+    """The decoded body, of an error its beginning.
+
+    Raises httpx.ProtocolError for an answer that is too large, and for what cannot be decoded.
+    """
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
         why = f"answers in an encoding that was not asked for ({encoding[:40]!a})"
         raise exchange.refuse("malformed", why, request)
     inflate = zlib.decompressobj(wbits=47) if encoding not in ("", "identity") else None
-    most = exchange.most_bytes
+    most = SMALL_BYTES if response.is_error else exchange.most_bytes
     body, received = bytearray(), 0
     async for chunk in response.stream:  # type: ignore[union-attr]  # an async transport's
         received += len(chunk)
@@ -97,8 +113,26 @@ async def _read(response: httpx.Response, exchange: Exchange, request: httpx.Req
         except zlib.error:
             raise exchange.refuse("malformed", "answers with compressed data that are damaged", request) from None
         if received > most or len(body) > most:
+            if response.is_error:
+                return bytes(body[:most])
             raise exchange.refuse("too_large", f"answers with more than {most:,} bytes", request)
     return bytes(body)
+
+
+def _answer_in(body: bytes, exchange: Exchange, request: httpx.Request) -> bytes:
+    """A large body that is JSON, and a small one whatever it is; nothing, of a large one that is none.
+
+    Raises httpx.ProtocolError for JSON with too many values.
+    """
+    if len(body) <= SMALL_BYTES:
+        return body
+    if has_more_values(body.decode("utf-8", "replace"), exchange.most_values):
+        raise exchange.refuse("too_large", f"answers with more than {exchange.most_values:,} JSON values", request)
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return b""
+    return body
 
 
 def _is_same(here: str, location: str) -> bool:
