@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -12,8 +11,6 @@ from checks.embedders import is_local
 from fepflow.answer import Kind
 from fepflow.llm.configuration import EMBEDDING, configured
 from fepflow.llm.model import Model, Usage
-
-_HALVES = re.compile("[\ud800-\udfff]")
 
 NO_VERDICTS = "{} is an embedder, and gives no verdicts"
 
@@ -61,11 +58,6 @@ def model_of(
     if is_local(model) and known is not EMBEDDING:
         raise ValueError(f"model_config: {NO_VERDICTS.format(model.name)}")
     return model
-
-
-def sendable(text: str) -> str:
-    """The text as it can be sent: JSON lets halves of characters through, which no request can hold."""
-    return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def spent(usage: Usage) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import secrets
 import unicodedata
 from typing import Any
 
-from checks.asking import sendable
 from fepflow.errors import CheckArgumentsError
 from fepflow.llm.structured import Question
 from fepflow.template import Filled, FilledText
@@ -45,10 +44,7 @@ def question(prompt: str, schema: dict[str, Any], version: str) -> Question:
     tag = f"{_TAG}-{nonce}"
     numbers = iter(range(1, len(filled) + 1))
     rubric = "".join(f"[text {next(numbers)}]" if isinstance(part, Filled) else part for part in parts)
-    texts = [
-        f'<{tag} text="{number}">\n{escaped(sendable(part.text))}\n</{tag}>'
-        for number, part in enumerate(filled, start=1)
-    ]
+    texts = [f'<{tag} text="{number}">\n{escaped(part.text)}\n</{tag}>' for number, part in enumerate(filled, start=1)]
     if not texts:
         return Question(rubric, "Follow the instructions.", schema, escaped, version=version)
     instructions = f"{rubric}\n\n{_RULES.format(tag=tag)}"

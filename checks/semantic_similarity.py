@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictBool, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from checks.asking import ModelCheck, model_of, sendable, spent
+from checks.asking import ModelCheck, model_of, spent
 from checks.base import JSONPath, Options
 from checks.calling import call
 from checks.embedders import is_local, sender, trouble
@@ -18,7 +18,7 @@ from fepflow.answer import Kind
 from fepflow.errors import CheckArgumentsError
 from fepflow.llm.configuration import EMBEDDING
 from fepflow.llm.embeddings import embed
-from fepflow.llm.model import Model
+from fepflow.llm.model import Model, sendable
 
 Vector = Sequence[float]
 Bound = Annotated[float, Field(ge=0, le=1, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,8 @@ TIMEOUT = 60.0
 """Seconds for one answer, unless the suite says otherwise."""
 
 ATTEMPTS = 4
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -100,3 +103,8 @@ class Vectors:
     requests: int = 1
     seconds: float = 0.0
     cached: bool = False
+
+
+def sendable(text: str) -> str:
+    """The text as it can be sent: JSON lets halves of characters through, which no request can hold."""
+    return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)

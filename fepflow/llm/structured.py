@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from fepflow.answer import Answer
-from fepflow.errors import CheckArgumentsError, ModelError
+from fepflow.errors import CheckArgumentsError, ModelError, brief
 from fepflow.llm import answers, door
-from fepflow.llm.model import Model, Reply, Usage
+from fepflow.llm.model import Model, Reply, Usage, sendable
 from fepflow.llm.strict_schema import strict, without_nulls
 from fepflow.protocol.address import address_of
+from fepflow.sizes import has_more_values
 from fepflow.strict_json import parse
 
 Mode = Literal["json_schema", "json_object", "prompt"]
@@ -29,6 +30,12 @@ LADDER: tuple[Mode, ...] = ("json_schema", "json_object", "prompt")
 
 RE_ASKS = 2
 """So often the model is told what is wrong with its answer."""
+
+MOST_OF_AN_ANSWER = 20_000
+"""Characters of an answer that the model is shown again."""
+
+MOST_VALUES = 2_000
+"""JSON values of an answer: a judgement has a dozen, and each is read, and compared with its schema."""
 
 _FENCE = "```"
 
@@ -188,9 +195,7 @@ class _Asking:
         while True:
             self.used = mode = self._best()
             try:
-                reply = await door.ask(
-                    self._model, [*_messages(self._question, mode), *self._turns], self._format(mode)
-                )
+                reply = await door.ask(self._model, self._said(mode), self._format(mode))
             except ModelError as error:
                 self._requests += 1
                 if error.kind != "format_refused" or mode == "prompt":
@@ -204,12 +209,18 @@ class _Asking:
             self._seconds += reply.seconds
             return reply
 
+    def _said(self, mode: Mode) -> list[dict[str, str]]:
+        """All that was said so far, by us and by the model."""
+        said = [*_messages(self._question, mode), *self._turns]
+        return [{**message, "content": sendable(message["content"])} for message in said]
+
     def tell(self, reply: Reply, complaint: str) -> None:
         """Next time the model sees its answer, and what is wrong with it."""
         said = self._question.readable(
             f"This answer cannot be used: {complaint}. Answer again, with the JSON object only."
         )
-        self._turns += [{"role": "assistant", "content": reply.text}, {"role": "user", "content": said}]
+        answer = brief(reply.text, MOST_OF_AN_ANSWER)
+        self._turns += [{"role": "assistant", "content": answer}, {"role": "user", "content": said}]
 
     def told(self, reply: Reply) -> Asked:
         """How the answer came about."""
@@ -241,8 +252,11 @@ def _schema_text(question: Question) -> str:
 
 def _read(text: str, schema: dict[str, Any], mode: Mode) -> Any:
     """The JSON of an answer, in a code fence or not; raises CheckArgumentsError."""
+    bare = _unfenced(text)
+    if has_more_values(bare, MOST_VALUES):
+        raise CheckArgumentsError(f"the judge's response holds more than {MOST_VALUES:,} JSON values")
     try:
-        value = parse(_unfenced(text))
+        value = parse(bare)
         _refuse_numbers_without_end(value)
     except ValueError as error:
         raise CheckArgumentsError(f"the judge's response is not valid JSON: {error}") from None
