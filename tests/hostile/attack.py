@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,17 +16,24 @@ from typing import Any
 from fepflow.evalguard.verdict import Verdict
 from fepflow.store.records import StoredResult
 from fepflow.store.store import Store
+from tasks.ask_models import ask_models
 from tasks.batches import Batch
 from tasks.call_target import call_target
 from tasks.decide import decide_run
 from tasks.plan_run import plan_run
 from tasks.run_checks import run_checks_of_batch
-from tasks.runtime import open_runtime
+from tasks.runtime import MAX_ESCALATIONS, open_runtime
 from tasks.validation.suite import inspect_suite
 from tests.watch import MAX_STALL, Taken, watched
 
 ANSWERED = "answered"
 """The outcome of an attack that is an answer all the same."""
+
+AGENT, JUDGE, EMBEDDINGS = "/ask", "/v1/chat/completions", "/v1/embeddings"
+"""Where the agent is, and the models that checks ask: all of them are at one port."""
+
+JUDGE_KEY = "sk-judge-0123456789"
+"""What the models are asked with. It is seen nowhere."""
 
 CHECKS: list[dict[str, Any]] = [
     {"type": "equals", "arguments": {"actual": "$.output.value", "expected": "$.test_case.expected"}},
@@ -59,7 +67,8 @@ CHECKS: list[dict[str, Any]] = [
 class Attack:
     """One hostile thing: what comes of it, and what it may take at most.
 
-    `outcome` is ANSWERED, or words that the error of the call has; `made` makes what is sent, of whatever kind.
+    `outcome` is ANSWERED, or words that the error of the call has; `made` makes what is sent: bytes, or several, each
+    a tenth of a second after the one before. `place` is who is hostile, and `case` more of the case that is attacked.
     """
 
     name: str
@@ -68,9 +77,9 @@ class Attack:
     seconds: float = 10.0
     megabytes: float = 400.0
     stall: float = MAX_STALL
+    place: str = AGENT
     checks: list[dict[str, Any]] = field(default_factory=lambda: CHECKS, repr=False)
     case: dict[str, Any] = field(default_factory=dict, repr=False)
-    target: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass
@@ -83,12 +92,32 @@ class Ended:
     taken: Taken
 
 
-FINE = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 17\r\n\r\n{"answer":"fine"}'
+def http(body: bytes, kind: str = "application/json", status: str = "200 OK", **headers: str) -> bytes:
+    """A whole response."""
+    lines = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}", "Connection: close"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n" + body
+
+
+def judgement(content: Any = '{"passed":true}') -> dict[str, Any]:
+    """What a judge answers that has nothing to hide."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+    return {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
+
+
+FINE = {
+    AGENT: http(b'{"answer":"fine"}'),
+    JUDGE: http(json.dumps(judgement()).encode()),
+}
 
 
 @contextmanager
-def endpoint(reply: bytes) -> Iterator[str]:
-    """An agent, in a thread with a loop of its own, that says `reply` to the attacked case, and "fine" to others."""
+def endpoint(place: str, reply: bytes | Iterable[bytes]) -> Iterator[str]:
+    """An agent and its judge, in a thread with a loop of their own.
+
+    They answer as they should, but for `place`, which says `reply` to the attacked case.
+    """
     started: Future[tuple[str, asyncio.AbstractEventLoop]] = Future()
     stop = asyncio.Event()
 
@@ -97,17 +126,29 @@ def endpoint(reply: bytes) -> Iterator[str]:
             head = await reader.readuntil(b"\r\n\r\n")
             length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
             asked = await reader.readexactly(length)
-            writer.write(FINE if b"neighbour" in asked else reply)
+            path = head.split(b" ")[1].decode()
+            if path != place or b"neighbour" in asked:
+                writer.write(FINE[path])
+            elif isinstance(reply, bytes):
+                writer.write(reply)
+            else:
+                await drip(writer, reply)
             await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):
-            pass  # the caller has heard enough
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the caller has heard enough, or the test is over
         finally:
             writer.close()
+
+    async def drip(writer: asyncio.StreamWriter, pieces: Iterable[bytes]) -> None:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.1)
 
     async def serve() -> None:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         async with server:
-            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/ask"
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             started.set_result((url, asyncio.get_running_loop()))
             await stop.wait()
 
@@ -119,31 +160,40 @@ def endpoint(reply: bytes) -> Iterator[str]:
     thread.join(10)
 
 
-async def run(attack: Attack, reply: bytes, store: Store, folder: Path) -> Ended:
-    """Evaluate a suite of two cases, of which one is attacked; everything is real but Prefect, which has no part."""
-    with endpoint(reply) as url:
-        suite = {
-            "name": "hostile",
-            "target": {
-                "http": {"url": url, "body": {"question": "$.test_case.id"}, "output": "$.answer"},
-                "timeout": 4,
-                "attempts": 1,
-                "retries": 0,
-                **attack.target,
-            },
-            "test_cases": [
-                {"id": "attacked", "input": "?", "expected": "fine", **attack.case},
-                {"id": "neighbour", "input": "?", "expected": "fine"},
-            ],
-            "checks": attack.checks,
-            "gate": {"min": {attack.checks[0]["type"]: 0.5}},
-        }
+def suite_at(url: str, attack: Attack) -> dict[str, Any]:
+    """A suite of two cases, of which one is attacked."""
+    provider = {"api_base": f"{url}/v1", "api_key": "${JUDGE_KEY}", "timeout": 4, "max_retries": 0}
+    return {
+        "name": "hostile",
+        "target": {
+            "http": {"url": f"{url}{AGENT}", "body": {"question": "$.test_case.id"}, "output": "$.answer"},
+            "timeout": 4,
+            "attempts": 1,
+            "retries": 0,
+        },
+        "judge": {"model_config": {"model": "openai/gpt-4o-mini"}, "provider_config": provider},
+        "embedding": {"model_config": {"model": "openai/text-embedding-3-small"}, "provider_config": provider},
+        "test_cases": [
+            {"id": "attacked", "input": "?", "expected": "fine", **attack.case},
+            {"id": "neighbour", "input": "?", "expected": "fine"},
+        ],
+        "checks": attack.checks,
+        "gate": {"min": {attack.checks[0]["type"]: 0.5}},
+    }
+
+
+async def run(attack: Attack, store: Store, folder: Path) -> Ended:
+    """Evaluate the suite of an attack; everything is real but Prefect, which has no part."""
+    with endpoint(attack.place, attack.made()) as url:
         path = folder / "suite.json"
-        path.write_text(json.dumps(suite), encoding="utf-8")
+        path.write_text(json.dumps(suite_at(url, attack)), encoding="utf-8")
         run_id = plan_run(store, inspect_suite(path))
+        both = Batch(0, 2)
         async with watched(memory=True) as taken, open_runtime(run_id) as runtime:
-            await call_target(runtime, Batch(0, 2))
-            await run_checks_of_batch(runtime, Batch(0, 2))
+            runtime.escalations = MAX_ESCALATIONS  # no task run of Prefect's tries again
+            await call_target(runtime, both)
+            await run_checks_of_batch(runtime, both)
+            await ask_models(runtime, both)
             verdict = await decide_run(runtime)
     attacked, neighbour = store.results(run_id)
     return Ended(attacked, neighbour, verdict, taken)
@@ -151,19 +201,38 @@ async def run(attack: Attack, reply: bytes, store: Store, folder: Path) -> Ended
 
 def refuse_wrong_end(attack: Attack, ended: Ended) -> None:
     """Assert what holds for every attack."""
-    beside = {check.check_id: check.results for check in ended.neighbour.checks}
-    assert beside["equals"] == {"passed": True}, "one case's trouble is not that of another"
-    assert {check.check_id for check in ended.attacked.checks} == {check["type"] for check in attack.checks}
+    logger.info("%s: %s", attack.name, ended.taken)
+    beside = {check.check_id: check for check in ended.neighbour.checks}
+    assert beside[attack.checks[0]["type"]].passed, "one case's trouble is not that of another"
+    checks = [*attack.checks, *attack.case.get("checks", ())]
+    assert {check.check_id for check in ended.attacked.checks} == {check["type"] for check in checks}
     for check in ended.attacked.checks:
         assert (check.error is None) == (check.status == "completed")
         assert len(check.error.message if check.error else "") < 2_100
-    output = ended.attacked.output
-    assert output is not None
-    error = (output.metadata or {}).get("error") if output.value is None else None
-    said = ANSWERED if error is None else error["message"]
+        assert JUDGE_KEY not in check.model_dump_json()
+    said = outcome_of(attack, ended.attacked)
     assert attack.outcome in said, said
     assert len(said) < 2_100
     assert ended.verdict.outcome in ("pass", "fail", "inconclusive")
     assert ended.taken.stall < attack.stall, ended.taken
     assert ended.taken.seconds < attack.seconds, ended.taken
     assert ended.taken.megabytes < attack.megabytes, ended.taken
+
+
+PASSED, FAILED = "a pass", "a fail"
+"""The outcomes of an attack on a check that are a judgement all the same."""
+
+logger = logging.getLogger("tests.hostile")
+
+_ASKS = {JUDGE: "llm_judge", EMBEDDINGS: "semantic_similarity"}
+
+
+def outcome_of(attack: Attack, attacked: StoredResult) -> str:
+    """What came of the call, or of the check that asked the model: the words of its error, if it has one."""
+    if attack.place in _ASKS:
+        (check,) = (check for check in attacked.checks if check.check_type == _ASKS[attack.place])
+        return check.error.message if check.error else PASSED if check.passed else FAILED
+    output = attacked.output
+    assert output is not None
+    error = (output.metadata or {}).get("error") if output.value is None else None
+    return ANSWERED if error is None else str(error["message"])

@@ -7,19 +7,12 @@ import zlib
 from collections.abc import Iterator
 from encodings.aliases import aliases
 
-from .attack import ANSWERED, Attack
+from .attack import ANSWERED, Attack, http
 
 MOST = 9_900_000
 """Bytes that just fit under the limit of 10 MB."""
 
 JSON = "application/json"
-
-
-def http(body: bytes, kind: str = JSON, status: str = "200 OK", **headers: str) -> bytes:
-    """A whole response."""
-    lines = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    return "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n" + body
 
 
 def said(value: str) -> bytes:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.settings import OPERATORS_VARIABLES
 from fepflow.store.records import NewCheck, NewOutput, NewRun
 from fepflow.store.store import Store
 
@@ -145,6 +146,14 @@ def test_what_cannot_be_done_is_told_and_ends_with_2(cli: Cli, words: list[str],
     assert done.exit_code == 2
 
 
+SUITE_OF_CASES = """\
+name: cases
+target: {{http: {{url: "http://127.0.0.1:9"}}}}
+test_cases: {cases}
+checks: [{{type: contains, arguments: {{text: $.output.value, phrases: [a]}}}}]
+"""
+
+
 def test_an_env_file_gives_what_the_environment_does_not(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_URL", "http://127.0.0.1:1")
     monkeypatch.delenv("AGENT_TOKEN", raising=False)
@@ -164,6 +173,38 @@ def test_an_env_file_gives_what_the_environment_does_not(cli: Cli, home: Path, m
         assert os.environ["AGENT_URL"] == "http://127.0.0.1:1", "what is set already stays"
     finally:
         os.environ.pop("AGENT_TOKEN", None)
+
+
+def test_the_env_file_of_a_repository_sets_nothing_that_the_operator_decides(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "suite.yaml").write_text(SUITE_OF_CASES.format(cases="/etc/hostname"))
+    names = [name.lower() if name == "FEPFLOW_MODELS" else name for name in sorted(OPERATORS_VARIABLES)]
+    text = "".join(f"{name}=/\n" for name in names) + "HARMLESS=1\n"
+    monkeypatch.setenv("HARMLESS", "")  # what the command sets is taken back with it
+    monkeypatch.delenv("HARMLESS")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    (home / ".env").write_text(text)
+    done = cli("validate", "suite.yaml")
+    assert "leads out of the suite's folder" in done.stderr
+    for name in names:
+        assert f".env: {name} is left out: only the operator sets it (export it, or name the file" in done.stderr
+        assert name not in os.environ
+    assert os.environ["HARMLESS"] == "1"
+
+
+def test_validate_prints_a_thousand_mistakes_and_how_many_more_there_are(cli: Cli, home: Path) -> None:
+    wrong = [{"id": f"c{number}", "type": "contains", "arguments": {"text": number}} for number in range(1_100)]
+    suite = {"name": "a", "target": {"http": {"url": "http://127.0.0.1:9"}}, "test_cases": [{"id": "a", "input": 1}]}
+    (home / "suite.json").write_text(json.dumps({**suite, "checks": wrong}))
+    done = cli("validate", "suite.json")
+    lines = done.stderr.splitlines()
+    errors = int(lines[-1].removeprefix("suite.json: ").removesuffix(" errors."))
+    assert errors > 1_000
+    assert [line.startswith("error: suite.json:1") for line in lines[:-2]] == [True] * 1_000
+    assert lines[-2] == f"... and {errors - 1_000:,} more"
+    assert done.exit_code == 2
 
 
 def test_list_and_show_tell_what_the_store_has(cli: Cli, fill_run: FillRun) -> None:
