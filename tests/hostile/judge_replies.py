@@ -83,6 +83,7 @@ BROKE = "there is no connection, or it broke"
 NO_FIT = "no answer of openai/gpt-4o-mini fits"
 NO_JSON = "is not valid JSON"
 LATE = "within 4 s"
+TOO_MANY = "more than 600,000 JSON values"
 
 
 def cut(whole: bytes, length: int) -> bytes:
@@ -92,7 +93,7 @@ def cut(whole: bytes, length: int) -> bytes:
 
 def elsewhere(status: int, location: str) -> Attack:
     """A redirect."""
-    outcome = "redirects to" if "//" in location and location.startswith("http") else EITHER
+    outcome = "redirects to" if location.startswith("http") and "[" not in location else EITHER
     return judged(
         f"{status} to {location[:30]!a}", lambda: http(WELL, JSON, f"{status} There", Location=location), outcome
     )
@@ -414,12 +415,12 @@ LARGE = [
     judged("bad reasons of opened tags", lambda: filled("", "<judged ", "", 3_800_000), NO_JSON),
     judged("bad reasons of brackets", lambda: filled("", "<", "", 3_800_000), NO_JSON),
     judged("bad reasons of ligatures", lambda: filled("", "\ufdfa", "<judged", 3_800_000), NO_JSON),
-    judged("lists", lambda: filled('{"passed":true,"other":[', "[],", "0]}"), EITHER),
-    judged("objects", lambda: filled('{"passed":true,"other":[', "{},", "0]}"), EITHER),
-    judged("numbers", lambda: filled('{"passed":true,"other":[', "0,", "0]}"), EITHER),
-    judged("fractions", lambda: filled('{"passed":true,"other":[', "1.5,", "0]}"), EITHER),
-    judged("small objects", lambda: filled('{"passed":true,"other":[', '{"a":1},', "0]}"), EITHER),
-    judged("members", lambda: content(json.dumps({"passed": True} | {f"k{i}": i for i in range(200_000)})), EITHER),
+    judged("lists", lambda: filled('{"passed":true,"other":[', "[],", "0]}"), NO_FIT),
+    judged("objects", lambda: filled('{"passed":true,"other":[', "{},", "0]}"), NO_FIT),
+    judged("numbers", lambda: filled('{"passed":true,"other":[', "0,", "0]}"), NO_FIT),
+    judged("fractions", lambda: filled('{"passed":true,"other":[', "1.5,", "0]}"), NO_FIT),
+    judged("small objects", lambda: filled('{"passed":true,"other":[', '{"a":1},', "0]}"), NO_FIT),
+    judged("members", lambda: content(json.dumps({"passed": True} | {f"k{i}": i for i in range(200_000)})), NO_FIT),
     judged(
         "members of which one stands twice",
         lambda: content('{"passed":true,' + ",".join(f'"k{i}":0' for i in range(200_000)) + ',"k7":1}'),
@@ -466,7 +467,7 @@ OF_TEXTS = "openai/text-embedding-3-small"
 def embedded(name: str, made: Callable[[], Any], outcome: str = OF_TEXTS, **bounds: float) -> Attack:
     """A line of the tables of vectors. Whoever is beside asks a judge, for texts go to an embedding model together."""
     case = {"checks": [ALIKE]}
-    return Attack(name, made, outcome, place=EMBEDDINGS, checks=[RUBRIC], case=case, **bounds)
+    return Attack(f"embeddings: {name}", made, outcome, place=EMBEDDINGS, checks=[RUBRIC], case=case, **bounds)
 
 
 def vectors(one: str, other: str = "[1.0,0.5]") -> bytes:
@@ -495,8 +496,8 @@ EMBEDDED = [
             (f"[{'9' * 400},1]", OF_TEXTS, "of 400 digits"),
             (f"[{'9' * 5_000},1]", OF_TEXTS, "of 5,000 digits"),
             ("[0,0]", "embedding of zeros", "of zeros"),
-            ("[1e308,1e308]", PASSED.split()[0], "of large numbers"),
-            ("[1e-320,1e-320]", PASSED.split()[0], "of small numbers"),
+            ("[1e308,1e308]", EITHER, "of large numbers"),
+            ("[1e-320,1e-320]", EITHER, "of small numbers"),
             ("[1]", "dimensions", "of one number"),
             ("{}", OF_TEXTS, "an object"),
             ('"AACAPwAAAD8="', EITHER, "in base64"),
@@ -531,9 +532,9 @@ EMBEDDED = [
     embedded("10,000 empty objects", lambda: chat(VECTORS | {"data": [{}] * 10_000})),
     embedded("vectors of 8,192 numbers", lambda: vectors(many(8_192), many(8_192)), PASSED),
     embedded("vectors of 100,000 numbers", lambda: vectors(many(100_000), many(100_000)), EITHER),
-    embedded("vectors of 1,000,000 numbers", lambda: vectors(many(1_000_000), many(1_000_000)), EITHER),
-    embedded("a vector of 20,000,000 numbers", lambda: vectors(many(20_000_000, "0")), EITHER),
-    embedded("a vector of empty lists", lambda: vectors(many(15_000_000, "[]"))),
+    embedded("vectors of 1,000,000 numbers", lambda: vectors(many(1_000_000), many(1_000_000)), TOO_MANY),
+    embedded("a vector of 20,000,000 numbers", lambda: vectors(many(20_000_000, "0")), TOO_MANY),
+    embedded("a vector of empty lists", lambda: vectors(many(15_000_000, "[]")), TOO_MANY),
     embedded("more than 48 MB", lambda: http(b" " * 49_000_000), "more than 48,000,000 bytes"),
     embedded("a bomb in gzip", lambda: compressed(b" " * 300_000_000), "more than 48,000,000 bytes"),
     embedded("a page", lambda: http(b"<html>", "text/html"), NO_MODEL),
