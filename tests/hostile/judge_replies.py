@@ -439,20 +439,20 @@ LARGE = [
     judged(
         "a wrong reason of 50,000 objects", lambda: filled('{"passed":true,"reason":[', "{},", "0]}", 150_000), OTHER
     ),
-    judged("a passed of 3.8 MB", lambda: filled('{"passed":"', "true", '"}', 3_800_000), OTHER),
+    judged("a passed of 3.8 MB", lambda: filled('{"passed":"', "true", '"}', 3_800_000), NO_FIT),
     *(
         judged(
             f"{depth:,} levels of {name}",
             lambda pair=pair, depth=depth: content(
                 '{"passed":true,"other":' + pair[0] * depth + "0" + pair[1] * depth + "}"
             ),
-            PASSED if depth == 40 else NO_JSON,
+            PASSED if depth == 40 else NO_FIT,
         )
         for name, pair in {"lists": ("[", "]"), "objects": ('{"a":', "}")}.items()
         for depth in (40, 990, 90_000)
     ),
-    judged("brackets that are never closed", lambda: filled("", "[", ""), NO_JSON),
-    judged("braces that are never closed", lambda: filled("", '{"a":', ""), NO_JSON),
+    judged("brackets that are never closed", lambda: filled("", "[", ""), NO_FIT),
+    judged("braces that are never closed", lambda: filled("", '{"a":', ""), NO_FIT),
     judged("quotes", lambda: filled("", '"', ""), NO_JSON),
     judged("backslashes in a text", lambda: filled('{"passed":true,"reason":"', "\\\\", '"}', 1_900_000), PASSED),
 ]
