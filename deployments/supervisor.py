@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import psutil
 
+from tasks.together import cancel_and_wait
+
 MARK = "FEPFLOW_SERVED_BY"
 """A variable that a child and whatever it starts inherit, also what has left its session or outlives it."""
 
@@ -69,9 +71,7 @@ class Supervisor:
         """End the children, the last one first, each with everything that it has started."""
         while self._kept:
             child, keeper = self._kept.pop()
-            keeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await keeper
+            await cancel_and_wait(keeper)
             await self._end(child)
         for relay in self._relays:
             relay.cancel()

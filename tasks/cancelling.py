@@ -11,7 +11,7 @@ import logging
 import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from prefect import get_client
 
 from fepflow.errors import RunInterruptedError
 from fepflow.store.store import Store
+from tasks.together import cancel_and_wait
 
 STORE_SECONDS = 1.0
 """Between two looks at our own flag."""
@@ -113,9 +114,7 @@ async def _watched(asked: Asked, pause: float, stop: _Stop) -> AsyncIterator[Non
     try:
         yield
     finally:
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
+        await cancel_and_wait(watching)
 
 
 @contextmanager

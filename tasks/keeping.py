@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from fepflow.errors import FepflowError, RunBusyError
+from tasks.together import cancel_and_wait
 
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 10.0
@@ -49,6 +49,4 @@ async def kept_lease(renew: Callable[[], bool], what: str) -> AsyncIterator[None
             raise RunBusyError(f"Another executor has taken over {what}; this one has stopped.") from None
         raise
     finally:
-        keeping.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await keeping
+        await cancel_and_wait(keeping)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from time import monotonic
+
+from tasks.together import cancel_and_wait
 
 MAX_STALL = 0.25
 """Seconds that the loop may be held up without a word."""
@@ -21,9 +23,7 @@ async def loop_watched(at_work: Callable[[], str]) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
+        await cancel_and_wait(watching)
 
 
 async def _watch(at_work: Callable[[], str]) -> None:

@@ -33,3 +33,15 @@ def stay() -> None:
     current = asyncio.current_task()
     if current is not None:
         current.uncancel()
+
+
+async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait for its end; raises what it raised instead of ending as cancelled.
+
+    A cancellation of the caller meanwhile is the caller's own, and is raised. `await task` under
+    `suppress(CancelledError)` would swallow it.
+    """
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
