@@ -30,7 +30,7 @@ from ruamel.yaml.error import YAMLError
 from deployments.file_schedules import put_schedules, schedules_of
 from deployments.pool import ensure_pool
 from fepflow.errors import FepflowError, InfrastructureError, UserError
-from fepflow.settings import configured_prefect_api
+from fepflow.prefect_settings import configured_api
 from fepflow.suite_roots import allow_below
 
 SHIPPED = Path(str(files("deployments") / "prefect.yaml"))
@@ -131,7 +131,7 @@ def _deploy(document: dict[str, Any], file: Path) -> None:
 def main() -> int:
     """Register, and say what."""
     try:
-        if configured_prefect_api() is None:
+        if configured_api() is None:
             raise InfrastructureError("no Prefect API is named: `fepflow up`, then set PREFECT_API_URL")
         file = asyncio.run(register(Path.cwd()))
     except FepflowError as error:

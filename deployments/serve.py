@@ -30,6 +30,7 @@ from fepflow.redaction import redact
 from fepflow.settings import Settings, settings
 from fepflow.store.store import Store
 from surfaces import stack
+from surfaces.local_server import running
 
 PYTHON = (sys.executable, "-P", "-m")
 REGISTER = Child("register", [*PYTHON, "deployments.register"], patience=1)
@@ -51,8 +52,8 @@ async def serve(config: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     external = stack.external_api()
-    running = server.running(config)
-    port = running.port if running else stack.own_port() or config.port
+    local_server = running(config)
+    port = local_server.port if local_server else stack.own_port() or config.port
     local = None if external else server_child(port)
     api_url = external or f"http://127.0.0.1:{port}/api"
     env = environment(config, stack.PrefectApi(api_url, local=external is None))
@@ -86,8 +87,8 @@ async def _start(supervisor: Supervisor, local: Child | None, config: Settings) 
 
 
 def _answers(config: Settings) -> bool:
-    running = server.running(config)
-    return running is not None and server.healthy(running)
+    local_server = running(config)
+    return local_server is not None and server.healthy(local_server)
 
 
 async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -28,37 +28,10 @@ from filelock import FileLock
 from deployments.server_log import ServerLog
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.settings import Settings, settings
+from surfaces.local_server import Server, running
 
 START_SECONDS = 240
 STOP_SECONDS = 15
-
-
-@dataclass(frozen=True)
-class Server:
-    """A server that we started: its process, told apart from a later one with the same number by its start time."""
-
-    pid: int
-    started: float
-    port: int
-
-    @property
-    def api_url(self) -> str:
-        """Where its API is."""
-        return f"http://127.0.0.1:{self.port}/api"
-
-    @property
-    def ui_url(self) -> str:
-        """Where a person looks."""
-        return f"http://127.0.0.1:{self.port}"
-
-    def process(self) -> psutil.Process | None:
-        """Its process, if that is still there."""
-        try:
-            process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.started) < 1 and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.Error:
-            return None
-        return process if same else None
 
 
 def up(config: Settings, port: int | None = None) -> Server:
@@ -126,15 +99,6 @@ def login(config: Settings) -> str:
 def log_file(config: Settings) -> Path:
     """Where the server writes what goes wrong."""
     return config.home / "server.log"
-
-
-def running(config: Settings) -> Server | None:
-    """The server that `up` started, if its process is alive."""
-    try:
-        server = Server(**json.loads(config.server_file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
-    return server if server.process() else None
 
 
 def healthy(server: Server) -> bool:

@@ -1,28 +1,26 @@
-"""What the operator configures: `FEPFLOW_*` variables, and where Prefect's API is."""
+"""What the operator configures: `FEPFLOW_*` variables."""
 
 from __future__ import annotations
 
 import os
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from fepflow.durations import seconds
 from fepflow.errors import InputError, Problem
-from fepflow.files import open_regular
 
 OPERATORS_VARIABLES = frozenset({"FEPFLOW_DATA_ROOTS", "FEPFLOW_MODELS", "FEPFLOW_SUITE_ROOTS"})
 """What widens a suite's reach: nothing that comes with a suite sets it, such as a `.env` beside it."""
 
 
-class Settings(BaseSettings):
-    """Every setting has a default that works on a fresh machine."""
+PREFIX = "fepflow_"
 
-    model_config = SettingsConfigDict(env_prefix="FEPFLOW_")
+
+class Settings(BaseModel):
+    """Every setting has a default that works on a fresh machine."""
 
     home: Path = Field(
         Path.home() / ".fepflow", description="Folder of the store, the local server's database and logs."
@@ -83,7 +81,7 @@ def _folders(listed: str) -> list[Path]:
 def settings() -> Settings:
     """The settings of this process, read once. Raises InputError for a variable that cannot be used."""
     try:
-        return Settings()
+        return Settings.model_validate(_variables())
     except ValidationError as error:
         from fepflow.complaints import complaints
 
@@ -92,22 +90,7 @@ def settings() -> Settings:
         raise InputError(problems) from None
 
 
-def configured_prefect_api() -> str | None:
-    """The Prefect API that the environment or the active profile names, or None.
-
-    Read without importing prefect, which takes its settings once, at import: whoever decides for the local server
-    has to set `PREFECT_API_URL` before.
-    """
-    if url := os.environ.get("PREFECT_API_URL"):
-        return url
-    home = Path(os.environ.get("PREFECT_HOME", Path.home() / ".prefect"))
-    path = Path(os.environ.get("PREFECT_PROFILES_PATH", home / "profiles.toml"))
-    try:
-        with open_regular(path) as file:
-            document = tomllib.load(file)
-    except (OSError, ValueError):
-        return None
-    active = os.environ.get("PREFECT_PROFILE") or document.get("active")
-    profile = document.get("profiles", {}).get(active, {})
-    url = profile.get("PREFECT_API_URL")
-    return str(url) if url else None
+def _variables() -> dict[str, str]:
+    """What the environment says of each setting, in capitals or not."""
+    given = {name.lower(): value for name, value in os.environ.items()}
+    return {name: given[f"{PREFIX}{name}"] for name in Settings.model_fields if f"{PREFIX}{name}" in given}

@@ -10,8 +10,6 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from filelock import FileLock
-
 from fepflow.errors import UserError
 from fepflow.settings import settings
 
@@ -21,6 +19,8 @@ _SHIPPED = Path(__file__).resolve().parent.parent / "deployments" / "suites"
 
 def allow_below(folders: Iterable[Path]) -> None:
     """Note folders below which deployments of this machine may evaluate suites, for good."""
+    from filelock import FileLock  # only who names a folder wants it
+
     config = settings()
     config.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with FileLock(config.home / "suite-roots.lock", timeout=10, mode=0o600):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 import time
@@ -10,12 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from fepflow.errors import InfrastructureError
+from fepflow.prefect_settings import API_URL
 from fepflow.redaction import words_of
-from fepflow.settings import configured_prefect_api
-from fepflow.store.records import RunRecord
 from surfaces import stack
+
+if TYPE_CHECKING:
+    from fepflow.store.records import RunRecord
 
 Listener = Callable[[Mapping[str, int]], None]
 
@@ -99,7 +103,7 @@ class Execution:
                 state = await evaluate(suite=path, run_id=self._run.id, return_state=True)
         except Exception as error:  # what goes wrong in the flow is in its state; this is Prefect's own
             raise InfrastructureError(
-                f"Prefect's API at {configured_prefect_api()} cannot be used: {words_of(error)}"
+                f"Prefect's API at {os.environ.get(API_URL)} cannot be used: {words_of(error)}"
             ) from None
         result = await state.aresult(raise_on_failure=False)
         self.error = result if isinstance(result, BaseException) else None

@@ -5,6 +5,7 @@ pytest loads this file in every project of the environment, so nothing is import
 
 from __future__ import annotations
 
+import logging
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
     from fepflow.errors import FepflowError
     from fepflow.settings import settings
     from fepflow.store.store import Store
+    from surfaces import service
 
     try:
+        if not url:  # as `fepflow show` will look for it
+            service.load_env_file(None, logging.getLogger("fepflow").warning)
         config.stash[STORE] = Store.open(url or settings().store_address)
     except FepflowError as error:
         raise pytest.UsageError(f"--fepflow-store: {error}") from None

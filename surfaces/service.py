@@ -5,34 +5,28 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fepflow.documents import read_text
+from fepflow.env_file import ENV_FILE, read_env_file
 from fepflow.errors import FepflowError, InfrastructureError, UserError
-from fepflow.protocol.model import utc_now
 from fepflow.redaction import words_of
 from fepflow.settings import OPERATORS_VARIABLES, settings
-from fepflow.store.database import Database
-from fepflow.store.records import Calibration, RunRecord
-from fepflow.store.store import Store
 from surfaces import stack
-from surfaces.execution import Execution, Listener
 
 if TYPE_CHECKING:
     from fepflow.store.inspection import StoreReport
+    from fepflow.store.records import Calibration, RunRecord
+    from fepflow.store.store import Store
+    from surfaces.execution import Listener
     from tasks.labels import Labelled
     from tasks.validation.inspection import Inspection
     from tasks.wishes import Wishes
 
 Note = Callable[[str], None]
-
-MAX_ENV_BYTES = 100_000
 
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 4}
 """Of an outcome that stops a release; an inconclusive one that the gate allows has 0."""
@@ -66,6 +60,8 @@ class Finished:
 @contextmanager
 def open_store() -> Iterator[Store]:
     """The store, with the runs of dead executors marked as interrupted."""
+    from fepflow.store.store import Store
+
     with Store.open(settings().store_address) as store:
         store.reap()
         yield store
@@ -73,6 +69,8 @@ def open_store() -> Iterator[Store]:
 
 def migrate_store(revision: str | None, *, back: bool) -> tuple[str, str | None, str]:
     """Bring the store's schema to a revision, or the newest: where the store is, the revision before, and after."""
+    from fepflow.store.database import Database
+
     database = Database(settings().store_address)
     try:
         return database.place, *database.migrate(revision, back=back)
@@ -96,6 +94,8 @@ def back_up_store(target: Path) -> str:
 
 def clear_answers(model: str | None, older_than: float | None) -> int:
     """Delete answers of models that are kept: of one model or of all, older than so many seconds or all; how many."""
+    from fepflow.protocol.model import utc_now
+
     before = None if older_than is None else utc_now() - timedelta(seconds=older_than)
     with open_store() as store:
         return store.forget_answers(model, before)
@@ -130,6 +130,7 @@ def start(path: Path, wishes: Wishes, note: Note, *, show_logs: bool = False) ->
     for warning in inspection.warnings:
         note(f"warning: {warning}")
     connect(note, show_logs=show_logs)
+    from fepflow.store.store import Store
     from tasks.plan_run import plan_run
 
     # Dead runs are left to the flow, which tells Prefect of those that it marks itself.
@@ -211,12 +212,7 @@ def connect(note: Note, *, show_logs: bool = False) -> None:
     """Find Prefect's API, or start the local server; from here on this process uses it."""
     if stack.starts_server():
         note("starting a local Prefect server; this takes a moment, once")
-    with ThreadPoolExecutor(1) as asking:
-        api = asking.submit(stack.prefect_api)
-        # Meanwhile, what a run needs beside Prefect, which must not be imported yet: half a second of its start.
-        import checks.catalogue  # noqa: F401  # for whoever executes the run
-        import fepflow.targets.opening  # noqa: F401
-    stack.use(api.result(), show_logs=show_logs)
+    stack.use(stack.usable_api(), show_logs=show_logs)
 
 
 def execute(run: RunRecord, listener: Listener | None = None, *, handle_sigterm: bool = True) -> Finished:
@@ -225,6 +221,8 @@ def execute(run: RunRecord, listener: Listener | None = None, *, handle_sigterm:
     Returns when it has ended, however it has. Ctrl-C stops it, and SIGTERM too if that is to be handled.
     Raises FepflowError when it could not be executed.
     """
+    from surfaces.execution import Execution
+
     execution = Execution(run, listener)
     told_prefect = execution.wait(lambda: _is_over(run), handle_sigterm=handle_sigterm)
     error = execution.error
@@ -250,17 +248,10 @@ def load_env_file(path: Path | None, note: Note) -> None:
     The `.env` of the working directory may come with a repository, so it does not set what the operator alone decides;
     a file that is named does. `note` hears of what is left out.
     """
-    from dotenv import dotenv_values
-
     if path is not None and not path.exists():
         raise UserError(f"{path}: there is no such file (--env-file)")
-    file = path or Path.cwd() / ".env"
-    if not file.exists():
-        return
-    for name, value in dotenv_values(stream=StringIO(read_text(file, str(path or ".env"), MAX_ENV_BYTES))).items():
+    for name, value in read_env_file(path or Path(ENV_FILE)).items():
         if path is None and name.upper() in OPERATORS_VARIABLES:
-            note(
-                f"{file.name}: {name} is left out: only the operator sets it (export it, or name the file: --env-file)"
-            )
-        elif value is not None and "\0" not in value:
+            note(f"{ENV_FILE}: {name} is left out: only the operator sets it (export it, or name the file: --env-file)")
+        else:
             os.environ.setdefault(name, value)

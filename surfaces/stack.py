@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fepflow.errors import InfrastructureError, UserError
+from fepflow.prefect_settings import API_URL, configured_api
 from fepflow.redaction import remember
-from fepflow.settings import configured_prefect_api, settings
+from fepflow.settings import settings
 
 LOOPBACK = ("127.0.0.1", "localhost")
 
@@ -39,7 +40,7 @@ class PrefectApi:
     def environment(self) -> dict[str, str]:
         """What makes Prefect use it. Holds a secret."""
         login = self.login
-        return {"PREFECT_API_URL": self.url, **({"PREFECT_API_AUTH_STRING": login} if login else {})}
+        return {API_URL: self.url, **({"PREFECT_API_AUTH_STRING": login} if login else {})}
 
     @property
     def ui_url(self) -> str:
@@ -48,7 +49,7 @@ class PrefectApi:
 
 
 def prefect_api(port: int | None = None) -> PrefectApi:
-    """The API that the environment or the active profile names, else the local server, started if need be.
+    """The API that Prefect's settings name, else the local server, started if need be.
 
     Raises InfrastructureError when it does not answer or cannot be started.
     """
@@ -61,25 +62,36 @@ def prefect_api(port: int | None = None) -> PrefectApi:
     return api
 
 
+def usable_api() -> PrefectApi:
+    """As `prefect_api`, but starts no process where the local server runs and answers; not asked what failed in it."""
+    if external_api() is None:
+        from surfaces.local_server import running
+
+        server = running(settings())
+        if server is not None and _answers(server.api_url):
+            return PrefectApi(server.api_url, local=True, pid=server.pid)
+    return prefect_api()
+
+
 def external_api() -> str | None:
-    """The API that the environment or the active profile names; None for the address of the own local server.
+    """The API that Prefect's settings name; None for the address of the own local server.
 
     `eval "$(fepflow status --env)"` sets that, and a server that is down is then started again, not missed.
     """
-    configured = configured_prefect_api()
-    return configured if own_port() is None else None
+    configured = configured_api()
+    return configured.url if configured is not None and own_port() is None else None
 
 
 def own_port() -> int | None:
     """The port of the own local server, running or not, if the configured API is its address."""
-    configured = configured_prefect_api()
+    configured = configured_api()
     state = _own_state()
     if configured is None or "port" not in state:
         return None
-    if configured.rstrip("/") not in {f"http://{host}:{state['port']}/api" for host in LOOPBACK}:
+    if configured.url.rstrip("/") not in {f"http://{host}:{state['port']}/api" for host in LOOPBACK}:
         return None
     # A server of somebody else's may have got the port since.
-    return state["port"] if "pid" in state or not _answers(configured) else None
+    return state["port"] if "pid" in state or not _answers(configured.url) else None
 
 
 def starts_server() -> bool:
@@ -138,11 +150,17 @@ def is_gone() -> bool:
 
 
 def _answers(url: str) -> bool:
-    import httpx
+    # Not httpx, whose every client reads the certificates of the system first.
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import urlopen
 
     try:
-        return httpx.get(f"{url.removesuffix('/')}/health", timeout=2).status_code < 500
-    except (httpx.HTTPError, httpx.InvalidURL):
+        with urlopen(f"{url.removesuffix('/')}/health", timeout=2):  # noqa: S310  # what Prefect's client would ask
+            return True
+    except HTTPError as error:
+        return error.code < 500
+    except (OSError, ValueError, HTTPException):
         return False
 
 
@@ -155,7 +173,7 @@ def ask_prefect(module: str, *arguments: str, **environment: str) -> Any:
 
     `environment` is what no process list may show. Raises UserError, InfrastructureError.
     """
-    return json.loads(_ask(module, *arguments, **prefect_api().environment, **environment))
+    return json.loads(_ask(module, *arguments, **usable_api().environment, **environment))
 
 
 def _ask_server(*arguments: str) -> Any:
@@ -188,12 +206,13 @@ def _require_health(api: PrefectApi) -> None:
         wrong = f"does not answer ({type(error).__name__})"
     if wrong:
         place = settings_place()
-        raise InfrastructureError(f"the Prefect API that {place} names {wrong}: start it, or unset PREFECT_API_URL")
+        raise InfrastructureError(f"the Prefect API that {place} names {wrong}: start it, or unset {API_URL}")
 
 
 def settings_place() -> str:
     """What names the configured API."""
-    return "PREFECT_API_URL" if os.environ.get("PREFECT_API_URL") else "the active Prefect profile"
+    configured = configured_api()
+    return API_URL if configured is None else configured.place
 
 
 def store_place() -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from checks.llm_judge import LLMJudgeCheck
-from checks.rubric import Judge, judges_of_suite
-from fepflow.documents import Document
+from checks.constants import CheckType
 from fepflow.evalguard.wording import listed, number, plural
 from fepflow.store.records import Calibration, RunRecord
 from fepflow.store.store import Store
-from fepflow.suite_file import read_suite
+
+if TYPE_CHECKING:
+    from checks.rubric import Judge
 
 ENOUGH_KAPPA = 0.6
 """Below it a judge's verdicts are not those of people ("substantial" agreement begins there: Landis and Koch 1977)."""
@@ -64,7 +64,7 @@ def doubts_of(store: Store, run: RunRecord) -> list[Doubt]:
     """What is known now of each judge of a run: it may be calibrated after it has judged."""
     judges = judges_of_run(run)
     known = {judge.check_id for judge in judges}
-    of_cases = sorted(store.checks_of_type(run.id, LLMJudgeCheck.check_type) - known)
+    of_cases = sorted(store.checks_of_type(run.id, CheckType.LLM_JUDGE.value) - known)
     return [
         *(_doubt(store, run, judge) for judge in judges),
         *(Doubt(check_id, None, None) for check_id in of_cases),
@@ -73,6 +73,13 @@ def doubts_of(store: Store, run: RunRecord) -> list[Doubt]:
 
 def judges_of_run(run: RunRecord) -> list[Judge]:
     """The judges that all cases of a run share, as they were when it was planned."""
+    shared = run.suite.get("checks") or ()
+    if not any(isinstance(check, dict) and check.get("type") == CheckType.LLM_JUDGE for check in shared):
+        return []
+    from checks.rubric import judges_of_suite
+    from fepflow.documents import Document
+    from fepflow.suite_file import read_suite
+
     folder = Path(run.suite_path).parent if run.suite_path else Path.cwd()
     loaded = read_suite(Document(run.suite, run.suite_path or run.name, ""), folder)
     return judges_of_suite(loaded)

@@ -10,10 +10,13 @@ import json
 import zlib
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
-import httpx
+if TYPE_CHECKING:
+    import httpx
+
+# httpx is imported where a model is asked: what only reads suites and results does without it.
 
 from fepflow.sizes import has_more_values
 
@@ -50,6 +53,8 @@ class Exchange:
 
     def refuse(self, kind: str, why: str, request: httpx.Request) -> httpx.ProtocolError:
         """The error to raise; litellm makes one of its own of it, so the reason is kept here."""
+        import httpx
+
         self.refusal = kind, why
         return httpx.ProtocolError(why, request=request)
 
@@ -62,6 +67,8 @@ def guard(litellm_handler: Any, litellm_transport: Any) -> None:
     """Have all of litellm's clients use its aiohttp transport, and that transport be guarded."""
     if getattr(litellm_transport.handle_async_request, "guarded", False):
         return
+    import httpx
+
     litellm_handler.should_use_aiohttp_transport = staticmethod(lambda: True)
     send = litellm_transport.handle_async_request
 

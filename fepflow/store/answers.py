@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from fepflow.answer import Answer
-from fepflow.store.database import DatabaseUser
+from fepflow.store.database import DatabaseUser, upserting
 from fepflow.store.records import AnswerTotals
 from fepflow.store.tables import ANSWER
 
@@ -37,9 +36,8 @@ class KeptAnswers(DatabaseUser):
         rows = [_row(key, answers[key]) for key in sorted(answers)]
 
         def insert(connection: Connection) -> None:
-            insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
             for start in range(0, len(rows), _ROWS_AT_ONCE):
-                new = insert(ANSWER).values(rows[start : start + _ROWS_AT_ONCE])
+                new = upserting(connection, ANSWER).values(rows[start : start + _ROWS_AT_ONCE])
                 columns = {
                     column.name: new.excluded[column.name] for column in ANSWER.columns if not column.primary_key
                 }

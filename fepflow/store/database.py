@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from sqlalchemy import URL, ColumnElement, Connection, Engine, collate, create_engine, event, make_url
+from sqlalchemy import URL, ColumnElement, Connection, Engine, Table, collate, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from tenacity import (
     Retrying,
@@ -25,6 +25,9 @@ from fepflow.redaction import remember
 from fepflow.secret_names import secrets_in_address
 from fepflow.store.faults import is_busy, is_passing, is_retryable, place_of, translated
 from fepflow.store.schema import is_current, migrate, revisions
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql, sqlite
 
 BUSY_TIMEOUT = 5.0
 """Seconds that a writer waits for another one on SQLite."""
@@ -165,6 +168,18 @@ def now_of(connection: Connection) -> datetime:
         return moment.astimezone(UTC)
     told = connection.exec_driver_sql("SELECT strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')").scalar_one()
     return datetime.fromisoformat(told)
+
+
+def upserting(connection: Connection, table: Table) -> postgresql.Insert | sqlite.Insert:
+    """An INSERT in the database's own dialect, which has ON CONFLICT."""
+    # Each is imported where it is used: a store on SQLite needs nothing of PostgreSQL's.
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+
+        return postgresql_insert(table)
+    from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+    return sqlite_insert(table)
 
 
 class DatabaseUser:

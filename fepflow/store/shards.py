@@ -6,10 +6,9 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from fepflow.errors import NotFoundError
-from fepflow.store.database import DatabaseUser, now_of
+from fepflow.store.database import DatabaseUser, now_of, upserting
 from fepflow.store.leases import is_gone
 from fepflow.store.tables import RUN, SHARD
 
@@ -35,7 +34,7 @@ class Shards(DatabaseUser):
                 raise NotFoundError(f"There is no run {run_id}: `fepflow list` shows the runs there are.")
             now = now_of(connection)
             held = {"lease_owner": owner, "lease_until": now + timedelta(seconds=seconds)}
-            connection.execute(_first(connection).values(run_id=run_id, shard=shard).on_conflict_do_nothing())
+            connection.execute(upserting(connection, SHARD).values(run_id=run_id, shard=shard).on_conflict_do_nothing())
             before = connection.execute(select(SHARD).where(_is(run_id, shard))).one()
             free = [SHARD.c.lease_owner.is_(None), SHARD.c.lease_owner == owner, SHARD.c.lease_until <= now]
             if is_gone(before.lease_owner):
@@ -67,10 +66,6 @@ class Shards(DatabaseUser):
         if row is None or row.lease_owner is None:
             return None
         return Holder(row.lease_owner, row.lease_until > now and not is_gone(row.lease_owner))
-
-
-def _first(connection: Connection) -> postgresql.Insert | sqlite.Insert:
-    return postgresql.insert(SHARD) if connection.dialect.name == "postgresql" else sqlite.insert(SHARD)
 
 
 def _is(run_id: str, shard: int) -> ColumnElement[bool]:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
-
-from surfaces.cli.validate import ENV_FILE
 
 KINDS = ("fail", "worsened", "crashed", "missed")
 SHORTEST_GRACE = 10.0
@@ -40,13 +36,9 @@ class Kinds(click.ParamType[list[str]]):
 @click.option("--grace", default="60s", show_default=True, help="How late a run may begin before it was missed.")
 @click.option("--list", "as_list", is_flag=True, help="Show all alerts.")
 @click.option("--remove", metavar="NAME", help="Remove the alert of this name.")
-@ENV_FILE
 def alert(on: tuple[list[str], ...], suite: str | None, name: str | None, grace: str, as_list: bool,
-          remove: str | None, env_file: Path | None, **channels: str | None) -> None:  # fmt: skip
+          remove: str | None, **channels: str | None) -> None:  # fmt: skip
     """Let Prefect notify somebody: of a verdict of fail or a worse one, of a run that crashed or did not come."""
-    from surfaces import service
-
-    service.load_env_file(env_file, partial(click.echo, err=True))
     if as_list:
         _show(_asked("list")["alerts"])
         return

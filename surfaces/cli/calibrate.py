@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from surfaces.cli.validate import ENV_FILE, SUITE
+from surfaces.cli.validate import SUITE
 
 if TYPE_CHECKING:
     from fepflow.store.records import Calibration, RunRecord
@@ -27,9 +26,8 @@ MOST_COLUMNS = 12
 @click.option("--run", "run_id", metavar="RUN", help="Take the verdicts of this run, instead of asking for new ones.")
 @click.option("--min-kappa", type=click.FloatRange(-1, 1), metavar="X", help="Exit with 1 if kappa is smaller.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@ENV_FILE
 def calibrate(suite: Path, labels: Path, check: str | None, member: str | None, run_id: str | None,
-              min_kappa: float | None, as_json: bool, env_file: Path | None) -> int:  # fmt: skip
+              min_kappa: float | None, as_json: bool) -> int:  # fmt: skip
     """Compare a judge of SUITE with people's labels: how far do they agree?
 
     Runs the labelled cases as `fepflow run` does, or takes what a run has. What comes out is stored, and shown beside
@@ -38,7 +36,6 @@ def calibrate(suite: Path, labels: Path, check: str | None, member: str | None, 
     from surfaces import service
     from surfaces.cli.console import Console
 
-    service.load_env_file(env_file, partial(click.echo, err=True))
     if run_id is None:
         labelled = service.labels_of_suite(suite, labels, check, member)
         run, code = _run(suite, frozenset(labelled.labels))

@@ -8,22 +8,22 @@ from contextlib import contextmanager
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import rich.console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from fepflow.store.records import AnswerTotals, RunRecord, StoredResult
-from fepflow.store.store import Store
-from surfaces.cli.case_view import case_view
 from surfaces.cli.text import SHORT_ID, coloured, number, safe, table
-from surfaces.cli.verdict_view import run_view, verdict_view
-from surfaces.execution import Listener
-from surfaces.failures import Selection, count_cases, selected
-from surfaces.service import Finished
 from surfaces.stack import store_place, ui_login
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fepflow.store.records import AnswerTotals, RunRecord, StoredResult
+    from fepflow.store.store import Store
+    from surfaces.execution import Listener
+    from surfaces.failures import Selection
+    from surfaces.service import Finished
 
 _KINDS = {"judge": "verdicts", "embedding": "vectors"}
 
@@ -44,6 +44,8 @@ class Console:
     @contextmanager
     def progress(self, run: RunRecord) -> Iterator[Listener]:
         """A bar of calls while the body runs; only on a terminal."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
         calls = run.n_cases * run.repeats
         if not self._quiet:
             sample = f", {run.sample}" if run.sample else ""
@@ -68,6 +70,8 @@ class Console:
                 "warning: Prefect's API stopped answering; the verdict is in the store, but Prefect does not know"
             )
         if self._quiet:
+            from surfaces.cli.verdict_view import verdict_view
+
             self._print(verdict_view(run, brief=True))
             return
         self.run(store, run)
@@ -86,6 +90,8 @@ class Console:
 
     def run(self, store: Store, run: RunRecord) -> None:
         """A run's checks, metrics and verdict, and the causes of what did not pass."""
+        from surfaces.cli.verdict_view import run_view
+
         self._print(run_view(store, run))
 
     def _print(self, parts: Iterable[Table | str]) -> None:
@@ -94,6 +100,9 @@ class Console:
 
     def cases(self, store: Store, run: RunRecord, selection: Selection, limit: int, *, use_pager: bool) -> None:
         """A run with at most `limit` of its cases; through a pager on a terminal. Raises NotFoundError."""
+        from surfaces.cli.verdict_view import run_view
+        from surfaces.failures import selected
+
         results = selected(store, run, selection)
         parts = chain(run_view(store, run), self._cases(store, run, selection, results, limit))
         if use_pager and self._out.is_terminal and wants_pager():
@@ -104,6 +113,9 @@ class Console:
     def _cases(
         self, store: Store, run: RunRecord, selection: Selection, results: Iterator[StoredResult], limit: int
     ) -> Iterator[str]:
+        from surfaces.cli.case_view import case_view
+        from surfaces.failures import count_cases
+
         shown: set[int] = set()
         for result in results:
             if result.position not in shown and len(shown) == limit:

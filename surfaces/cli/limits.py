@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -62,4 +61,6 @@ def _connect() -> None:
 
 
 def _ask(question: Coroutine[Any, Any, T]) -> T:
+    import asyncio
+
     return asyncio.run(question)

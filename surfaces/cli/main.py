@@ -14,6 +14,7 @@ from surfaces.cli.cache import cache
 from surfaces.cli.calibrate import calibrate
 from surfaces.cli.cancel import cancel
 from surfaces.cli.checks import checks
+from surfaces.cli.env_file import with_env_file
 from surfaces.cli.init import init
 from surfaces.cli.limits import limits
 from surfaces.cli.read import list_runs, show
@@ -22,6 +23,7 @@ from surfaces.cli.schedule import schedule
 from surfaces.cli.server import down, serve, status, up
 from surfaces.cli.store import store
 from surfaces.cli.validate import schema, validate
+from tasks.interpreter import rare_collections
 
 EPILOG = "Exit codes: 0 pass, 1 fail, 2 usage or configuration, 3 infrastructure, 4 inconclusive."
 
@@ -38,16 +40,19 @@ def fepflow() -> None:
 LEAVE_SECONDS = 10
 """How long a process may take to end in which a call of an agent was given up."""
 
-COMMANDS = [init, validate, run, list_runs, show, cancel, calibrate]
-COMMANDS += [up, down, status, serve, schedule, alert, limits, store, cache, checks, schema]
+COMMANDS = [validate, run, list_runs, show, cancel, calibrate, up, down, status, serve, schedule, alert, limits, store]
+COMMANDS += [cache]
 for command in COMMANDS:
+    fepflow.add_command(with_env_file(command))
+for command in (init, checks, schema):  # these look at no setting
     fepflow.add_command(command)
 
 
 def main() -> None:
     """Run the command line; whatever happens, a person gets a sentence and never a traceback."""
     try:
-        code = fepflow.main(standalone_mode=False)
+        with rare_collections():
+            code = fepflow.main(standalone_mode=False)
         _leave(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)

@@ -17,11 +17,12 @@ def list_runs(limit: int, name: str | None, as_json: bool) -> None:
     """List runs, newest first."""
     from surfaces import service
     from surfaces.cli.console import Console
-    from surfaces.reports.fep import dumps, run_summary
 
     with service.open_store() as store:
         runs = store.runs(limit, name)
     if as_json:
+        from surfaces.reports.fep import dumps, run_summary
+
         for record in runs:
             click.echo(dumps(run_summary(record)))
     else:
@@ -47,11 +48,8 @@ def show(run: str, failed: bool, check_id: str | None, errors: bool, case_id: st
     from fepflow.errors import InfrastructureError
     from surfaces import service
     from surfaces.cli.console import Console
-    from surfaces.failures import Selection
-    from surfaces.reports.fep import write_run
 
     failures = failed or errors or (check_id is not None and case_id is None)
-    selection = Selection(failures, case_id, check_id, errors)
     wants_cases = failures or case_id is not None
     if as_json and wants_cases:
         raise click.UsageError("--json is the whole run: leave --failed, --errors, --check and --case out")
@@ -60,8 +58,13 @@ def show(run: str, failed: bool, check_id: str | None, errors: bool, case_id: st
         console = Console(to_stderr=as_json)
         written = reports.write(store, record, console.trouble)
         if as_json:
+            from surfaces.reports.fep import write_run
+
             write_run(store, record, sys.stdout)
         elif wants_cases:
+            from surfaces.failures import Selection
+
+            selection = Selection(failures, case_id, check_id, errors)
             console.cases(store, record, selection, limit, use_pager=not no_pager)
         else:
             console.run(store, record)

@@ -28,10 +28,11 @@ class Reports:
     def write(self, store: Store, run: RunRecord, trouble: Callable[[str], None]) -> list[Path]:
         """Write what can be written, and say of each of the others why not; the paths of those that are."""
         from fepflow.errors import InfrastructureError
-        from surfaces.reports.files import write_report
 
         written = []
         for path in self.paths:
+            from surfaces.reports.files import write_report
+
             try:
                 write_report(store, run, path, self.junit_failures)
                 written.append(path)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from surfaces.cli.report_options import Reports, report_options
-from surfaces.cli.validate import ENV_FILE
 
 
 class Limit(click.ParamType[float]):
@@ -61,9 +59,8 @@ class Pair(click.ParamType[tuple[str, str]]):
 @click.option("--resume", metavar="RUN", help="Go on with this run (an id, its beginning, or latest).")
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict only.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the log: retries, failures, task runs.")
-@ENV_FILE
 def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None, quiet: bool, verbose: bool,
-        env_file: Path | None, **wishes: Any) -> int:  # fmt: skip
+        **wishes: Any) -> int:  # fmt: skip
     """Run a SUITE: call its target for each test case, check the outputs, give a verdict."""
     from fepflow.errors import InfrastructureError, RunBusyError
     from surfaces import service
@@ -72,7 +69,6 @@ def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None,
 
     if (suite is None) == (resume is None):
         raise click.UsageError("give a suite, or --resume RUN")
-    service.load_env_file(env_file, partial(click.echo, err=True))
     with stdout_for_us_alone() if as_json else nullcontext(sys.stdout) as out:
         console = Console(quiet=quiet, to_stderr=as_json)
         begun = _begin(suite, resume, wishes, console.note, show_logs=verbose)

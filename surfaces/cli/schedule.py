@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from surfaces.cli.run import Limit
-from surfaces.cli.validate import ENV_FILE
 
 SHORTEST_SECONDS = 1.0
 
@@ -28,16 +26,11 @@ SHORTEST_SECONDS = 1.0
 @click.option("--pause", "action", flag_value="pause", help="Switch the schedule of SUITE off.")
 @click.option("--resume", "action", flag_value="resume", help="Switch it on again.")
 @click.option("--remove", "action", flag_value="remove", help="Remove it; its runs stay.")
-@ENV_FILE
-def schedule(suite: str | None, as_list: bool, action: str | None, name: str | None, env_file: Path | None,
-             **when: Any) -> None:  # fmt: skip
+def schedule(suite: str | None, as_list: bool, action: str | None, name: str | None, **when: Any) -> None:  # fmt: skip
     """Run SUITE by the clock: makes a Prefect deployment, which `fepflow serve` executes.
 
     To --pause, --resume or --remove, SUITE is the suite's path or the name that --list shows.
     """
-    from surfaces import service
-
-    service.load_env_file(env_file, partial(click.echo, err=True))
     if as_list:
         _show(_asked("list"))
         return
@@ -53,6 +46,8 @@ def schedule(suite: str | None, as_list: bool, action: str | None, name: str | N
         return
     if suite is None:
         raise click.UsageError("give a suite, or --list")
+    from surfaces import service
+
     arguments = _when(**when)
     path = Path(suite)
     inspection = service.inspect(path)

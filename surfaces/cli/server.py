@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
-from pathlib import Path
 from shlex import quote
 
 import click
-
-from surfaces.cli.validate import ENV_FILE
 
 
 @click.command()
@@ -18,8 +14,8 @@ from surfaces.cli.validate import ENV_FILE
 def up(port: int | None) -> None:
     """Start the local Prefect server, unless one runs or is configured.
 
-    It listens on 127.0.0.1 only and outlives this command. A Prefect API that PREFECT_API_URL or the active Prefect
-    profile names is used instead, unless that is the local server's own address.
+    It listens on 127.0.0.1 only and outlives this command. A Prefect API that Prefect's settings name
+    (PREFECT_API_URL, prefect.toml, the active profile) is used instead, unless that is the local server's own address.
     """
     from surfaces import stack
 
@@ -54,16 +50,12 @@ def status(as_env: bool) -> None:
 
 
 @click.command()
-@ENV_FILE
-def serve(env_file: Path | None) -> None:
+def serve() -> None:
     """Run the stack of one machine until Ctrl-C: server, deployments, worker, reaper.
 
     The deployments are those of prefect.yaml in the working directory, else the ones that come with fepflow. A Prefect
-    API that PREFECT_API_URL or the active Prefect profile names is used instead of a local server.
+    API that Prefect's settings name is used instead of a local server.
     """
-    from surfaces import service
-
-    service.load_env_file(env_file, partial(click.echo, err=True))
     # -P: a folder named `deployments` in the working directory is not ours. In place of this process: signals are its.
     os.execv(sys.executable, [sys.executable, "-P", "-m", "deployments.serve"])  # noqa: S606  # no shell is wanted
 

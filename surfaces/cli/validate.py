@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import click
 
 SUITE = click.argument("suite", type=click.Path(path_type=Path))
-ENV_FILE = click.option(
-    "--env-file", type=click.Path(path_type=Path), help="Read variables from this file (default: .env)."
-)
-
 
 MOST_PROBLEMS = 1_000
 """Lines that a person may still read."""
@@ -19,12 +14,10 @@ MOST_PROBLEMS = 1_000
 
 @click.command()
 @SUITE
-@ENV_FILE
-def validate(suite: Path, env_file: Path | None) -> None:
+def validate(suite: Path) -> None:
     """Find every mistake in a suite and in the files that it names. Calls nobody."""
     from surfaces import service
 
-    service.load_env_file(env_file, partial(click.echo, err=True))
     inspection = service.inspect(suite)
     for problem in inspection.problems[:MOST_PROBLEMS]:
         click.echo(f"{problem.severity}: {problem}", err=True)

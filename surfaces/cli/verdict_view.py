@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.table import Table
 
-from fepflow.evalguard.verdict import ModelCosts
 from fepflow.protocol.model import utc_now
 from fepflow.store.records import CheckCounts, RunRecord
 from fepflow.store.store import Store
@@ -55,6 +54,8 @@ def verdict_view(run: RunRecord, *, brief: bool = False) -> Iterator[str]:
     yield from (f"  - {safe(reason)}" for reason in others)
     yield from (f"  [yellow]![/] {safe(warning)}" for warning in verdict.get("warnings", ()))
     if models := verdict.get("models"):
+        from fepflow.evalguard.verdict import ModelCosts
+
         yield f"  models: {ModelCosts.model_validate(models)}"
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from fepflow.errors import FepflowError
 from fepflow.settings import settings
-from fepflow.store.store import Store
 from fepflow.suite import PREVIOUS
-from tasks.baseline import with_outcome
 from tasks.validation.inspection import Inspection
 
 
@@ -15,6 +13,9 @@ def inspect_baseline(found: Inspection) -> None:
     named = found.loaded.section("baseline")
     if named in (None, PREVIOUS):
         return
+    from fepflow.store.store import Store  # a suite without a baseline needs no database
+    from tasks.baseline import with_outcome
+
     try:
         with Store.open(settings().store_address) as store:
             with_outcome(store, named)

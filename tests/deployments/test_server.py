@@ -122,6 +122,21 @@ def test_an_api_that_the_active_profile_names_is_used(tmp_path: Path, stack) -> 
     assert done.stdout.strip() == f"export PREFECT_API_URL={stack.api_url}"
 
 
+def test_a_run_goes_to_the_server_that_the_profile_of_the_home_folder_names(tmp_path: Path, stack) -> None:
+    write_suite(tmp_path)
+    (tmp_path / ".prefect").mkdir()
+    profile = "\n".join(f'{name} = "{value}"' for name, value in stack.prefect.items())
+    (tmp_path / ".prefect" / "profiles.toml").write_text(f'active = "mine"\n[profiles.mine]\n{profile}\n')
+    env = {name: value for name, value in stack.env.items() if name != "PREFECT_HOME"}
+    env |= {"HOME": str(tmp_path), "FEPFLOW_HOME": str(tmp_path / "other"), "FEPFLOW_PORT": str(free_port())}
+    command = [sys.executable, "-P", "-m", "surfaces.cli.main", "run", "suite.yaml", "--json"]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "other" / "server.json").exists(), "no server of our own was started"
+    flow_run = json.loads(done.stdout)["metadata"]["flow_run_id"]
+    assert httpx.get(f"{stack.api}/flow_runs/{flow_run}").json()["state_type"] == "COMPLETED"
+
+
 def test_a_configured_api_that_is_away_is_a_sentence(tmp_path: Path, stack) -> None:
     env = {"PREFECT_API_URL": "http://127.0.0.1:9/api", "FEPFLOW_HOME": str(tmp_path)}
     done = stack.fepflow("up", env=env)
@@ -152,11 +167,15 @@ checks: [{type: contains, arguments: {text: $.output.value, phrases: [hello]}}]
 """
 
 
+def write_suite(folder: Path) -> None:
+    (folder / "suite.yaml").write_text(SUITE, encoding="utf-8")
+    (folder / "outputs.jsonl").write_text('{"id": "hello", "value": "hello there"}\n', encoding="utf-8")
+
+
 def test_a_shell_that_has_the_local_servers_address_starts_it_when_it_is_down(
     tmp_path: Path, stack, own: dict[str, str]
 ) -> None:
-    (tmp_path / "suite.yaml").write_text(SUITE, encoding="utf-8")
-    (tmp_path / "outputs.jsonl").write_text('{"id": "hello", "value": "hello there"}\n', encoding="utf-8")
+    write_suite(tmp_path)
     port = free_port()  # and not the one of FEPFLOW_PORT
     assert stack.fepflow("up", "--port", str(port), env=own).returncode == 0
     line = stack.fepflow("status", "--env", env=own).stdout.strip()

@@ -1,0 +1,45 @@
+"""`--env-file`: variables that a command reads before it looks at any setting."""
+
+from __future__ import annotations
+
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+_READ = "fepflow.env_file"
+
+
+def with_env_file(command: click.Command) -> click.Command:
+    """Give a command the option, and have it read the file, or `.env`, first; of a group, each of its commands."""
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            with_env_file(below)
+        if not command.invoke_without_command:
+            return command
+    act = command.callback
+    assert act is not None
+
+    @wraps(act)
+    def reading(*arguments: Any, env_file: Path | None, **options: Any) -> Any:
+        _read(click.get_current_context(), env_file)
+        return act(*arguments, **options)
+
+    command.callback = reading
+    command.params.append(
+        click.Option(
+            ["--env-file"], type=click.Path(path_type=Path), help="Read variables from this file (default: .env)."
+        )
+    )
+    return command
+
+
+def _read(context: click.Context, path: Path | None) -> None:
+    """Once for a command: what a group was told to read stands for the commands below it."""
+    if path is None and (context.invoked_subcommand is not None or _READ in context.meta):
+        return
+    from surfaces import service
+
+    context.meta[_READ] = True
+    service.load_env_file(path, partial(click.echo, err=True))
