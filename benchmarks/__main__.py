@@ -34,6 +34,7 @@ SMALL, LARGE, HUGE = 1_000, 10_000, 100_000
 MAX_CHECK, MAX_HELP, MAX_MEMORY, MAX_RESUME = 20.0, 0.4, 400.0, 5.0
 MAX_FLOW = {SMALL: 1.6, LARGE: 1.3}
 MAX_JUDGED = 1.6
+MAX_START, MAX_READ, TURNS = 1.35, 0.8, 5
 MAX_COMMAND, MIN_FASTER, LINEAR, MAX_CASE, MAX_API = 1.25, 6.0, 1.25, 8.0, 2.0
 
 
@@ -71,6 +72,24 @@ def help_page() -> Iterator[Line]:
     """The time that `fepflow --help` takes."""
     seconds = middle(lambda: Started("-P", "-m", "surfaces.cli.main", "--help").end().seconds, 9)
     yield Line("fepflow --help", f"{seconds:.2f} s", f"{MAX_HELP:g} s", seconds < MAX_HELP)
+
+
+def start() -> Iterator[Line]:
+    """What commands compute before they have anything to do: in seconds of CPU, children included."""
+    with house() as home, endpoint(0.0) as url:
+        suite = home.suite(url, 1)
+        # In turns, so that what else the machine does falls on all alike.
+        pairs = [(home.run(suite)[0].cpu, home.bare_flow().cpu) for _ in range(TURNS)]
+        ours, bare = (median(column) for column in zip(*pairs, strict=True))
+        figure, against = f"{ours:.2f} s CPU, {ours / bare:.2f} x a bare flow", f"a bare Prefect script {bare:.2f} s"
+        yield Line("fepflow run, 1 case", figure, f"{MAX_START:g} x", ours / bare <= MAX_START, against)
+        commands = {"--help": ["--help"], "list": ["list"], "show": ["show"], "validate": ["validate", str(suite)]}
+        turns = [{name: home.start(*words).end().cpu for name, words in commands.items()} for _ in range(TURNS)]
+    middles = {name: median(turn[name] for turn in turns) for name in commands}
+    beside = f"--help {middles['--help']:.2f} s"
+    for name in ("list", "show", "validate"):
+        seconds = middles[name]
+        yield Line(f"fepflow {name}", f"{seconds:.2f} s CPU", f"{MAX_READ:g} s", seconds <= MAX_READ, beside)
 
 
 def flow() -> Iterator[Line]:
@@ -181,6 +200,7 @@ def _missing(package: str) -> Line:
 BENCHES: dict[str, Callable[[], Iterator[Line]]] = {
     "engine": engine,
     "help": help_page,
+    "start": start,
     "flow": flow,
     "command": command,
     "memory": memory,

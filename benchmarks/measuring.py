@@ -47,12 +47,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Ended:
-    """A process that has ended: what it said, how long it took, and the most memory it ever had."""
+    """A process that has ended: what it said, how long it took, and the most memory it ever had.
+
+    `cpu` is the seconds of computing, its own and of the processes that it has started and waited for.
+    """
 
     code: int
     stdout: str
     seconds: float
     megabytes: float
+    cpu: float
 
 
 class Started:
@@ -77,7 +81,8 @@ class Started:
         self.process.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.perf_counter() - self.began
         unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes there, in kilobytes elsewhere
-        return Ended(self.process.returncode, stdout, seconds, usage.ru_maxrss * unit / 1e6)
+        computing = usage.ru_utime + usage.ru_stime
+        return Ended(self.process.returncode, stdout, seconds, usage.ru_maxrss * unit / 1e6, computing)
 
     def kill(self) -> Ended:
         """End it at once, as a crash would."""
@@ -160,6 +165,17 @@ class House:
         if ended.code not in VERDICTS:
             raise click.ClickException(f"`fepflow run {suite}` ended with {ended.code}")
         return ended, self.seconds_inside()
+
+    def bare_flow(self) -> Ended:
+        """A script of Prefect's alone, at the same server: one flow with three tasks."""
+        home = Path(self.env["FEPFLOW_HOME"])
+        login = (home / "prefect-login").read_text(encoding="ascii").strip()
+        api = {"PREFECT_API_URL": f"http://127.0.0.1:{self.env['FEPFLOW_PORT']}/api", "PREFECT_API_AUTH_STRING": login}
+        script = str(ROOT / "benchmarks" / "bare_flow.py")
+        ended = Started(script, cwd=self.folder, env={**self.env, **api}).end()
+        if ended.code:
+            raise click.ClickException(f"the bare Prefect script ended with {ended.code}")
+        return ended
 
     def newest(self) -> dict[str, Any]:
         """The newest run."""

@@ -1,0 +1,33 @@
+"""The least that a run can be in Prefect: one flow and three tasks, which do nothing."""
+
+from __future__ import annotations
+
+from prefect import flow, task
+
+
+@task
+def plan(suite: str) -> str:
+    """Where a run reads its suite."""
+    return suite
+
+
+@task
+def call(suite: str) -> str:
+    """Where a run calls and checks."""
+    return suite
+
+
+@task
+def decide(suite: str) -> str:
+    """Where a run gives its verdict."""
+    return suite
+
+
+@flow
+def bare(suite: str) -> str:
+    """One after the other."""
+    return decide(call(plan(suite)))
+
+
+if __name__ == "__main__":
+    bare("suite.yaml")
