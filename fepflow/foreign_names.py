@@ -38,9 +38,10 @@ SUITE: Mapping[str, str] = {
 
 TARGET: Mapping[str, str] = {
     **dict.fromkeys(
-        ("url", "headers", "body", "method", "output", "metadata", "maxbytes"), "it belongs into target.http"
+        ("url", "app", "headers", "body", "method", "output", "metadata", "maxbytes"), "it belongs into target.http"
     ),
     **dict.fromkeys(("endpoint", "address", "uri", "host", "baseurl"), "the address is target.http.url"),
+    **dict.fromkeys(("asgi", "application", "fastapi", "starlette"), "an ASGI application is target.http.app"),
     **dict.fromkeys(("path", "file", "outputs"), "recorded outputs are target.scripted.path"),
     **dict.fromkeys(("request", "payload", "json", "data", "params"), "the request is target.http.body"),
     **dict.fromkeys(("response", "answer", "responsepath", "transformresponse"), "the answer is at target.http.output"),

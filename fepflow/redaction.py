@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
 import os
 import re
 from array import array
@@ -124,10 +125,23 @@ def words_of(error: BaseException, limit: int = 500) -> str:
         said = str(error)
     except Exception:  # the message is their code, too
         return "it has no message"
+    return excerpt(_without_addresses(said), frozenset(), limit)
+
+
+def hide_addresses_in_logs(logger: str) -> None:
+    """Have no record of somebody else's logger show a secret, nor an address with its password and query."""
+    logging.getLogger(logger).addFilter(_hide_addresses)  # the same filter is added once only
+
+
+def _hide_addresses(record: logging.LogRecord) -> bool:
+    record.msg, record.args = _without_addresses(record.getMessage()), None
+    return True
+
+
+def _without_addresses(said: str) -> str:
     # Secrets first: what is cut off an address may be half of one.
     said = redact(said[: 2 * _WINDOW], known_secrets())[:_WINDOW]
-    said = _URL.sub(lambda match: f"://{match[1]}" + (f"?{MASK}" if match[2] else ""), said)
-    return excerpt(said, frozenset(), limit)
+    return _URL.sub(lambda match: f"://{match[1]}" + (f"?{MASK}" if match[2] else ""), said)
 
 
 class _Redactor:

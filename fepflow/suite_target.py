@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticKnownError
 
 from fepflow.suite_values import (
     LIMIT_NAME,
@@ -13,10 +14,11 @@ from fepflow.suite_values import (
     JSONPathText,
     Section,
     Template,
-    WebAddress,
     checked_template,
 )
+from fepflow.web_address import address_problem
 
+Attribute = Annotated[str, Field(pattern=r"^[^:]+:[^\W\d]\w*(\.[^\W\d]\w*)*$")]
 Arguments = Annotated[dict[str, Any], BeforeValidator(checked_template)]
 
 
@@ -25,12 +27,19 @@ def _function(value: Any) -> Any:
 
 
 class HttpTarget(Section):
-    """An HTTP endpoint that is called once a test case."""
+    """An HTTP endpoint, or an ASGI application, that is called once a test case."""
 
-    url: WebAddress = Field(
+    app: Attribute | None = Field(
+        None,
+        description="ASGI application that is called in process: file.py:name, below the suite's folder, or "
+        "package.module:name.",
+    )
+    url: str | None = Field(
+        None,
         repr=False,
-        description="Address, http or https.",
-        json_schema_extra={"pattern": r"^(https?://[^\s/]|\$\{)"},  # in the file it may be a reference yet
+        validate_default=True,
+        description="Address, http or https; with app only its path or host, default: /.",
+        json_schema_extra={"pattern": r"^(https?://[^\s/]|/|\$\{)"},  # in the file it may be a reference yet
     )
     method: Literal["POST", "PUT", "GET"] = "POST"
     headers: dict[str, str] = Field({}, repr=False, description="Request headers; secrets only as ${NAME}.")
@@ -40,6 +49,20 @@ class HttpTarget(Section):
     output: JSONPathText | None = Field(None, description="Where the answer is; default: all of it.")
     metadata: dict[str, JSONPathText] = Field({}, description="What else to keep of the answer, by name.")
     max_bytes: ByteSize = Field(10_000_000, description="Largest answer, decompressed: bytes, or 10MB.")
+
+    @field_validator("url")
+    @classmethod
+    def _callable(cls, url: str | None, info: ValidationInfo) -> str | None:
+        app = info.data.get("app", "")  # one that is not valid has its own complaint
+        if url is None:
+            if app is None:
+                raise PydanticKnownError("missing")
+            return None
+        # An application has a host, also where its address is a path only.
+        whole = f"http://app{url}" if app is not None and url.startswith("/") else url
+        if problem := address_problem(whole):
+            raise ValueError(f"{problem[0]} ({problem[1]})")
+        return url
 
 
 class ScriptedTarget(Section):
@@ -55,9 +78,7 @@ class ScriptedTarget(Section):
 class PythonTarget(Section):
     """A function, class or generator of Python, which is called once a test case."""
 
-    function: Annotated[str, Field(pattern=r"^[^:]+:[^\W\d]\w*(\.[^\W\d]\w*)*$")] = Field(
-        description="file.py:name, below the suite's folder, or package.module:name."
-    )
+    function: Attribute = Field(description="file.py:name, below the suite's folder, or package.module:name.")
     input: Template = Field("$.test_case.input", description="Its one argument; JSONPaths over the test case inside.")
     arguments: Arguments | None = Field(
         None, description="Keyword arguments in place of the one; JSONPaths over the test case inside."

@@ -6,13 +6,12 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from fepflow.durations import seconds
 from fepflow.errors import JSONPathError
 from fepflow.jsonpath import compile_path
 from fepflow.template import compile_template
-from fepflow.web_address import address_problem
 
 LIMIT_NAME = "[^/%&<>]+"
 """What Prefect takes as the name of a global limit."""
@@ -48,13 +47,6 @@ def checked_template(value: Any) -> Any:
     return value
 
 
-def _address(value: str) -> str:
-    if problem := address_problem(value):
-        raise ValueError(f"{problem[0]} ({problem[1]})")
-    return value
-
-
-WebAddress = Annotated[str, AfterValidator(_address)]
 Duration = Annotated[
     float,
     BeforeValidator(seconds, json_schema_input_type=float | str),

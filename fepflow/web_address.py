@@ -1,13 +1,15 @@
-"""Addresses of endpoints, as people write them into suites: what is wrong with one that is none."""
+"""Addresses of endpoints: what is wrong with one in a suite, and what may be shown and followed of any."""
 
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
+from ipaddress import ip_address
+from urllib.parse import SplitResult, urlsplit
 
 _ADVICE = "it reads like https://host/path"
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?")
 _MAX_PORT = 65_535
+_PORTS = {"http": 80, "https": 443}
 
 
 def address_problem(url: str) -> tuple[str, str] | None:
@@ -62,3 +64,38 @@ def _of_numbers(host: str) -> tuple[str, str] | None:
     if numbers and any(int(number) > 255 for number in numbers.groups()):
         return f"{host} is no IP address", "each of its numbers is at most 255"
     return None
+
+
+def host_and_port(url: str) -> str:
+    """`host:port` of an address, for messages: the rest of it may hold secrets."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, _port(parts)
+    except ValueError:
+        host = port = None
+    if not host:
+        return "an address that cannot be read"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_same_host(here: str, there: str) -> bool:
+    """Whether a redirect may be followed: to the same host and port, or to the same host's encrypted side."""
+    try:
+        one, other = urlsplit(here), urlsplit(there)
+        same_port = (one.scheme, _port(one)) == (other.scheme, _port(other))
+    except ValueError:
+        return False
+    upgraded = (one.scheme, other.scheme) == ("http", "https")
+    return one.hostname == other.hostname and (same_port or upgraded)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, as far as its name tells."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _port(parts: SplitResult) -> int | None:
+    return parts.port or _PORTS.get(parts.scheme)

@@ -16,7 +16,7 @@ from fepflow.llm.failures import model_error, secrets_of
 from fepflow.llm.model import Model, Reply, Usage, Vectors
 from fepflow.llm.spending import terms
 from fepflow.llm.transport import EMBEDDING_BYTES, EMBEDDING_VALUES, Exchange
-from fepflow.redaction import redact
+from fepflow.redaction import hide_addresses_in_logs, redact
 
 CLIENT_TIMEOUT = 600.0
 """Seconds, the same for all: litellm keeps a client for each time-out that it sees. Our own deadline is around it."""
@@ -56,6 +56,7 @@ def load() -> Any:
     warnings.filterwarnings("ignore", message="Pydantic serializer warnings")
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what it logs may hold texts and keys
+    hide_addresses_in_logs("httpx")  # some models take their key in the query
     litellm.suppress_debug_info = True
     litellm.turn_off_message_logging = True
     litellm.telemetry = False

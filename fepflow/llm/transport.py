@@ -7,11 +7,10 @@ counted as they come and as they are decompressed, and nobody is sent elsewhere.
 from __future__ import annotations
 
 import json
-import zlib
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 if TYPE_CHECKING:
     import httpx
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
 # httpx is imported where a model is asked: what only reads suites and results does without it.
 
 from fepflow.sizes import has_more_values
+
+from fepflow.response_body import ACCEPT_ENCODING, BodyError, read_beginning, read_body
+from fepflow.web_address import host_and_port, is_same_host
 
 CHAT_BYTES = 4_000_000
 """Of an answer in words. A judgement has kilobytes."""
@@ -32,9 +34,6 @@ EMBEDDING_VALUES = 600_000
 
 SMALL_BYTES = 65_536
 """What is no answer may have so many: litellm takes minutes to look at megabytes of it, and nobody else has a turn."""
-
-_ACCEPTED = "gzip, deflate"
-_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass
@@ -73,17 +72,18 @@ def guard(litellm_handler: Any, litellm_transport: Any) -> None:
     send = litellm_transport.handle_async_request
 
     async def handle_async_request(self: Any, request: httpx.Request) -> httpx.Response:
-        exchange = current.get(None) or Exchange()
-        exchange.place, exchange.status = _place(str(request.url)), None
-        request.headers["Accept-Encoding"] = _ACCEPTED
+        exchange, asked = current.get(None) or Exchange(), str(request.url)
+        exchange.place, exchange.status = host_and_port(asked), None
+        request.headers["Accept-Encoding"] = ACCEPT_ENCODING
         response = await send(self, request)
         try:
             exchange.status = response.status_code
             exchange.media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()[:60]
-            location = response.headers.get("Location")
-            if response.is_redirect and location and not _is_same(str(request.url), location):
-                why = f"redirects to {_place(urljoin(str(request.url), location))}, and no other host is asked"
-                raise exchange.refuse("redirect", f"{why}; put the final address into api_base", request)
+            if response.has_redirect_location:
+                location = _joined(asked, response.headers["Location"])
+                if not is_same_host(asked, location):
+                    why = f"redirects to {host_and_port(location)}, and no other host is asked"
+                    raise exchange.refuse("redirect", f"{why}; put the final address into api_base", request)
             body = await _read(response, exchange, request)
             if not response.is_error:
                 body = _answer_in(body, exchange, request)
@@ -105,25 +105,17 @@ async def _read(response: httpx.Response, exchange: Exchange, request: httpx.Req
 
     Raises httpx.ProtocolError for an answer that is too large, and for what cannot be decoded.
     """
-    encoding = response.headers.get("Content-Encoding", "").strip().lower()
-    if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
-        why = f"answers in an encoding that was not asked for ({encoding[:40]!a})"
-        raise exchange.refuse("malformed", why, request)
-    inflate = zlib.decompressobj(wbits=47) if encoding not in ("", "identity") else None
-    most = SMALL_BYTES if response.is_error else exchange.most_bytes
-    body, received = bytearray(), 0
-    async for chunk in response.stream:  # type: ignore[union-attr]  # an async transport's
-        received += len(chunk)
-        try:
-            # One byte more than there may be; what does not fit then is never decompressed.
-            body += chunk if inflate is None else inflate.decompress(chunk, most - len(body) + 1)
-        except zlib.error:
-            raise exchange.refuse("malformed", "answers with compressed data that are damaged", request) from None
-        if received > most or len(body) > most:
-            if response.is_error:
-                return bytes(body[:most])
-            raise exchange.refuse("too_large", f"answers with more than {most:,} bytes", request)
-    return bytes(body)
+    # The stream itself: `aiter_raw` wants a request, which a transport's response has not got yet.
+    stream: Any = response.stream
+    encoding = response.headers.get("Content-Encoding", "")
+    try:
+        if response.is_error:
+            return await read_beginning(stream, encoding, SMALL_BYTES)
+        return await read_body(stream, encoding, exchange.most_bytes)
+    except BodyError as error:
+        large = f"answers with more than {exchange.most_bytes:,} bytes"
+        why = large if error.kind == "too_large" else f"gives an answer that {error}"
+        raise exchange.refuse(error.kind, why, request) from None
 
 
 def _answer_in(body: bytes, exchange: Exchange, request: httpx.Request) -> bytes:
@@ -142,26 +134,8 @@ def _answer_in(body: bytes, exchange: Exchange, request: httpx.Request) -> bytes
     return body
 
 
-def _is_same(here: str, location: str) -> bool:
-    """Whether an address is on the same host and port, or the same host's encrypted one."""
+def _joined(here: str, location: str) -> str:
     try:
-        one, other = urlsplit(here), urlsplit(urljoin(here, location))
-        same_port = _port(one) == _port(other) and one.scheme == other.scheme
+        return urljoin(here, location)
     except ValueError:
-        return False
-    upgraded = (one.scheme, other.scheme) == ("http", "https")
-    return one.hostname == other.hostname and (same_port or upgraded)
-
-
-def _port(parts: Any) -> int | None:
-    return parts.port or _PORTS.get(parts.scheme)
-
-
-def _place(address: str) -> str:
-    """Host and port: the rest may hold secrets."""
-    try:
-        parts = urlsplit(address)
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or "nowhere"
-        return f"{host}:{_port(parts)}"
-    except ValueError:
-        return "an address that cannot be read"
+        return ""

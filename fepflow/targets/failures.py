@@ -10,47 +10,64 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import aiohttp
+import httpx
 from aiohttp.http_exceptions import HttpProcessingError
 
 from fepflow.errors import TargetError, TargetTimeoutError
+from fepflow.response_body import BodyError
+from fepflow.web_address import host_and_port
 
 _RESET = (errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED)
 
 
 @contextmanager
-def wire_errors(place: str, connect_timeout: float, read_timeout: float | None) -> Iterator[None]:
-    """Turn whatever the HTTP client raises into a TargetError; `place` is the target's `host:port`."""
+def wire_errors(url: httpx.URL, timeout: httpx.Timeout) -> Iterator[None]:
+    """Turn whatever the HTTP client raises into a TargetError; `url` is what was called."""
     try:
         yield
-    except aiohttp.ConnectionTimeoutError:
-        raise TargetTimeoutError(f"no connection to {place} within {connect_timeout:g} s (connect_timeout)") from None
-    except aiohttp.ServerTimeoutError:
-        silence = f" for {read_timeout:g} s (read_timeout)" if read_timeout else ""
-        raise TargetTimeoutError(f"{place} was silent{silence}") from None
-    except aiohttp.ClientConnectorCertificateError as error:
-        raise _certificate(place, error.certificate_error) from None
-    except aiohttp.ClientConnectorDNSError:
-        host = place.rpartition(":")[0]
-        raise _connect(f"name not found: {host}") from None
-    except aiohttp.ClientConnectorError as error:
-        raise _no_connection(place, error.os_error) from None
-    except aiohttp.ClientPayloadError:
-        raise _connect(f"the connection to {place} broke in the middle of the answer") from None
-    except (aiohttp.ClientResponseError, HttpProcessingError):
-        message = f"{place} does not answer in HTTP, or with a header that is too long"
-        raise TargetError(message, kind="malformed", retryable=True) from None
-    except aiohttp.ServerDisconnectedError:
-        raise _reset(place) from None
-    except OSError as error:
-        if error.errno in _RESET or isinstance(error, ConnectionError):
-            raise _reset(place) from None
-        if error.errno is None:  # aiohttp: the connection closed as the request began
-            raise _reset(place) from None
-        raise _connect(f"the connection to {place} failed: {_reason(error)}") from None
-    except (aiohttp.ClientError, ValueError) as error:
-        # Only the class: the text of these may hold the whole address or a header.
-        message = f"the request to {place} could not be sent ({type(error).__name__})"
-        raise TargetError(message, kind="request", retryable=False) from None
+    except BodyError as error:
+        limit = " (target.http.max_bytes)" if error.kind == "too_large" else ""
+        raise TargetError(f"the answer {error}{limit}", kind=error.kind, retryable=error.retryable) from None
+    except httpx.RemoteProtocolError:  # the one that httpx itself raises here
+        message = "redirects to an address that cannot be read"
+        raise TargetError(message, kind="redirect", retryable=False) from None
+    except (httpx.HTTPError, aiohttp.ClientError, HttpProcessingError, OSError, ValueError) as error:
+        # The transport's own exceptions say more than those that it makes of them: a reset is a ConnectTimeout there.
+        cause = error.__cause__ if isinstance(error, httpx.HTTPError) and error.__cause__ else error
+        raise _target_error(cause, host_and_port(str(url)), timeout) from None
+
+
+def _target_error(error: BaseException, place: str, timeout: httpx.Timeout) -> TargetError:
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return TargetTimeoutError(f"no connection to {place} within {timeout.connect:g} s (connect_timeout)")
+        case aiohttp.ServerTimeoutError():
+            silence = f" for {timeout.read:g} s (read_timeout)" if timeout.read else ""
+            return TargetTimeoutError(f"{place} was silent{silence}")
+        case aiohttp.ClientConnectorCertificateError():
+            return _certificate(place, error.certificate_error)
+        case aiohttp.ClientProxyConnectionError():
+            return _connect(f"no connection to {place}: the proxy of the environment does not answer")
+        case aiohttp.ClientHttpProxyError():
+            return _connect(f"no connection to {place}: the proxy of the environment answered HTTP {error.status}")
+        case aiohttp.ClientConnectorDNSError():
+            return _connect(f"name not found: {place.rpartition(':')[0]}")
+        case aiohttp.ClientConnectorError():
+            return _no_connection(place, error.os_error)
+        case aiohttp.ClientPayloadError():
+            return _connect(f"the connection to {place} broke in the middle of the answer")
+        case aiohttp.ClientResponseError() | HttpProcessingError():
+            message = f"{place} does not answer in HTTP, or with a header that is too long"
+            return TargetError(message, kind="malformed", retryable=True)
+        # Without a number: the connection closed as the request began.
+        case aiohttp.ServerDisconnectedError() | ConnectionError() | OSError(errno=None):
+            return _reset(place)
+        case OSError():
+            failed = f"the connection to {place} failed: {_reason(error)}"
+            return _reset(place) if error.errno in _RESET else _connect(failed)
+    # Only the class: the text of these may hold the whole address or a header.
+    message = f"the request to {place} could not be sent ({type(error).__name__})"
+    return TargetError(message, kind="request", retryable=False)
 
 
 def _connect(message: str, *, retryable: bool = True) -> TargetError:

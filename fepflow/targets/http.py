@@ -1,34 +1,29 @@
-"""The system under test behind an HTTP endpoint, asked once a test case."""
+"""The system under test behind an HTTP endpoint, or as an ASGI application, called once a test case."""
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 import re
-import ssl
-from collections.abc import Mapping
 from functools import partial
-from http import HTTPStatus
 from typing import Any, Final
 
-import aiohttp
-import certifi
-from multidict import CIMultiDict
-from yarl import URL
+import httpx
 
 from fepflow import suite_target
 from fepflow.errors import InputError, Problem, TargetError
 from fepflow.protocol.address import address_of
 from fepflow.protocol.test_case import TestCase
-from fepflow.redaction import redact, redact_json, remember
+from fepflow.redaction import hide_addresses_in_logs, known_secrets, redact, redact_json, remember
+from fepflow.response_body import ACCEPT_ENCODING, read_beginning, read_body, too_large
 from fepflow.secret_names import is_secret_name, is_secret_parameter, secrets_in_address
 from fepflow.targets.answer import Reading, status_error
+from fepflow.targets.asgi import AsgiApp
 from fepflow.targets.base import Answer, refuse_reserved_names
-from fepflow.targets.body import ACCEPT_ENCODING, read_beginning, read_body, too_large
 from fepflow.targets.failures import wire_errors
+from fepflow.targets.http_client import Client
 from fepflow.template import compile_template
 from fepflow.threads import READERS
+from fepflow.web_address import host_and_port, is_same_host
 
 MAX_REDIRECTS = 5
 _SENT = ("id", "input", "expected", "metadata")
@@ -36,46 +31,59 @@ _SHOWN_BYTES = 65_536
 _LARGE_BYTES = 30_000
 """From here on an answer is read in a thread: as JSON, so much may take a millisecond."""
 
-_KEEPS_METHOD = (301, 302, 307, 308)
+_IN_PROCESS = "http://testserver"
+"""Where an application believes itself to be, unless the suite says it."""
+
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class HttpTarget:
-    """Calls `config.http` over kept-alive connections, at most `config.concurrency` of them.
+    """Calls `config.http` by httpx, over at most `config.concurrency` kept-alive connections, or `app` in process.
 
-    `secrets` are taken out of everything that an answer or an error says. The connections are made in the event loop
-    of the first call. No proxy, no cookies, no netrc: every call is like the first one.
+    Authentication, proxies, certificates and a redirect's address are httpx's; one attempt is one request for each
+    address of a redirect, and none goes to another host. Responses are bounded by `fepflow.response_body`. `secrets`
+    are taken out of everything that an answer or an error says. Every call is like the first one: no cookies, no
+    netrc. The connections are made in the event loop of the first call.
 
-    Raises InputError for an address or a header that cannot be sent, JSONPathError for an invalid path.
+    Raises InputError for an address, a header, a proxy or a file of certificates that cannot be used, JSONPathError for
+    an invalid path.
     """
 
-    def __init__(self, config: suite_target.Target, secrets: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, config: suite_target.Target, secrets: frozenset[str] = frozenset(), app: AsgiApp | None = None
+    ) -> None:
         if config.http is None:
             raise ValueError("the suite has no HTTP target")
         self._http: Final = config.http
+        self._app = app
         self._connections = config.concurrency
-        self._connect_timeout = config.connect_timeout
-        self._read_timeout = config.read_timeout
-        # One for all calls. Without a limit of its own for reading, the deadline of the whole call is enough.
-        self._timeout = aiohttp.ClientTimeout(sock_connect=config.connect_timeout, sock_read=config.read_timeout)
-        address = _address(self._http.url)
-        self._url = address.with_user(None)
-        self._secrets = secrets | _secrets_of(address, self._http.url)
+        address = _address(self._http.url or "/")
+        self._url = address.copy_with(userinfo=b"", fragment=None)
+        self._secrets = secrets | secrets_in_address(self._http.url or "")
         remember(self._secrets)
-        self._headers = _headers(self._http, address)
+        if app is not None:
+            self._secrets |= known_secrets()  # its code may know them
+        # Without a limit of its own for reading, the deadline of the whole call is enough.
+        self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
+        self._headers = _headers(self._http)
+        by_address = address.userinfo and "Authorization" not in self._headers
+        self._auth = httpx.BasicAuth(address.username, address.password) if by_address else None
         self._body = None if self._http.method == "GET" else compile_template(self._http.body)
         refuse_reserved_names(self._http.metadata, "target.http.metadata")
         self._reading = Reading(self._http.output, self._http.metadata, self._secrets)
-        self._tls = _trust() if self._url.scheme == "https" else None
-        self._session: aiohttp.ClientSession | None = None
+        self._clients: dict[str, httpx.AsyncClient] = {}
+        self._client(self._url)
         self.fingerprint = self._fingerprint()
+        hide_addresses_in_logs("httpx")
 
     def _fingerprint(self) -> str:
         http = self._http
-        query = [(key, value) for key, value in self._url.query.items() if not is_secret_parameter(key)]
+        query = [(key, value) for key, value in self._url.params.multi_items() if not is_secret_parameter(key)]
         headers = {name: value for name, value in http.headers.items() if not is_secret_name(name)}
-        asked = [str(self._url.with_query(query)), http.method, headers, http.body, http.output, http.metadata]
-        return address_of("http", redact_json(asked, self._secrets))
+        url = self._url.copy_with(params=query) if query else self._url.copy_with(query=None)
+        asked = [str(url), http.method, headers, http.body, http.output, http.metadata]
+        app = [] if self._app is None else [self._app.content_hash]
+        return address_of("http", redact_json(asked, self._secrets), *app)
 
     def render(self, case: TestCase) -> Any:
         """The JSON body for `case`, secrets taken out; None for GET. Raises JSONPathError."""
@@ -88,139 +96,87 @@ class HttpTarget:
         return self._body.render({"test_case": {"expected": None, "metadata": {}, **given}})
 
     async def call(self, case: TestCase) -> Answer:
-        """Ask once, following redirects within the host; raises TargetError, or JSONPathError (the request)."""
+        """Call once, following redirects within the host; raises TargetError, or JSONPathError (the request)."""
         body = _encode(self._rendered(case)) if self._body is not None else None
         method, url = self._http.method, self._url
         for _ in range(MAX_REDIRECTS + 1):
-            with wire_errors(_place(url), self._connect_timeout, self._read_timeout):
-                async with self._open_session().request(
-                    method,
-                    url,
-                    data=body,
-                    headers=self._headers,
-                    allow_redirects=False,
-                    timeout=self._timeout,
-                    ssl=self._trust_for(url),
-                ) as response:
-                    if not (300 <= response.status < 400 and "Location" in response.headers):
+            with wire_errors(url, self._timeout):
+                client = self._client(url)
+                request = client.build_request(method, url, content=body)
+                response = await client.send(request, stream=True)
+                try:
+                    if response.next_request is None:
                         return await self._read(response)
-                    url = self._redirected(url, response)
-                    if response.status not in _KEEPS_METHOD:
-                        method, body = "GET", None
-        raise _redirect(f"more than {MAX_REDIRECTS} redirects, the last one to {_place(url)}")
+                    url = self._redirected(url, response.next_request.url, response.status_code)
+                finally:
+                    await response.aclose()
+                if response.status_code == 303:  # httpx would take GET after 301 and 302, too, and ask nothing
+                    method, body = "GET", None
+        raise _redirect(f"more than {MAX_REDIRECTS} redirects, the last one to {host_and_port(str(url))}")
 
-    async def _read(self, response: aiohttp.ClientResponse) -> Answer:
-        encoding = ", ".join(response.headers.getall("Content-Encoding", ()))
-        chunks = response.content.iter_any()
-        if response.status >= 300:
-            beginning = await read_beginning(chunks, encoding, _SHOWN_BYTES)
-            raise status_error(
-                response.status,
-                response.reason or _reason(response.status),
-                beginning.decode("utf-8", "replace"),
-                response.headers.get("Retry-After"),
-                self._secrets,
-            )
-        length = response.content_length
-        if (length or 0) > self._http.max_bytes:
+    async def _read(self, response: httpx.Response) -> Answer:
+        encoding, status = response.headers.get("Content-Encoding", ""), response.status_code
+        if status >= 300:
+            beginning = (await read_beginning(response.aiter_raw(), encoding, _SHOWN_BYTES)).decode("utf-8", "replace")
+            wait = response.headers.get("Retry-After")
+            raise status_error(status, response.reason_phrase, beginning, wait, self._secrets)
+        length = response.headers.get("Content-Length", "")
+        if length.isdecimal() and int(length[:20]) > self._http.max_bytes:
             raise too_large(self._http.max_bytes)
-        if length is None or encoding:
-            body = await read_body(chunks, encoding, self._http.max_bytes)
-        else:  # no more can come than was announced
-            body = await response.content.read()
+        body = await read_body(response.aiter_raw(), encoding, self._http.max_bytes)
         content_type = response.headers.get("Content-Type", "")
         if len(body) > _LARGE_BYTES:
-            return await READERS.run(partial(self._reading.read, body, content_type, response.status))
-        return self._reading.read(body, content_type, response.status)
+            return await READERS.run(partial(self._reading.read, body, content_type, status))
+        return self._reading.read(body, content_type, status)
 
-    def _redirected(self, url: URL, response: aiohttp.ClientResponse) -> URL:
-        try:
-            new = url.join(URL(response.headers["Location"])).with_fragment(None)
-            place = _place(new)
-        except ValueError:
-            raise _redirect("redirects to an address that cannot be read", response.status) from None
-        upgraded = (url.scheme, new.scheme) == ("http", "https") and url.host == new.host
-        if upgraded or (new.scheme, place) == (url.scheme, _place(url)):
-            return new.with_user(None)
+    def _redirected(self, url: httpx.URL, new: httpx.URL, status: int) -> httpx.URL:
+        if is_same_host(str(url), str(new)):
+            return new.copy_with(userinfo=b"", fragment=None)
         # A host may be made of what the target was sent, and a parsed one is in lower case.
-        place = redact(place, self._secrets | {secret.lower() for secret in self._secrets})
+        place = redact(host_and_port(str(new)), self._secrets | {secret.lower() for secret in self._secrets})
         if new.scheme not in ("http", "https"):
             place = "another protocol"
         elif (url.scheme, new.scheme, url.host) == ("https", "http", new.host):
             place = "http, without encryption"
         message = f"redirects to {place}, which is not the target's own host; put the final address into the suite"
-        raise _redirect(message, response.status)
+        raise _redirect(message, status)
 
-    def _trust_for(self, url: URL) -> ssl.SSLContext | bool:
-        """Whom TLS trusts; made only where there is TLS, for it takes 50 ms."""
-        if url.scheme == "https" and self._tls is None:
-            self._tls = _trust()
-        return self._tls or True
-
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            connector = aiohttp.TCPConnector(limit=self._connections)
-            self._session = aiohttp.ClientSession(
-                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False
-            )
-            # aiohttp would send a GET or PUT again by itself when a kept-alive connection turns out to be closed: a
-            # call that no attempt log knows of. There is no public switch.
-            self._session._retry_connection = False
-        return self._session
+    def _client(self, url: httpx.URL) -> httpx.AsyncClient:
+        """The client for the address's scheme: a redirect may lead to the encrypted side."""
+        if url.scheme not in self._clients:
+            options: dict[str, Any] = {"headers": self._headers, "auth": self._auth, "timeout": self._timeout}
+            if self._app is not None:
+                options["transport"] = httpx.ASGITransport(self._app)
+            self._clients[url.scheme] = Client(url, self._connections, **options)
+        return self._clients[url.scheme]
 
     async def aclose(self) -> None:
-        """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        """Close all connections; an application is shut down."""
+        for client in self._clients.values():
+            await client.aclose()
+        if self._app is not None:
+            await self._app.aclose()
 
 
-def _address(url: str) -> URL:
-    where, advice = "target.http.url", "it reads like https://host/path"
+def _address(url: str) -> httpx.URL:
     try:
-        address = URL(url)
-        usable = address.scheme in ("http", "https") and bool(address.host) and address.port is not None
-    except ValueError:
-        usable = False
-    if not usable:
-        raise InputError(Problem("is no address that can be called", path=where, advice=advice))
-    return address.with_fragment(None)
+        return httpx.URL(_IN_PROCESS).join(url)
+    except httpx.InvalidURL:
+        problem = "is no address that can be called"
+        raise InputError(Problem(problem, path="target.http.url", advice="it reads like https://host/path")) from None
 
 
-def _secrets_of(address: URL, written: str) -> frozenset[str]:
-    """What an address carries that must not be shown: its password, and secret parameters of its query."""
-    found = {value for key, value in address.query.items() if is_secret_parameter(key)}
-    if address.password:
-        found |= {address.password, f"{address.user or ''}:{address.password}"}
-    return secrets_in_address(written) | {value for value in found if len(value) > 3}
-
-
-def _headers(http: suite_target.HttpTarget, address: URL) -> Mapping[str, str]:
-    headers = CIMultiDict({"Accept": "application/json, */*;q=0.5", "User-Agent": "fepflow"})
+def _headers(http: suite_target.HttpTarget) -> httpx.Headers:
+    headers = httpx.Headers({"Accept": "application/json, */*;q=0.5", "User-Agent": "fepflow"})
     headers["Accept-Encoding"] = ACCEPT_ENCODING
     if http.method != "GET":
         headers["Content-Type"] = "application/json"
-    if address.user is not None or address.password is not None:
-        pair = f"{address.user or ''}:{address.password or ''}".encode()
-        headers["Authorization"] = f"Basic {base64.b64encode(pair).decode('ascii')}"
     for name, value in http.headers.items():
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or _CONTROL.search(value):
             problem = "has characters that a header cannot hold, such as a line break"
             raise InputError(Problem(problem, path=f"target.http.headers.{ascii(name)[1:-1]}"))
-        headers[name] = value
+        headers.update([(name.encode(), value.encode("utf-8"))])
     return headers
-
-
-def _trust() -> ssl.SSLContext:
-    """Certificates are checked against SSL_CERT_FILE or SSL_CERT_DIR where set, else against certifi's list."""
-    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    try:
-        if file or folder:
-            return ssl.create_default_context(cafile=file or None, capath=folder or None)
-        return ssl.create_default_context(cafile=certifi.where())
-    except OSError as error:
-        why = error.strerror or "it holds no certificate"
-        raise InputError(Problem(f"cannot be used: {why}", file or folder, advice="see SSL_CERT_FILE")) from None
 
 
 def _encode(request: Any) -> bytes:
@@ -233,15 +189,3 @@ def _encode(request: Any) -> bytes:
 
 def _redirect(message: str, status: int | None = None) -> TargetError:
     return TargetError(message, kind="redirect", retryable=False, status=status)
-
-
-def _place(url: URL) -> str:
-    host = f"[{url.host}]" if ":" in (url.host or "") else url.host
-    return f"{host}:{url.port}"
-
-
-def _reason(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""

@@ -8,6 +8,7 @@ from pathlib import Path
 from fepflow import suite_target
 from fepflow.errors import InputError, Problem
 from fepflow.suite_file import resolve_inside
+from fepflow.targets.asgi import open_app
 from fepflow.targets.base import Target
 from fepflow.targets.http import HttpTarget
 from fepflow.targets.python import PythonTarget
@@ -30,7 +31,8 @@ def open_target(
     are matched by order ask for them. Raises InputError, or JSONPathError for an invalid path.
     """
     if config.http is not None:
-        return HttpTarget(config, secrets)
+        app = config.http.app
+        return HttpTarget(config, secrets, open_app(app, folder, roots, config.http.max_bytes) if app else None)
     if config.python is not None:
         return PythonTarget(config, folder, roots, secrets)
     assert config.scripted is not None  # exactly one is

@@ -1,4 +1,5 @@
-"""The code of a `python` target: where it is, what it consists of, and how its modules get into this process."""
+"""The code of a `python` target or of an ASGI application: where it is, what it consists of, and how its modules get
+into this process."""
 
 from __future__ import annotations
 
@@ -22,20 +23,21 @@ OUR_PACKAGES = ("checks", "deployments", "flows", "surfaces", "tasks")
 """Packages of fepflow that have plain names: a module beside an agent must not take their place in this process."""
 
 MAX_SOURCES = 1_000
-_PLACE = "target.python.function"
+FUNCTION = "target.python.function"
 
 
 @dataclass(frozen=True)
 class Source:
     """Where a function is: `name` (`answer`, `Agent.answer`) in `module`, loaded from `file`.
 
-    Its imports begin at `folder`.
+    Its imports begin at `folder`. `setting` is where the suite names it.
     """
 
     file: Path
     module: str
     name: str
     folder: Path
+    setting: str = FUNCTION
 
     @property
     def shown(self) -> str:
@@ -49,32 +51,32 @@ def shown(file: Path) -> str:
     return str(file.relative_to(here)) if file.is_relative_to(here) else str(file)
 
 
-def locate(function: str, folder: Path, roots: Sequence[Path] = ()) -> Source:
+def locate(function: str, folder: Path, roots: Sequence[Path] = (), setting: str = FUNCTION) -> Source:
     """Find `file.py:name` below the suite's folder or `roots`, or `package.module:name` beside the suite or installed.
 
-    Nothing is imported. Raises InputError.
+    `setting` is the key of the suite that names it. Nothing is imported. Raises InputError.
     """
     code, _, name = function.rpartition(":")
     if not (code.endswith(".py") or "/" in code or os.sep in code):
-        return _locate_module(code, name, folder)
+        return _locate_module(code, name, folder, setting)
     try:
         file = resolve_inside(folder, code, roots)
     except ValueError as error:
-        raise InputError(Problem(str(error), path=_PLACE)) from None
+        raise InputError(Problem(str(error), path=setting)) from None
     if not file.is_file():
         advice = "check the path; it starts at the suite's folder"
-        raise InputError(Problem(f"there is no file {code}", path=_PLACE, advice=advice))
-    return Source(file, file.stem, name, file.parent)
+        raise InputError(Problem(f"there is no file {code}", path=setting, advice=advice))
+    return Source(file, file.stem, name, file.parent, setting)
 
 
-def _locate_module(module: str, name: str, folder: Path) -> Source:
+def _locate_module(module: str, name: str, folder: Path, setting: str) -> Source:
     file = _file_of(module, [str(folder), *sys.path])
     if file is None:
         advice = f"a file is named with its ending: {module.rpartition('.')[2]}.py:{name}"
         message = f"there is no module {module}, neither beside the suite nor installed"
-        raise InputError(Problem(message, path=_PLACE, advice=advice))
+        raise InputError(Problem(message, path=setting, advice=advice))
     depth = module.count(".") + (file.name == "__init__.py")
-    return Source(file, module, name, file.parents[depth])
+    return Source(file, module, name, file.parents[depth], setting)
 
 
 def _file_of(module: str, places: Sequence[str]) -> Path | None:
@@ -276,7 +278,8 @@ def _refuse_our_names(source: Source) -> None:
             top = name.partition(".")[0]
             if top in MODULES.reserved and top in sys.modules and _is_beside(top, source.folder):
                 message = f"imports {top}, which in the process of a run is fepflow's own package of that name"
-                advice = "rename the module, or set target.python.isolate to process"
+                or_else = ", or set target.python.isolate to process" if source.setting == FUNCTION else ""
+                advice = f"rename the module{or_else}"
                 raise InputError(Problem(message, shown(file), line, advice=advice))
 
 

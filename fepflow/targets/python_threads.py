@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Event, Thread
-from typing import Any
+from typing import Any, TypeVar
 
 from fepflow.targets.python_calls import Failure, answer_text, awaited_text, failure_of, is_pending
 from fepflow.targets.python_entry import Entry
@@ -19,6 +19,8 @@ RESPONSE_SECONDS = 0.5
 
 given_up = Event()
 """Set once a call was cut off in this process: it may still be at work."""
+
+T = TypeVar("T")
 
 logger = logging.getLogger("fepflow.targets")
 
@@ -37,7 +39,7 @@ class Threads:
         self._entry = entry
         self._limit = limit
         self._workers = Workers("agent", most, computes=True)
-        self._loop = _LoopThread()
+        self._loop = LoopThread()
 
     async def ask(self, request: dict[str, Any]) -> Reply:
         """Call it once; cancelling gives the call up."""
@@ -73,7 +75,7 @@ class Threads:
         self._loop.close()
 
 
-class _LoopThread:
+class LoopThread:
     """An event loop in a daemon thread: clients that async functions share belong to one loop.
 
     A loop that a function holds up is left to it, and further calls get a new one.
@@ -83,7 +85,7 @@ class _LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sign_of_life: Future[None] | None = None
 
-    async def run(self, work: Coroutine[Any, Any, Reply]) -> Reply:
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What the coroutine returns; cancelling cancels it."""
         try:
             await self._leave_if_held_up()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import ssl
 import struct
@@ -15,9 +16,10 @@ import trustme
 from aiohttp import web
 
 from fepflow.errors import InputError
+from fepflow.targets.calling import Caller, Patience
 from fepflow.targets.http import HttpTarget
 
-from .conftest import CASE, HEAD, RawHandler, Serve, answer_ok, ask_once, configured, error_of, sending
+from .conftest import CASE, HEAD, RawHandler, Serve, answer_ok, ask_once, configured, error_of, read_request, sending
 
 
 async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -42,7 +44,8 @@ async def test_nobody_listens() -> None:
     }
 
 
-async def test_a_name_that_does_not_resolve() -> None:
+async def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")
     error = await error_of(configured("http://nowhere.invalid/"))
     assert (error["kind"], error["message"]) == ("connect", "name not found: nowhere.invalid")
 
@@ -123,6 +126,50 @@ async def test_no_call_is_silently_sent_twice(serve_raw: Serve, method: str) -> 
         await target.call(CASE)
     await target.aclose()
     assert requests == 2
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize("method", ["POST", "GET"])
+async def test_a_kept_connection_that_closes_as_a_call_begins_is_an_attempt_on_record(
+    serve_raw: Serve, method: str, is_read: bool
+) -> None:
+    """Every second call finds its connection closed, before or after the server has read the request."""
+    connections = requests = 0
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections, requests
+        connections += 1
+        requests += 1
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        await writer.drain()
+        if is_read:
+            await read_request(reader)
+            requests += 1
+        else:
+            await reader.readexactly(1)  # what comes then is not read: the client gets a reset
+        writer.transport.abort()
+
+    target = HttpTarget(configured((await serve_raw(handler)) + "?api_key=s3cret", method=method))
+    caller = Caller(target, Patience(2, 30))
+    calls = [await caller.ask(CASE) for _ in range(4)]
+    await target.aclose()
+    assert [call.answer is not None for call in calls] == [True] * 4
+    assert [len(call.attempts) for call in calls] == [1, 2, 2, 2]
+    for call in calls[1:]:
+        assert re.fullmatch(r"connection reset by 127\.0\.0\.1:\d+ .*", str(call.attempts[0].error))
+    assert connections == 4
+    assert requests == (sum(len(call.attempts) for call in calls) if is_read else connections)
+
+
+async def test_a_reason_that_is_no_text_is_shown_without_it(serve_raw: Serve) -> None:
+    answers = iter([b"HTTP/1.1 200 \xff\xfe\r\n", b"HTTP/1.1 400 Z\xff\r\n"])
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(next(answers) + b"Content-Length: 2\r\n\r\nok")
+
+    url = await serve_raw(handler)
+    assert (await ask_once(configured(url))).value == "ok"
+    assert (await error_of(configured(url)))["message"] == "HTTP 400 Z?: ok"
 
 
 async def test_the_log_never_shows_the_address(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,7 +18,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.targets.base import output_address
 from fepflow.targets.http import HttpTarget
 
-from .conftest import CASE, Serve, ask_once, configured, error_of
+from .conftest import CASE, Serve, ask_once, configured, error_of, sending
 
 
 async def echo(request: web.Request) -> web.Response:
@@ -84,6 +84,12 @@ async def test_credentials_of_the_address_become_basic_authorization_and_stay_hi
     output = await ask_once(configured(url, output="$.headers"))
     assert output.value["Authorization"] == "Basic ***"
     assert output.value["Host"].startswith("127.0.0.1")
+
+
+async def test_a_header_of_the_suite_wins_over_credentials_of_the_address(serve: Serve) -> None:
+    url = (await serve(echo)).replace("http://", "http://ann:password@")
+    output = await ask_once(configured(url, headers={"authorization": "Bearer abc"}, output="$.headers.Authorization"))
+    assert output.value == "Bearer abc"
 
 
 async def test_output_and_metadata_are_picked_out_of_the_answer(serve: Serve) -> None:
@@ -191,10 +197,66 @@ async def test_cookies_of_one_answer_do_not_reach_the_next_call(serve: Serve) ->
     await target.aclose()
 
 
-async def test_proxies_of_the_environment_are_not_used(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    assert (await ask_once(configured(await serve(echo)))).value["method"] == "POST"
+OLD_STYLE = pytest.mark.filterwarnings("ignore::DeprecationWarning:httpx_aiohttp.transport")
+"""httpx-aiohttp gives aiohttp a proxy's password in a way that goes with aiohttp 4."""
+
+
+class TestProxies:
+    @pytest.fixture(autouse=True)
+    def no_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+            monkeypatch.delenv(name.upper(), raising=False)
+
+    async def test_one_of_the_environment_is_used(self, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HTTP_PROXY", (await serve(echo)).removesuffix("/ask"))
+        output = await ask_once(configured("http://agent.invalid/ask", output="$.headers.Host"))
+        assert output.value == "agent.invalid"
+
+    async def test_no_proxy_names_hosts_that_are_called_directly(
+        self, serve: Serve, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HTTP_PROXY", (await serve(echo)).removesuffix("/ask"))
+        monkeypatch.setenv("NO_PROXY", "agent.invalid")
+        assert (await error_of(configured("http://agent.invalid/ask")))["message"] == "name not found: agent.invalid"
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+    async def test_none_is_used_for_a_loopback_address(
+        self, serve: Serve, monkeypatch: pytest.MonkeyPatch, host: str
+    ) -> None:
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        url = (await serve(echo)).replace("127.0.0.1", host)
+        assert (await ask_once(configured(url))).value["method"] == "POST"
+
+    @OLD_STYLE
+    async def test_one_with_a_password_is_given_it(self, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HTTP_PROXY", (await serve(echo)).removesuffix("/ask").replace("://", "://ann:pa55word@"))
+        output = await ask_once(configured("http://agent.invalid/ask", output="$.headers['Proxy-Authorization']"))
+        assert base64.b64decode(output.value.removeprefix("Basic ")) == b"ann:pa55word"
+
+    @OLD_STYLE
+    async def test_one_that_does_not_answer_is_told_of_without_its_password(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HTTP_PROXY", "http://ann:pa55word@127.0.0.1:1")
+        error = await error_of(configured("http://agent.invalid/ask"))
+        message = "no connection to agent.invalid:80: the proxy of the environment does not answer"
+        assert (error["kind"], error["message"], error["recoverable"]) == ("connect", message, True)
+
+    async def test_one_that_refuses_a_tunnel_is_told_of(
+        self, serve_raw: Serve, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        refusing = await serve_raw(sending(b"HTTP/1.1 407 Log in\r\nContent-Length: 0\r\n\r\n"))
+        monkeypatch.setenv("HTTPS_PROXY", refusing.removesuffix("/ask"))
+        error = await error_of(configured("https://agent.invalid/ask"))
+        assert error["message"] == "no connection to agent.invalid:443: the proxy of the environment answered HTTP 407"
+
+    def test_one_that_cannot_be_used_is_refused_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HTTP_PROXY", "gopher://ann:pa55word@proxy")
+        with pytest.raises(InputError, match="a proxy that the environment names cannot be used") as raised:
+            HttpTarget(configured("http://agent.invalid/ask"))
+        assert "pa55word" not in str(raised.value)
 
 
 @pytest.mark.parametrize("url", ["http://host:99999/x", "http://[::1/x", "https://:80/"])

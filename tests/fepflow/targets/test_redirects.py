@@ -47,7 +47,9 @@ async def test_another_host_gets_nothing(serve: Serve) -> None:
     assert "u:p" not in error["message"]
 
 
-@pytest.mark.parametrize("location", ["ftp://127.0.0.1/x", "file:///etc/passwd", "http://[::1/", "//evil.invalid/"])
+@pytest.mark.parametrize(
+    "location", ["ftp://127.0.0.1/x", "file:///etc/passwd", "http://[::1/", "//evil.invalid/", "http://host:99999/"]
+)
 async def test_another_protocol_or_nonsense_is_refused(serve: Serve, location: str) -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.Response(status=302, headers={"Location": location})

@@ -1,13 +1,15 @@
-"""A response body, read so that neither its bytes nor what they decompress to can fill the memory."""
+"""The body of an HTTP response, read so that neither its bytes nor what they decompress to can fill the memory.
+
+httpx decodes each chunk as a whole: 64 kB of gzip become 64 MB before anybody can count them. So bodies come from
+`aiter_raw`, and are decompressed here, a piece at a time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterable, Iterator
 from typing import Protocol
-
-from fepflow.errors import TargetError
 
 ACCEPT_ENCODING = "gzip, deflate"
 _KNOWN = frozenset({"br", "compress", "dcb", "dcz", "deflate", "exi", "gzip", "pack200-gzip", "zstd"})
@@ -19,15 +21,27 @@ _PIECE = 262_144
 """Bytes that are decompressed in one go: half a millisecond."""
 
 
+class BodyError(Exception):
+    """A body that is not taken: `kind` is `too_large` or `malformed`; the message goes on from "the answer".
+
+    `retryable` says whether the next answer may be better.
+    """
+
+    def __init__(self, kind: str, message: str, *, retryable: bool = False) -> None:
+        self.kind = kind
+        self.retryable = retryable
+        super().__init__(message)
+
+
 class _Decoder(Protocol):
     def feed(self, data: bytes) -> Iterator[bytes]: ...
     def finish(self) -> None: ...
 
 
-async def read_body(chunks: AsyncIterator[bytes], encoding: str, limit: int) -> bytes:
+async def read_body(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> bytes:
     """The decoded body, of at most `limit` bytes; `encoding` is the Content-Encoding header, "" where there is none.
 
-    Raises TargetError: `too_large` as soon as more than `limit` bytes came or were decompressed, `malformed` when the
+    Raises BodyError: `too_large` as soon as more than `limit` bytes came or were decompressed, `malformed` when the
     encoding is unknown, or the data are damaged or incomplete.
     """
     decoder = _decoder(encoding)
@@ -47,7 +61,7 @@ async def read_body(chunks: AsyncIterator[bytes], encoding: str, limit: int) -> 
     return bytes(body)
 
 
-async def read_beginning(chunks: AsyncIterator[bytes], encoding: str, limit: int) -> bytes:
+async def read_beginning(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> bytes:
     """The first `limit` bytes of a body that is only shown, or what could be read of it."""
     body = bytearray()
     try:
@@ -57,15 +71,14 @@ async def read_beginning(chunks: AsyncIterator[bytes], encoding: str, limit: int
                 body += piece
                 if len(body) >= limit:
                     return bytes(body[:limit])
-    except TargetError:
+    except BodyError:
         pass
     return bytes(body)
 
 
-def too_large(limit: int) -> TargetError:
-    """The error of an answer over `limit` bytes."""
-    message = f"the answer is larger than {limit:,} bytes (target.http.max_bytes)"
-    return TargetError(message, kind="too_large", retryable=False)
+def too_large(limit: int) -> BodyError:
+    """The error of a body over `limit` bytes."""
+    return BodyError("too_large", f"is larger than {limit:,} bytes")
 
 
 def _decoder(encoding: str) -> _Decoder:
@@ -76,10 +89,9 @@ def _decoder(encoding: str) -> _Decoder:
         return _Gzip()
     if name == "deflate":
         return _Deflate()
-    # Whatever an agent says may hold a secret.
+    # Whatever a server says may hold a secret.
     shown = name if all(part.strip() in _KNOWN for part in name.split(",")) else "something else"
-    message = f"the answer is encoded as {shown}, but fepflow asked for {ACCEPT_ENCODING}"
-    raise TargetError(message, kind="malformed", retryable=False)
+    raise BodyError("malformed", f"is encoded as {shown}, which was not asked for ({ACCEPT_ENCODING} was)")
 
 
 class _Identity:
@@ -139,5 +151,5 @@ def _inflate(stream: zlib._Decompress, data: bytes) -> Iterator[bytes]:
         data = stream.unconsumed_tail
 
 
-def _damaged(why: str) -> TargetError:
-    return TargetError(f"the answer's compressed data are damaged: {why}", kind="malformed", retryable=True)
+def _damaged(why: str) -> BodyError:
+    return BodyError("malformed", f"has compressed data that are damaged: {why}", retryable=True)
