@@ -32,6 +32,7 @@ BASE = {
 FILES = {"cases.jsonl": '{"id": "a", "input": "?", "expected": "Paris"}\n'}
 FILES["outputs.jsonl"] = '{"case": "a", "answer": "Paris", "model": "any"}\n'
 FILES["agent.py"] = FILES["shop/bots.py"] = "def answer(question):\n    return 'Paris'\n"
+FILES["my_agent.py"] = "async def app(scope, receive, send):\n    ...\n"
 FILES["questions.csv"] = "number,question,answer,topic\n1,What?,Paris,geography\n"
 
 
