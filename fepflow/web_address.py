@@ -75,7 +75,8 @@ def host_and_port(url: str) -> str:
         host = port = None
     if not host:
         return "an address that cannot be read"
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    host = f"[{host}]" if ":" in host else host
+    return f"{host}:{port}" if port else host
 
 
 def is_same_host(here: str, there: str) -> bool:

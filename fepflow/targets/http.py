@@ -101,9 +101,8 @@ class HttpTarget:
         method, url = self._http.method, self._url
         for _ in range(MAX_REDIRECTS + 1):
             with wire_errors(url, self._timeout):
-                client = self._client(url)
-                request = client.build_request(method, url, content=body)
-                response = await client.send(request, stream=True)
+                request = httpx.Request(method, url, headers=self._headers, content=body)
+                response = await self._client(url).send(request, stream=True)
                 try:
                     if response.next_request is None:
                         return await self._read(response)
@@ -144,7 +143,7 @@ class HttpTarget:
     def _client(self, url: httpx.URL) -> httpx.AsyncClient:
         """The client for the address's scheme: a redirect may lead to the encrypted side."""
         if url.scheme not in self._clients:
-            options: dict[str, Any] = {"headers": self._headers, "auth": self._auth, "timeout": self._timeout}
+            options: dict[str, Any] = {"auth": self._auth, "timeout": self._timeout}
             if self._app is not None:
                 options["transport"] = httpx.ASGITransport(self._app)
             self._clients[url.scheme] = Client(url, self._connections, **options)

@@ -26,10 +26,10 @@ class Client(httpx.AsyncClient):
     def __init__(self, url: httpx.URL, connections: int, **options: Any) -> None:
         is_local = is_loopback(url.host)
         # Made only where there may be TLS, to the endpoint or to a proxy, for it takes 50 ms.
-        verify = False if is_local and url.scheme == "http" else _trust()
+        needs_no_tls = "transport" in options or (is_local and url.scheme == "http")
         try:
             super().__init__(
-                verify=verify,
+                verify=False if needs_no_tls else _trust(),
                 trust_env=not is_local,
                 limits=httpx.Limits(max_connections=connections),
                 cookies=_NoCookies(),
@@ -37,12 +37,15 @@ class Client(httpx.AsyncClient):
             )
         except (ValueError, httpx.InvalidURL):  # its text may hold the proxy's password
             problem = "a proxy that the environment names cannot be used"
-            raise InputError(Problem(problem, advice="see HTTP_PROXY, HTTPS_PROXY and ALL_PROXY")) from None
+            advice = "HTTP_PROXY, HTTPS_PROXY and ALL_PROXY read like http://host:3128"
+            raise InputError(Problem(problem, advice=advice)) from None
 
     def _init_transport(self, *_: Any, **options: Any) -> httpx.AsyncBaseTransport:
         return options.pop("transport") or _Transport(**options)
 
     def _init_proxy_transport(self, proxy: httpx.Proxy, *_: Any, **options: Any) -> httpx.AsyncBaseTransport:
+        if proxy.url.scheme not in ("http", "https"):
+            raise ValueError("aiohttp knows no other proxies")
         return _Transport(proxy=proxy, **options)
 
 

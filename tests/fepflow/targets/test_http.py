@@ -252,8 +252,9 @@ class TestProxies:
         error = await error_of(configured("https://agent.invalid/ask"))
         assert error["message"] == "no connection to agent.invalid:443: the proxy of the environment answered HTTP 407"
 
-    def test_one_that_cannot_be_used_is_refused_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HTTP_PROXY", "gopher://ann:pa55word@proxy")
+    @pytest.mark.parametrize("scheme", ["gopher", "socks5"])
+    def test_one_that_cannot_be_used_is_refused_at_once(self, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+        monkeypatch.setenv("HTTP_PROXY", f"{scheme}://ann:pa55word@proxy")
         with pytest.raises(InputError, match="a proxy that the environment names cannot be used") as raised:
             HttpTarget(configured("http://agent.invalid/ask"))
         assert "pa55word" not in str(raised.value)
