@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Any
 from fepflow.errors import InputError, Problem, TargetError
 from fepflow.known_names import did_you_mean
 from fepflow.protocol.address import address_of
-from fepflow.redaction import known_secrets
+from fepflow.redaction import known_secrets, words_of
 from fepflow.response_body import too_large
 from fepflow.targets.python_calls import Failure, failure_of
 from fepflow.targets.python_source import MODULES, Source, load, locate, source_hash
@@ -28,6 +29,8 @@ SHUTDOWN_SECONDS = 5.0
 """How long an application may take to shut down."""
 
 _SETTING = "target.http.app"
+
+logger = logging.getLogger("fepflow.targets")
 
 
 def open_app(name: str, folder: Path, roots: Sequence[Path], max_bytes: int) -> AsgiApp:
@@ -87,7 +90,8 @@ class AsgiApp:
     async def _respond(self, scope: Message, receive: Receive, send: Send) -> Failure | None:
         MODULES.activate(self._source.folder)
         loop = asyncio.get_running_loop()
-        lifespan = self._lifespans.setdefault(loop, _Lifespan(self._app, self._source.folder))
+        if (lifespan := self._lifespans.get(loop)) is None:
+            lifespan = self._lifespans[loop] = _Lifespan(self._app, self._source.folder)
         if (failure := await lifespan.start_up()) is not None:
             return failure
         try:
@@ -164,7 +168,9 @@ class _Lifespan:
             await self._app(scope, self._receive, self._send)
         except BaseException as raised:
             error = raised
-        if self._failed is not None:
+        if error is not None and self._started.is_set():
+            logger.warning("the application's shut-down failed: %s: %s", type(error).__name__, words_of(error))
+        elif self._failed is not None:
             cause = failure_of(error, self._folder) if error else Failure(self._failed, "exception", retryable=False)
             self._failure = replace(
                 cause, message=f"the application's start-up failed: {cause.message}", retryable=False

@@ -184,6 +184,14 @@ async def test_it_is_started_up_once_and_shut_down_at_the_end(open_app: Open, tm
     assert (tmp_path / "log").read_text() == "up down"
 
 
+async def test_a_shut_down_that_fails_is_logged(open_app: Open, caplog: pytest.LogCaptureFixture) -> None:
+    code = LIFESPAN.format(failing="await asyncio.sleep(0)").replace('log("down")', "raise OSError('disk full')")
+    target, caller = open_app(code)
+    assert value_of(await caller.ask(CASE)) is True
+    await target.aclose()
+    assert "the application's shut-down failed: OSError: disk full" in caplog.text
+
+
 async def test_a_start_up_that_fails_is_told_to_every_case(open_app: Open, tmp_path: Path) -> None:
     _, caller = open_app(LIFESPAN.format(failing="raise OSError('no model')"))
     for _ in range(2):
