@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from fepflow.targets.body import read_beginning, read_body
 from hypothesis import strategies as st
 
 from fepflow.errors import CheckArgumentsError, TargetError
@@ -21,7 +22,6 @@ from fepflow.strict_json import parse
 from fepflow.suite_target import Target
 from fepflow.targets.answer import Reading, status_error
 from fepflow.targets.base import Answer
-from fepflow.targets.body import read_beginning, read_body
 from fepflow.targets.http import HttpTarget
 from tests.properties import holds_for, value_or_error
 
