@@ -437,9 +437,9 @@ LARGE = [
     judged("an exponent of 3.9 MB", lambda: filled('{"passed":true,"score":1e', "9", "}"), NO_JSON),
     judged("a fraction of 3.9 MB", lambda: filled('{"passed":true,"score":0.', "9", "}"), PASSED),
     judged(
-        "a wrong reason of 50,000 objects", lambda: filled('{"passed":true,"reason":[', "{},", "0]}", 150_000), OTHER
+        "a wrong reason of 50,000 objects", lambda: filled('{"passed":true,"reason":[', "{},", "0]}", 150_000), NO_FIT
     ),
-    judged("a passed of 3.8 MB", lambda: filled('{"passed":"', "true", '"}', 3_800_000), NO_FIT),
+    judged("a passed of 3.8 MB", lambda: filled('{"passed":"', "true", '"}', 3_800_000), OTHER),
     *(
         judged(
             f"{depth:,} levels of {name}",
