@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-from fepflow.targets.body import read_beginning, read_body
 from hypothesis import strategies as st
 
 from fepflow.errors import CheckArgumentsError, TargetError
 from fepflow.json_text import decode, encode
 from fepflow.llm import structured
 from fepflow.protocol.test_case import TestCase
+from fepflow.response_body import BodyError, read_beginning, read_body
 from fepflow.retry_after import seconds_to_wait
 from fepflow.strict_json import parse
 from fepflow.suite_target import Target
@@ -109,8 +109,8 @@ def test_any_encoding_of_a_body_is_decoded_or_an_error_of_the_case(
         for chunk in sent:
             yield chunk
 
-    body = value_or_error(lambda: asyncio.run(read_body(chunks(), encoding, limit)), TargetError)
-    assert body.kind in ("malformed", "too_large") if isinstance(body, TargetError) else len(body) <= limit
+    body = value_or_error(lambda: asyncio.run(read_body(chunks(), encoding, limit)), BodyError)
+    assert body.kind in ("malformed", "too_large") if isinstance(body, BodyError) else len(body) <= limit
     assert len(asyncio.run(read_beginning(chunks(), encoding, limit))) <= limit
 
 

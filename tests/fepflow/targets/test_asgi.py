@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import fastapi  # noqa: F401  # what the applications import, before an event loop of a test runs
 import pytest
 from pydantic import ValidationError
 
