@@ -1,4 +1,4 @@
-"""Checks that ask a model: by a function of the user's, or by the door to models."""
+"""Checks that ask a model: a function of the user's, or one that a client makes requests to."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 from checks.base import BaseAsyncCheck, JSONPath
 from checks.embedders import is_local
 from fepflow.answer import Kind
-from fepflow.llm.configuration import EMBEDDING, configured
+from fepflow.llm import providers
+from fepflow.llm.configuration import EMBEDDING, parse_model_config
 from fepflow.llm.model import Model, Usage
+from fepflow.llm.model_requests import ModelRequests, nested_or_own
 
 NO_VERDICTS = "{} is an embedder, and gives no verdicts"
 
@@ -20,16 +22,23 @@ class ModelCheck(BaseAsyncCheck):
 
     check_kind: ClassVar[Kind]
 
+    async def __call__(self) -> dict[str, Any]:
+        """The results, by the requests of the user's check in which it is called, else by a client of its own."""
+        async with nested_or_own() as requests:
+            return await self.check_call(requests)
+
+    @abstractmethod
+    async def check_call(self, requests: ModelRequests) -> dict[str, Any]:
+        """The results, by these requests."""
+
     @abstractmethod
     def check_model(self) -> Model | None:
         """The model, with its key; None if a function is asked. Raises ValueError for one that is not configured."""
 
     def check_trouble(self) -> str | None:
         """Why the model cannot be asked, as far as can be known without asking it. Takes seconds the first time."""
-        from fepflow.llm import door
-
         model = self.check_model()
-        return None if model is None else door.problem(model)
+        return None if model is None else providers.problem(model)
 
     def check_doubts(self) -> list[str]:
         """What is odd about how the model is asked, though it can be."""
@@ -37,10 +46,8 @@ class ModelCheck(BaseAsyncCheck):
 
     def check_unpriced(self) -> str | None:
         """The name of the model, if nobody knows what its answers cost."""
-        from fepflow.llm import door
-
         model = self.check_model()
-        return None if model is None or is_local(model) or door.has_price(model) else model.name
+        return None if model is None or is_local(model) or providers.has_price(model) else model.name
 
 
 def model_of(
@@ -54,7 +61,7 @@ def model_of(
             raise ValueError(f"{name} must stand in the check: no path may say which model is asked, or where")
     if not model_config:
         raise ValueError(needed)
-    model = configured(model_config, provider_config, known)
+    model = parse_model_config(model_config, provider_config, known)
     if is_local(model) and known is not EMBEDDING:
         raise ValueError(f"model_config: {NO_VERDICTS.format(model.name)}")
     return model

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction, unwrap
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_jsonable_python
 
@@ -27,6 +27,7 @@ from fepflow.errors import (
     ModelError,
     Problem,
 )
+from fepflow.llm.model_requests import ModelRequests, offered_to_nested_calls
 from fepflow.protocol.check import AnyCheck, declare
 from fepflow.protocol.context import Context
 from fepflow.protocol.model import unvalidated, utc_now
@@ -51,6 +52,13 @@ PATIENCE = 0.01
 _OF_COMPLETED = set(CheckResult.model_fields) - {"error"}
 
 Shown = dict[str, Any]
+
+
+class _Run(NamedTuple):
+    """One run of a check: when it started, and by which requests it asks models."""
+
+    started: float
+    requests: ModelRequests | None
 
 
 class CompiledCheck:
@@ -115,35 +123,38 @@ class CompiledCheck:
         """The name of the model that it asks, if nobody knows what its answers cost. May take seconds."""
         return None if self.error is not None or self._asks is None else self._asks.check_unpriced()
 
-    def run(self, context: Context, *, large: bool | None = None) -> CheckResult | Awaitable[CheckResult]:
+    def run(
+        self, context: Context, requests: ModelRequests | None = None, *, large: bool | None = None
+    ) -> CheckResult | Awaitable[CheckResult]:
         """The result for one evaluation context (FEP 2.3.1); awaitable if the check has to wait for something.
 
-        Whether the context is large (`is_large`) may be known already. What goes wrong is in the result. Only when the
-        run may ask no model any more there is none: awaiting it raises LimitReachedError.
+        If it asks a model, it does so by these requests, else by a client of its own. Whether the context is large
+        (`is_large`) may be known already. What goes wrong is in the result. Only when the run may ask no model any more
+        there is none: awaiting it raises LimitReachedError.
         """
-        started = perf_counter()
+        run = _Run(perf_counter(), requests)
         if self.error is not None:
-            return self.failed(self.error, None, started)
+            return self.failed(self.error, None, run.started)
         if self._literals_are_large or (is_large(context) if large is None else large):
-            return self._compute_elsewhere(context, started)
+            return self._compute_elsewhere(context, run)
         if self._template.queries and not self._template.is_quick(context):
-            return self._look_up(context, started)
+            return self._look_up(context, run)
         try:
             resolved = self._template.render(context)
         except Exception as error:
-            return self.failed(error, None, started)
-        return self._ask(resolved, started)
+            return self.failed(error, None, run.started)
+        return self._ask(resolved, run)
 
-    async def _look_up(self, context: Context, started: float) -> CheckResult:
+    async def _look_up(self, context: Context, run: _Run) -> CheckResult:
         """As `run`, for paths that may take long."""
         try:
             resolved = await LOOKUPS.run(partial(self._template.render, context), LOOKUP_LIMIT, "looking up the paths")
         except Exception as error:
-            return self.failed(error, None, started)
-        result = self._ask(resolved, started)
+            return self.failed(error, None, run.started)
+        result = self._ask(resolved, run)
         return result if isinstance(result, CheckResult) else await result
 
-    async def _compute_elsewhere(self, context: Context, started: float) -> CheckResult:
+    async def _compute_elsewhere(self, context: Context, run: _Run) -> CheckResult:
         """As `run`, for values of which the check itself may take long."""
         shown: Shown | None = None
 
@@ -152,93 +163,91 @@ class CompiledCheck:
             resolved = self._template.render(context)
             shown = self._arguments.shown(resolved)
             instance = self._instance(resolved)
-            return instance if self._in_thread else self._answer(instance)
+            return instance if self._in_thread else self._answer(instance, run.requests)
 
         try:
             answer = await LOOKUPS.run(compute, LARGE_LIMIT, self.check_id)
             assert shown is not None  # it is there before there is an answer
-            if isinstance(answer, dict):
-                return self._completed(answer, shown, started)
-            asked = (
-                self._ask_in_thread(answer, shown, started) if self._in_thread else self._wait(answer, shown, started)
-            )
+            asked = self._ask_in_thread(answer, shown, run) if self._in_thread else self._finish(answer, shown, run)
             return asked if isinstance(asked, CheckResult) else await asked
         except LimitReachedError:
             raise
         except Exception as error:
-            return self.failed(error, shown, started)
+            return self.failed(error, shown, run.started)
 
-    def _ask(self, resolved: dict[str, Any], started: float) -> CheckResult | Awaitable[CheckResult]:
+    def _ask(self, resolved: dict[str, Any], run: _Run) -> CheckResult | Awaitable[CheckResult]:
         shown: Shown | None = None
         try:
             shown = self._arguments.shown(resolved)
             instance = self._instance(resolved)
             if self._in_thread:
-                return self._ask_in_thread(instance, shown, started)
-            answer = self._answer(instance)
-            if not isinstance(answer, dict):
-                return self._wait(answer, shown, started)
-            return self._completed(answer, shown, started)
+                return self._ask_in_thread(instance, shown, run)
+            return self._finish(self._answer(instance, run.requests), shown, run)
         except Exception as error:
-            return self.failed(error, shown, started)
+            return self.failed(error, shown, run.started)
 
-    def _ask_in_thread(self, instance: BaseCheck, shown: Shown, started: float) -> CheckResult | Awaitable[CheckResult]:
+    def _ask_in_thread(self, instance: BaseCheck, shown: Shown, run: _Run) -> CheckResult | Awaitable[CheckResult]:
         if OTHERS_CHECKS.is_here:  # somebody's check evaluates others, and would wait for itself
-            answer = self._answer(instance)
-            return (
-                self._completed(answer, shown, started)
-                if isinstance(answer, dict)
-                else self._wait(answer, shown, started)
-            )
+            return self._finish(self._answer(instance, run.requests), shown, run)
         is_next = OTHERS_CHECKS.is_idle
-        job = OTHERS_CHECKS.begin(partial(self._answer, instance))
+        job = OTHERS_CHECKS.begin(partial(self._answer, instance, run.requests))
         if is_next and job.ends_within(PATIENCE):
             answer = job.result()
             if isinstance(answer, dict):
-                return self._completed(answer, shown, started)
-        return self._wait_for_thread(job, shown, started)
+                return self._completed(answer, shown, run)
+        return self._wait_for_thread(job, shown, run)
 
-    async def _wait_for_thread(self, job: Job[Any], shown: Shown, started: float) -> CheckResult:
+    async def _wait_for_thread(self, job: Job[Any], shown: Shown, run: _Run) -> CheckResult:
         try:
-            answer = await OTHERS_CHECKS.result(job, TIME_LIMIT, self.check_id)
-            if isinstance(answer, dict):
-                return self._completed(answer, shown, started)
-            return await self._wait(answer, shown, started)
+            result = self._finish(await OTHERS_CHECKS.result(job, TIME_LIMIT, self.check_id), shown, run)
+            return result if isinstance(result, CheckResult) else await result
         except Exception as error:
-            return self.failed(error, shown, started)
+            return self.failed(error, shown, run.started)
 
-    async def _wait(self, answer: Awaitable[Any], shown: Shown, started: float) -> CheckResult:
-        # A model is waited for at the door, which has deadlines of its own; waiting for one's turn there is no fault.
+    def _finish(self, answer: Any, shown: Shown, run: _Run) -> CheckResult | Awaitable[CheckResult]:
+        return self._completed(answer, shown, run) if isinstance(answer, dict) else self._wait(answer, shown, run)
+
+    async def _wait(self, answer: Awaitable[Any], shown: Shown, run: _Run) -> CheckResult:
+        # Requests to models have time limits of their own, and waiting for a free slot is no fault.
         seconds = TIME_LIMIT if self._asks is None else None
         try:
             async with asyncio.timeout(seconds) as limit:
-                return self._completed(self._as_json(await answer), shown, started)
+                with offered_to_nested_calls(run.requests):
+                    return self._completed(self._as_json(await answer), shown, run)
         except LimitReachedError as error:
             if self._asks is not None:
                 raise
-            return self.failed(error, shown, started)
+            return self.failed(error, shown, run.started)
         except Exception as error:
             late = CheckTimeoutError(f"{self.check_id} did not answer within {TIME_LIMIT:g} s")
-            return self.failed(late if limit.expired() else error, shown, started)
+            return self.failed(late if limit.expired() else error, shown, run.started)
         except (asyncio.CancelledError, SystemExit, GeneratorExit, BaseExceptionGroup) as error:
             if _is_being_stopped():
                 raise
-            return self.failed(error, shown, started)  # a fault of the check, such as a task of its own that it lost
+            # A fault of the check, such as a task of its own that it lost.
+            return self.failed(error, shown, run.started)
 
-    def _answer(self, instance: BaseCheck) -> dict[str, Any] | Awaitable[Any]:
-        answer: Any = self._call(instance)
+    def _answer(self, instance: BaseCheck, requests: ModelRequests | None) -> dict[str, Any] | Awaitable[Any]:
+        answer: Any
+        if requests is not None and self._is_others:
+            with offered_to_nested_calls(requests):
+                answer = self._call(instance)
+        elif requests is not None and isinstance(instance, ModelCheck):
+            answer = instance.check_call(requests)
+        else:
+            answer = self._call(instance)
         if isinstance(answer, dict):
             return self._as_json(answer) if self._is_others else answer
         return answer if isawaitable(answer) else self._as_json(answer)
 
-    def _completed(self, results: dict[str, Any], shown: Shown, started: float) -> CheckResult:
+    def _completed(self, results: dict[str, Any], shown: Shown, run: _Run) -> CheckResult:
         fields = {
             "check_type": self.check_type,
             "status": "completed",
             "results": results,
             "evaluated_at": utc_now(),
             "resolved_arguments": shown,
-            "metadata": {**self._metadata, "execution_time_ms": _milliseconds(started)},
+            "metadata": {**self._metadata, "execution_time_ms": _milliseconds(run.started)},
             "error": None,
         }
         return unvalidated(CheckResult, fields, _OF_COMPLETED)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from checks.installed import entries
 from fepflow.errors import CheckArgumentsError, FepflowError, ModelError, ModelTimeoutError
-from fepflow.llm.model import Model, Usage, Vectors
+from fepflow.llm.model import EmbeddingResponse, Model, Usage
 from fepflow.protocol.address import address_of
 from fepflow.redaction import words_of
 from fepflow.threads import EMBEDDERS
@@ -61,17 +61,17 @@ def trouble(model: Model) -> str | None:
     return None
 
 
-def sender(model: Model) -> tuple[Callable[[list[str]], Awaitable[Vectors]], str | None]:
+def sender(model: Model) -> tuple[Callable[[list[str]], Awaitable[EmbeddingResponse]], str | None]:
     """What asks the embedder, and its version: its package's and its source's, None if neither is known.
 
     Raises CheckArgumentsError.
     """
     function, version = _find(model)
 
-    async def send(texts: list[str]) -> Vectors:
+    async def send(texts: list[str]) -> EmbeddingResponse:
         started = monotonic()
         vectors = _vectors(model, await _called(model, function, texts), len(texts))
-        return Vectors(vectors, model.name, Usage(), seconds=round(monotonic() - started, 3))
+        return EmbeddingResponse(vectors, model.name, Usage(), seconds=round(monotonic() - started, 3))
 
     return send, version
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from time import perf_counter
@@ -15,6 +15,7 @@ from uuid import uuid4
 from checks.compiled import CompiledCheck, compile_checks
 from checks.inputs import read_checks, read_outputs, read_test_cases
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
+from fepflow.llm.model_requests import ModelRequests, nested_or_own
 from fepflow.protocol.check import AnyCheck
 from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.model import unvalidated, utc_now
@@ -94,21 +95,30 @@ async def evaluate_async(
     compiled_shared = compile_checks(shared)
     for warning in (warning for check in compiled_shared for warning in check.warnings):
         logger.warning(warning)
-    results: list[TestCaseResult | None] = [None] * len(test_cases)
+    with_checks = (
+        (case, output, checks_of([*(case.checks or ()), *(per_case[index] if per_case else ())], compiled_shared))
+        for index, (case, output) in enumerate(zip(test_cases, outputs, strict=True))
+    )
+    async with nested_or_own() as requests:
+        with _rare_collections():
+            results = await _case_results(with_checks, requests)
+    return _run_result(results, started_at, experiment_metadata)
+
+
+async def _case_results(
+    with_checks: Iterable[tuple[TestCase, Output, Sequence[CompiledCheck]]], requests: ModelRequests
+) -> list[TestCaseResult]:
+    """The results of test cases, in their order; a bounded number of them waits for something at once."""
+    results: dict[int, TestCaseResult] = {}
     waiting: set[asyncio.Task[None]] = set()
     last_breath = perf_counter()
 
     async def finish(index: int, pending: Awaitable[TestCaseResult]) -> None:
         results[index] = await pending
 
-    with _rare_collections():
-        for index, (case, output) in enumerate(zip(test_cases, outputs, strict=True)):
-            if case.checks or per_case:
-                own = [*(case.checks or ()), *(per_case[index] if per_case else ())]
-                ready = checks_of(own, compiled_shared)
-            else:
-                ready = compiled_shared
-            result = evaluate_case(case, output, ready)
+    try:
+        for index, (case, output, checks) in enumerate(with_checks):
+            result = evaluate_case(case, output, checks, requests)
             if isinstance(result, TestCaseResult):
                 results[index] = result
             else:
@@ -120,7 +130,10 @@ async def evaluate_async(
                 await asyncio.sleep(0)
                 last_breath = perf_counter()
         await asyncio.gather(*waiting)
-    return _run_result([result for result in results if result is not None], started_at, experiment_metadata)
+    finally:
+        for task in waiting:
+            task.cancel()  # the evaluation failed, or was cancelled
+    return [results[index] for index in range(len(results))]
 
 
 @contextmanager
@@ -146,15 +159,15 @@ def checks_of(own: Sequence[AnyCheck], shared: Sequence[CompiledCheck]) -> list[
 
 
 def evaluate_case(
-    case: TestCase, output: Output, checks: Sequence[CompiledCheck]
+    case: TestCase, output: Output, checks: Sequence[CompiledCheck], requests: ModelRequests | None = None
 ) -> TestCaseResult | Awaitable[TestCaseResult]:
     """The result of one test case; awaitable only if one of its checks has to wait for something."""
-    results = run_checks(case, output, checks)
+    results = run_checks(case, output, checks, requests)
     return _case_result(case, output, results) if isinstance(results, list) else _await_case(case, output, results)
 
 
 def run_checks(
-    case: TestCase, output: Output, checks: Sequence[CompiledCheck]
+    case: TestCase, output: Output, checks: Sequence[CompiledCheck], requests: ModelRequests | None = None
 ) -> list[CheckResult] | Awaitable[list[CheckResult]]:
     """The results of the checks, in their order; awaitable only if one of them has to wait for something.
 
@@ -165,7 +178,7 @@ def run_checks(
         return [check.failed(failure, None, perf_counter()) for check in checks]
     context = evaluation_context(case, output)
     large = is_large(context)
-    answers = [check.run(context, large=large) for check in checks]
+    answers = [check.run(context, requests, large=large) for check in checks]
     ready = [answer for answer in answers if isinstance(answer, CheckResult)]
     return ready if len(ready) == len(answers) else _await_all(answers)
 

@@ -25,6 +25,7 @@ from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.llm import structured
 from fepflow.llm.configuration import CHAT
 from fepflow.llm.model import Model as LanguageModel
+from fepflow.llm.model_requests import ModelRequests
 from fepflow.strict_json import parse
 from fepflow.template import FilledText
 
@@ -112,20 +113,20 @@ class LLMJudgeCheck(ModelCheck):
         advice = "leave it out, and it is 1"
         return [f"{self.samples} samples at a temperature of 0 say the same again and again ({advice})"]
 
-    async def __call__(self) -> dict[str, Any]:
+    async def check_call(self, requests: ModelRequests) -> dict[str, Any]:
         """Ask, and read the answer; or the answers, of which one is made."""
-        ask = self._asking()
+        ask = self._asking(requests)
         sample = await ask(0) if self.samples == 1 else await self._majority(ask)
         return {"response": sample.response, "metadata": sample.metadata}
 
-    def _asking(self) -> Callable[[int], Awaitable[Sample]]:
+    def _asking(self, requests: ModelRequests) -> Callable[[int], Awaitable[Sample]]:
         """What gives the sample of a number."""
         model = self.check_model()
         if model is None:
             return self._ask_function
         schema = read_schema(self.response_format)
         asked = question(self.prompt, schema, self.check_version)  # type: ignore[arg-type]  # no path is left
-        return partial(self._ask_model, model, asked)
+        return partial(self._ask_model, requests, model, asked)
 
     async def _majority(self, ask: Callable[[int], Awaitable[Sample]]) -> Sample:
         answers = await asyncio.gather(*map(ask, range(self.samples)), return_exceptions=True)
@@ -141,20 +142,23 @@ class LLMJudgeCheck(ModelCheck):
             raise ModelError(message, kind="undecided") from None
         return Sample(response, combined.metadata)
 
-    async def _ask_model(self, model: LanguageModel, asked: structured.Question, sample: int) -> Sample:
+    async def _ask_model(
+        self, requests: ModelRequests, model: LanguageModel, prompt: structured.StructuredPrompt, sample: int
+    ) -> Sample:
         response_format: Any = self.response_format
-        response, told = await structured.ask(
-            _sampled(model, sample), replace(asked, sample=sample), lambda value: _read(value, response_format)
+        prompt = replace(prompt, sample=sample)
+        response, details = await structured.ask(
+            requests, _sampled(model, sample), prompt, lambda value: _read(value, response_format)
         )
         metadata = {
             "model": model.name,
-            "model_answered": told.model_answered,
-            **spent(told.usage),
-            "seconds": told.seconds,
-            "mode": told.mode,
-            "attempts": told.requests,
-            "cached": told.cached,
-            "not_honoured": list(told.not_honoured),
+            "model_answered": details.response_model,
+            **spent(details.usage),
+            "seconds": details.seconds,
+            "mode": details.mode,
+            "attempts": details.requests,
+            "cached": details.cached,
+            "not_honoured": list(details.dropped_params),
         }
         return Sample(response, metadata)
 

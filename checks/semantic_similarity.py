@@ -19,6 +19,7 @@ from fepflow.errors import CheckArgumentsError
 from fepflow.llm.configuration import EMBEDDING
 from fepflow.llm.embeddings import embed
 from fepflow.llm.model import Model, sendable
+from fepflow.llm.model_requests import ModelRequests
 
 Vector = Sequence[float]
 Bound = Annotated[float, Field(ge=0, le=1, strict=True)]
@@ -92,14 +93,14 @@ class SemanticSimilarityCheck(ModelCheck):
         model = self.check_model()
         return trouble(model) if model is not None and is_local(model) else super().check_trouble()
 
-    async def __call__(self) -> dict[str, Any]:
+    async def check_call(self, requests: ModelRequests) -> dict[str, Any]:
         """Embed both texts, and compare."""
         model = self.check_model()
         told: dict[str, Any] = {}
         if model is None:
             left, right = await self._embed(self.text), await self._embed(self.reference)
         else:
-            left, right, told = await self._ask(model)
+            left, right, told = await self._ask(requests, model)
         if len(left) != len(right):
             raise CheckArgumentsError(f"the embeddings have {len(left)} and {len(right)} dimensions")
         raw = _SIMILARITIES[str(self.similarity_metric)](left, right)
@@ -111,13 +112,13 @@ class SemanticSimilarityCheck(ModelCheck):
         metadata = {"similarity_metric": self.similarity_metric, "raw_score": raw, "dimensions": len(left), **told}
         return {"response": response, "metadata": metadata}
 
-    async def _ask(self, model: Model) -> tuple[Vector, Vector, dict[str, Any]]:
+    async def _ask(self, requests: ModelRequests, model: Model) -> tuple[Vector, Vector, dict[str, Any]]:
         """The vectors of both texts, and what is told about them."""
         for name, text in (("text", self.text), ("reference", self.reference)):
             if not str(text).strip():
                 raise CheckArgumentsError(f"{name} is empty: there is nothing to compare, and no model was asked")
         own = sender(model) if is_local(model) else ()
-        answer = await embed(model, [sendable(str(self.text)), sendable(str(self.reference))], *own)
+        answer = await embed(requests, model, [sendable(str(self.text)), sendable(str(self.reference))], *own)
         told = {
             "model": model.name,
             "model_answered": answer.model,
@@ -125,7 +126,7 @@ class SemanticSimilarityCheck(ModelCheck):
             "seconds": answer.seconds,
             "attempts": answer.requests,
             "cached": answer.cached,
-            "not_honoured": list(answer.not_honoured),
+            "not_honoured": list(answer.dropped_params),
         }
         left, right = answer.vectors
         return left, right, told

@@ -19,8 +19,8 @@ from fepflow.answer import Kind
 from fepflow.documents import Document, DocumentPath, dotted
 from fepflow.errors import CheckArgumentsError, FepflowError, InputError, JSONPathError, Problem
 from fepflow.known_names import did_you_mean
-from fepflow.llm import door
-from fepflow.llm.configuration import CHAT, EMBEDDING, configured
+from fepflow.llm import providers
+from fepflow.llm.configuration import CHAT, EMBEDDING, parse_model_config
 from fepflow.llm.model import Model
 from fepflow.protocol.check import AnyCheck, Check, declare
 from fepflow.protocol.test_case import TestCase
@@ -36,7 +36,7 @@ def default_problems(document: Document, defaults: Defaults) -> Iterator[Problem
     for kind, section in defaults.sections.items():
         given = {"model": "any/model", **section.llm_config}  # each check may name its own
         try:
-            model = configured(given, section.provider_config, _KNOWN[kind])
+            model = parse_model_config(given, section.provider_config, _KNOWN[kind])
         except ValueError as error:
             yield document.problem((kind,), str(error))
             continue
@@ -47,7 +47,7 @@ def default_problems(document: Document, defaults: Defaults) -> Iterator[Problem
 
 def _trouble(kind: Kind, model: Model) -> str | None:
     if not is_local(model):
-        return door.problem(model)
+        return providers.problem(model)
     return trouble(model) if kind == "embedding" else NO_VERDICTS.format(model.name)
 
 

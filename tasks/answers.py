@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from fepflow.answer import Answer
 from fepflow.errors import InfrastructureError
-from fepflow.llm.answers import Kept, kept
 from fepflow.protocol.model import utc_now
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from tasks.log import run_log
 
 
-@asynccontextmanager
-async def answers_kept(store: Store, *, anew: bool) -> AsyncIterator[None]:
-    """What is asked inside is looked up in the store before, unless it is asked `anew`, and kept there."""
-    age = timedelta(seconds=settings().cache_ttl)
-    await asyncio.to_thread(store.forget_answers, before=utc_now() - age)
-    before = kept.set(Kept(StoredAnswers(store, age), anew))
-    try:
-        yield
-    finally:
-        kept.reset(before)
+def forget_old_answers(store: Store) -> None:
+    """Delete what is too old to be used again. Raises InfrastructureError."""
+    store.forget_answers(before=utc_now() - _max_age())
+
+
+def _max_age() -> timedelta:
+    return timedelta(seconds=settings().cache_ttl)
 
 
 @dataclass
@@ -36,18 +31,18 @@ class _Lookup:
 
 
 class StoredAnswers:
-    """`fepflow.llm.answers.Answers` in the store; those who come while the database is busy go together, next."""
+    """`ResponseCache` in the store; those who come while the database is busy go together, next."""
 
-    def __init__(self, store: Store, age: timedelta) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._age = age
+        self._age = _max_age()
         self._lookup = _Lookup()
         self._new: dict[str, Answer] = {}
         self._reading = asyncio.Lock()
         self._writing = asyncio.Lock()
 
     async def get(self, keys: Collection[str]) -> Mapping[str, Answer]:
-        """See Answers. Raises InfrastructureError."""
+        """See ResponseCache. Raises InfrastructureError."""
         mine = self._lookup
         mine.keys.update(keys)
         async with self._reading:
@@ -60,7 +55,7 @@ class StoredAnswers:
         return {key: found[key] for key in keys if key in found}
 
     async def put(self, key: str, answer: Answer) -> None:
-        """See Answers. An answer that cannot be kept is none the worse for it: the log says so."""
+        """See ResponseCache. An answer that cannot be kept is none the worse for it: the log says so."""
         mine = self._new
         mine[key] = answer
         async with self._writing:

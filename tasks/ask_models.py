@@ -13,9 +13,8 @@ from prefect.states import Completed, Failed
 from checks.compiled import CompiledCheck
 from checks.engine import failure_of
 from fepflow.errors import InfrastructureError, LimitReachedError
-from fepflow.llm import spending
-from fepflow.llm.answers import of_repeat
-from fepflow.llm.spending import Spending
+from fepflow.llm.model_requests import ModelRequests
+from fepflow.llm.request_context import RequestContext
 from fepflow.protocol.context import Context, evaluation_context
 from fepflow.protocol.results import CheckResult
 from fepflow.redaction import words_of
@@ -35,7 +34,7 @@ class Asking:
     """A check that asks a model, what that has cost so far, and the result, if there is one."""
 
     check: CompiledCheck
-    spending: Spending
+    request_context: RequestContext
     result: CheckResult | None = None
 
     @property
@@ -95,9 +94,9 @@ async def _ask_for(runtime: Runtime, asked: Asked, output: Unchecked) -> None:
     if failure is not None:
         store_results(runtime, output, output.checks, [check.failed(failure) for check in output.checks])
         return
-    asking = [Asking(check, _terms(runtime, check)) for check in output.checks]
-    await ask(output, asking)
-    asked.requests += sum(one.spending.requests for one in asking)
+    asking = [Asking(check, _request_context(runtime, check, output.repeat)) for check in output.checks]
+    await ask(runtime, output, asking)
+    asked.requests += sum(one.request_context.requests for one in asking)
     asked.left_out += sum(one.result is None for one in asking)
     troubled = [one for one in asking if one.may_recover]
     if troubled and runtime.may_escalate():
@@ -109,24 +108,21 @@ async def _ask_for(runtime: Runtime, asked: Asked, output: Unchecked) -> None:
     asked.down += [one.result for one in asking if one.result is not None and one.kind == DOWN]
 
 
-def _terms(runtime: Runtime, check: CompiledCheck) -> Spending:
+def _request_context(runtime: Runtime, check: CompiledCheck, repeat: int) -> RequestContext:
     assert check.asks is not None
-    places = max(1, runtime.defaults.places(check.asks) // runtime.share.shards)
-    return Spending(runtime.caller.allowance, places)
+    concurrency = max(1, runtime.defaults.places(check.asks) // runtime.share.shards)
+    return RequestContext(runtime.caller.allowance, concurrency, repeat)
 
 
-async def ask(output: Unchecked, asking: Sequence[Asking]) -> None:
+async def ask(runtime: Runtime, output: Unchecked, asking: Sequence[Asking]) -> None:
     """Run checks that ask models; what came of each is in its `result`, which stays as it is if none was asked."""
     context = evaluation_context(output.case, output.stored.output)
-    with of_repeat(output.repeat):
-        await all_of(_answer(one, context) for one in asking)
+    await all_of(_answer(runtime, one, context) for one in asking)
 
 
-async def _answer(one: Asking, context: Context) -> None:
-    # In a task of its own, so that what is set here holds for this check alone.
-    spending.current.set(one.spending)
+async def _answer(runtime: Runtime, one: Asking, context: Context) -> None:
     try:
-        result = one.check.run(context)
+        result = one.check.run(context, ModelRequests(runtime.models, one.request_context))
         one.result = result if isinstance(result, CheckResult) else await result
     except LimitReachedError:
         pass
@@ -142,7 +138,7 @@ def store_asked(runtime: Runtime, output: Unchecked, asking: Sequence[Asking]) -
     done = [(one, one.result) for one in asking if one.result is not None]
     for one, result in done:
         assert result.metadata is not None  # every result of ours has some
-        result.metadata[BILL] = one.spending.bill()
+        result.metadata[BILL] = one.request_context.usage()
         if result.error is not None and one.kind not in (None, DOWN):
             name = one_line(output.case.id, MAX_LABEL)
             run_log().error("%s: %s gave no result: %s", name, one.check.check_id, result.error.message)

@@ -10,7 +10,7 @@ from fepflow.evalguard.verdict import ModelCosts
 from fepflow.store.store import Store
 
 BILL = "spent"
-"""The member of a check result's metadata that holds what this run has paid for it; see `Spending.bill`."""
+"""The member of a check result's metadata that holds what this run has paid for it; see `RequestContext.usage`."""
 
 
 class Bill(NamedTuple):

@@ -30,12 +30,12 @@ async def judge_again(runtime: Runtime, trouble: JudgeTrouble) -> None:
     await runtime.writer.committed()
 
 
-async def try_once_more(trouble: JudgeTrouble) -> None:
+async def try_once_more(runtime: Runtime, trouble: JudgeTrouble) -> None:
     """Ask for what has no answer yet; each question to a model makes one request."""
     waiting = [one for one in trouble.asking if one.may_recover]
     for one in waiting:
-        one.spending.patient = False
-    await ask(trouble.output, waiting)
+        one.request_context.retry = False
+    await ask(runtime, trouble.output, waiting)
 
 
 @task(
@@ -50,9 +50,9 @@ async def try_once_more(trouble: JudgeTrouble) -> None:
 )
 async def judge_case_task(runtime: Runtime, trouble: JudgeTrouble, label: str) -> State[Any]:
     """`try_once_more` as a Prefect task run, named after its case."""
-    await try_once_more(trouble)
+    await try_once_more(runtime, trouble)
     failed = [one for one in trouble.asking if one.result is not None and one.result.error is not None]
-    requests = sum(one.spending.requests for one in trouble.asking)
+    requests = sum(one.request_context.requests for one in trouble.asking)
     if not failed:
         return Completed(message=f"{label}: answered, after {requests} requests.")
     allowance = runtime.caller.allowance

@@ -15,6 +15,8 @@ from prefect.states import Failed
 
 from checks.compiled import CompiledCheck
 from checks.engine import BREATH, run_checks
+from fepflow.llm.model_requests import ModelRequests
+from fepflow.llm.request_context import RequestContext
 from fepflow.protocol.address import address_of
 from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.results import CheckResult, passed_of
@@ -67,7 +69,9 @@ async def run_checks_of_batch(runtime: Runtime, batch: Batch) -> int:
     last_breath = perf_counter()
     for output in missing:
         runtime.at_work = output.case.id
-        results = run_checks(output.case, output.stored.output, output.checks)
+        # Users' checks may call ours that ask models.
+        requests = ModelRequests(runtime.models, RequestContext(repeat=output.repeat))
+        results = run_checks(output.case, output.stored.output, output.checks, requests)
         if isinstance(results, list):
             store_results(runtime, output, output.checks, results)
         else:

@@ -18,6 +18,7 @@ from checks.data_checks import CaseChecks
 from checks.defaults import Defaults, kind_of
 from fepflow.documents import Document
 from fepflow.errors import FepflowError, InputError, RunInterruptedError, TargetError
+from fepflow.llm.client import ModelClient
 from fepflow.protocol.check import declare
 from fepflow.protocol.test_case import TestCase
 from fepflow.redaction import words_of
@@ -31,7 +32,7 @@ from fepflow.suite_file import LoadedSuite, read_suite
 from fepflow.targets.base import Target
 from fepflow.targets.calling import Caller, Patience
 from fepflow.targets.opening import open_target
-from tasks.answers import answers_kept
+from tasks.answers import StoredAnswers, forget_old_answers
 from tasks.batches import Batch
 from tasks.bills import bills
 from tasks.cancelling import stopped_on_request
@@ -64,7 +65,8 @@ class Counts(Counter[str]):
 Listener = Callable[[Counts], None]
 
 listener: ContextVar[Listener | None] = ContextVar("fepflow_progress", default=None)
-"""Who in this process wants to know of progress: the command line's progress bar."""
+"""Who in this process wants to know of progress: the command line's progress bar. Not an argument, as between it and
+the run stands a Prefect flow, whose parameters are JSON that Prefect's API stores."""
 
 
 class Runtime:
@@ -83,6 +85,7 @@ class Runtime:
         self.caller = Caller(
             target, Patience.of(suite.target, share.shards), share.allowance(suite, store), _log_retry, log_pace
         )
+        self.models = ModelClient(StoredAnswers(store), refresh=not suite.cache)
         self.share = share
         self.escalations = 0
         """Cases that have got a task run of their own, because of their call or of a check that asks a model."""
@@ -262,10 +265,11 @@ async def _working(
 ) -> AsyncIterator[None]:
     """While a run, or a part of it, is worked on: its rows are written, its lease is kept, and it can be stopped."""
     try:
+        await asyncio.to_thread(forget_old_answers, runtime.store)
         with tuned_interpreter():
             async with (
                 runtime.writer,
-                answers_kept(runtime.store, anew=not runtime.suite.cache),
+                runtime.models,
                 kept_lease(renew, what),
                 loop_watched(lambda: one_line(runtime.at_work, MAX_LABEL)),
                 stopped_on_request(runtime.store, runtime.run.id, flow_run_id, lambda: runtime.stopping_shards),

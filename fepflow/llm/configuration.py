@@ -32,7 +32,7 @@ CHAT: Mapping[str, Any] = {
 EMBEDDING: Mapping[str, Any] = {"dimensions": None}
 
 
-def configured(
+def parse_model_config(
     model_config: Mapping[str, Any],
     provider_config: Mapping[str, Any],
     known: Mapping[str, Any],

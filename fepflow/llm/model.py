@@ -1,4 +1,4 @@
-"""Which model is asked, where, and how; and what it answers."""
+"""A model with its address and parameters, and its responses."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Model:
     usual_bases: tuple[str, ...] = ()
 
     @property
-    def place(self) -> tuple[str, str | None]:
-        """What is known about a model is known of its name at its address."""
+    def endpoint(self) -> tuple[str, str | None]:
+        """Its name and address."""
         return self.name, self.api_base
 
     @property
@@ -74,32 +74,32 @@ def _sum(one: Any, other: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Reply:
-    """What a chat model said; `model` is the one that says that it answered.
+class ChatResponse:
+    """The response of a chat model; `model` is the name that the provider gives as the one that responded.
 
-    `not_honoured` are the parameters that it does not take, `requests` those that it took until it answered, and
-    `seconds` the time, without that of waiting for one's turn.
+    `dropped_params` are parameters that the model rejects, and was asked without. `requests` includes those that
+    failed; `seconds` does not include waiting for a free slot.
     """
 
     text: str
     model: str
     usage: Usage
-    not_honoured: tuple[str, ...] = ()
+    dropped_params: tuple[str, ...] = ()
     requests: int = 1
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
-class Vectors:
-    """What an embedding model said: a vector for each text, in the texts' order; the rest as in Reply.
+class EmbeddingResponse:
+    """The response of an embedding model: a vector for each text, in the texts' order; the rest as in ChatResponse.
 
-    `cached` ones took no request now, and `usage` is what they took when they were asked for.
+    A `cached` one took no request now, and `usage` is that of the request which it came from.
     """
 
     vectors: list[list[float]]
     model: str
     usage: Usage
-    not_honoured: tuple[str, ...] = ()
+    dropped_params: tuple[str, ...] = ()
     requests: int = 1
     seconds: float = 0.0
     cached: bool = False

@@ -3,19 +3,22 @@
 import asyncio
 import json
 import logging
-import threading
 import time
 
 import pytest
 from pydantic import BaseModel
 
+from checks.compiled import compile_checks
 from checks.engine import evaluate, evaluate_async
 from checks.llm_judge import LLMJudgeCheck
 from checks.validation import check_problems
 from fepflow.documents import Document
-from fepflow.llm import door, structured
-from fepflow.llm.spending import PLACES
+from fepflow.llm.client import ModelClient
+from fepflow.llm.model_requests import ModelRequests
+from fepflow.llm.request_context import DEFAULT_CONCURRENCY, RequestContext
 from fepflow.protocol.check import Check
+from fepflow.protocol.context import evaluation_context
+from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 
 # litellm makes classes at its first request to a provider, and pydantic warns of them: none of our doing.
@@ -46,12 +49,10 @@ FAMILIES = ["openai/gpt-4o-mini", "anthropic/claude-3-5-haiku-latest", "ollama_c
 
 
 @pytest.fixture(autouse=True)
-def _own_key_and_memory(monkeypatch):
+def _own_key(monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", CANARY)
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "HOSTED_VLLM_API_BASE"):
         monkeypatch.delenv(name, raising=False)
-    for memory in (door._refused, door._lanes, structured._refused):
-        memory.clear()
 
 
 def arguments_of(server, model, knobs="", config=None, provider=None):
@@ -62,13 +63,35 @@ def arguments_of(server, model, knobs="", config=None, provider=None):
     }
 
 
-def one(check, answer=PARIS, expected="Paris"):
-    case = TestCase(id="a", input="Capital of France?", expected=expected)
-    return evaluate([case], [Output(value=answer)], [check]).results[0].check_results[0]
+CASE = TestCase(id="a", input="Capital of France?", expected="Paris")
+
+
+def one(check, answer=PARIS):
+    return evaluate([CASE], [Output(value=answer)], [check]).results[0].check_results[0]
 
 
 @pytest.fixture
-def judge(model_server):
+def one_by_one():
+    """Runs a check after the other by one client, as the checks of an evaluation."""
+    with asyncio.Runner() as runner:
+
+        async def open_client():
+            return ModelClient()
+
+        client = runner.run(open_client())
+
+        async def run(check, answer):
+            (compiled,) = compile_checks([check])
+            context = evaluation_context(CASE, Output(value=answer))
+            result = compiled.run(context, ModelRequests(client, RequestContext()))
+            return result if isinstance(result, CheckResult) else await result
+
+        yield lambda check, answer=PARIS: runner.run(run(check, answer))
+        runner.run(client.aclose())
+
+
+@pytest.fixture
+def judge(model_server, one_by_one):
     """Asks a judge about an answer; what is said about the model comes first, the check's other arguments last."""
 
     def judge(model="openai/stand-in", knobs="", answer=PARIS, config=None, provider=None, **more):
@@ -78,19 +101,19 @@ def judge(model_server):
             **arguments_of(model_server, model, knobs, config, provider),
             **more,
         }
-        return one(Check(type="llm_judge", arguments=arguments), answer)
+        return one_by_one(Check(type="llm_judge", arguments=arguments), answer)
 
     return judge
 
 
 @pytest.fixture
-def compare(model_server):
+def compare(model_server, one_by_one):
     """Compares a text with PARIS."""
 
     def compare(text, model="openai/stand-in", knobs="", config=None, **more):
         config = arguments_of(model_server, model, knobs, config)
         arguments = {"text": "$.output.value", "reference": PARIS, **config, **more}
-        return one(Check(type="semantic_similarity", arguments=arguments), text)
+        return one_by_one(Check(type="semantic_similarity", arguments=arguments), text)
 
     return compare
 
@@ -274,22 +297,25 @@ class TestTroubleOnTheWay:
         assert len(model_server.bodies) == 1
 
     async def test_one_who_is_told_to_wait_makes_all_wait_who_use_the_key(self, model_server):
-        def check(knobs, key="${JUDGE_KEY}"):
-            arguments = arguments_of(model_server, "openai/stand-in", knobs, provider={"api_key": key})
+        def check(knobs):
+            arguments = arguments_of(model_server, "openai/stand-in", knobs)
             return LLMJudgeCheck(prompt="? {{$.output.value}}", response_format=FORMAT, **arguments)
 
-        async def ask(check):
-            await evaluate_async([TestCase(id="a", input="?")], [Output(value=PARIS)], [check])
+        async def run(check):
+            (compiled,) = compile_checks([check])
+            await compiled.run(evaluation_context(CASE, Output(value=PARIS)), requests)
             return time.monotonic()
 
-        await ask(check(""))
-        started = time.monotonic()
-        first = asyncio.create_task(ask(check("fault=rate_limited&times=1&retry_after=2")))
-        await model_server.until(2)
-        await asyncio.sleep(0.2)
-        other = await ask(check("say={}&times=1"))
-        assert other - started >= 2
-        assert await first - started >= 2
+        async with ModelClient() as client:
+            requests = ModelRequests(client, RequestContext())
+            await run(check(""))
+            started = time.monotonic()
+            first = asyncio.create_task(run(check("fault=rate_limited&times=1&retry_after=2")))
+            await model_server.until(2)
+            await asyncio.sleep(0.2)
+            other = await run(check("say={}&times=1"))
+            assert other - started >= 2
+            assert await first - started >= 2
 
     async def test_a_hung_model_stalls_no_other_check(self, model_server):
         hung = Check(
@@ -302,26 +328,33 @@ class TestTroubleOnTheWay:
         )
         other = arguments_of(model_server, "ollama_chat/llama3")
         well = Check(type="llm_judge", arguments={**hung.arguments, **other})
-        cases = [TestCase(id=str(index), input="?") for index in range(20)]
-        outputs = [Output(value=PARIS)] * 20
-        stalled = asyncio.create_task(evaluate_async(cases, outputs, [hung]))
-        await model_server.until(PLACES)
-        result = await evaluate_async(cases, outputs, [well])
-        assert result.status == "completed"
-        assert not stalled.done()
-        assert sum(body["model"].startswith("hung") for body in model_server.bodies) == PLACES
-        stalled.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await stalled
+
+        async def run(check, requests):
+            (compiled,) = compile_checks([check])
+            return await compiled.run(evaluation_context(CASE, Output(value=PARIS)), requests)
+
+        async with ModelClient() as client:
+            requests = ModelRequests(client, RequestContext())
+            stalled = [asyncio.create_task(run(hung, requests)) for _ in range(20)]
+            await model_server.until(DEFAULT_CONCURRENCY)
+            results = await asyncio.gather(*(run(well, requests) for _ in range(20)))
+            assert {result.status for result in results} == {"completed"}
+            assert not any(task.done() for task in stalled)
+            hung_requests = [body for body in model_server.bodies if body["model"].startswith("hung")]
+            assert len(hung_requests) == DEFAULT_CONCURRENCY
+            for task in stalled:
+                task.cancel()
+            ended = await asyncio.gather(*stalled, return_exceptions=True)
+            assert {type(end) for end in ended} == {asyncio.CancelledError}
 
     async def test_many_are_asked_at_once_and_no_more_than_there_are_places(self, model_server):
         arguments = arguments_of(model_server, "openai/stand-in", "latency=0.5")
         check = LLMJudgeCheck(prompt="{{$.output.value}}?", response_format=FORMAT, **arguments)
-        cases = [TestCase(id=str(index), input="?") for index in range(PLACES + 1)]
+        cases = [TestCase(id=str(index), input="?") for index in range(DEFAULT_CONCURRENCY + 1)]
         running = asyncio.create_task(evaluate_async(cases, [Output(value=PARIS)] * len(cases), [check]))
-        await model_server.until(PLACES)
+        await model_server.until(DEFAULT_CONCURRENCY)
         assert (await running).status == "completed"
-        assert len(model_server.bodies) == PLACES + 1
+        assert len(model_server.bodies) == DEFAULT_CONCURRENCY + 1
 
 
 class TestTheKey:
@@ -438,8 +471,3 @@ class TestSimilarity:
     def test_empty_texts_are_not_sent(self, compare, model_server):
         assert "text is empty" in compare(" ").error.message
         assert model_server.seen == []
-
-
-def test_the_import_happens_elsewhere():
-    names = {thread.name for thread in threading.enumerate()}
-    assert "fepflow-llm" in names

@@ -11,14 +11,18 @@ from pathlib import Path
 import pytest
 
 from checks import embedders
+from checks.compiled import compile_checks
 from checks.embedders import register_embedder
-from checks.engine import evaluate, evaluate_async
+from checks.engine import evaluate
 from checks.plugins import load_plugin
 from checks.validation import check_problems
 from fepflow.answer import Answer
 from fepflow.documents import Document
-from fepflow.llm import answers
+from fepflow.llm.client import ModelClient
+from fepflow.llm.model_requests import ModelRequests
+from fepflow.llm.request_context import RequestContext
 from fepflow.protocol.check import Check
+from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.test_case import Output, TestCase
 
 VECTORS = {"east": [1.0, 0.0], "north": [0.0, 1.0], "north-east": (1, 1), "3d": [1, 0, 0], "bad": ["x", 0]}
@@ -99,22 +103,23 @@ async def test_its_vectors_are_kept_under_its_source(asked):
         async def get(self, keys):
             return {key: self[key] for key in keys if key in self}
 
-        async def put(self, key, answer):
-            self[key] = answer
+        async def put(self, key, response):
+            self[key] = response
 
-    async def ask():
-        case, output = [TestCase(id="a", input="?")], [Output(value="north")]
-        return (await evaluate_async(case, output, [check()])).results[0].check_results[0].results["metadata"]["cached"]
+    async def is_cached(requests):
+        (compiled,) = compile_checks([check()])
+        context = evaluation_context(TestCase(id="a", input="?"), Output(value="north"))
+        return (await compiled.run(context, requests)).results["metadata"]["cached"]
 
-    before = answers.kept.set(answers.Kept(InMemory()))
-    assert [await ask(), await ask(), len(asked)] == [False, True, 1]
+    async with ModelClient(InMemory()) as client:
+        requests = ModelRequests(client, RequestContext())
+        assert [await is_cached(requests), await is_cached(requests), len(asked)] == [False, True, 1]
 
-    @register_embedder("mine")
-    def changed(texts):
-        return [[2.0, 1.0] for _ in texts]
+        @register_embedder("mine")
+        def changed(texts):
+            return [[2.0, 1.0] for _ in texts]
 
-    assert await ask() is False
-    answers.kept.reset(before)
+        assert await is_cached(requests) is False
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from checks.samples import Sample, combine
 from checks.validation import check_problems
 from fepflow.documents import Document
 from fepflow.errors import LimitReachedError, ModelError, ModelTimeoutError
-from fepflow.llm import door, structured
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 
@@ -234,10 +233,8 @@ FORMAT = {
 
 class TestAModel:
     @pytest.fixture(autouse=True)
-    def _own_key_and_memory(self, monkeypatch):
+    def _own_key(self, monkeypatch):
         monkeypatch.setenv("JUDGE_KEY", "sk-any")
-        for memory in (door._refused, door._lanes, structured._refused):
-            memory.clear()
 
     @pytest.fixture
     def check(self, model_server):

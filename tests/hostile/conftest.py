@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from fepflow.llm import door, structured
 from fepflow.settings import settings
 from fepflow.store.store import Store
 
@@ -19,8 +18,6 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.delenv("FEPFLOW_STORE_URL", raising=False)
     monkeypatch.setenv("JUDGE_KEY", JUDGE_KEY)
     settings.cache_clear()
-    for memory in (door._lanes, door._refused, structured._refused):  # an earlier attack may have had the same port
-        memory.clear()
     with Store.open(settings().store_address) as opened:
         yield opened
     settings.cache_clear()

@@ -90,7 +90,7 @@ def test_any_body_of_any_type_is_an_answer_or_an_error_of_the_case(body: bytes, 
 
 @holds_for(ANSWERS)
 def test_any_answer_of_a_judge_is_a_value_or_said_to_be_none(text: str) -> None:
-    for mode in structured.LADDER:
+    for mode in structured.OUTPUT_MODES:
         value = value_or_error(partial(structured._read, text, {"type": "object"}, mode), CheckArgumentsError)
         if isinstance(value, CheckArgumentsError):
             assert str(value)

@@ -10,11 +10,10 @@ import pytest
 from sqlalchemy import event
 
 from fepflow.answer import Answer
-from fepflow.llm import answers
 from fepflow.protocol.model import utc_now
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks.answers import StoredAnswers, answers_kept
+from tasks.answers import StoredAnswers
 from tasks.ask_models import ask_models
 from tasks.batches import Batch
 from tasks.call_target import call_target
@@ -23,7 +22,6 @@ from tasks.runtime import open_runtime
 from .conftest import Plan
 
 ANSWER = Answer("judge", "a/b", "b", "prompt", "{}")
-DAY = timedelta(days=1)
 JUDGE = {
     "type": "llm_judge",
     "arguments": {
@@ -52,7 +50,7 @@ def statements(store: Store) -> list[str]:
 
 
 async def test_many_that_come_at_once_are_few_statements(store: Store, statements: list[str]) -> None:
-    kept = StoredAnswers(store, DAY)
+    kept = StoredAnswers(store)
     await asyncio.gather(*(kept.put(key(number), ANSWER) for number in range(40)))
     assert sum("INSERT" in words for words in statements) == 1
 
@@ -63,14 +61,14 @@ async def test_many_that_come_at_once_are_few_statements(store: Store, statement
 
 
 async def test_who_comes_later_sees_what_has_been_kept_meanwhile(store: Store) -> None:
-    kept = StoredAnswers(store, DAY)
+    kept = StoredAnswers(store)
     assert await kept.get([key(1)]) == {}
     await kept.put(key(1), ANSWER)
     assert await kept.get([key(1)]) == {key(1): ANSWER}
 
 
 async def test_one_who_goes_away_takes_nobodys_answer_along(store: Store) -> None:
-    kept = StoredAnswers(store, DAY)
+    kept = StoredAnswers(store)
     store.keep_answers({key(1): ANSWER})
     first, second = (asyncio.create_task(kept.get([key(1)])) for _ in range(2))
     await asyncio.sleep(0)
@@ -79,21 +77,21 @@ async def test_one_who_goes_away_takes_nobodys_answer_along(store: Store) -> Non
 
 
 async def test_an_answer_that_cannot_be_kept_is_none_the_worse(store: Store, caplog: Any) -> None:
-    kept = StoredAnswers(store, DAY)
+    kept = StoredAnswers(store)
     store._database.write(lambda connection: connection.exec_driver_sql("DROP TABLE model_answer"))
     await kept.put(key(1), ANSWER)
     assert "1 answers of models could not be kept" in caplog.text
 
 
-async def test_what_is_too_old_is_cleared_when_a_run_begins(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_too_old_is_cleared_when_a_run_begins(
+    plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FEPFLOW_CACHE_TTL", "12h")
     settings.cache_clear()
     old = Answer("judge", "a/b", "b", "prompt", "{}", answered_at=utc_now() - timedelta(hours=13))
     store.keep_answers({key(1): old, key(2): ANSWER})
-    async with answers_kept(store, anew=False):
-        assert answers.kept.get() is not None
+    async with open_runtime(plan(["a"])):
         assert set(store.answers([key(1), key(2)], utc_now() - timedelta(days=9))) == {key(2)}
-    assert answers.kept.get() is None
 
 
 async def judged(run_id: str, calls: int) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from fepflow import breaker
-from fepflow.llm import door, structured
+from fepflow.llm import _litellm
 from fepflow.store.store import Store
 from tasks.ask_models import Asked, ask_models
 from tasks.batches import Batch
@@ -41,12 +40,9 @@ ALIKE = {
 
 
 @pytest.fixture(autouse=True)
-def _own_key_and_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _own_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGE_KEY", "sk-1234567890")
-    for memory in (door._refused, door._lanes, structured._refused):
-        memory.clear()
-    yield
-    door._lanes.clear()
+    _litellm.load()  # as a suite's validation does, which here takes place in the event loop of the test
 
 
 @pytest.fixture
@@ -185,14 +181,14 @@ async def test_a_judge_that_may_answer_later_is_not_stored_but_given_back(
         (trouble,) = (await ask_models(runtime, Batch(0, 1))).troubled
         assert rows(store, run_id) == {}
         assert len(model_server.seen) == 2
-        await try_once_more(trouble)
+        await try_once_more(runtime, trouble)
         assert len(model_server.seen) == 3, "one request, whatever max_retries says"
         assert trouble.asking[0].may_recover
-        await try_once_more(trouble)
+        await try_once_more(runtime, trouble)
         assert len(model_server.seen) == 4
         assert trouble.asking[0].result is not None
         assert trouble.asking[0].result.status == "completed"
-        assert trouble.asking[0].spending.requests == 4
+        assert trouble.asking[0].request_context.requests == 4
 
 
 @pytest.mark.parametrize("fault", ["quota", "unauthorized", "refusal", "cut_off", "misfit"])

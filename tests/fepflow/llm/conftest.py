@@ -1,17 +1,20 @@
-"""Runs that keep answers, in memory."""
+"""Clients of models, with a cache in memory and without one."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import replace
 
 import pytest
 
 from fepflow.answer import Answer
-from fepflow.llm import answers
+from fepflow.llm.client import ModelClient
+from fepflow.llm.model_requests import ModelRequests
+from fepflow.llm.request_context import RequestContext
 
 
 class InMemory:
-    """`answers.Answers` in a dict; knows how often it was asked."""
+    """A ResponseCache in a dict; knows how often it was asked."""
 
     def __init__(self) -> None:
         self.kept: dict[str, Answer] = {}
@@ -21,8 +24,8 @@ class InMemory:
         self.lookups += 1
         return {key: self.kept[key] for key in keys if key in self.kept}
 
-    async def put(self, key: str, answer: Answer) -> None:
-        self.kept[key] = answer
+    async def put(self, key: str, response: Answer) -> None:
+        self.kept[key] = response
 
 
 @pytest.fixture
@@ -31,8 +34,19 @@ def memory() -> InMemory:
 
 
 @pytest.fixture
-def keeping(memory: InMemory) -> Iterator[InMemory]:
-    """As inside of a run: what is asked is kept."""
-    before = answers.kept.set(answers.Kept(memory))
-    yield memory
-    answers.kept.reset(before)
+async def requests() -> AsyncIterator[ModelRequests]:
+    """As in an evaluation: nothing is cached."""
+    async with ModelClient() as client:
+        yield ModelRequests(client, RequestContext())
+
+
+@pytest.fixture
+async def caching(memory: InMemory) -> AsyncIterator[ModelRequests]:
+    """As in a run: responses are cached, in `memory`."""
+    async with ModelClient(memory) as client:
+        yield ModelRequests(client, RequestContext())
+
+
+def of_repeat(requests: ModelRequests, repeat: int) -> ModelRequests:
+    """Requests about another output of the target."""
+    return replace(requests, context=RequestContext(repeat=repeat))

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from fepflow.errors import ModelError
-from fepflow.llm import answers, door, embeddings
-from fepflow.llm.answers import Kept, of_repeat
+from fepflow.llm import batching
+from fepflow.llm.client import ModelClient
 from fepflow.llm.embeddings import embed
-from fepflow.llm.model import Model, Usage, Vectors
+from fepflow.llm.model import EmbeddingResponse, Model, Usage
+from fepflow.llm.model_requests import ModelRequests
+from fepflow.llm.request_context import RequestContext
 
-from .conftest import InMemory
+from .conftest import InMemory, of_repeat
 
 
 @pytest.fixture
@@ -31,31 +33,36 @@ def sent(model_server: Any) -> list[list[str]]:
     return [body["input"] for body in model_server.bodies]
 
 
-async def at_once(model: Model, *askers: Sequence[str]) -> list[Any]:
-    return list(await asyncio.gather(*(embed(model, list(texts)) for texts in askers), return_exceptions=True))
+async def at_once(requests: ModelRequests, model: Model, *askers: Sequence[str]) -> list[Any]:
+    work = (embed(requests, model, list(texts)) for texts in askers)
+    return list(await asyncio.gather(*work, return_exceptions=True))
+
+
+async def by_one_request(requests: ModelRequests, model: Model, texts: list[str]) -> EmbeddingResponse:
+    return await requests.client.embed(model, texts, requests.context)
 
 
 async def test_those_who_ask_at_once_share_a_request_in_which_each_text_stands_once(
-    model: Model, model_server: Any
+    model: Model, requests: ModelRequests, model_server: Any
 ) -> None:
-    found = await at_once(model, ["red", "blue"], ["green", "blue"], ["blue", "blue"])
+    found = await at_once(requests, model, ["red", "blue"], ["green", "blue"], ["blue", "blue"])
 
     assert sent(model_server) == [["red", "blue", "green"]]
-    expected = await door.embed(model, ["red", "blue", "green"])
+    expected = await by_one_request(requests, model, ["red", "blue", "green"])
     red, blue, green = expected.vectors
     assert [answer.vectors for answer in found] == [[red, blue], [green, blue], [blue, blue]]
     assert [answer.cached for answer in found] == [False, False, True], "the last one's text had been sent already"
 
 
-async def test_a_shuffled_answer_is_put_in_order(model: Model, model_server: Any) -> None:
-    (found,) = await at_once(with_knobs(model, "fault=shuffled"), ["red", "blue"])
-    assert found.vectors == (await door.embed(model, ["red", "blue"])).vectors
+async def test_a_shuffled_answer_is_put_in_order(model: Model, requests: ModelRequests, model_server: Any) -> None:
+    (found,) = await at_once(requests, with_knobs(model, "fault=shuffled"), ["red", "blue"])
+    assert found.vectors == (await by_one_request(requests, model, ["red", "blue"])).vectors
 
 
-async def test_only_what_is_not_kept_is_sent(model: Model, model_server: Any, keeping: InMemory) -> None:
-    first = await embed(model, ["red", "blue"])
-    second = await embed(model, ["red", "blue"])
-    third = await embed(model, ["red", "green"])
+async def test_only_what_is_not_kept_is_sent(model: Model, model_server: Any, caching: ModelRequests) -> None:
+    first = await embed(caching, model, ["red", "blue"])
+    second = await embed(caching, model, ["red", "blue"])
+    third = await embed(caching, model, ["red", "green"])
 
     assert sent(model_server) == [["red", "blue"], ["green"]]
     assert (first.cached, second.cached, third.cached) == (False, True, False)
@@ -65,106 +72,115 @@ async def test_only_what_is_not_kept_is_sent(model: Model, model_server: Any, ke
 
 
 async def test_which_of_the_targets_answers_it_is_makes_no_difference(
-    model: Model, model_server: Any, keeping: InMemory
+    model: Model, model_server: Any, caching: ModelRequests
 ) -> None:
     for number in range(3):
-        with of_repeat(number):
-            await embed(model, ["red"])
+        await embed(of_repeat(caching, number), model, ["red"])
     assert len(model_server.seen) == 1
 
 
 @pytest.mark.parametrize("other", [{"name": "openai/other"}, {"parameters": {"dimensions": 32}}])
 async def test_another_model_is_another_request_and_another_vector(
-    model: Model, model_server: Any, keeping: InMemory, other: dict[str, Any]
+    model: Model, model_server: Any, caching: ModelRequests, memory: InMemory, other: dict[str, Any]
 ) -> None:
-    await asyncio.gather(embed(model, ["red"]), embed(replace(model, **other), ["red"]))
+    await asyncio.gather(embed(caching, model, ["red"]), embed(caching, replace(model, **other), ["red"]))
     assert sent(model_server) == [["red"], ["red"]]
-    assert len(keeping.kept) == 2
+    assert len(memory.kept) == 2
 
 
-async def test_outside_of_runs_nothing_is_kept(model: Model, model_server: Any) -> None:
-    assert [(await embed(model, ["red"])).cached for _ in range(2)] == [False, False]
+async def test_outside_of_runs_nothing_is_kept(model: Model, requests: ModelRequests, model_server: Any) -> None:
+    assert [(await embed(requests, model, ["red"])).cached for _ in range(2)] == [False, False]
     assert len(model_server.seen) == 2
 
 
-async def test_a_request_has_64_texts_at_most(model: Model, model_server: Any) -> None:
+async def test_a_request_has_64_texts_at_most(model: Model, requests: ModelRequests, model_server: Any) -> None:
     texts = [f"text {number}" for number in range(150)]
-    found = await at_once(model, *([text] for text in texts))
+    found = await at_once(requests, model, *([text] for text in texts))
     assert [len(some) for some in sent(model_server)] == [64, 64, 22]
-    assert all(isinstance(answer, Vectors) for answer in found)
+    assert all(isinstance(answer, EmbeddingResponse) for answer in found)
 
 
-async def test_a_request_has_a_bound_of_characters(model: Model, model_server: Any) -> None:
-    long = ["a" * 60_000, "b" * 60_000, "c" * (embeddings.MOST_CHARACTERS + 1), "d"]
-    await at_once(model, *([text] for text in long))
+async def test_a_request_has_a_bound_of_characters(model: Model, requests: ModelRequests, model_server: Any) -> None:
+    long = ["a" * 60_000, "b" * 60_000, "c" * (batching.MAX_CHARACTERS + 1), "d"]
+    await at_once(requests, model, *([text] for text in long))
     assert sorted([text[0] for text in some] for some in sent(model_server)) == [["a"], ["b"], ["c"], ["d"]]
 
 
-async def test_a_batch_that_fails_is_everybodys_error(model: Model, model_server: Any, keeping: InMemory) -> None:
-    found = await at_once(with_knobs(model, "fault=quota"), ["red"], ["blue"])
+async def test_a_batch_that_fails_is_everybodys_error(
+    model: Model, model_server: Any, caching: ModelRequests, memory: InMemory
+) -> None:
+    found = await at_once(caching, with_knobs(model, "fault=quota"), ["red"], ["blue"])
     assert [type(error) for error in found] == [ModelError] * 2
-    assert (len(model_server.seen), keeping.kept) == (1, {})
+    assert (len(model_server.seen), memory.kept) == (1, {})
 
 
-async def test_a_text_that_is_refused_takes_no_other_down(model: Model, model_server: Any, keeping: InMemory) -> None:
+async def test_a_text_that_is_refused_takes_no_other_down(
+    model: Model, model_server: Any, caching: ModelRequests, memory: InMemory
+) -> None:
     texts = [f"text {number}" for number in range(20)]
     texts[13] = "forbidden"
-    found = await at_once(with_knobs(model, "forbid=forbidden"), *([text] for text in texts))
+    found = await at_once(caching, with_knobs(model, "forbid=forbidden"), *([text] for text in texts))
 
     assert [number for number, answer in enumerate(found) if isinstance(answer, ModelError)] == [13]
     assert "cannot be embedded" in str(found[13])
     assert len(model_server.seen) < 12, "halves are asked, not each text"
-    assert len(keeping.kept) == 19
+    assert len(memory.kept) == 19
 
 
-async def test_the_parts_of_what_a_request_took_make_the_whole(model: Model, model_server: Any) -> None:
-    found = await at_once(model, ["one two three"], ["four"], ["five six"])
+async def test_the_parts_of_what_a_request_took_make_the_whole(
+    model: Model, requests: ModelRequests, model_server: Any
+) -> None:
+    found = await at_once(requests, model, ["one two three"], ["four"], ["five six"])
     usage = [answer.usage for answer in found]
-    whole = (await door.embed(model, ["one two three", "four", "five six"])).usage
+    whole = (await by_one_request(requests, model, ["one two three", "four", "five six"])).usage
     assert sum(part.prompt_tokens for part in usage) == whole.prompt_tokens == 6
     assert sum(part.cost_usd for part in usage) == pytest.approx(whole.cost_usd)
     assert usage[0].cost_usd > usage[2].cost_usd > usage[1].cost_usd
 
 
-async def test_what_nobody_told_has_no_parts(model: Model) -> None:
-    (found,) = await at_once(with_knobs(model, "fault=no_usage"), ["red", "blue"])
+async def test_what_nobody_told_has_no_parts(model: Model, requests: ModelRequests) -> None:
+    (found,) = await at_once(requests, with_knobs(model, "fault=no_usage"), ["red", "blue"])
     assert found.usage == Usage(None, None, None)
 
 
-async def test_one_who_goes_away_leaves_the_others_their_vectors(model: Model, model_server: Any) -> None:
+async def test_one_who_goes_away_leaves_the_others_their_vectors(
+    model: Model, requests: ModelRequests, model_server: Any
+) -> None:
     slow = with_knobs(model, "latency=0.3")
-    askers = [asyncio.create_task(embed(slow, [text, "blue"])) for text in ("red", "green")]
+    askers = [asyncio.create_task(embed(requests, slow, [text, "blue"])) for text in ("red", "green")]
     await model_server.until(1)
     askers[0].cancel()
     gone, there = await asyncio.gather(*askers, return_exceptions=True)
     assert isinstance(gone, asyncio.CancelledError)
-    assert isinstance(there, Vectors)
+    assert isinstance(there, EmbeddingResponse)
     assert len(model_server.seen) == 1
 
 
-async def test_when_all_have_gone_away_the_next_one_is_answered(model: Model, model_server: Any) -> None:
-    asker = asyncio.create_task(embed(model, ["red"]))
+async def test_when_all_have_gone_away_the_next_one_is_answered(
+    model: Model, requests: ModelRequests, model_server: Any
+) -> None:
+    asker = asyncio.create_task(embed(requests, model, ["red"]))
     await asyncio.sleep(0)
     asker.cancel()
-    assert (await embed(model, ["red"])).cached is False
+    assert (await embed(requests, model, ["red"])).cached is False
     assert sent(model_server) == [["red"]]
 
 
 @pytest.mark.parametrize("text", ["", "AAAA", "not base64", "AAAAAAAA+H8="])  # the last one is a NaN
 async def test_what_is_no_vector_is_asked_for_again(
-    model: Model, model_server: Any, keeping: InMemory, text: str
+    model: Model, model_server: Any, caching: ModelRequests, memory: InMemory, text: str
 ) -> None:
-    await embed(model, ["red"])
-    ((key, before),) = keeping.kept.items()
-    keeping.kept[key] = replace(before, text=text)
-    assert (await embed(model, ["red"])).cached is False
-    assert keeping.kept[key].text == before.text
+    await embed(caching, model, ["red"])
+    ((key, before),) = memory.kept.items()
+    memory.kept[key] = replace(before, text=text)
+    assert (await embed(caching, model, ["red"])).cached is False
+    assert memory.kept[key].text == before.text
 
 
 async def test_who_wants_them_anew_asks_each_time_and_replaces_what_is_kept(
     model: Model, model_server: Any, memory: InMemory
 ) -> None:
-    answers.kept.set(Kept(memory, anew=True))
-    for _ in range(2):
-        await embed(model, ["red"])
+    async with ModelClient(memory, refresh=True) as client:
+        for _ in range(2):
+            await embed(ModelRequests(client, RequestContext()), model, ["red"])
     assert (len(model_server.seen), len(memory.kept)) == (2, 1)

@@ -11,8 +11,9 @@ import pytest
 from aiohttp import web
 
 from fepflow.errors import ModelError
-from fepflow.llm import door, library
-from fepflow.llm.model import Model, Usage
+from fepflow.llm import _litellm
+from fepflow.llm.model import ChatResponse, Model, Usage
+from fepflow.llm.model_requests import ModelRequests
 
 Answering = Callable[..., Awaitable[str]]
 
@@ -48,40 +49,52 @@ async def answering() -> AsyncIterator[Answering]:
         await runner.cleanup()
 
 
+async def complete(requests: ModelRequests, model: Model) -> ChatResponse:
+    return await requests.client.complete(model, MESSAGES, requests.context)
+
+
 def model(base: str, name: str = "openai/gpt-4o-mini") -> Model:
     return Model(name, base, "sk-1", attempts=1)
 
 
-async def test_an_answer_whose_own_tokens_are_not_told_has_no_known_cost(answering: Answering) -> None:
-    half = await door.ask(model(await answering(chat(prompt_tokens=100))), MESSAGES)
-    whole = await door.ask(model(await answering(chat(prompt_tokens=100, completion_tokens=20))), MESSAGES)
+async def test_an_answer_whose_own_tokens_are_not_told_has_no_known_cost(
+    answering: Answering, requests: ModelRequests
+) -> None:
+    half = await complete(requests, model(await answering(chat(prompt_tokens=100))))
+    whole = await complete(requests, model(await answering(chat(prompt_tokens=100, completion_tokens=20))))
     assert half.usage == Usage(100, None, None)
     assert whole.usage.cost_usd is not None
 
 
 @pytest.mark.parametrize("indexes", [[0, 1, 2], [0], [0, 0], [1, 2]])
-async def test_there_is_one_vector_for_each_text(answering: Answering, indexes: list[int]) -> None:
+async def test_there_is_one_vector_for_each_text(
+    answering: Answering, requests: ModelRequests, indexes: list[int]
+) -> None:
     data = [{"object": "embedding", "index": index, "embedding": [1.0, 2.0]} for index in indexes]
     base = await answering({"object": "list", "model": "m", "data": data, "usage": {"prompt_tokens": 1}})
     with pytest.raises(ModelError, match="a vector for each text"):
-        await door.embed(model(base, "openai/text-embedding-3-small"), ["red", "blue"])
+        await requests.client.embed(model(base, "openai/text-embedding-3-small"), ["red", "blue"], requests.context)
 
 
-async def test_an_answer_of_another_shape_is_an_error_in_few_words(answering: Answering) -> None:
+async def test_an_answer_of_another_shape_is_an_error_in_few_words(
+    answering: Answering, requests: ModelRequests
+) -> None:
     base = await answering(chat([{"type": "text", "text": "yes"}], prompt_tokens=1, completion_tokens=1))
     with warnings.catch_warnings(record=True) as said:
         warnings.resetwarnings()
-        library.load.cache_clear()
+        _litellm._load.cache_clear()
         with pytest.raises(ModelError) as failure:
-            await door.ask(model(base), MESSAGES)
+            await complete(requests, model(base))
     assert not [str(warning.message) for warning in said if "erializ" in str(warning.message)]
     assert "Traceback" not in str(failure.value)
     assert "site-packages" not in str(failure.value)
 
 
-async def test_anthropics_empty_account_is_a_quota_that_is_used_up(answering: Answering) -> None:
+async def test_anthropics_empty_account_is_a_quota_that_is_used_up(
+    answering: Answering, requests: ModelRequests
+) -> None:
     said = {"type": "invalid_request_error", "message": "Your credit balance is too low to access the Anthropic API."}
     base = await answering({"type": "error", "error": said}, 400)
     with pytest.raises(ModelError) as failure:
-        await door.ask(model(base, "anthropic/claude-3-5-haiku-latest"), MESSAGES)
+        await complete(requests, model(base, "anthropic/claude-3-5-haiku-latest"))
     assert (failure.value.kind, failure.value.recoverable) == ("quota", False), json.dumps(said)

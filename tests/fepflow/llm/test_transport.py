@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from fepflow.errors import CheckArgumentsError, ModelError
-from fepflow.llm import door, structured
-from fepflow.llm.model import Model, Usage
-from fepflow.llm.spending import Spending, current
-from fepflow.llm.structured import Question
+from fepflow.llm import structured
+from fepflow.llm.model import ChatResponse, Model, Usage
+from fepflow.llm.model_requests import ModelRequests
+from fepflow.llm.structured import StructuredPrompt
 from fepflow.redaction import MASK
 
 from .conftest import InMemory
@@ -69,11 +69,15 @@ def chat(content: str, **usage: Any) -> bytes:
     return json.dumps(said).encode()
 
 
+async def complete(requests: ModelRequests, model: Model) -> ChatResponse:
+    return await requests.client.complete(model, MESSAGES, requests.context)
+
+
 def model(base: str, name: str = MODELS[0], **more: Any) -> Model:
     return Model(name, base, KEY, **{"attempts": 1, "timeout": 20, **more})
 
 
-def memory() -> int:
+def resident() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
@@ -102,44 +106,50 @@ def bomb(encoding: str) -> Write:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("write", [endless, bomb("gzip"), bomb("deflate")], ids=["600 MB", "gzip", "deflate"])
-async def test_an_answer_of_hundreds_of_megabytes_is_not_taken(serve: Serve, name: str, write: Write) -> None:
+async def test_an_answer_of_hundreds_of_megabytes_is_not_taken(
+    requests: ModelRequests, serve: Serve, name: str, write: Write
+) -> None:
     base = await serve(write)
-    await _ask_to_load_the_library(serve)
-    before = memory()
+    await _load_litellm(requests, serve)
+    before = resident()
     with pytest.raises(ModelError, match="answers with more than 4,000,000 bytes") as failure:
-        await door.ask(model(base, name), MESSAGES)
+        await complete(requests, model(base, name))
     assert (failure.value.kind, failure.value.recoverable) == ("too_large", False)
-    assert memory() - before < 100
+    assert resident() - before < 100
 
 
-async def _ask_to_load_the_library(serve: Serve) -> None:
-    await door.ask(model(await serve(http(chat("yes")))), MESSAGES)
+async def _load_litellm(requests: ModelRequests, serve: Serve) -> None:
+    await complete(requests, model(await serve(http(chat("yes")))))
 
 
-async def test_embeddings_are_bounded_too(serve: Serve) -> None:
+async def test_embeddings_are_bounded_too(requests: ModelRequests, serve: Serve) -> None:
     with pytest.raises(ModelError, match="more than 48,000,000 bytes") as failure:
-        await door.embed(model(await serve(bomb("gzip")), "openai/text-embedding-3-small"), ["red"])
+        await requests.client.embed(
+            model(await serve(bomb("gzip")), "openai/text-embedding-3-small"), ["red"], requests.context
+        )
     assert failure.value.kind == "too_large"
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-async def test_a_compressed_answer_is_read(serve: Serve, encoding: str) -> None:
+async def test_a_compressed_answer_is_read(requests: ModelRequests, serve: Serve, encoding: str) -> None:
     pack = gzip.compress if encoding == "gzip" else zlib.compress
     base = await serve(http(pack(chat("yes")), f"Content-Encoding: {encoding}"))
-    assert (await door.ask(model(base), MESSAGES)).text == "yes"
+    assert (await complete(requests, model(base))).text == "yes"
 
 
 @pytest.mark.parametrize(("encoding", "said"), [("br", "not asked for"), ("gzip", "damaged")])
-async def test_an_encoding_that_cannot_be_read_is_said(serve: Serve, encoding: str, said: str) -> None:
+async def test_an_encoding_that_cannot_be_read_is_said(
+    requests: ModelRequests, serve: Serve, encoding: str, said: str
+) -> None:
     base = await serve(http(chat("yes"), f"Content-Encoding: {encoding}"))
     with pytest.raises(ModelError, match=said) as failure:
-        await door.ask(model(base), MESSAGES)
+        await complete(requests, model(base))
     assert failure.value.kind == "malformed"
 
 
 @pytest.mark.parametrize("name", [*MODELS, "openai/text-embedding-3-small"])
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"])
-async def test_nobody_is_sent_to_another_host(serve: Serve, name: str, status: str) -> None:
+async def test_nobody_is_sent_to_another_host(requests: ModelRequests, serve: Serve, name: str, status: str) -> None:
     came: list[str] = []
 
     async def elsewhere(writer: asyncio.StreamWriter) -> None:
@@ -149,8 +159,8 @@ async def test_nobody_is_sent_to_another_host(serve: Serve, name: str, status: s
     other = (await serve(elsewhere)).replace("127.0.0.1", "localhost")
     for target in (other, other.replace("localhost", "127.0.0.1")):  # another host, and another port of the same
         base = await serve(http(b"", f"Location: {target}/x?key={KEY}", status=status))
-        asked = model(base, name)
-        ask = door.embed(asked, ["red"]) if "embedding" in name else door.ask(asked, MESSAGES)
+        asked, client = model(base, name), requests.client
+        ask = client.embed(asked, ["red"], requests.context) if "embedding" in name else complete(requests, asked)
         with pytest.raises(ModelError, match="and no other host is asked") as failure:
             await ask  # type: ignore[misc]  # either of them
         assert failure.value.kind == "redirect"
@@ -158,7 +168,7 @@ async def test_nobody_is_sent_to_another_host(serve: Serve, name: str, status: s
     assert came == []
 
 
-async def test_within_the_host_a_redirect_is_followed(serve: Serve) -> None:
+async def test_within_the_host_a_redirect_is_followed(requests: ModelRequests, serve: Serve) -> None:
     answers = [
         http(b"", "Location: /elsewhere/on/it", "Connection: close", status="307 Temporary Redirect"),
         http(chat("yes")),
@@ -167,71 +177,73 @@ async def test_within_the_host_a_redirect_is_followed(serve: Serve) -> None:
     async def write(writer: asyncio.StreamWriter) -> None:
         await answers.pop(0)(writer)
 
-    assert (await door.ask(model(await serve(write)), MESSAGES)).text == "yes"
+    assert (await complete(requests, model(await serve(write)))).text == "yes"
 
 
 @pytest.mark.parametrize("name", MODELS)
-async def test_a_closed_port_is_no_answer(name: str) -> None:
+async def test_a_closed_port_is_no_answer(requests: ModelRequests, name: str) -> None:
     with pytest.raises(ModelError, match=r"no answer from .* at 127\.0\.0\.1:9: ") as failure:
-        await door.ask(model(f"http://me:{KEY}@127.0.0.1:9", name), MESSAGES)
+        await complete(requests, model(f"http://me:{KEY}@127.0.0.1:9", name))
     assert (failure.value.kind, failure.value.status, failure.value.recoverable) == ("connect", None, True)
     assert KEY not in str(failure.value)
 
 
 @pytest.mark.parametrize("name", MODELS)
-async def test_a_web_page_is_no_answer_of_a_model_and_no_http_500(serve: Serve, name: str) -> None:
+async def test_a_web_page_is_no_answer_of_a_model_and_no_http_500(
+    requests: ModelRequests, serve: Serve, name: str
+) -> None:
     async def page(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 21\r\nContent-Type: text/html\r\n\r\n<html>Log in</html>  ")
 
     with pytest.raises(ModelError, match="HTTP 200, but not as a model does") as failure:
-        await door.ask(model(await serve(page), name), MESSAGES)
+        await complete(requests, model(await serve(page), name))
     assert failure.value.kind == "connect"
     assert "500" not in str(failure.value).replace(failure.value.args[0].partition(" answered")[0], "")
 
 
-async def test_a_judge_that_echoes_the_key_does_not_get_it_stored(serve: Serve, keeping: InMemory) -> None:
+async def test_a_judge_that_echoes_the_key_does_not_get_it_stored(
+    serve: Serve, caching: ModelRequests, memory: InMemory
+) -> None:
     base = await serve(http(chat(json.dumps({"passed": True, "reason": f"you sent {KEY}"}))))
-    value, _ = await structured.ask(model(base), QUESTION, lambda value: value)
+    value, _ = await structured.ask(caching, model(base), PROMPT, lambda value: value)
     assert value == {"passed": True, "reason": f"you sent {MASK}"}
-    assert KEY not in repr(keeping.kept)
+    assert KEY not in repr(memory.kept)
     base = await serve(http(json.dumps({"error": {"message": f"bad key {KEY}"}}).encode(), status="401 Unauthorized"))
     with pytest.raises(ModelError, match=r"bad key \*\*\*"):
-        await door.ask(model(base), MESSAGES)
+        await complete(caching, model(base))
 
 
-QUESTION = Question("Judge.", "a text", {"type": "object", "properties": {}})
+PROMPT = StructuredPrompt("Judge.", "a text", {"type": "object", "properties": {}})
 
 
 @pytest.mark.parametrize("tokens", [-1, 10**400, 10**12, "many", None, 1.5])
-async def test_tokens_that_cannot_be_are_not_told(serve: Serve, tokens: Any) -> None:
-    spending = Spending()
-    current.set(spending)
+async def test_tokens_that_cannot_be_are_not_told(requests: ModelRequests, serve: Serve, tokens: Any) -> None:
     usage = {"prompt_tokens": tokens, "completion_tokens": 3, "total_tokens": 3}
     base = await serve(http(chat("yes", **usage)))
     with suppress(ModelError):  # litellm itself may find that it is no answer
-        reply = await door.ask(model(base), MESSAGES)
+        reply = await complete(requests, model(base))
         assert reply.usage == Usage(None, 3, None)
-    assert spending.bill()["tokens"] in (None, 0)
+    assert requests.context.usage()["tokens"] in (None, 0)
 
 
 async def test_a_score_of_four_hundred_digits_is_asked_for_again_and_never_kept(
-    serve: Serve, keeping: InMemory
+    serve: Serve, caching: ModelRequests, memory: InMemory
 ) -> None:
     base = await serve(http(chat('{"score": 1' + "0" * 400 + "}")))
     with pytest.raises(ModelError, match="a number is too large") as failure:
-        await structured.ask(model(base), QUESTION, lambda value: value)
+        await structured.ask(caching, model(base), PROMPT, lambda value: value)
     assert failure.value.kind == "invalid"
-    assert keeping.kept == {}
+    assert memory.kept == {}
 
 
 async def test_an_answer_kept_by_an_older_version_that_cannot_be_used_is_asked_for_anew(
-    serve: Serve, keeping: InMemory
+    serve: Serve, caching: ModelRequests, memory: InMemory
 ) -> None:
     good = model(await serve(http(chat('{"score": 1}'))))
-    await structured.ask(good, QUESTION, lambda value: value)
-    (key,) = keeping.kept
-    object.__setattr__(keeping.kept[key], "text", '{"score": 1' + "0" * 400 + "}")
-    value, asked = await structured.ask(good, QUESTION, lambda value: value)
+    await structured.ask(caching, good, PROMPT, lambda value: value)
+    (key,) = memory.kept
+    object.__setattr__(memory.kept[key], "text", '{"score": 1' + "0" * 400 + "}")
+    value, asked = await structured.ask(caching, good, PROMPT, lambda value: value)
     assert (value, asked.cached) == ({"score": 1}, False)
 
 

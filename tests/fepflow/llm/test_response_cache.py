@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fepflow.errors import CheckArgumentsError, ModelError
-from fepflow.llm import answers, structured
-from fepflow.llm.answers import Flights, Kept, of_repeat
-from fepflow.llm.configuration import CHAT, configured
+from fepflow.llm import structured
+from fepflow.llm.client import ModelClient
+from fepflow.llm.configuration import CHAT, parse_model_config
 from fepflow.llm.model import Model
-from fepflow.llm.structured import Asked, Question
+from fepflow.llm.model_requests import ModelRequests
+from fepflow.llm.request_context import RequestContext
+from fepflow.llm.response_cache import SingleFlight
+from fepflow.llm.structured import ResponseDetails, StructuredPrompt
 
-from .conftest import InMemory
+from .conftest import InMemory, of_repeat
 
 SCHEMA = {"type": "object", "properties": {"passed": {"type": "boolean"}}, "required": ["passed"]}
-QUESTION = Question("Is it right?", "<judged-ab>Paris</judged-ab>", SCHEMA, nonce="ab", version="1.0.0")
-
-
-@pytest.fixture(autouse=True)
-def _own_memory() -> Iterator[None]:
-    structured._refused.clear()
-    yield
-    structured._refused.clear()
+PROMPT = StructuredPrompt("Is it right?", "<judged-ab>Paris</judged-ab>", SCHEMA, nonce="ab", version="1.0.0")
 
 
 @pytest.fixture
@@ -44,13 +39,13 @@ def read(value: Any) -> bool:
     return bool(value["passed"])
 
 
-async def ask(model: Model, question: Question = QUESTION) -> tuple[bool, Asked]:
-    return await structured.ask(model, question, read)
+async def ask(requests: ModelRequests, model: Model, prompt: StructuredPrompt = PROMPT) -> tuple[bool, ResponseDetails]:
+    return await structured.ask(requests, model, prompt, read)
 
 
-async def test_what_was_answered_is_not_asked_again(model: Model, model_server: Any, keeping: InMemory) -> None:
-    value, first = await ask(model)
-    again, second = await ask(model)
+async def test_what_was_answered_is_not_asked_again(model: Model, model_server: Any, caching: ModelRequests) -> None:
+    value, first = await ask(caching, model)
+    again, second = await ask(caching, model)
 
     assert len(model_server.seen) == 1
     assert (again, first.cached, second.cached) == (value, False, True)
@@ -58,14 +53,16 @@ async def test_what_was_answered_is_not_asked_again(model: Model, model_server: 
     assert second == replace(first, cached=True, requests=0, seconds=0.0), "what it cost is told as it was"
 
 
-async def test_outside_of_runs_nothing_is_kept(model: Model, model_server: Any) -> None:
-    assert [(await ask(model))[1].cached for _ in range(2)] == [False, False]
+async def test_outside_of_runs_nothing_is_kept(model: Model, model_server: Any, requests: ModelRequests) -> None:
+    assert [(await ask(requests, model))[1].cached for _ in range(2)] == [False, False]
     assert len(model_server.seen) == 2
 
 
-async def test_the_random_word_is_no_part_of_the_question(model: Model, model_server: Any, keeping: InMemory) -> None:
-    await ask(model)
-    await ask(model, replace(QUESTION, text="<judged-cd>Paris</judged-cd>", nonce="cd"))
+async def test_the_random_word_is_no_part_of_the_question(
+    model: Model, model_server: Any, caching: ModelRequests
+) -> None:
+    await ask(caching, model)
+    await ask(caching, model, replace(PROMPT, text="<judged-cd>Paris</judged-cd>", nonce="cd"))
     assert len(model_server.seen) == 1
 
 
@@ -83,113 +80,116 @@ async def test_the_random_word_is_no_part_of_the_question(model: Model, model_se
     ids=lambda other: next(iter(other)),
 )
 async def test_whatever_may_change_the_answer_makes_another_question(
-    model: Model, model_server: Any, keeping: InMemory, other: dict[str, Any]
+    model: Model, model_server: Any, caching: ModelRequests, other: dict[str, Any]
 ) -> None:
-    await ask(model)
+    await ask(caching, model)
     of_model = {name: value for name, value in other.items() if name in ("name", "parameters")}
     of_question = {name: value for name, value in other.items() if name not in of_model}
-    await ask(replace(model, **of_model), replace(QUESTION, **of_question))
+    await ask(caching, replace(model, **of_model), replace(PROMPT, **of_question))
     assert len(model_server.seen) == 2
 
 
 async def test_neither_a_key_nor_a_password_nor_patience_does(
-    model: Model, model_server: Any, keeping: InMemory
+    model: Model, model_server: Any, caching: ModelRequests
 ) -> None:
-    await ask(model)
+    await ask(caching, model)
     base = model_server.address.replace("http://", "http://me:secret@") + "/v1?api_key=k"
-    await ask(replace(model, api_key="sk-2", api_base=base, timeout=5.0, attempts=1))
+    await ask(caching, replace(model, api_key="sk-2", api_base=base, timeout=5.0, attempts=1))
     assert len(model_server.seen) == 1
 
 
 @pytest.mark.parametrize("name", ["openai/gpt-4o-mini", "gpt-4o-mini"])
 async def test_another_address_in_the_environment_is_another_question(
-    model: Model, model_server: Any, keeping: InMemory, name: str, monkeypatch: pytest.MonkeyPatch
+    model: Model, model_server: Any, caching: ModelRequests, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("K", "sk-1")
     for base in ("/v1", "/v1/", "/v1"):
         monkeypatch.setenv("OPENAI_BASE_URL", model_server.address + base)
-        await ask(configured({"model": name}, {"api_key": "${K}"}, CHAT))
+        await ask(caching, parse_model_config({"model": name}, {"api_key": "${K}"}, CHAT))
     assert len(model_server.seen) == 2
 
 
-async def test_repeats_of_the_target_never_share_an_answer(model: Model, model_server: Any, keeping: InMemory) -> None:
+async def test_repeats_of_the_target_never_share_an_answer(
+    model: Model, model_server: Any, caching: ModelRequests
+) -> None:
     for _ in range(2):
         for number in range(3):
-            with of_repeat(number):
-                await ask(model)
+            await ask(of_repeat(caching, number), model)
     assert len(model_server.seen) == 3
 
 
-async def test_a_process_that_does_not_know_what_a_model_refuses_asks_nothing_all_the_same(
-    model: Model, model_server: Any, keeping: InMemory
+async def test_a_client_that_does_not_know_what_a_model_rejects_finds_its_cached_response(
+    model: Model, model_server: Any, caching: ModelRequests, memory: InMemory
 ) -> None:
     choosy = with_knobs(model, "refuse=json_schema,json_object")
-    _, first = await ask(choosy)
+    _, first = await ask(caching, choosy)
     assert (first.mode, len(model_server.seen)) == ("prompt", 3)
-    structured._refused.clear()
-    lookups = keeping.lookups
+    lookups = memory.lookups
 
-    _, second = await ask(choosy)
+    async with ModelClient(memory) as client:
+        _, second = await ask(ModelRequests(client, RequestContext()), choosy)
 
     assert (second.mode, second.cached, len(model_server.seen)) == ("prompt", True, 3)
-    assert keeping.lookups == lookups + 1, "all modes are looked up in one go"
+    assert memory.lookups == lookups + 1, "all modes are looked up in one go"
 
 
 async def test_an_answer_that_does_not_fit_any_more_is_asked_for_again_and_replaced(
-    model: Model, model_server: Any, keeping: InMemory
+    model: Model, model_server: Any, caching: ModelRequests, memory: InMemory
 ) -> None:
-    await ask(model)
-    ((key, before),) = keeping.kept.items()
-    keeping.kept[key] = replace(before, text='{"passed": "perhaps"}')
-    value, asked = await ask(model)
+    await ask(caching, model)
+    ((key, before),) = memory.kept.items()
+    memory.kept[key] = replace(before, text='{"passed": "perhaps"}')
+    value, asked = await ask(caching, model)
     assert (value, asked.cached, len(model_server.seen)) == (read({"passed": value}), False, 2)
-    assert keeping.kept[key].text == before.text
+    assert memory.kept[key].text == before.text
 
 
 @pytest.mark.parametrize("fault", ["misfit", "refusal", "cut_off", "empty"])
-async def test_what_is_no_answer_is_not_kept(model: Model, model_server: Any, keeping: InMemory, fault: str) -> None:
+async def test_what_is_no_answer_is_not_kept(
+    model: Model, model_server: Any, caching: ModelRequests, memory: InMemory, fault: str
+) -> None:
     bad = with_knobs(model, f"fault={fault}")
     for _ in range(2):
         before = len(model_server.seen)
         with pytest.raises(ModelError):
-            await ask(bad)
+            await ask(caching, bad)
         assert len(model_server.seen) > before
-    assert keeping.kept == {}
+    assert memory.kept == {}
 
 
 async def test_an_answer_that_took_three_requests_is_kept_with_what_all_of_them_took(
-    model: Model, keeping: InMemory
+    model: Model, caching: ModelRequests, memory: InMemory
 ) -> None:
-    _, asked = await ask(with_knobs(model, "fault=prose&times=2"))
-    ((answer),) = keeping.kept.values()
+    _, asked = await ask(caching, with_knobs(model, "fault=prose&times=2"))
+    ((answer),) = memory.kept.values()
     assert (asked.requests, answer.prompt_tokens) == (3, asked.usage.prompt_tokens)
 
 
 async def test_the_same_question_asked_at_once_is_one_request(
-    model: Model, model_server: Any, keeping: InMemory
+    model: Model, model_server: Any, caching: ModelRequests
 ) -> None:
     slow = with_knobs(model, "latency=0.2")
-    told = await asyncio.gather(*(ask(slow) for _ in range(10)))
+    told = await asyncio.gather(*(ask(caching, slow) for _ in range(10)))
     assert len(model_server.seen) == 1
     assert len({value for value, _ in told}) == 1
     assert sorted(asked.cached for _, asked in told) == [False] + [True] * 9, "it was paid for once"
 
 
 async def test_a_failure_is_everybodys_who_waits_and_nobodys_who_comes_later(
-    model: Model, model_server: Any, keeping: InMemory
+    model: Model, model_server: Any, caching: ModelRequests
 ) -> None:
     bad = with_knobs(model, "latency=0.1&fault=refusal&times=1")
-    told = await asyncio.gather(*(ask(bad) for _ in range(3)), return_exceptions=True)
+    told = await asyncio.gather(*(ask(caching, bad) for _ in range(3)), return_exceptions=True)
     assert [type(error) for error in told] == [ModelError] * 3
     assert len(model_server.seen) == 1
-    assert (await ask(bad))[1].cached is False
+    assert (await ask(caching, bad))[1].cached is False
 
 
 async def test_one_who_goes_away_leaves_the_others_their_answer(
-    model: Model, model_server: Any, keeping: InMemory
+    model: Model, model_server: Any, caching: ModelRequests
 ) -> None:
     slow = with_knobs(model, "latency=0.3")
-    askers = [asyncio.create_task(ask(slow)) for _ in range(3)]
+    askers = [asyncio.create_task(ask(caching, slow)) for _ in range(3)]
     await model_server.until(1)
     askers[0].cancel()
     done = await asyncio.gather(*askers, return_exceptions=True)
@@ -198,7 +198,7 @@ async def test_one_who_goes_away_leaves_the_others_their_answer(
 
 
 async def test_a_rule_of_ones_own_that_an_answer_does_not_meet_is_ones_own_question(
-    model: Model, model_server: Any, keeping: InMemory
+    model: Model, model_server: Any, caching: ModelRequests
 ) -> None:
     said: list[Any] = []
 
@@ -209,18 +209,18 @@ async def test_a_rule_of_ones_own_that_an_answer_does_not_meet_is_ones_own_quest
         return read(value)
 
     slow = with_knobs(model, "latency=0.2")
-    (_, first), (_, second) = await asyncio.gather(ask(slow), structured.ask(slow, QUESTION, strict))
+    (_, first), (_, second) = await asyncio.gather(ask(caching, slow), structured.ask(caching, slow, PROMPT, strict))
     assert (first.cached, second.cached, len(model_server.seen)) == (False, False, 2)
 
 
 async def test_who_wants_it_anew_asks_each_time_and_replaces_what_is_kept(
-    model: Model, model_server: Any, memory: InMemory
+    model: Model, model_server: Any, caching: ModelRequests, memory: InMemory
 ) -> None:
-    answers.kept.set(Kept(memory))
-    await ask(model)
+    await ask(caching, model)
     ((key, before),) = memory.kept.items()
-    answers.kept.set(Kept(memory, anew=True))
-    told = await asyncio.gather(ask(model), ask(model))
+    async with ModelClient(memory, refresh=True) as client:
+        anew = ModelRequests(client, RequestContext())
+        told = await asyncio.gather(ask(anew, model), ask(anew, model))
     assert [asked.cached for _, asked in told] == [False, False]
     assert len(model_server.seen) == 3
     assert memory.kept.keys() == {key}
@@ -228,7 +228,7 @@ async def test_who_wants_it_anew_asks_each_time_and_replaces_what_is_kept(
 
 
 async def test_work_that_nobody_waits_for_any_more_is_cancelled_and_begins_anew() -> None:
-    flights: Flights[int] = Flights()
+    flights: SingleFlight[int] = SingleFlight()
     begun, cancelled = [], []
 
     async def work() -> int:

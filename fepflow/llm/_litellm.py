@@ -1,20 +1,23 @@
-"""The one file that knows litellm. Everything here runs in the door's own thread, see `door`."""
+"""The one file that imports litellm: its set-up, and single requests through it, which run in the client's thread."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import os
 import warnings
 from collections.abc import Coroutine
+from contextlib import suppress
 from functools import cache
+from threading import Lock
 from typing import Any
 
-from fepflow.errors import CheckArgumentsError, ModelError
+from fepflow.errors import ModelError
 from fepflow.llm import transport
 from fepflow.llm.failures import model_error, secrets_of
-from fepflow.llm.model import Model, Reply, Usage, Vectors
-from fepflow.llm.spending import terms
+from fepflow.llm.model import ChatResponse, EmbeddingResponse, Model, Usage
+from fepflow.llm.request_context import RequestContext
 from fepflow.llm.transport import EMBEDDING_BYTES, EMBEDDING_VALUES, Exchange
 from fepflow.redaction import hide_addresses_in_logs, redact
 
@@ -37,13 +40,17 @@ _ENVIRONMENT = {
     "LITELLM_DISABLE_REDACT_SECRETS": "true",
 }
 
-_YOUR_OWN = frozenset({"hosted_vllm", "custom_openai", "openai_like", "lm_studio", "llamafile", "litellm_proxy"})
-"""Providers that are servers of one's own. Without an address litellm would ask OpenAI instead."""
+_loading = Lock()
+
+
+def load() -> Any:
+    """litellm, set up: quiet, without retries of its own, without the network. Takes seconds the first time."""
+    with _loading:  # several clients may begin at once, each in its thread
+        return _load()
 
 
 @cache
-def load() -> Any:
-    """litellm, set up: quiet, without retries of its own, without the network. Takes seconds the first time."""
+def _load() -> Any:
     os.environ.update(_ENVIRONMENT)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside of it, and of what it imports; nothing of ours is here
@@ -64,8 +71,20 @@ def load() -> Any:
     litellm.num_retries = 0
     litellm.DEFAULT_MAX_RETRIES = 0  # without it embeddings make three requests
     _without_afterthoughts()
+    litellm.module_level_aclient = _ClientOfLoop()
     transport.guard(AsyncHTTPHandler, LiteLLMAiohttpTransport)
     return litellm
+
+
+class _ClientOfLoop:
+    """The HTTP client that litellm has for a few providers, one for each event loop: its own would be one for all, and
+    close a loop's connections as soon as it is used in another."""
+
+    def __getattr__(self, name: str) -> Any:
+        from litellm.llms.custom_httpx.http_handler import get_async_httpx_client
+
+        # litellm caches it by the event loop and these arguments.
+        return getattr(get_async_httpx_client("fepflow", {"timeout": CLIENT_TIMEOUT}), name)
 
 
 def _without_afterthoughts() -> None:
@@ -79,45 +98,14 @@ def _without_afterthoughts() -> None:
     GLOBAL_LOGGING_WORKER.ensure_initialized_and_enqueue = drop
 
 
-def problem(model: Model) -> str | None:
-    """Why the model cannot be asked at all: its provider is not known, or its key or address is missing."""
-    litellm = load()
-    try:
-        _, provider, _, base = litellm.get_llm_provider(model=model.name, api_base=model.api_base)
-    except Exception:
-        return (
-            f"no provider is known for the model {model.name} (write it as provider/model, such as openai/{model.name})"
-        )
-    if provider in _YOUR_OWN and not (model.api_base or base):
-        return f"{model.name} is a server of your own: say where, with api_base"
-    try:
-        found = litellm.validate_environment(model.name, api_key=model.api_key, api_base=model.api_base)
-    except Exception:  # a provider that it cannot look up: the request itself will tell
-        return None
-    missing = found.get("missing_keys") or []
-    if not missing:
-        return None
-    advice = "export it, or name another variable: provider_config: {api_key: ${NAME}}"
-    return f"{model.name} needs {' and '.join(missing)}, not set in the environment ({advice})"
-
-
-def provider_of(model: Model) -> str:
-    """The family that litellm counts the model to; empty if it knows none."""
-    return _provider_of(*model.place)
-
-
-@cache
-def _provider_of(name: str, api_base: str | None) -> str:
-    try:
-        return str(load().get_llm_provider(model=name, api_base=api_base)[1])
-    except Exception:
-        return ""
-
-
 async def complete(
-    model: Model, messages: list[dict[str, str]], response_format: dict[str, Any] | None, parameters: dict[str, Any]
-) -> Reply:
-    """One request to a chat model. Raises ModelError."""
+    model: Model,
+    messages: list[dict[str, str]],
+    response_format: dict[str, Any] | None,
+    parameters: dict[str, Any],
+    context: RequestContext,
+) -> ChatResponse:
+    """One request to a chat model, recorded in the context. Raises ModelError."""
     litellm = load()
     form = {} if response_format is None else {"response_format": response_format}
     exchange = _exchange(Exchange())
@@ -125,7 +113,8 @@ async def complete(
         answer = await litellm.acompletion(messages=messages, **form, **parameters, **_connection(model))
     except Exception as error:
         raise model_error(error, model, exchange, with_format=bool(form)) from None
-    usage = _paid(litellm, answer, model)
+    usage = _usage(answer, model)
+    context.record(usage)  # it is paid for, of use or not
     try:
         choice = answer.choices[0]
         told = str(getattr(answer, "model", None) or "")
@@ -133,18 +122,21 @@ async def complete(
     except (AttributeError, IndexError, TypeError):
         raise ModelError(f"{model.name} answered without a message", kind="connect", retryable=True) from None
     secrets = secrets_of(model)
-    return Reply(redact(text, secrets), redact(told, secrets)[:MOST_OF_A_NAME], usage)
+    return ChatResponse(redact(text, secrets), redact(told, secrets)[:MOST_OF_A_NAME], usage)
 
 
-async def embed(model: Model, texts: list[str], parameters: dict[str, Any]) -> Vectors:
-    """One request to an embedding model, for all texts. Raises ModelError."""
+async def embed(
+    model: Model, texts: list[str], parameters: dict[str, Any], context: RequestContext
+) -> EmbeddingResponse:
+    """One request to an embedding model, for all texts, recorded in the context. Raises ModelError."""
     litellm = load()
     exchange = _exchange(Exchange(EMBEDDING_BYTES, EMBEDDING_VALUES))
     try:
         answer = await litellm.aembedding(input=texts, **parameters, **_connection(model))
     except Exception as error:
         raise model_error(error, model, exchange) from None
-    usage = _paid(litellm, answer, model)
+    usage = _usage(answer, model)
+    context.record(usage)  # it is paid for, of use or not
     try:
         # A provider may answer in any order; `index` says which text a vector is of.
         found = {int(item["index"]): [float(number) for number in item["embedding"]] for item in answer.data}
@@ -154,7 +146,7 @@ async def embed(model: Model, texts: list[str], parameters: dict[str, Any]) -> V
     if len(vectors) != len(texts) or not all(vector and all(map(math.isfinite, vector)) for vector in vectors):
         raise ModelError(f"{model.name} did not answer with a vector for each text", kind="invalid", retryable=True)
     told = redact(str(getattr(answer, "model", None) or ""), secrets_of(model))
-    return Vectors(vectors, told[:MOST_OF_A_NAME], usage)
+    return EmbeddingResponse(vectors, told[:MOST_OF_A_NAME], usage)
 
 
 def _exchange(exchange: Exchange) -> Exchange:
@@ -183,20 +175,13 @@ def _text_of(choice: Any, model: Model) -> str:
     return text
 
 
-def _paid(litellm: Any, answer: Any, model: Model) -> Usage:
-    """What an answer took. It is paid for, of use or not."""
-    usage = _usage(litellm, answer, model)
-    terms().paid(usage)
-    return usage
-
-
-def _usage(litellm: Any, answer: Any, model: Model) -> Usage:
+def _usage(answer: Any, model: Model) -> Usage:
     told = getattr(answer, "usage", None)
     asked, said = _count(getattr(told, "prompt_tokens", None)), _count(getattr(told, "completion_tokens", None))
     # What was not told comes as 0; an answer in words has some, and only vectors have none.
     if not asked or (not said and hasattr(answer, "choices")):
         return Usage(asked or None, said or None)
-    return Usage(asked, said or 0, _cost(litellm, model, asked, said or 0))
+    return Usage(asked, said or 0, cost(model, asked, said or 0))
 
 
 def _count(told: Any) -> int | None:
@@ -205,35 +190,22 @@ def _count(told: Any) -> int | None:
     return told if is_count else None
 
 
-def _cost(litellm: Any, model: Model, asked: int, said: int) -> float | None:
-    """By the list of prices that came with litellm, and the model's name; a price of nothing is one not known."""
+def cost(model: Model, prompt_tokens: int, completion_tokens: int) -> float | None:
+    """USD by litellm's price list and the model's name; None if it has no price: one of nothing is not known either."""
     try:
-        paid = litellm.cost_per_token(model=model.name, prompt_tokens=asked, completion_tokens=said)
+        paid = load().cost_per_token(model=model.name, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
     except Exception:
         return None
     return float(sum(paid)) or None
 
 
-def has_price(model: Model) -> bool:
-    """Whether the list of prices has the model."""
-    return _cost(load(), model, 1_000, 1_000) is not None
-
-
 async def close() -> None:
-    """Close the connections that litellm keeps."""
-    await load().close_litellm_async_clients()
-
-
-_can_be_asked: set[tuple[str, str | None, str]] = set()
-"""Models, by name, address and key, that had no problem: looking takes a tenth of a request's computing."""
-
-
-def require(model: Model) -> None:
-    """Raises CheckArgumentsError for a model that cannot be asked at all."""
-    known = model.api_key and (*model.place, model.api_key)  # without a key of its own it depends on the environment
-    if known in _can_be_asked:
-        return
-    if (why := problem(model)) is not None:
-        raise CheckArgumentsError(why)
-    if known:
-        _can_be_asked.add(known)
+    """Close the connections that litellm keeps for the running event loop: other loops have their own."""
+    cache = load().in_memory_llm_clients_cache
+    of_loop = f"-{id(asyncio.get_running_loop())}"  # how LLMClientCache ends its keys
+    for key in [key for key in list(cache.cache_dict) if key.endswith(of_loop)]:
+        handler = cache.cache_dict.pop(key, None)
+        cache.ttl_dict.pop(key, None)
+        client: Any = getattr(handler, "_client", None) or getattr(handler, "client", None)
+        with suppress(Exception):
+            await client.aclose()
