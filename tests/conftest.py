@@ -164,7 +164,9 @@ def model_server() -> Iterator[ModelServer]:
     from aiohttp import web
 
     from deployments.standins.language_model import application
+    from fepflow.llm import _litellm
 
+    _litellm.load()  # its import takes seconds, and holds up the event loop of the test that happens to be the first
     seen: list[tuple[str, dict[str, str], dict[str, Any]]] = []
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from fepflow import breaker
-from fepflow.llm import _litellm
 from fepflow.store.store import Store
 from tasks.ask_models import Asked, ask_models
 from tasks.batches import Batch
@@ -42,7 +41,6 @@ ALIKE = {
 @pytest.fixture(autouse=True)
 def _own_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGE_KEY", "sk-1234567890")
-    _litellm.load()  # as a suite's validation does, which here takes place in the event loop of the test
 
 
 @pytest.fixture
