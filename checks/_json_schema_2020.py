@@ -1,8 +1,8 @@
 """JSON Schema 2020-12, by the `jsonschema` library: no reference is fetched, and no pattern runs away.
 
 The formats that are checked are `date`, `date-time`, `email`, `ipv4`, `ipv6` and `uuid`; others are remarks, as the
-standard has it. The library searches patterns with `re`, and compares each unique item with each; here the guard of the
-`regex` check does the one, and a set the other.
+standard has it. The library searches patterns with `re`, and compares each unique or unevaluated item with each; here
+the guard of the `regex` check does the one, and sets do the other.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from time import monotonic
 from typing import Any
 
 from jsonschema import Draft202012Validator, FormatChecker  # type: ignore[import-untyped]  # it has no types
+from jsonschema._utils import (  # type: ignore[import-untyped]  # what is evaluated; nothing public tells
+    find_evaluated_item_indexes_by_schema,
+    find_evaluated_property_keys_by_schema,
+)
 from jsonschema.exceptions import SchemaError, ValidationError  # type: ignore[import-untyped]  # it has no types
 from jsonschema.validators import extend  # type: ignore[import-untyped]  # it has no types
 from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # it has no types
@@ -154,9 +158,30 @@ def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: 
 
 
 def _unevaluated_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if validator.is_type(instance, "object") and any(len(name) > _NAME_LENGTH for name in instance):
+    if not validator.is_type(instance, "object"):
+        return
+    if any(len(name) > _NAME_LENGTH for name in instance):
         raise CheckArgumentsError(f"unevaluatedProperties takes names of up to {_NAME_LENGTH:,} characters")
-    yield from Draft202012Validator.VALIDATORS["unevaluatedProperties"](validator, allowed, instance, schema) or ()
+    # What `allowed` itself permits is among the evaluated.
+    evaluated = set(find_evaluated_property_keys_by_schema(validator, _WatchedNames(instance), schema))
+    if others := [name for name in instance if name not in evaluated]:
+        yield ValidationError(f"unevaluated, and not allowed here: {', '.join(map(repr, others))}")
+
+
+class _WatchedNames(dict[str, Any]):
+    """An object that looks at the clock for each name: the library searches names for patterns by itself."""
+
+    def __iter__(self) -> Iterator[str]:
+        for name in super().__iter__():
+            _remaining()
+            yield name
+
+
+def _unevaluated_items(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if validator.is_type(instance, "array"):
+        evaluated = set(find_evaluated_item_indexes_by_schema(validator, instance, schema))
+        if others := [index for index in range(len(instance)) if index not in evaluated]:
+            yield ValidationError(f"unevaluated, and not allowed here: items {', '.join(map(str, others))}")
 
 
 def _unique_items(validator: Any, unique: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
@@ -169,6 +194,7 @@ _OURS: dict[str, Keyword] = {
     "patternProperties": _pattern_properties,
     "additionalProperties": _additional_properties,
     "unevaluatedProperties": _unevaluated_properties,
+    "unevaluatedItems": _unevaluated_items,
     "uniqueItems": _unique_items,
 }
 _Validator = extend(

@@ -1,5 +1,6 @@
 import json
 import socket
+from contextlib import suppress
 from time import perf_counter
 
 import pytest
@@ -8,7 +9,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from checks import _json_schema_2020
 from checks.schema_validation import SchemaValidationCheck
-from fepflow.errors import FepflowError
+from fepflow.errors import CheckTimeoutError, FepflowError
 
 CITY = {
     "type": "object",
@@ -140,6 +141,20 @@ ORDINARY = [
     ({"uniqueItems": True}, [[1, True, "1", [1], {"a": 1}], [1, 1.0], [{"a": [1]}, {"a": [1]}], [0, False], "x"]),
     ({"properties": {"a": {}}, "unevaluatedProperties": False}, [{"a": 1}, {"b": 1}, []]),
     ({"allOf": [{"patternProperties": {"^x": {}}}], "unevaluatedProperties": False}, [{"xa": 1}, {"b": 1}]),
+    ({"properties": {"a": {}}, "unevaluatedProperties": {"type": "string"}}, [{"a": 1, "b": "x"}, {"b": 1}]),
+    (
+        {"anyOf": [{"properties": {"a": {"type": "string"}}}, {"required": ["b"]}], "unevaluatedProperties": False},
+        [{"a": "x"}, {"a": 1, "b": 1}, {"a": "x", "b": 1}, {}],
+    ),
+    (
+        {"$defs": {"a": {"properties": {"a": {}}}}, "$ref": "#/$defs/a", "unevaluatedProperties": False},
+        [{"a": 1}, {"b": 1}],
+    ),
+    ({"prefixItems": [{"type": "string"}], "unevaluatedItems": False}, [["a"], ["a", 1], [], {}]),
+    (
+        {"prefixItems": [{}], "contains": {"type": "null"}, "unevaluatedItems": {"minimum": 5}},
+        [[1, None, 7], [None, 1]],
+    ),
 ]
 
 
@@ -173,6 +188,35 @@ def test_beside_unevaluated_properties_patterns_have_to_be_simple(refused):
     assert "simple patterns" in refused("schema_validation", schema=schema, data={})
     schema = {"patternProperties": {"a+$": {}}, "unevaluatedProperties": False}
     assert "names of up to 1,000 characters" in refused("schema_validation", schema=schema, data={"a" * 2_000: 1})
+
+
+NAMES = {f"name {index}": index for index in range(40_000)}
+
+
+@pytest.mark.parametrize(
+    ("schema", "data"),
+    [
+        ({"allOf": [{"patternProperties": {"^name": {}}}], "unevaluatedProperties": False}, NAMES),
+        ({"items": True, "allOf": [{"contains": {}}], "unevaluatedItems": False}, list(range(40_000))),
+        (
+            {"patternProperties": {"a+$": {}}, "unevaluatedProperties": {}},
+            {"a" * 990 + f"!{index}": 1 for index in range(2_000)},
+        ),
+    ],
+)
+def test_many_unevaluated_members_and_items_are_validated_or_given_up_within_two_seconds(schema, data):
+    compiled = _json_schema_2020.compile_schema(json.dumps(schema))
+    started = perf_counter()
+    with suppress(CheckTimeoutError):
+        assert compiled.errors(data) == []
+    assert perf_counter() - started < 2
+
+
+def test_unevaluated_members_and_items_are_named(results):
+    told = validate(results, {"properties": {"a": {}}, "unevaluatedProperties": False}, {"a": 1, "b": 1, "c": 1})
+    assert told["validation_errors"] == ["unevaluated, and not allowed here: 'b', 'c'"]
+    told = validate(results, {"prefixItems": [{}], "unevaluatedItems": False}, [1, 2, 3])
+    assert told["validation_errors"] == ["unevaluated, and not allowed here: items 1, 2"]
 
 
 def test_a_validation_that_takes_too_long_is_given_up(ask, monkeypatch):
