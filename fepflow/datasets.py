@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from fepflow.foreign_names import TEST_CASE
 from fepflow.json_text import NotJsonError
 from fepflow.jsonpath import Path as JSONPath
 from fepflow.jsonpath import compile_path, leading_keys
+from fepflow.known_names import closest
 from fepflow.mistakes import Mistakes
 from fepflow.protocol.test_case import TestCase
 from fepflow.records import format_of, records
@@ -216,8 +216,8 @@ def _is_meant_as_input(name: str) -> bool:
 
 def _meant(path: JSONPath, record: Mapping[str, Any]) -> str:
     keys = leading_keys(path.expression)
-    close = get_close_matches(str(keys[0]), list(record)[:1_000], 1) if keys else []
-    return f"did you mean $.{close[0]}?" if close else f"the record has {_keys(record)}"
+    close = closest(str(keys[0]), list(record)[:1_000]) if keys else None
+    return f"did you mean $.{close}?" if close else f"the record has {_keys(record)}"
 
 
 def _keys(record: Mapping[str, Any]) -> str:

@@ -18,6 +18,11 @@ _SURE = 0.8
 """How alike names are that can hardly be different ones: tests and test_cases are less."""
 
 
+def closest(name: str, known: Sequence[str]) -> str | None:
+    """Which of the known names somebody is likely to mean; None if none is like it."""
+    return _closest(name[:_LONGEST], tuple(known))
+
+
 def did_you_mean(name: str, known: Sequence[str], elsewhere: Mapping[str, str] | None = None) -> str:
     """Advice for a name that is not among those known; `elsewhere` says what some names are called here."""
     return _advice(name[:_LONGEST], tuple(known), tuple((elsewhere or {}).items()))
@@ -25,14 +30,22 @@ def did_you_mean(name: str, known: Sequence[str], elsewhere: Mapping[str, str] |
 
 @lru_cache(maxsize=1_000)  # the same mistake may have been made a hundred thousand times
 def _advice(name: str, known: tuple[str, ...], called: tuple[tuple[str, str], ...]) -> str:
-    elsewhere = dict(called)
-    same = [item for item in known if _bare(item) == _bare(name)] or get_close_matches(name, known, 1, _SURE)
-    if not same and (meant := elsewhere.get(_bare(name))):
+    if not _same(name, known) and (meant := dict(called).get(_bare(name))):
         return meant
-    if close := same or get_close_matches(name, known, 1) or [item for item in known if _words(item) & _words(name)]:
-        return f"did you mean {close[0]}?"
+    if close := _closest(name, known):
+        return f"did you mean {close}?"
     more = ", ..." if len(known) > _MANY else ""
     return f"known are {', '.join(known[:_MANY])}{more}" if known else "remove it"
+
+
+@lru_cache(maxsize=1_000)
+def _closest(name: str, known: tuple[str, ...]) -> str | None:
+    alike = _same(name, known) or get_close_matches(name, known, 1)
+    return next(iter(alike or (item for item in known if _words(item) & _words(name))), None)
+
+
+def _same(name: str, known: tuple[str, ...]) -> list[str]:
+    return [item for item in known if _bare(item) == _bare(name)] or get_close_matches(name, known, 1, _SURE)
 
 
 def _words(name: str) -> set[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
-from itertools import chain, islice
+from itertools import chain
 
 from fepflow.errors import NotFoundError
+from fepflow.known_names import did_you_mean
 from fepflow.protocol.results import CheckResult, passed_of
 from fepflow.store.case_index import FailureKind
 from fepflow.store.records import RunRecord, StoredResult
@@ -99,7 +99,5 @@ def _require_check(store: Store, run: RunRecord, check_id: str) -> None:
 
 
 def _unknown(what: str, name: str, known: list[str]) -> NotFoundError:
-    close = get_close_matches(name, known, 1)
-    few = ", ".join(islice(known, 10)) + (", ..." if len(known) > 10 else "")
-    advice = f"did you mean {close[0]}?" if close else f"known are {few}" if known else "it has none"
+    advice = did_you_mean(name, known) if known else "it has none"
     return NotFoundError(f"The run has no {what} {name} ({advice})")

@@ -5,8 +5,7 @@ Every function here raises InputError with all mistakes of all files at once, ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -16,6 +15,7 @@ from pydantic_core import ErrorDetails
 from fepflow.documents import Document, DocumentPath, read_document
 from fepflow.errors import InputError, Problem
 from fepflow.evalguard.models import Definition, Metric, Range, Task, Thresholds
+from fepflow.known_names import closest, did_you_mean
 from fepflow.suite import Impact
 
 D = TypeVar("D", bound=Definition)
@@ -39,7 +39,8 @@ def load_thresholds(path: Path, task: str | None = None) -> Thresholds:
     if task is None:
         raise InputError(Problem("which task's thresholds? none was named", str(path), advice=f"set task; {found}"))
     message = f"there are no thresholds for the task {task}"
-    raise InputError(Problem(message, str(path), advice=_did_you_mean(task, list(by_task)) or found))
+    advice = f"did you mean {close}?" if (close := closest(task, list(by_task))) else found
+    raise InputError(Problem(message, str(path), advice=advice))
 
 
 def load_tasks(path: Path) -> dict[str, Task]:
@@ -126,12 +127,7 @@ def _problem(document: Document, prefix: DocumentPath, detail: ErrorDetails, mod
     advice = _ADVICE.get(kind)
     if kind == "extra_forbidden":
         fields = list((model if len(location) == 1 else Range).model_fields)
-        advice = _did_you_mean(str(location[-1]), fields) or f"known are {', '.join(fields)}"
+        advice = did_you_mean(str(location[-1]), fields)
     if kind == "literal_error":
         return document.problem((*prefix, *location), f"must be one of {detail['ctx']['expected']}", advice)
     return document.problem((*prefix, *location), _MESSAGES.get(kind, detail["msg"]), advice)
-
-
-def _did_you_mean(name: str, known: Sequence[str]) -> str | None:
-    close = get_close_matches(name, known, 1)
-    return f"did you mean {close[0]}?" if close else None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
+from fepflow.known_names import did_you_mean
 from fepflow.llm.model import ATTEMPTS, TIMEOUT, Model
 from fepflow.references import Reference, address_holds_literal_secret, expand
 from fepflow.secret_names import is_secret_name
@@ -83,9 +83,7 @@ def _refuse_unknown(argument: str, given: Mapping[str, Any], known: tuple[str, .
             continue
         if argument == "model_config" and name in _PROVIDER:
             raise ValueError(f"model_config: {name} belongs into provider_config")
-        close = get_close_matches(str(name), known, 1)
-        advice = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
-        raise ValueError(f"{argument} does not know {name} ({advice})")
+        raise ValueError(f"{argument} does not know {name} ({did_you_mean(str(name), known)})")
 
 
 def _refuse_literal_secrets(model_config: Mapping[str, Any], provider_config: Mapping[str, Any]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from difflib import get_close_matches
 from threading import Lock
 from types import ModuleType
 from typing import Any
 
 from fepflow.errors import InputError, Problem
+from fepflow.known_names import closest
 from fepflow.protocol.test_case import TestCase
 from fepflow.targets.python_source import MODULES, Source, load
 from fepflow.template import copy_containers
@@ -185,8 +185,8 @@ def _missing(source: Source, module: ModuleType, found: Any, name: str) -> Probl
         for other, value in vars(found if hasattr(found, "__dict__") else module).items()
         if callable(value) and not other.startswith("_") and getattr(value, "__module__", None) == module.__name__
     ]
-    close = get_close_matches(name, own, 1)
-    advice = f"did you mean {close[0]}?" if close else f"it defines {', '.join(own[:10]) or 'no function'}"
+    close = closest(name, own)
+    advice = f"did you mean {close}?" if close else f"it defines {', '.join(own[:10]) or 'no function'}"
     return Problem(f"there is no {name} in {where}", source.shown, None, "target.python.function", advice)
 
 
