@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, Update, case, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Table, Update, case, func, or_, select, update
 
 from fepflow.errors import NotFoundError, RunBusyError
 from fepflow.protocol.model import utc_now
@@ -55,6 +55,18 @@ def _is_zombie(pid: int) -> bool:
         return False
 
 
+def free_lease(table: Table, owner: str, before: str | None, now: datetime) -> ColumnElement[bool]:
+    """Whether `owner` may take a lease that `before` had: its own, nobody's, an ended one, that of an ended process."""
+    free = [table.c.lease_owner.is_(None), table.c.lease_owner == owner, table.c.lease_until <= now]
+    return or_(*free, table.c.lease_owner == before) if is_gone(before) else or_(*free)
+
+
+def renew(connection: Connection, held: Update, seconds: float) -> bool:
+    """Let the lease that `held` names last for the next `seconds`; False if nobody has it any more."""
+    until = now_of(connection) + timedelta(seconds=seconds)
+    return connection.execute(held.values(lease_until=until)).rowcount == 1
+
+
 class Leases(DatabaseUser):
     """Taking, keeping and giving back the right to execute a run."""
 
@@ -68,12 +80,9 @@ class Leases(DatabaseUser):
         def acquire(connection: Connection) -> RunRecord:
             now = now_of(connection)
             before = _run(connection, run_id)
-            free = [RUN.c.lease_owner.is_(None), RUN.c.lease_owner == owner, RUN.c.lease_until <= now]
-            if is_gone(before.lease_owner):
-                free.append(RUN.c.lease_owner == before.lease_owner)
             taken = connection.execute(
                 update(RUN)
-                .where(RUN.c.id == run_id, or_(*free))
+                .where(RUN.c.id == run_id, free_lease(RUN, owner, before.lease_owner, now))
                 .values(
                     lease_owner=owner,
                     lease_until=now + timedelta(seconds=seconds),
@@ -98,12 +107,7 @@ class Leases(DatabaseUser):
 
     def renew_lease(self, run_id: str, owner: str, seconds: float) -> bool:
         """Keep the lease for the next `seconds`. False when it was lost: the executor has to stop."""
-
-        def renew(connection: Connection) -> bool:
-            until = now_of(connection) + timedelta(seconds=seconds)
-            return connection.execute(_held(run_id, owner).values(lease_until=until)).rowcount == 1
-
-        return self._database.write(renew)
+        return self._database.write(lambda connection: renew(connection, _held(run_id, owner), seconds))
 
     def finish(
         self,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Update, and_, select, update
 
 from fepflow.errors import NotFoundError
 from fepflow.store.database import DatabaseUser, now_of, upserting
-from fepflow.store.leases import is_gone
+from fepflow.store.leases import free_lease, is_gone, renew
 from fepflow.store.tables import RUN, SHARD
 
 
@@ -36,27 +36,19 @@ class Shards(DatabaseUser):
             held = {"lease_owner": owner, "lease_until": now + timedelta(seconds=seconds)}
             connection.execute(upserting(connection, SHARD).values(run_id=run_id, shard=shard).on_conflict_do_nothing())
             before = connection.execute(select(SHARD).where(_is(run_id, shard))).one()
-            free = [SHARD.c.lease_owner.is_(None), SHARD.c.lease_owner == owner, SHARD.c.lease_until <= now]
-            if is_gone(before.lease_owner):
-                free.append(SHARD.c.lease_owner == before.lease_owner)
-            return connection.execute(update(SHARD).where(_is(run_id, shard), or_(*free)).values(held)).rowcount == 1
+            free = free_lease(SHARD, owner, before.lease_owner, now)
+            return connection.execute(update(SHARD).where(_is(run_id, shard), free).values(held)).rowcount == 1
 
         return self._database.write(acquire)
 
     def renew_shard(self, run_id: str, shard: int, owner: str, seconds: float) -> bool:
         """Keep the lease for the next `seconds`. False when it was lost: the executor has to stop."""
-
-        def renew(connection: Connection) -> bool:
-            until = now_of(connection) + timedelta(seconds=seconds)
-            change = update(SHARD).where(_is(run_id, shard), SHARD.c.lease_owner == owner)
-            return connection.execute(change.values(lease_until=until)).rowcount == 1
-
-        return self._database.write(renew)
+        return self._database.write(lambda connection: renew(connection, _held(run_id, shard, owner), seconds))
 
     def release_shard(self, run_id: str, shard: int, owner: str) -> None:
         """Give the lease back."""
-        change = update(SHARD).where(_is(run_id, shard), SHARD.c.lease_owner == owner)
-        self._database.write(lambda connection: connection.execute(change.values(lease_owner=None, lease_until=None)))
+        change = _held(run_id, shard, owner).values(lease_owner=None, lease_until=None)
+        self._database.write(lambda connection: connection.execute(change))
 
     def shard_holder(self, run_id: str, shard: int) -> Holder | None:
         """Who has the shard; None if nobody has begun it, or the last one has given it back."""
@@ -66,6 +58,10 @@ class Shards(DatabaseUser):
         if row is None or row.lease_owner is None:
             return None
         return Holder(row.lease_owner, row.lease_until > now and not is_gone(row.lease_owner))
+
+
+def _held(run_id: str, shard: int, owner: str) -> Update:
+    return update(SHARD).where(_is(run_id, shard), SHARD.c.lease_owner == owner)
 
 
 def _is(run_id: str, shard: int) -> ColumnElement[bool]:
