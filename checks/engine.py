@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 from uuid import uuid4
@@ -38,11 +36,6 @@ Checks = Sequence[AnyCheck | dict[str, Any]] | Sequence[Sequence[AnyCheck | dict
 
 MAX_WAITING = 64
 """Test cases whose waiting checks are under way at once."""
-
-_COLLECT_AFTER = 50_000
-"""New objects after which the garbage collector looks, during an evaluation; Python's own choice is 700."""
-
-_NEVER = 1_000_000
 
 _OF_CONTEXT = set(ExecutionContext.model_fields)
 _OF_CASE = set(TestCaseResult.model_fields) - {"metadata"}
@@ -100,8 +93,7 @@ async def evaluate_async(
         for index, (case, output) in enumerate(zip(test_cases, outputs, strict=True))
     )
     async with nested_or_own() as requests:
-        with _rare_collections():
-            results = await _case_results(with_checks, requests)
+        results = await _case_results(with_checks, requests)
     return _run_result(results, started_at, experiment_metadata)
 
 
@@ -134,23 +126,6 @@ async def _case_results(
         for task in waiting:
             task.cancel()  # the evaluation failed, or was cancelled
     return [results[index] for index in range(len(results))]
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Let the garbage collector look less often while results pile up, and never at all of them: none is garbage.
-
-    At 10,000 cases it took half of the time. An evaluation inside another leaves the outer one's setting alone.
-    """
-    usual = gc.get_threshold()
-    if not 0 < usual[0] < _COLLECT_AFTER:
-        yield
-        return
-    gc.set_threshold(_COLLECT_AFTER, usual[1], _NEVER)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*usual)
 
 
 def checks_of(own: Sequence[AnyCheck], shared: Sequence[CompiledCheck]) -> list[CompiledCheck]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import sys
 from collections.abc import Iterator
+
+from fepflow.threads import short_turns
 
 USUAL_COLLECTIONS = gc.get_threshold()
 ALLOCATIONS = 20_000
 """Objects that are allocated before the youngest are searched for cycles; Python's own number is 700."""
-TURN = 0.0005
-"""Seconds that a thread may compute while another one waits; Python's own number is ten times that."""
 
 
 @contextlib.contextmanager
@@ -31,12 +30,9 @@ def tuned_interpreter() -> Iterator[None]:
     A run makes few cycles, and the search took a sixth of its time. What waits for the database waits for its turn
     after each answer, and the event loop for its own after each wait.
     """
-    usual = sys.getswitchinterval()
     gc.freeze()  # what was loaded before is not searched at all
-    sys.setswitchinterval(TURN)
     try:
-        with rare_collections():
+        with rare_collections(), short_turns():
             yield
     finally:
-        sys.setswitchinterval(usual)
         gc.unfreeze()

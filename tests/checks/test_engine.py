@@ -12,6 +12,7 @@ from checks import compiled
 from checks.base import BaseAsyncCheck, BaseCheck, JSONPath
 from checks.catalogue import register
 from checks.contains import ContainsCheck
+from checks.custom_function import CustomFunctionCheck
 from checks.engine import MAX_WAITING, evaluate, evaluate_async
 from checks.exact_match import ExactMatchCheck
 from checks.regex import RegexCheck
@@ -628,10 +629,18 @@ class TestTheRunAsAWhole:
         assert results_of(result) == [("exact_match", "completed", True)]
         assert threading.active_count() < 50
 
-    def test_the_garbage_collector_is_left_as_it_was(self):
+    def test_the_garbage_collector_stays_as_its_host_set_it_meanwhile_too(self):
+        seen = []
+
+        def look(**_):
+            seen.append(gc.get_threshold())
+            return {"passed": True}
+
+        check = CustomFunctionCheck(validation_function=look, function_args={"value": "$.output.value"})
         before = gc.get_threshold()
-        evaluate([capital()], [Output(value="Paris")], [SAME])
-        assert gc.get_threshold() == before
+        result = evaluate([capital()], [Output(value="Paris")], [SAME, check])
+        assert results_of(result)[1] == ("custom_function", "completed", True)
+        assert [*seen, gc.get_threshold()] == [before, before]
 
     async def test_the_event_loop_goes_on_meanwhile(self):
         turns = 0

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 import pytest
 
 from fepflow.errors import CheckTimeoutError
-from fepflow.threads import Workers
+from fepflow.threads import Workers, short_turns
 
 
 async def test_work_is_done_in_a_thread_and_its_value_or_error_comes_back():
@@ -109,3 +109,17 @@ def test_a_process_ends_although_a_job_never_does():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "CheckTimeoutError\n", "")
+
+
+def test_the_switch_interval_is_shorter_while_anything_computes_and_then_as_it_was():
+    usual = sys.getswitchinterval()
+    workers = Workers("test", 1, computes=True)
+    begun, released = threading.Event(), threading.Event()
+    job = workers.begin(lambda: begun.set() or released.wait(10))
+    assert begun.wait(10)
+    with short_turns():
+        released.set()
+        workers.close()
+        job.thread.join()
+        assert sys.getswitchinterval() < usual
+    assert sys.getswitchinterval() == usual
