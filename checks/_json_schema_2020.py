@@ -25,10 +25,10 @@ from jsonschema.validators import extend  # type: ignore[import-untyped]  # it h
 from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # it has no types
 from referencing.exceptions import Unresolvable
 
-from checks.equality import json_key
 from checks.pattern_guard import MAX_PATTERN, is_cheap, search
 from fepflow.documents import dotted
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError
+from fepflow.json_equality import json_key
 
 TIME_LIMIT = 1.0
 """Seconds that one validation may take."""

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from checks.base import MISSING, RESOLVED, BaseCheck, JSONPath, argument_fields, wrong_arguments
-from checks.equality import json_equal
 from fepflow.errors import CheckArgumentsError
+from fepflow.json_equality import json_equal
 from fepflow.jsonpath import Path, compile_path, is_path
 from fepflow.protocol.model import plain, unvalidated
 from fepflow.secret_names import is_secret_name

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, StrictBool
 
 from checks.base import BaseCheck, JSONPath
-from checks.equality import json_key
+from fepflow.json_equality import json_key
 
 
 def _as_list(value: Any) -> Any:

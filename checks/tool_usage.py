@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, model_validator
 
 from checks.base import RESOLVED, BaseCheck, JSONPath
-from checks.equality import json_equal
+from fepflow.json_equality import json_equal
 from fepflow.strict_json import parse
 
 

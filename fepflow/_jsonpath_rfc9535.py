@@ -12,7 +12,13 @@ import jsonpath_rfc9535 as rfc
 import regex
 from jsonpath_rfc9535.exceptions import JSONPathError as LibraryError
 from jsonpath_rfc9535.exceptions import JSONPathRecursionError, JSONPathSyntaxError
-from jsonpath_rfc9535.filter_expressions import FilterContext, FilterExpression
+from jsonpath_rfc9535.filter_expressions import (
+    ComparisonExpression,
+    Expression,
+    FilterContext,
+    FilterExpression,
+    _compare,
+)
 from jsonpath_rfc9535.function_extensions import Match, Search
 from jsonpath_rfc9535.function_extensions._pattern import map_re
 from jsonpath_rfc9535.lex import RE_PROPERTY, Lexer
@@ -31,6 +37,7 @@ from fepflow._jsonpath_limits import (
     remaining,
     watched_pattern,
 )
+from fepflow.json_equality import json_equal
 
 _NAME = re.compile(r"[A-Za-z_\u0080-\ud7ff\ue000-\U0010ffff][0-9A-Za-z_\u0080-\ud7ff\ue000-\U0010ffff]*")
 
@@ -90,13 +97,38 @@ class _Filter(FilterExpression):
         return super().evaluate(context)
 
 
+class _Comparison(ComparisonExpression):
+    """The library's own (1.0.1) takes 1 and true for equal inside of arrays and objects."""
+
+    __slots__ = ()
+
+    def evaluate(self, context: FilterContext) -> bool:
+        left, right = _only_value(self.left.evaluate(context)), _only_value(self.right.evaluate(context))
+        result = _compare(left, self.operator, right)
+        differs_for_python = result is (self.operator == "!=")
+        if differs_for_python or not isinstance(left, dict | list) or isinstance(left, rfc.JSONPathNodeList):
+            return result
+        return result if json_equal(left, right) else not result
+
+
+def _only_value(found: object) -> object:
+    """The value of a single node; anything else as it is."""
+    return found[0].value if isinstance(found, rfc.JSONPathNodeList) and len(found) == 1 else found
+
+
 class _Parser(Parser):
-    """Builds the watched kinds of segments and filters."""
+    """Builds the watched kinds of segments and filters, and our comparisons."""
 
     def parse_query(self, stream: TokenStream, *, in_filter: bool = False) -> Iterable[JSONPathSegment]:
         for segment in super().parse_query(stream, in_filter=in_filter):
             kind = _Descent if isinstance(segment, JSONPathRecursiveDescentSegment) else _Child
             yield kind(env=segment.env, token=segment.token, selectors=segment.selectors)
+
+    def parse_infix_expression(self, stream: TokenStream, left: Expression) -> Expression:
+        expression = super().parse_infix_expression(stream, left)
+        if isinstance(expression, ComparisonExpression):
+            return _Comparison(expression.token, expression.left, expression.operator, expression.right)
+        return expression
 
     def parse_filter_selector(self, stream: TokenStream) -> FilterSelector:
         selector = super().parse_filter_selector(stream)

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checks.disjoint import DisjointCheck
-from checks.equality import json_equal, json_key
 from checks.set_equal import SetEqualCheck
 from checks.subset import SubsetCheck
 from checks.superset import SupersetCheck
+from fepflow.json_equality import json_equal, json_key
 
 
 def test_a_subset_tells_what_is_there_and_what_is_missing(results):
