@@ -10,6 +10,7 @@ from statistics import median_low
 from typing import Any, Literal
 
 from fepflow.errors import LimitReachedError, ModelError
+from fepflow.schema_references import referred
 
 Place = tuple[str, ...]
 Kind = Literal["vote", "median"]
@@ -114,18 +115,12 @@ def resolved_member(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(schema, dict):
             break
         if "$ref" in schema:
-            schema = _referred(root, str(schema["$ref"]))
+            schema = referred(root, str(schema["$ref"]))
         elif branches := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
             schema = next((branch for branch in branches if branch != {"type": "null"}), None)
         else:
             return schema
     return {}
-
-
-def _referred(root: Any, reference: str) -> Any:
-    for step in reference.removeprefix("#/").split("/"):
-        root = root.get(step) if isinstance(root, dict) else None
-    return root
 
 
 def _decided(place: Place, kind: Kind, said: list[Any], asked: int, failures: Sequence[Exception]) -> _Decided:

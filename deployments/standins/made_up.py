@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from fepflow.schema_references import referred
+
 SENTENCE = "A stand-in made this up."
 DIMENSIONS = 64
 
@@ -34,7 +36,7 @@ def _value(schema: Any, root: dict[str, Any], parts: tuple[object, ...], level: 
     if not isinstance(schema, dict) or level > _MOST_LEVELS:
         return None
     if "$ref" in schema:
-        return _value(_referred(root, str(schema["$ref"])), root, parts, level + 1)
+        return _value(referred(root, str(schema["$ref"])), root, parts, level + 1)
     if "const" in schema:
         return schema["const"]
     if schema.get("enum"):
@@ -64,13 +66,6 @@ def _scalar(kind: str, schema: dict[str, Any], parts: tuple[object, ...]) -> Any
         text = SENTENCE.ljust(schema.get("minLength", 0), ".")
         return text[: schema.get("maxLength", len(text))]
     return None
-
-
-def _referred(root: dict[str, Any], reference: str) -> Any:
-    found: Any = root
-    for step in reference.removeprefix("#/").split("/"):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
 
 
 def schema_in(text: str) -> dict[str, Any] | None:

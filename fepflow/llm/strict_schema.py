@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from fepflow.schema_references import referred
+
 _REASONS = re.compile(r"reason|rationale|explanation|analysis|thought|justification|critique", re.IGNORECASE)
 _NOT_STRICT = frozenset(
     {"allOf", "not", "if", "then", "else", "patternProperties", "propertyNames", "dependentRequired"}
@@ -76,7 +78,8 @@ def without_nulls(value: Any, schema: Any) -> Any:
 
 
 def _without_nulls(value: Any, schema: Any, root: Any, level: int) -> Any:
-    schema = _resolved(schema, root)
+    if isinstance(schema, dict) and str(schema.get("$ref", "")).startswith("#/"):
+        schema = referred(root, schema["$ref"])
     if not isinstance(schema, dict) or level > _MOST_LEVELS:
         return value
     for branch in [*schema.get("anyOf", []), *schema.get("oneOf", [])]:
@@ -92,15 +95,6 @@ def _without_nulls(value: Any, schema: Any, root: Any, level: int) -> Any:
         if item is not None or name not in members or name in schema.get("required", []) or _takes_null(members[name])
     }
     return {name: _without_nulls(item, members.get(name), root, level + 1) for name, item in kept.items()}
-
-
-def _resolved(schema: Any, root: Any) -> Any:
-    if not isinstance(schema, dict) or not str(schema.get("$ref", "")).startswith("#/"):
-        return schema
-    found = root
-    for step in schema["$ref"][2:].split("/"):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
 
 
 def _takes_null(schema: Any) -> bool:
