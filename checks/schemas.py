@@ -11,8 +11,6 @@ from checks.catalogue import find_check, list_checks, list_versions
 from fepflow.protocol.check import SEMVER
 from fepflow.suite import suite_schema
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
 
 class _Generator(GenerateJsonSchema):
     """Leaves out what a file cannot say: a function has no JSON form, nor has a default that is one."""

@@ -147,14 +147,6 @@ class Suite(Section):
         None, description="Calls a batch; default: one call each up to 25 calls, then about 12 batches."
     )
 
-    @property
-    def dataset(self) -> Dataset | None:
-        """The file of test cases, if they come from one."""
-        return Dataset(path=self.test_cases) if isinstance(self.test_cases, str) else self._dataset_or_none()
-
-    def _dataset_or_none(self) -> Dataset | None:
-        return self.test_cases if isinstance(self.test_cases, Dataset) else None
-
 
 def check_ids(checks: Sequence[Check], taken: Sequence[str] = ()) -> list[str]:
     """The id of each check: its own, else its type, else its type with a number (`contains-2`)."""

@@ -25,8 +25,6 @@ from fepflow.template import compile_template
 
 _SENT = ("id", "input", "expected", "metadata")
 _LARGE = 1_000_000
-_SHORTEST_SECRET = 8
-"""Characters: what is shorter in a variable named like a secret may stand in any answer."""
 
 
 class _Executor(Protocol):

@@ -53,7 +53,7 @@ def test_a_whole_suite_is_read():
     assert suite.target.http.url == "http://bot/"
     assert suite.target.http.max_bytes == 2_000_000
     assert (suite.target.timeout, suite.target.connect_timeout, suite.target.read_timeout) == (60.0, 0.5, None)
-    assert suite.dataset.path == "cases.jsonl"
+    assert suite.test_cases.path == "cases.jsonl"
     assert suite.gate.max_impact == "low"
 
 
