@@ -116,7 +116,7 @@ def endpoint(latency: float) -> Iterator[str]:
 @contextlib.contextmanager
 def language_model(latency: float) -> Iterator[str]:
     """The stand-in for models, in a process of its own; its address."""
-    service = Started("-m", "deployments.standins.language_model", "--port", "0", "--latency", str(latency))
+    service = Started("-m", "deployments.simulators.language_model", "--port", "0", "--latency", str(latency))
     try:
         yield service.line()
     finally:

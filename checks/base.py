@@ -24,10 +24,10 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from fepflow.complaints import complaints
-from fepflow.documents import dotted
+from fepflow.documents.loader import dotted
+from fepflow.documents.validation_errors import complaints
 from fepflow.errors import CheckArgumentsError
-from fepflow.jsonpath import is_path, unescape
+from fepflow.jsonpath.path import is_path, unescape
 from fepflow.protocol.check import CHECK_ID, Check, TypedCheck
 
 logger = logging.getLogger("fepflow.checks")
@@ -101,7 +101,7 @@ class BaseCheck(TypedCheck):
     """Arguments that are texts with `{{$.path}}` placeholders."""
     check_optional_paths: ClassVar[frozenset[str]] = frozenset()
     """Arguments that must be paths, and become MISSING where the path finds nothing."""
-    check_as_is: ClassVar[Mapping[str, type]] = {}
+    check_passthrough: ClassVar[Mapping[str, type]] = {}
     """Arguments that take anything of a type: such a value, read by a path, is not validated again and again."""
     check_secrets: ClassVar[frozenset[str]] = frozenset()
     """Arguments in which members named like a secret are never shown."""

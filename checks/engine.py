@@ -10,13 +10,14 @@ from time import perf_counter
 from typing import Any
 from uuid import uuid4
 
-from checks.compiled import CompiledCheck, compile_checks
-from checks.inputs import read_checks, read_outputs, read_test_cases
+from checks.core.compiled import CompiledCheck, compile_checks
+from checks.core.inputs import read_checks, read_outputs, read_test_cases
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
+from fepflow.json.limits import is_large
 from fepflow.llm.model_requests import ModelRequests, nested_or_own
 from fepflow.protocol.check import AnyCheck
 from fepflow.protocol.context import evaluation_context
-from fepflow.protocol.model import unvalidated, utc_now
+from fepflow.protocol.model import construct_fast, utc_now
 from fepflow.protocol.results import (
     CheckResult,
     EvaluationRunResult,
@@ -28,7 +29,6 @@ from fepflow.protocol.results import (
     summarize_run,
 )
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.sizes import is_large
 
 logger = logging.getLogger("fepflow.checks")
 
@@ -40,7 +40,7 @@ MAX_WAITING = 64
 _OF_CONTEXT = set(ExecutionContext.model_fields)
 _OF_CASE = set(TestCaseResult.model_fields) - {"metadata"}
 
-BREATH = 0.001
+YIELD_INTERVAL = 0.001
 """Seconds of checking after which other work on the event loop gets its turn."""
 
 
@@ -118,7 +118,7 @@ async def _case_results(
                 if len(waiting) >= MAX_WAITING:
                     done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                     await asyncio.gather(*done)  # a fault of ours raises; no result is missing without a word
-            if perf_counter() - last_breath > BREATH:
+            if perf_counter() - last_breath > YIELD_INTERVAL:
                 await asyncio.sleep(0)
                 last_breath = perf_counter()
         await asyncio.gather(*waiting)
@@ -183,7 +183,7 @@ async def _await_case(case: TestCase, output: Output, results: Awaitable[list[Ch
 
 
 def _case_result(case: TestCase, output: Output, results: list[CheckResult]) -> TestCaseResult:
-    seen = unvalidated(ExecutionContext, {"test_case": case, "output": output}, _OF_CONTEXT)
+    seen = construct_fast(ExecutionContext, {"test_case": case, "output": output}, _OF_CONTEXT)
     fields = {
         "status": status_of([result.status for result in results]),
         "execution_context": seen,
@@ -191,7 +191,7 @@ def _case_result(case: TestCase, output: Output, results: list[CheckResult]) -> 
         "summary": summarize_case(results),
         "metadata": None,
     }
-    return unvalidated(TestCaseResult, fields, _OF_CASE)
+    return construct_fast(TestCaseResult, fields, _OF_CASE)
 
 
 def _run_result(

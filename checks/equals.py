@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from pydantic import Field, StrictBool
 
 from checks.base import BaseCheck, JSONPath
-from fepflow.json_equality import json_equal
+from fepflow.json.equality import json_equal
 
 
 class EqualsCheck(BaseCheck):

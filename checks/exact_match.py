@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field, StrictBool
 
 from checks.base import BaseCheck, JSONPath
-from fepflow.json_equality import json_equal
+from fepflow.json.equality import json_equal
 
 
 class ExactMatchCheck(BaseCheck):
@@ -18,7 +18,7 @@ class ExactMatchCheck(BaseCheck):
     """
 
     check_type: ClassVar[str] = "exact_match"
-    check_as_is: ClassVar[Mapping[str, type]] = {"actual": object, "expected": object}
+    check_passthrough: ClassVar[Mapping[str, type]] = {"actual": object, "expected": object}
 
     actual: Any = Field(description="Value to check.")
     expected: Any = Field(description="Value to compare with.")

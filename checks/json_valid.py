@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from checks.base import BaseCheck, JSONPath
-from checks.json_schema import Schema, is_quick
+from checks.core.json_schema import Schema, is_quick
 from checks.schema_validation import validated, validated_elsewhere
 
 

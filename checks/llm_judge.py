@@ -12,22 +12,22 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field, InstanceOf, ValidationError, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from checks.asking import ModelCheck, model_of, spent
 from checks.base import JSONPath
-from checks.calling import call
-from checks.json_schema import Schema, read_schema, schema_errors
-from checks.judging import question
-from checks.samples import Sample, combine
-from fepflow.answer import Kind
-from fepflow.complaints import complaints
-from fepflow.documents import dotted
+from checks.core.json_schema import Schema, read_schema, schema_errors
+from checks.models.judge_prompt import question
+from checks.models.model_check import ModelCheck, model_of, spent
+from checks.models.user_function import call
+from checks.models.voting import Sample, combine
+from fepflow.documents.loader import dotted
+from fepflow.documents.validation_errors import complaints
 from fepflow.errors import CheckArgumentsError, ModelError
+from fepflow.json.parser import parse
+from fepflow.jsonpath.template import RenderedPrompt
 from fepflow.llm import structured
 from fepflow.llm.configuration import CHAT
 from fepflow.llm.model import Model as LanguageModel
 from fepflow.llm.model_requests import ModelRequests
-from fepflow.strict_json import parse
-from fepflow.template import FilledText
+from fepflow.protocol.model_response import Kind
 
 Model = type[BaseModel]
 
@@ -37,7 +37,7 @@ SAMPLED = {**CHAT, "temperature": 1.0}
 """How a model answers that is asked more than once: at a temperature of 0 it would only say the same again."""
 
 OF_PLACEHOLDERS = "$."
-"""What stands for the prompt, before it is filled, if it has placeholders; see `checks.arguments`."""
+"""What stands for the prompt, before it is filled, if it has placeholders; see `checks.core.arguments`."""
 
 NEEDED = "llm_judge needs a model: name one in model_config, or give llm_function, from code"
 
@@ -57,7 +57,7 @@ class LLMJudgeCheck(ModelCheck):
     check_templates: ClassVar[frozenset[str]] = frozenset({"prompt"})
     check_secrets: ClassVar[frozenset[str]] = frozenset({"provider_config"})
 
-    prompt: SkipJsonSchema[InstanceOf[FilledText]] | str | JSONPath = Field(
+    prompt: SkipJsonSchema[InstanceOf[RenderedPrompt]] | str | JSONPath = Field(
         description="What to ask, with `{{$.path}}` placeholders."
     )
     response_format: SkipJsonSchema[Model] | Schema | JSONPath = Field(
@@ -105,7 +105,7 @@ class LLMJudgeCheck(ModelCheck):
         known = CHAT if self.samples == 1 else SAMPLED
         return model_of(self.llm_function, self.llm_config, self.provider_config, known, NEEDED)
 
-    def check_doubts(self) -> list[str]:
+    def check_config_warnings(self) -> list[str]:
         """See ModelCheck."""
         cold = isinstance(self.llm_config, dict) and self.llm_config.get("temperature") == 0
         if self.samples == 1 or self.llm_function is not None or not cold:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, model_validator
 
 from checks.base import BaseCheck, JSONPath, Options, as_text
-from checks.pattern_guard import MAX_PATTERN, compile_pattern, is_cheap, search_guarded
+from checks.core.safe_regex import MAX_PATTERN, compile_pattern, is_cheap, search_guarded
 
 _KNOWN_BITS = int(re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICODE | re.VERBOSE)
 
@@ -47,7 +47,7 @@ class RegexCheck(BaseCheck):
     """
 
     check_type: ClassVar[str] = "regex"
-    check_as_is: ClassVar[Mapping[str, type]] = {"text": str}
+    check_passthrough: ClassVar[Mapping[str, type]] = {"text": str}
 
     text: str | JSONPath = Field(description="Text to search.")
     pattern: Annotated[str, Field(max_length=MAX_PATTERN)] | JSONPath = Field(description="Regular expression.")

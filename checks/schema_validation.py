@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field
 
 from checks.base import BaseCheck, JSONPath
-from checks.json_schema import Schema, is_quick, schema_errors
-from fepflow.strict_json import parse
-from fepflow.threads import LOOKUPS
+from checks.core.json_schema import Schema, is_quick, schema_errors
+from fepflow.json.parser import parse
+from fepflow.limits.thread_pool import LOOKUPS
 
 PATIENCE = 1.5
 """Seconds after which a validation is given up."""

@@ -9,17 +9,17 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictBool, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from checks.asking import ModelCheck, model_of, spent
 from checks.base import JSONPath, Options
-from checks.calling import call
-from checks.embedders import is_local, sender, trouble
+from checks.models.embedders import is_local, sender, trouble
+from checks.models.model_check import ModelCheck, model_of, spent
+from checks.models.user_function import call
 from checks.threshold import is_within
-from fepflow.answer import Kind
 from fepflow.errors import CheckArgumentsError
 from fepflow.llm.configuration import EMBEDDING
 from fepflow.llm.embeddings import embed
 from fepflow.llm.model import Model, sendable
 from fepflow.llm.model_requests import ModelRequests
+from fepflow.protocol.model_response import Kind
 
 Vector = Sequence[float]
 Bound = Annotated[float, Field(ge=0, le=1, strict=True)]
@@ -88,10 +88,10 @@ class SemanticSimilarityCheck(ModelCheck):
         """See ModelCheck."""
         return model_of(self.embedding_function, self.embedding_config, self.provider_config, EMBEDDING, NEEDED)
 
-    def check_trouble(self) -> str | None:
+    def check_config_error(self) -> str | None:
         """See ModelCheck."""
         model = self.check_model()
-        return trouble(model) if model is not None and is_local(model) else super().check_trouble()
+        return trouble(model) if model is not None and is_local(model) else super().check_config_error()
 
     async def check_call(self, requests: ModelRequests) -> dict[str, Any]:
         """Embed both texts, and compare."""

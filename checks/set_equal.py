@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from checks.membership import Items, MembershipCheck
+from checks.core.set_checks import Items, MembershipCheck
 
 
 class SetEqualCheck(MembershipCheck):

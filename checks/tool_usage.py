@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, model_validator
 
 from checks.base import RESOLVED, BaseCheck, JSONPath
-from fepflow.json_equality import json_equal
-from fepflow.strict_json import parse
+from fepflow.json.equality import json_equal
+from fepflow.json.parser import parse
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from prefect.events import CompoundTrigger, EventTrigger, Posture
 from prefect.events.schemas.automations import TriggerTypes
 
-from tasks.events import MISSED, RESOURCE, WORSENED, resource_id
+from tasks.run.events import MISSED, RESOURCE, WORSENED, resource_id
 
 FAILED = "fepflow.verdict.fail"
 EVALUATE = {"prefect.resource.role": "flow", "prefect.resource.name": "evaluate"}

@@ -27,10 +27,10 @@ from prefect.types import SecretDict
 from pydantic import SecretStr
 
 from deployments.alert_triggers import KINDS, TEXTS, trigger_of
-from deployments.answering import Work, answer
+from deployments.command import Work, answer
 from fepflow.errors import NotFoundError, UserError
 from fepflow.settings import settings
-from tasks.events import slug
+from tasks.run.events import slug
 
 TAG = "fepflow-alert"
 

@@ -26,7 +26,7 @@ def main() -> int:
     click.echo("It is wrong now and then, and it fails now and then; nothing leaves this machine.")
     click.echo("The judge of its tone is a stand-in, too: no model, made-up scores. A key that you have is not used.\n")
     with subprocess.Popen(  # our own interpreter, fixed arguments
-        [sys.executable, "-P", "-m", "deployments.standins.demo_agent", "--port", "0"],
+        [sys.executable, "-P", "-m", "deployments.simulators.demo_agent", "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,
     ) as agent:

@@ -17,7 +17,7 @@ from deployments.missed import tell_of_missed_runs
 from fepflow.errors import FepflowError
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks.reaping import reap
+from tasks.run.zombie_runs import reap
 
 EVERY_SECONDS = 20.0
 """From one look to the next: with the 30 s of a lease, a dead run is noticed within a minute."""

@@ -31,7 +31,7 @@ from deployments.file_schedules import put_schedules, schedules_of
 from deployments.pool import ensure_pool
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.prefect_settings import configured_api
-from fepflow.suite_roots import allow_below
+from fepflow.suite.roots import allow_below
 
 SHIPPED = Path(str(files("deployments") / "prefect.yaml"))
 

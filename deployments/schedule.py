@@ -35,10 +35,10 @@ from prefect.exceptions import PrefectException
 from prefect.utilities.callables import parameter_schema
 
 from deployments.alert_triggers import suite_tag
-from deployments.answering import Work, answer
+from deployments.command import Work, answer
 from deployments.pool import POOL, ensure_pool, is_worked
 from fepflow.errors import NotFoundError, UserError
-from fepflow.suite_roots import allow_below
+from fepflow.suite.roots import allow_below
 
 FLOW = "evaluate"
 TAG = "scheduled"

@@ -26,10 +26,10 @@ from deployments import server
 from deployments.pool import POOL
 from deployments.supervisor import Child, Supervisor
 from fepflow.errors import FepflowError, InfrastructureError
-from fepflow.redaction import redact
+from fepflow.security.redaction import redact
 from fepflow.settings import Settings, settings
 from fepflow.store.store import Store
-from surfaces import stack
+from surfaces import prefect_api
 from surfaces.local_server import running
 
 PYTHON = (sys.executable, "-P", "-m")
@@ -51,12 +51,12 @@ async def serve(config: Settings) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    external = stack.external_api()
+    external = prefect_api.external_api()
     local_server = running(config)
-    port = local_server.port if local_server else stack.own_port() or config.port
+    port = local_server.port if local_server else prefect_api.own_port() or config.port
     local = None if external else server_child(port)
     api_url = external or f"http://127.0.0.1:{port}/api"
-    env = environment(config, stack.PrefectApi(api_url, local=external is None))
+    env = environment(config, prefect_api.PrefectApi(api_url, local=external is None))
     secrets = secrets_of(env)
     supervisor = Supervisor(str(config.home.absolute()), env, lambda name, line: _say(name, redact(line, secrets)))
     try:
@@ -64,7 +64,7 @@ async def serve(config: Settings) -> None:
         await _unless(stopping, _start(supervisor, local, config))
         if not stopping.is_set():
             _say("serve", f"ready: Prefect at {redact(api_url.removesuffix('/api'), secrets)}, results in "
-                          f"{stack.store_place()}; Ctrl-C ends it")  # fmt: skip
+                          f"{prefect_api.store_place()}; Ctrl-C ends it")  # fmt: skip
         await stopping.wait()
     finally:
         _say("serve", "stopping")
@@ -73,7 +73,7 @@ async def serve(config: Settings) -> None:
 
 async def _start(supervisor: Supervisor, local: Child | None, config: Settings) -> None:
     if local is None:
-        await asyncio.to_thread(stack.prefect_api)
+        await asyncio.to_thread(prefect_api.prefect_api)
     else:
         ended = await supervisor.keep(local)
         while not await asyncio.to_thread(_answers, config):
@@ -103,7 +103,7 @@ async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> N
         working.result()
 
 
-def environment(config: Settings, api: stack.PrefectApi) -> dict[str, str]:
+def environment(config: Settings, api: prefect_api.PrefectApi) -> dict[str, str]:
     """What all children have in theirs. Runs inherit it from the worker."""
     if api.local:
         server.login(config)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from tasks.together import cancel_and_wait
+from tasks.run.asyncio_helpers import cancel_and_wait
 
 MARK = "FEPFLOW_SERVED_BY"
 """A variable that a child and whatever it starts inherit, also what has left its session or outlives it."""

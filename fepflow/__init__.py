@@ -15,16 +15,11 @@ if TYPE_CHECKING:
     from checks.base import BaseAsyncCheck as BaseAsyncCheck
     from checks.base import BaseCheck as BaseCheck
     from checks.base import JSONPath as JSONPath
-    from checks.catalogue import get_latest_version as get_latest_version
-    from checks.catalogue import list_checks as list_checks
-    from checks.catalogue import list_versions as list_versions
-    from checks.catalogue import register as register
     from checks.constants import CheckType as CheckType
     from checks.constants import Status as Status
     from checks.contains import ContainsCheck as ContainsCheck
     from checks.custom_function import CustomFunctionCheck as CustomFunctionCheck
     from checks.disjoint import DisjointCheck as DisjointCheck
-    from checks.embedders import register_embedder as register_embedder
     from checks.engine import evaluate as evaluate
     from checks.engine import evaluate_async as evaluate_async
     from checks.equals import EqualsCheck as EqualsCheck
@@ -33,10 +28,14 @@ if TYPE_CHECKING:
     from checks.json_valid import JSONValidCheck as JSONValidCheck
     from checks.json_valid import JsonValidCheck as JsonValidCheck
     from checks.llm_judge import LLMJudgeCheck as LLMJudgeCheck
+    from checks.models.embedders import register_embedder as register_embedder
     from checks.regex import RegexCheck as RegexCheck
     from checks.regex import RegexFlags as RegexFlags
+    from checks.registry import get_latest_version as get_latest_version
+    from checks.registry import list_checks as list_checks
+    from checks.registry import list_versions as list_versions
+    from checks.registry import register as register
     from checks.schema_validation import SchemaValidationCheck as SchemaValidationCheck
-    from checks.schemas import check_schema as check_schema
     from checks.semantic_similarity import SemanticSimilarityCheck as SemanticSimilarityCheck
     from checks.semantic_similarity import SimilarityThreshold as SimilarityThreshold
     from checks.set_equal import SetEqualCheck as SetEqualCheck
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from checks.superset import SupersetCheck as SupersetCheck
     from checks.threshold import ThresholdCheck as ThresholdCheck
     from checks.tool_usage import ToolUsageCheck as ToolUsageCheck
+    from checks.validation.schemas import check_schema as check_schema
     from fepflow.errors import FepflowError as FepflowError
     from fepflow.errors import InputError as InputError
     from fepflow.protocol.check import Check as Check
@@ -102,15 +102,15 @@ _HOME = {
     "TestCaseSummary": "fepflow.protocol.results",
     "ThresholdCheck": "checks.threshold",
     "ToolUsageCheck": "checks.tool_usage",
-    "check_schema": "checks.schemas",
+    "check_schema": "checks.validation.schemas",
     "evaluate": "checks.engine",
     "evaluate_async": "checks.engine",
-    "get_latest_version": "checks.catalogue",
-    "list_checks": "checks.catalogue",
-    "list_versions": "checks.catalogue",
+    "get_latest_version": "checks.registry",
+    "list_checks": "checks.registry",
+    "list_versions": "checks.registry",
     "load_run": "surfaces.api",
-    "register": "checks.catalogue",
-    "register_embedder": "checks.embedders",
+    "register": "checks.registry",
+    "register_embedder": "checks.models.embedders",
     "run": "surfaces.api",
     "run_async": "surfaces.api",
 }

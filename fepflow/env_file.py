@@ -18,7 +18,7 @@ def read_env_file(path: Path) -> dict[str, str]:
         return {}
     from dotenv import dotenv_values  # most folders have none
 
-    from fepflow.documents import read_text
+    from fepflow.documents.loader import read_text
 
     found = dotenv_values(stream=StringIO(read_text(path, str(path), MAX_ENV_BYTES)))
     return {name: value for name, value in found.items() if value is not None and "\0" not in value}

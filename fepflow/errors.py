@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from fepflow.complaints import Complaint
+    from fepflow.documents.validation_errors import Complaint
 
 ErrorType = Literal["jsonpath_error", "validation_error", "timeout_error", "unknown_error"]
 
@@ -245,7 +245,7 @@ class ModelTimeoutError(ModelError):
         super().__init__(message, kind="timeout", retryable=True)
 
 
-class ModelDownError(ModelError):
+class ModelUnavailableError(ModelError):
     """The model, or its provider, is down, so it was not asked. A later run may find it well again."""
 
     http_status = 503
@@ -255,7 +255,7 @@ class ModelDownError(ModelError):
         self.recoverable = True
 
 
-class LimitReachedError(FepflowError):
+class RunLimitExceededError(FepflowError):
     """The run has reached its deadline, or spent its budget: it makes no further call. Going on with it does."""
 
     recoverable = True

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fepflow.env_file import ENV_FILE, read_env_file
-from fepflow.files import open_regular
+from fepflow.security.regular_files import open_regular
 
 API_URL = "PREFECT_API_URL"
 PROFILES_PATH = "PREFECT_PROFILES_PATH"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fepflow import _hidden
 
 if TYPE_CHECKING:
-    from surfaces.testing.decorator import evaluate as evaluate
+    from surfaces.pytest_evaluate.decorator import evaluate as evaluate
 
 __all__ = ["evaluate"]
 
@@ -20,6 +20,6 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'fepflow.pytest' has no attribute {name!r}")
     try:
-        return getattr(import_module("surfaces.testing.decorator"), name)
+        return getattr(import_module("surfaces.pytest_evaluate.decorator"), name)
     except ImportError as error:
         raise _hidden(error.name) or error from None

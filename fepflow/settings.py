@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from fepflow.durations import seconds
 from fepflow.errors import InputError, Problem
+from fepflow.suite.durations import seconds
 
 OPERATORS_VARIABLES = frozenset({"FEPFLOW_DATA_ROOTS", "FEPFLOW_MODELS", "FEPFLOW_SUITE_ROOTS"})
 """What widens a suite's reach: nothing that comes with a suite sets it, such as a `.env` beside it."""
@@ -83,7 +83,7 @@ def settings() -> Settings:
     try:
         return Settings.model_validate(_variables())
     except ValidationError as error:
-        from fepflow.complaints import complaints
+        from fepflow.documents.validation_errors import complaints
 
         found = complaints(dict.fromkeys(Settings.model_fields), error)
         problems = [Problem(one.message, path=f"FEPFLOW_{one.path[0]}".upper(), advice=one.advice) for one in found]

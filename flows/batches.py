@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import asyncio
 
-from tasks.ask_models import Asked, JudgeTrouble, ask_models_task
-from tasks.batches import Batch, split_into_batches
-from tasks.call_target import Called, call_target_task
-from tasks.escalate import escalate
-from tasks.judge_again import judge_again
-from tasks.log import run_log
+from tasks.call_target import BatchResult, call_target_task
+from tasks.retry_case import escalate
+from tasks.retry_model_checks import judge_again
+from tasks.run.asyncio_helpers import gather_or_raise, task_result
+from tasks.run.batches import Batch, split_into_batches
+from tasks.run.context import RunContext
+from tasks.run.log import run_log
 from tasks.run_checks import run_checks_task
-from tasks.runtime import Runtime
-from tasks.together import all_of, result_of
+from tasks.run_model_checks import ModelCheckResult, PendingRetry, ask_models_task
 
 CALLS_A_PLACE = 4
 """Calls that are in memory for each that may be under way: others wait to be committed, or have their case at hand."""
@@ -28,7 +28,7 @@ CHECKED_AT_ONCE = 500
 """Outputs that are in memory to be checked. A batch waits for its commit; others are computed meanwhile."""
 
 
-async def run_batches(runtime: Runtime) -> None:
+async def run_batches(runtime: RunContext) -> None:
     """Call, check and store; batches flow on independently, and a bounded number is in memory."""
     calls = runtime.share.calls(runtime.run)
     batches = split_into_batches(calls, runtime.suite.batch_size)
@@ -43,10 +43,10 @@ async def run_batches(runtime: Runtime) -> None:
     async def run(batch: Batch) -> None:
         label = await runtime.label(batch)
         async with calling:
-            called: Called = await result_of(call_target_task(runtime, batch, label, return_state=True))
+            called: BatchResult = await task_result(call_target_task(runtime, batch, label, return_state=True))
         await check(batch, label)
         if called.troubled:
-            await all_of(escalate(runtime, trouble) for trouble in called.troubled)
+            await gather_or_raise(escalate(runtime, trouble) for trouble in called.troubled)
             await check(batch, f"{label} again")
 
     async def check(batch: Batch, label: str) -> None:
@@ -54,25 +54,25 @@ async def run_batches(runtime: Runtime) -> None:
             runtime.forget(batch)  # whoever has to wait does so without its cases
         async with checking:
             troubled = await _checked(runtime, batch, label)
-        await all_of(judge_again(runtime, trouble) for trouble in troubled)
+        await gather_or_raise(judge_again(runtime, trouble) for trouble in troubled)
 
-    await all_of(map(run, batches))
+    await gather_or_raise(map(run, batches))
 
 
-async def _checked(runtime: Runtime, batch: Batch, label: str) -> list[JudgeTrouble]:
+async def _checked(runtime: RunContext, batch: Batch, label: str) -> list[PendingRetry]:
     """Run what checks there are, those that ask models beside the others; the outputs whose model did not answer."""
     local, asking = await runtime.kinds(batch)
     if not asking:
-        await result_of(run_checks_task(runtime, batch, label, return_state=True))
+        await task_result(run_checks_task(runtime, batch, label, return_state=True))
         return []
-    troubled: list[JudgeTrouble] = []
+    troubled: list[PendingRetry] = []
 
     async def judge() -> None:
-        asked: Asked = await result_of(ask_models_task(runtime, batch, label, return_state=True))
+        asked: ModelCheckResult = await task_result(ask_models_task(runtime, batch, label, return_state=True))
         troubled.extend(asked.troubled)
 
     async def others() -> None:
-        await result_of(run_checks_task(runtime, batch, label, return_state=True))
+        await task_result(run_checks_task(runtime, batch, label, return_state=True))
 
-    await all_of([judge(), others()] if local else [judge()])
+    await gather_or_raise([judge(), others()] if local else [judge()])
     return troubled

@@ -16,20 +16,20 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled
 from pydantic import Field
 
-from fepflow.evalguard.verdict import Verdict
-from fepflow.redaction import words_of
-from fepflow.suite_file import name_of
+from fepflow.security.redaction import words_of
+from fepflow.suite.reader import name_of
+from fepflow.verdict.verdict import Verdict
 from flows.batches import run_batches
 from flows.shards import run_shards
 from tasks.decide import decide_task
-from tasks.log import run_log
-from tasks.outcome import end_with_verdict, end_without_verdict
 from tasks.plan_run import plan_task
-from tasks.progress import progress_shown
 from tasks.publish import publish_task
-from tasks.runtime import open_runtime
-from tasks.together import result_of, stay
-from tasks.wishes import Wishes
+from tasks.run.asyncio_helpers import task_result, uncancel
+from tasks.run.log import run_log
+from tasks.run.open_run import open_run
+from tasks.run.options import RunOptions
+from tasks.run.outcome import end_with_verdict, end_without_verdict
+from tasks.run.progress import progress_shown
 
 
 def _flow_run_name() -> str:
@@ -56,16 +56,16 @@ async def evaluate(
     """
     verdict: Verdict | None = None
     try:
-        planned = await plan_task(suite, run_id, Wishes(limit=limit, repeats=repeats, cache=cache))
-        async with open_runtime(planned, flow_run.id) as runtime, progress_shown(runtime):
+        planned = await plan_task(suite, run_id, RunOptions(limit=limit, repeats=repeats, cache=cache))
+        async with open_run(planned, flow_run.id) as runtime, progress_shown(runtime):
             if runtime.suite.shards > 1:
                 await run_shards(runtime)
             else:
                 await run_batches(runtime)
-            verdict = await result_of(decide_task(runtime, return_state=True))
+            verdict = await task_result(decide_task(runtime, return_state=True))
             await publish_task(runtime, verdict)
     except asyncio.CancelledError:
-        stay()
+        uncancel()
         if verdict is None:
             return Cancelled(message="What was stored is kept, and `fepflow run --resume` goes on with it.")
     except Exception as error:

@@ -12,10 +12,10 @@ from prefect.states import Cancelled, Completed
 from pydantic import Field
 
 from flows.batches import run_batches
-from tasks.outcome import failed_state
-from tasks.runtime import open_shard
-from tasks.share import Share
-from tasks.together import stay
+from tasks.run.asyncio_helpers import uncancel
+from tasks.run.open_run import open_shard
+from tasks.run.outcome import failed_state
+from tasks.run.shard_spec import ShardSpec
 
 
 @flow(name="evaluate-shard", persist_result=False)
@@ -34,10 +34,10 @@ async def evaluate_shard(
         ends_at: The run's deadline, by the store's clock.
     """
     try:
-        async with open_shard(run_id, Share(shard, shards, ends_at), flow_run.id) as runtime:
+        async with open_shard(run_id, ShardSpec(shard, shards, ends_at), flow_run.id) as runtime:
             await run_batches(runtime)
     except asyncio.CancelledError:
-        stay()
+        uncancel()
         return Cancelled(message="What was stored is kept.")
     except Exception as error:
         return failed_state(error)

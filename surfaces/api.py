@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
 from fepflow.errors import UserError
-from fepflow.evalguard.verdict import Verdict
 from fepflow.protocol.results import ResultsView, TestCaseResult
 from fepflow.store.records import RunRecord
+from fepflow.verdict.verdict import Verdict
 from surfaces import service
 from surfaces.reports.fep import dumps, test_case_results
 
@@ -164,8 +164,8 @@ def load_run(run_id: str = "latest") -> Run:
 
 
 def _begin(suite: str | Path, options: Options) -> RunRecord:
-    from tasks.sampling import DEFAULT_SEED
-    from tasks.wishes import Wishes
+    from tasks.analysis.sampling import DEFAULT_SEED
+    from tasks.run.options import RunOptions
 
     if unknown := set(options) - set(Options.__annotations__):
         raise TypeError(f"run() got an unexpected keyword argument {sorted(unknown)[0]!r}")
@@ -178,7 +178,7 @@ def _begin(suite: str | Path, options: Options) -> RunRecord:
     env_file = options.get("env_file")
     note = _tell if verbose else logger.info
     service.load_env_file(Path(env_file) if env_file is not None else None, note)
-    wishes = Wishes(
+    wishes = RunOptions(
         limit=limit,
         seed=options.get("seed", DEFAULT_SEED),
         repeats=options.get("repeats"),

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 from fepflow.env_file import ENV_FILE, read_env_file
 from fepflow.errors import FepflowError, InfrastructureError, UserError
-from fepflow.redaction import words_of
+from fepflow.security.redaction import words_of
 from fepflow.settings import OPERATORS_VARIABLES, settings
-from surfaces import stack
+from surfaces import prefect_api
 
 if TYPE_CHECKING:
-    from fepflow.store.inspection import StoreReport
+    from fepflow.store.integrity import StoreReport
     from fepflow.store.records import Calibration, RunRecord
     from fepflow.store.store import Store
-    from surfaces.execution import Listener
-    from tasks.labels import Labelled
-    from tasks.validation.inspection import Inspection
-    from tasks.wishes import Wishes
+    from surfaces.local_run import Listener
+    from tasks.analysis.labels import LabelSet
+    from tasks.run.options import RunOptions
+    from tasks.validation.suite_validation import SuiteValidation
 
 Note = Callable[[str], None]
 
@@ -80,7 +80,7 @@ def migrate_store(revision: str | None, *, back: bool) -> tuple[str, str | None,
 
 def inspect_store() -> StoreReport:
     """Everything that is wrong with the store."""
-    from fepflow.store.inspection import inspect_store
+    from fepflow.store.integrity import inspect_store
 
     return inspect_store(settings().store_address)
 
@@ -105,22 +105,22 @@ def with_metrics_so_far(store: Store, run: RunRecord) -> RunRecord:
     """The run, with the metrics of what is there if it has no verdict yet."""
     if run.outcome is not None or run.metrics:
         return run
-    from tasks.judge import metrics_so_far
+    from tasks.analysis.metrics import metrics_so_far
 
     return replace(run, metrics=metrics_so_far(store, run))
 
 
-def inspect(path: Path, limit: float | None = None) -> Inspection:
+def inspect(path: Path, limit: float | None = None) -> SuiteValidation:
     """Everything that can be known of a suite without calling anybody. Raises InputError if it is no document.
 
     `limit` is how many of its cases are to be called, or which fraction.
     """
-    from tasks.validation.suite import inspect_suite
+    from tasks.validation.validate_suite import validate_suite
 
-    return inspect_suite(path, limit=limit)
+    return validate_suite(path, limit=limit)
 
 
-def start(path: Path, wishes: Wishes, note: Note, *, show_logs: bool = False) -> RunRecord:
+def start(path: Path, wishes: RunOptions, note: Note, *, show_logs: bool = False) -> RunRecord:
     """Create a run of the suite; `note` hears of what it can live with, and of what takes a while.
 
     Raises InputError with all mistakes of the suite before anything is started or called.
@@ -131,11 +131,11 @@ def start(path: Path, wishes: Wishes, note: Note, *, show_logs: bool = False) ->
         note(f"warning: {warning}")
     connect(note, show_logs=show_logs)
     from fepflow.store.store import Store
-    from tasks.plan_run import plan_run
+    from tasks.plan_run import create_run
 
     # Dead runs are left to the flow, which tells Prefect of those that it marks itself.
     with Store.open(settings().store_address) as store:
-        return store.run(plan_run(store, inspection, wishes))
+        return store.run(create_run(store, inspection, wishes))
 
 
 def resume(run_id: str, note: Note, *, show_logs: bool = False) -> RunRecord:
@@ -164,10 +164,10 @@ def cancel(run_id: str) -> RunRecord:
         return run
 
 
-def labels_of_suite(path: Path, labels: Path, check: str | None, member: str | None) -> Labelled:
+def labels_of_suite(path: Path, labels: Path, check: str | None, member: str | None) -> LabelSet:
     """People's labels of a suite's test cases, and the judge that they are for; raises UserError."""
-    from checks.rubric import judges_of_suite
-    from tasks.labels import read_labels
+    from checks.models.judge_spec import judges_of_suite
+    from tasks.analysis.labels import read_labels
 
     inspection = inspect(path)
     inspection.require()
@@ -177,15 +177,15 @@ def labels_of_suite(path: Path, labels: Path, check: str | None, member: str | N
 
 def labels_of_run(
     path: Path, run_id: str, labels: Path, check: str | None, member: str | None, note: Note
-) -> tuple[RunRecord, Labelled]:
+) -> tuple[RunRecord, LabelSet]:
     """A run of the suite, with people's labels of its test cases and the judge, as it was then; raises UserError.
 
     `note` hears of a judge that the suite has no more.
     """
-    from checks.rubric import judges_of_suite
-    from fepflow.suite_file import load_suite
-    from tasks.doubt import judges_of_run
-    from tasks.labels import read_labels
+    from checks.models.judge_spec import judges_of_suite
+    from fepflow.suite.reader import load_suite
+    from tasks.analysis.judge_reliability import judges_of_run
+    from tasks.analysis.labels import read_labels
 
     suite = load_suite(path)
     with open_store() as store:
@@ -200,9 +200,9 @@ def labels_of_run(
     return run, labelled
 
 
-def calibrate(run: RunRecord, labelled: Labelled) -> Calibration:
-    """Compare a judge's verdicts in a run with labels, and store what comes out; see `tasks.calibrate`."""
-    from tasks.calibrate import calibrate
+def calibrate(run: RunRecord, labelled: LabelSet) -> Calibration:
+    """Compare a judge's verdicts in a run with labels, and store what comes out; see `tasks.analysis.calibration`."""
+    from tasks.analysis.calibration import calibrate
 
     with open_store() as store:
         return calibrate(store, run, labelled)
@@ -210,9 +210,9 @@ def calibrate(run: RunRecord, labelled: Labelled) -> Calibration:
 
 def connect(note: Note, *, show_logs: bool = False) -> None:
     """Find Prefect's API, or start the local server; from here on this process uses it."""
-    if stack.starts_server():
+    if prefect_api.starts_server():
         note("starting a local Prefect server; this takes a moment, once")
-    stack.use(stack.usable_api(), show_logs=show_logs)
+    prefect_api.use(prefect_api.usable_api(), show_logs=show_logs)
 
 
 def execute(run: RunRecord, listener: Listener | None = None, *, handle_sigterm: bool = True) -> Finished:
@@ -221,7 +221,7 @@ def execute(run: RunRecord, listener: Listener | None = None, *, handle_sigterm:
     Returns when it has ended, however it has. Ctrl-C stops it, and SIGTERM too if that is to be handled.
     Raises FepflowError when it could not be executed.
     """
-    from surfaces.execution import Execution
+    from surfaces.local_run import Execution
 
     execution = Execution(run, listener)
     told_prefect = execution.wait(lambda: _is_over(run), handle_sigterm=handle_sigterm)

@@ -11,45 +11,45 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
-from fepflow.errors import CircuitOpenError, JSONPathError, LimitReachedError
-from fepflow.protocol.address import address_of
+from fepflow.errors import CircuitOpenError, JSONPathError, RunLimitExceededError
+from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewOutput
-from fepflow.targets.attempts import Asked, is_failed
 from fepflow.targets.base import output_address
-from tasks.batches import Batch
-from tasks.failures import count_of_cases, listed_cases
-from tasks.log import one_line, run_log
-from tasks.runtime import MAX_LABEL, Runtime
-from tasks.shared_limits import Place, shared_places
-from tasks.together import all_of
+from fepflow.targets.call_record import CallRecord, is_failed
+from tasks.run.asyncio_helpers import gather_or_raise
+from tasks.run.batches import Batch
+from tasks.run.context import MAX_LABEL, RunContext
+from tasks.run.failure_messages import count_of_cases, listed_cases
+from tasks.run.global_limits import Slot, shared_places
+from tasks.run.log import one_line, run_log
 
 MAX_CAUSE = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class CallOutcome:
     """A case that has had its attempts without an answer, for a reason that another try may mend."""
 
     case: TestCase
     position: int
     repeat: int
-    asked: Asked
+    asked: CallRecord
 
 
 @dataclass(slots=True)
-class Called:
+class BatchResult:
     """What came of a batch: calls that ended, cases to be tried again, cases given up as the target is down."""
 
     calls: int = 0
-    troubled: list[Trouble] = field(default_factory=list)
+    troubled: list[CallOutcome] = field(default_factory=list)
     failed: list[tuple[str, str]] = field(default_factory=list)
     """Cases without an answer, and why, without those that were given up as the target is down."""
     circuit_open: int = 0
     down: CircuitOpenError | None = field(default=None, repr=False)
 
 
-async def call_target(runtime: Runtime, batch: Batch) -> Called:
+async def call_target(runtime: RunContext, batch: Batch) -> BatchResult:
     """Ask the store which outputs are there, call for the others, store each as it arrives.
 
     A call that fails for good is stored too, as an output with its cause. A call that may succeed later is not stored,
@@ -60,31 +60,31 @@ async def call_target(runtime: Runtime, batch: Batch) -> Called:
     present = await asyncio.to_thread(store.present_outputs, run.id, first, last)
     missing = [unit for unit in batch.units(run.repeats) if unit not in present]
     runtime.count(calls=len(batch.units(run.repeats)) - len(missing))
-    called = Called()
+    called = BatchResult()
     if missing and not runtime.caller.allowance.ended:
         cases = await runtime.cases(batch)
-        with suppress(LimitReachedError):
+        with suppress(RunLimitExceededError):
             async with places_for(runtime, len(missing)) as place:
-                await all_of(_call(runtime, place, called, cases[unit[0] - first], unit) for unit in missing)
+                await gather_or_raise(_call(runtime, place, called, cases[unit[0] - first], unit) for unit in missing)
     await runtime.writer.committed()
     return called
 
 
-def places_for(runtime: Runtime, calls: int) -> AbstractAsyncContextManager[Place]:
+def places_for(runtime: RunContext, calls: int) -> AbstractAsyncContextManager[Slot]:
     """Places for so many calls, under the limits that the run shares with others."""
     target = runtime.suite.target
     return shared_places(target.limits, calls, target.concurrency, runtime.caller.allowance.left())
 
 
-async def _call(runtime: Runtime, place: Place, called: Called, case: TestCase, unit: tuple[int, int]) -> None:
+async def _call(runtime: RunContext, place: Slot, called: BatchResult, case: TestCase, unit: tuple[int, int]) -> None:
     try:
         async with place():
             asked = await runtime.caller.ask(case)
-    except LimitReachedError:
+    except RunLimitExceededError:
         return
     runtime.at_work = case.id
     called.calls += 1
-    trouble = Trouble(case, *unit, asked)
+    trouble = CallOutcome(case, *unit, asked)
     if asked.may_recover and asked.time_left() > 0 and _may_escalate(runtime):
         runtime.escalations += 1
         called.troubled.append(trouble)
@@ -97,11 +97,11 @@ async def _call(runtime: Runtime, place: Place, called: Called, case: TestCase, 
     store_output(runtime, trouble)
 
 
-def _may_escalate(runtime: Runtime) -> bool:
+def _may_escalate(runtime: RunContext) -> bool:
     return runtime.suite.target.retries > 0 and runtime.may_escalate() and not runtime.caller.is_down
 
 
-def store_output(runtime: Runtime, ended: Trouble) -> None:
+def store_output(runtime: RunContext, ended: CallOutcome) -> None:
     """Write down what came of a case, be it an answer or an error."""
     output = ended.asked.output()
     failed = is_failed(output)
@@ -115,15 +115,15 @@ def store_output(runtime: Runtime, ended: Trouble) -> None:
     runtime.writer.add(outputs=[NewOutput(ended.position, ended.repeat, address, output, failed)])
 
 
-def _address(runtime: Runtime, case: TestCase, repeat: int) -> str:
+def _address(runtime: RunContext, case: TestCase, repeat: int) -> str:
     try:
         return output_address(runtime.target, case, repeat)
     except JSONPathError as error:  # no request can be made of this case; its output says so
-        return address_of(runtime.target.fingerprint, case.id, str(error), repeat)
+        return content_hash(runtime.target.fingerprint, case.id, str(error), repeat)
 
 
 @task(name="call-target", task_run_name="call {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)
-async def call_target_task(runtime: Runtime, batch: Batch, label: str) -> State[Called]:
+async def call_target_task(runtime: RunContext, batch: Batch, label: str) -> State[BatchResult]:
     """`call_target` as a Prefect task run, named after the cases that it carries."""
     called = await call_target(runtime, batch)
     of = f"of {count_of_cases(len(batch.units(runtime.run.repeats)), runtime.run.repeats)}"

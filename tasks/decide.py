@@ -9,16 +9,16 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 
 from fepflow.errors import FepflowError
-from fepflow.evalguard.verdict import Verdict
-from tasks.baseline import compare, find_baseline, why_none
-from tasks.bills import costs_of
-from tasks.judge import judge_run
-from tasks.log import run_log
-from tasks.outcome import verdict_state
-from tasks.runtime import Runtime
+from fepflow.verdict.verdict import Verdict
+from tasks.analysis.baseline import compare, find_baseline, why_none
+from tasks.analysis.check_usage import costs_of
+from tasks.analysis.metrics import judge_run
+from tasks.run.context import RunContext
+from tasks.run.log import run_log
+from tasks.run.outcome import verdict_state
 
 
-async def decide_run(runtime: Runtime) -> Verdict:
+async def decide_run(runtime: RunContext) -> Verdict:
     """Judge the run and write the verdict: from here on the store has it, whatever becomes of Prefect."""
     verdict = await asyncio.to_thread(judge_run, runtime.store, runtime.run, runtime.suite)
     if left_out := await asyncio.to_thread(_left_out, runtime):
@@ -39,7 +39,7 @@ async def decide_run(runtime: Runtime) -> Verdict:
     return verdict
 
 
-def _left_out(runtime: Runtime) -> list[str]:
+def _left_out(runtime: RunContext) -> list[str]:
     """What the run's deadline or budget kept it from asking, if it did."""
     reached = runtime.caller.allowance.ended
     if not reached:
@@ -52,7 +52,7 @@ def _left_out(runtime: Runtime) -> list[str]:
     return [f"{reason}: the run reached {reached}." for reason in reasons]
 
 
-def _with_costs(runtime: Runtime, verdict: Verdict) -> Verdict:
+def _with_costs(runtime: RunContext, verdict: Verdict) -> Verdict:
     """The verdict with what models have cost, and a warning where a budget of money cannot know it."""
     costs = costs_of(runtime.store, runtime.run.id)
     budget = runtime.suite.budget
@@ -63,7 +63,7 @@ def _with_costs(runtime: Runtime, verdict: Verdict) -> Verdict:
     return verdict.model_copy(update={"models": costs, "warnings": warnings})
 
 
-async def _beside_baseline(runtime: Runtime, verdict: Verdict, named: str) -> Verdict:
+async def _beside_baseline(runtime: RunContext, verdict: Verdict, named: str) -> Verdict:
     try:
         baseline = await asyncio.to_thread(find_baseline, runtime.store, runtime.run, named)
         if baseline is not None:
@@ -76,7 +76,7 @@ async def _beside_baseline(runtime: Runtime, verdict: Verdict, named: str) -> Ve
 
 
 @task(name="decide", task_run_name="decide", retries=0, cache_policy=NO_CACHE, persist_result=False)
-async def decide_task(runtime: Runtime) -> State[Verdict]:
+async def decide_task(runtime: RunContext) -> State[Verdict]:
     """`decide_run` as a Prefect task run, whose state is the verdict's."""
     verdict = await decide_run(runtime)
     return verdict_state(verdict, data=verdict)

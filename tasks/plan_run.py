@@ -19,21 +19,21 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.store.records import Cause, NewRun, RunRecord
 from fepflow.store.store import Store
-from fepflow.suite_roots import require_allowed
-from tasks.comparable import suite_hash
-from tasks.log import run_log
-from tasks.outcome import without_verdict
-from tasks.reaping import reap
-from tasks.sampling import sample, sample_size
-from tasks.validation.inspection import Inspection
-from tasks.validation.suite import inspect_suite
-from tasks.wishes import Wishes
+from fepflow.suite.roots import require_allowed
+from tasks.analysis.comparability import suite_hash
+from tasks.analysis.sampling import sample, sample_size
+from tasks.run.log import run_log
+from tasks.run.options import RunOptions
+from tasks.run.outcome import without_verdict
+from tasks.run.zombie_runs import reap
+from tasks.validation.suite_validation import SuiteValidation
+from tasks.validation.validate_suite import validate_suite
 
 
-def plan_run(
+def create_run(
     store: Store,
-    inspection: Inspection,
-    wishes: Wishes | None = None,
+    inspection: SuiteValidation,
+    wishes: RunOptions | None = None,
     flow_run_id: str | None = None,
     cause: Cause = "command",
 ) -> str:
@@ -42,7 +42,7 @@ def plan_run(
     The run's row holds the suite's document (references unexpanded, thresholds read in), so that nothing of what it
     judges changes while it lasts. Raises InputError with all the suite's mistakes.
     """
-    wishes = wishes or Wishes()
+    wishes = wishes or RunOptions()
     suite = inspection.require()
     cases, options = _wanted(store, inspection.cases, wishes)
     run_id, snapshot, repeats = uuid4().hex, _snapshot(inspection, wishes), wishes.repeats or suite.repeats
@@ -62,7 +62,7 @@ def plan_run(
     return run_id
 
 
-def _snapshot(inspection: Inspection, wishes: Wishes) -> dict[str, Any]:
+def _snapshot(inspection: SuiteValidation, wishes: RunOptions) -> dict[str, Any]:
     snapshot = copy.deepcopy(inspection.loaded.snapshot)
     if inspection.thresholds is not None:
         snapshot["thresholds"] = inspection.thresholds.model_dump(exclude_none=True)
@@ -79,7 +79,7 @@ def _snapshot(inspection: Inspection, wishes: Wishes) -> dict[str, Any]:
 
 
 def _wanted(
-    store: Store, cases: Collection[TestCase], wishes: Wishes
+    store: Store, cases: Collection[TestCase], wishes: RunOptions
 ) -> tuple[Iterator[TestCase], dict[str, Any] | None]:
     """The cases that the run is to have, in their order, read as they are wanted; and which part of the suite's."""
     ids = wishes.cases
@@ -114,7 +114,7 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def go_on_with(store: Store, run_id: str) -> RunRecord:
+def resume_run(store: Store, run_id: str) -> RunRecord:
     """A run to go on with. One that had ended is asked again only for what went wrong."""
     record = store.run(run_id)
     if record.status == "completed":
@@ -125,7 +125,7 @@ def go_on_with(store: Store, run_id: str) -> RunRecord:
 
 
 @task(name="plan", task_run_name="plan", cache_policy=NO_CACHE, persist_result=False)
-async def plan_task(suite: str, run_id: str | None, wishes: Wishes) -> str:
+async def plan_task(suite: str, run_id: str | None, wishes: RunOptions) -> str:
     """The run that this flow run is to execute: the one given, the one that it began before, or a new one."""
     with await asyncio.to_thread(Store.open, settings().store_address) as store:
         await reap(store)
@@ -158,15 +158,15 @@ def _plan(
     store: Store,
     suite: str,
     run_id: str | None,
-    wishes: Wishes,
+    wishes: RunOptions,
     flow_run_id: str | None,
     cause: Cause,
     note: Callable[[str], None],
 ) -> RunRecord:
     begun = store.run_of_flow_run(flow_run_id) if flow_run_id else None
     if run_id is not None or begun is not None:
-        return go_on_with(store, run_id or begun.id)  # type: ignore[union-attr]  # one of them is there
-    inspection = inspect_suite(Path(suite), limit=wishes.limit)
+        return resume_run(store, run_id or begun.id)  # type: ignore[union-attr]  # one of them is there
+    inspection = validate_suite(Path(suite), limit=wishes.limit)
     for warning in inspection.warnings:
         note(str(warning))
-    return store.run(plan_run(store, inspection, wishes, flow_run_id, cause))
+    return store.run(create_run(store, inspection, wishes, flow_run_id, cause))

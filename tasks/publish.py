@@ -8,19 +8,19 @@ from prefect import task
 from prefect.artifacts import acreate_markdown_artifact, acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from fepflow.evalguard.verdict import Comparison, Verdict
-from fepflow.suite import PREVIOUS
-from tasks.baseline import compare, find_baseline
-from tasks.causes import causes_of
-from tasks.doubt import doubts_of
-from tasks.events import emit_verdict, slug
-from tasks.failed_cases import failed_cases
-from tasks.log import run_log
-from tasks.runtime import Runtime
-from tasks.verdict_page import verdict_page, verdict_summary
+from fepflow.suite.models import PREVIOUS
+from fepflow.verdict.verdict import Comparison, Verdict
+from tasks.analysis.baseline import compare, find_baseline
+from tasks.analysis.causes import causes_of
+from tasks.analysis.failed_cases import failed_cases
+from tasks.analysis.judge_reliability import doubts_of
+from tasks.analysis.verdict_page import verdict_page, verdict_summary
+from tasks.run.context import RunContext
+from tasks.run.events import emit_verdict, slug
+from tasks.run.log import run_log
 
 
-async def publish(runtime: Runtime, verdict: Verdict) -> None:
+async def publish(runtime: RunContext, verdict: Verdict) -> None:
     """Create the artifacts and emit the events. What Prefect refuses is logged, not raised.
 
     A suite without a baseline is compared with the run before all the same, for the event that it has worsened.
@@ -45,7 +45,7 @@ async def publish(runtime: Runtime, verdict: Verdict) -> None:
         run_log().warning("the verdict is in the store, but Prefect could not be told: %s", error)
 
 
-def _compared(runtime: Runtime, verdict: Verdict) -> Comparison | None:
+def _compared(runtime: RunContext, verdict: Verdict) -> Comparison | None:
     if runtime.suite.baseline is not None:
         return verdict.baseline
     before = find_baseline(runtime.store, runtime.run, PREVIOUS)
@@ -53,6 +53,6 @@ def _compared(runtime: Runtime, verdict: Verdict) -> Comparison | None:
 
 
 @task(name="publish", task_run_name="publish", cache_policy=NO_CACHE, persist_result=False)
-async def publish_task(runtime: Runtime, verdict: Verdict) -> None:
+async def publish_task(runtime: RunContext, verdict: Verdict) -> None:
     """`publish` as a Prefect task run."""
     await publish(runtime, verdict)

@@ -13,25 +13,25 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Failed
 
-from checks.compiled import CompiledCheck
-from checks.engine import BREATH, run_checks
+from checks.core.compiled import CompiledCheck
+from checks.engine import YIELD_INTERVAL, run_checks
+from fepflow.json.limits import is_large
+from fepflow.limits.thread_pool import LOOKUPS
 from fepflow.llm.model_requests import ModelRequests
 from fepflow.llm.request_context import RequestContext
-from fepflow.protocol.address import address_of
+from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.results import CheckResult, passed_of
 from fepflow.protocol.test_case import TestCase
-from fepflow.sizes import is_large
 from fepflow.store.large_arguments import HASH, leave_out_large
-from fepflow.store.records import NewCheck, StoredOutput
-from fepflow.threads import LOOKUPS
-from tasks.batches import Batch
-from tasks.failures import failed_checks_message
-from tasks.runtime import Runtime
-from tasks.together import all_of
+from fepflow.store.records import NewCheckResult, StoredOutput
+from tasks.run.asyncio_helpers import gather_or_raise
+from tasks.run.batches import Batch
+from tasks.run.context import RunContext
+from tasks.run.failure_messages import failed_checks_message
 
 
-class Unchecked(NamedTuple):
+class PendingChecks(NamedTuple):
     """An output, and checks whose results are not there."""
 
     case: TestCase
@@ -41,7 +41,7 @@ class Unchecked(NamedTuple):
     checks: Sequence[CompiledCheck]
 
 
-async def unchecked(runtime: Runtime, batch: Batch, *, asking: bool) -> list[Unchecked]:
+async def pending_checks(runtime: RunContext, batch: Batch, *, asking: bool) -> list[PendingChecks]:
     """Which checks the outputs of a batch lack, of those that ask a model, or of the others."""
     store, run = runtime.store, runtime.run
     first, last = batch.positions(run.repeats)
@@ -56,15 +56,15 @@ async def unchecked(runtime: Runtime, batch: Batch, *, asking: bool) -> list[Unc
             missing[position, repeat] = ready
     outputs = await asyncio.to_thread(store.outputs, run.id, first, last) if missing else {}
     return [
-        Unchecked(cases[unit[0] - first], *unit, outputs[unit], checks)
+        PendingChecks(cases[unit[0] - first], *unit, outputs[unit], checks)
         for unit, checks in missing.items()
         if unit in outputs  # else it is tried again, or was left out
     ]
 
 
-async def run_checks_of_batch(runtime: Runtime, batch: Batch) -> int:
+async def run_checks_of_batch(runtime: RunContext, batch: Batch) -> int:
     """Ask the store which answers are there, run the other checks, store a case's answers whole; their number."""
-    missing = await unchecked(runtime, batch, asking=False)
+    missing = await pending_checks(runtime, batch, asking=False)
     waiting = []
     last_breath = perf_counter()
     for output in missing:
@@ -76,16 +76,16 @@ async def run_checks_of_batch(runtime: Runtime, batch: Batch) -> int:
             store_results(runtime, output, output.checks, results)
         else:
             waiting.append(_store_later(runtime, output, results))
-        if perf_counter() - last_breath > BREATH:
+        if perf_counter() - last_breath > YIELD_INTERVAL:
             await asyncio.sleep(0)
             last_breath = perf_counter()
-    await all_of(waiting)
+    await gather_or_raise(waiting)
     await runtime.writer.committed()
     runtime.forget(batch)
     return sum(len(output.checks) for output in missing)
 
 
-async def _store_later(runtime: Runtime, output: Unchecked, results: Awaitable[list[CheckResult]]) -> None:
+async def _store_later(runtime: RunContext, output: PendingChecks, results: Awaitable[list[CheckResult]]) -> None:
     found = await results
     if is_large(evaluation_context(output.case, output.stored.output)):
         # A result's address is made of all that was checked.
@@ -96,13 +96,13 @@ async def _store_later(runtime: Runtime, output: Unchecked, results: Awaitable[l
 
 
 def store_results(
-    runtime: Runtime, output: Unchecked, checks: Sequence[CompiledCheck], results: Sequence[CheckResult]
+    runtime: RunContext, output: PendingChecks, checks: Sequence[CompiledCheck], results: Sequence[CheckResult]
 ) -> None:
     """Write down what came of checks of an output, in one transaction."""
     _store_rows(runtime, _rows(output, checks, results))
 
 
-def _store_rows(runtime: Runtime, rows: Sequence[NewCheck]) -> None:
+def _store_rows(runtime: RunContext, rows: Sequence[NewCheckResult]) -> None:
     runtime.writer.add(checks=rows)
     runtime.count(
         checks=len(rows),
@@ -112,14 +112,16 @@ def _store_rows(runtime: Runtime, rows: Sequence[NewCheck]) -> None:
     )
 
 
-def _rows(output: Unchecked, checks: Sequence[CompiledCheck], results: Sequence[CheckResult]) -> list[NewCheck]:
+def _rows(
+    output: PendingChecks, checks: Sequence[CompiledCheck], results: Sequence[CheckResult]
+) -> list[NewCheckResult]:
     stored = leave_out_large(results, output.case, output.stored.output)
     return [_row(output, check, result) for check, result in zip(checks, stored, strict=True)]
 
 
-def _row(output: Unchecked, check: CompiledCheck, result: CheckResult) -> NewCheck:
+def _row(output: PendingChecks, check: CompiledCheck, result: CheckResult) -> NewCheckResult:
     address = check_address(output.stored.address, output.repeat, check, result)
-    return NewCheck(output.position, output.repeat, check.check_id, address, result, passed_of(result))
+    return NewCheckResult(output.position, output.repeat, check.check_id, address, result, passed_of(result))
 
 
 def check_address(output_address: str, repeat: int, check: CompiledCheck, result: CheckResult) -> str:
@@ -129,11 +131,11 @@ def check_address(output_address: str, repeat: int, check: CompiledCheck, result
     arguments = {name: value for name, value in values.items() if value is not None}
     source = "" if check.error else check.source or ""
     version = (result.metadata or {}).get("check_version", "")
-    return address_of(output_address, repeat, check.check_type, version, arguments, source)
+    return content_hash(output_address, repeat, check.check_type, version, arguments, source)
 
 
 @task(name="run-checks", task_run_name="check {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)
-async def run_checks_task(runtime: Runtime, batch: Batch, label: str) -> int | State[int]:
+async def run_checks_task(runtime: RunContext, batch: Batch, label: str) -> int | State[int]:
     """`run_checks_of_batch` as a Prefect task run, named after its cases, and Failed if some of them did."""
     results = await run_checks_of_batch(runtime, batch)
     message = await failed_checks_message(runtime, batch, asking=False)

@@ -18,11 +18,11 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Crashed
 
 from fepflow.errors import FepflowError, InfrastructureError, UserError
-from fepflow.redaction import words_of
-from fepflow.store.shards import Holder
-from tasks.log import run_log
-from tasks.runtime import Runtime
-from tasks.share import Share
+from fepflow.security.redaction import words_of
+from fepflow.store.shards import LeaseHolder
+from tasks.run.context import RunContext
+from tasks.run.log import run_log
+from tasks.run.shard_spec import ShardSpec
 
 DEPLOYMENT = "evaluate-shard/evaluate-shard"
 LOOK_SECONDS = 1.0
@@ -41,7 +41,7 @@ class ShardLostError(InfrastructureError):
     """A shard's executor is gone, or has failed; another one may succeed."""
 
 
-async def run_shard(runtime: Runtime, share: Share) -> None:
+async def run_shard(runtime: RunContext, share: ShardSpec) -> None:
     """Order the shard's execution and wait for its end.
 
     Raises InfrastructureError when it did not complete or could not be ordered, UserError when Prefect has no such
@@ -68,7 +68,7 @@ async def run_shard(runtime: Runtime, share: Share) -> None:
         raise ShardLostError(f"{name}: {state.name}: {state.message or 'no reason was given'}")
 
 
-async def _holder(runtime: Runtime, share: Share) -> Holder | None:
+async def _holder(runtime: RunContext, share: ShardSpec) -> LeaseHolder | None:
     return await asyncio.to_thread(runtime.store.shard_holder, runtime.run.id, share.shard)
 
 
@@ -76,7 +76,7 @@ class _Watch:
     """Looks at a shard's flow run until its end; `before` is who had the shard last, and may have left its lease."""
 
     def __init__(
-        self, client: PrefectClient, runtime: Runtime, share: Share, ordered: FlowRun, before: str | None
+        self, client: PrefectClient, runtime: RunContext, share: ShardSpec, ordered: FlowRun, before: str | None
     ) -> None:
         self._client = client
         self._runtime = runtime
@@ -130,7 +130,7 @@ class _Watch:
         return state
 
 
-def label(share: Share) -> str:
+def label(share: ShardSpec) -> str:
     """What a shard is called, counting from 1."""
     return f"shard {share.shard + 1} of {share.shards}"
 
@@ -148,6 +148,6 @@ def _may_retry(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-async def run_shard_task(runtime: Runtime, share: Share, name: str) -> None:
+async def run_shard_task(runtime: RunContext, share: ShardSpec, name: str) -> None:
     """`run_shard` as a Prefect task run, which Prefect retries when the shard is lost."""
     await run_shard(runtime, share)

@@ -163,7 +163,7 @@ def model_server() -> Iterator[ModelServer]:
     """In a thread with an event loop of its own, so that a test may wait as it likes."""
     from aiohttp import web
 
-    from deployments.standins.language_model import application
+    from deployments.simulators.language_model import application
     from fepflow.llm import _litellm
 
     _litellm.load()  # its import takes seconds, and holds up the event loop of the test that happens to be the first

@@ -13,13 +13,14 @@ import click
 import pytest
 from ruamel.yaml import YAML
 
-from checks import catalogue, embedders
-from fepflow.documents import parse_document
-from fepflow.evalguard.files import read_definition
+from checks import registry
+from checks.models import embedders
+from fepflow.documents.loader import parse_document
+from fepflow.evalguard.loader import read_definition
 from fepflow.evalguard.models import Thresholds
-from fepflow.suite import Suite
+from fepflow.suite.models import Suite
 from surfaces.cli.main import fepflow
-from tasks.validation.suite import inspect_suite
+from tasks.validation.validate_suite import validate_suite
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -65,8 +66,8 @@ def test_yaml_is_valid(page: Path, text: str, tmp_path: Path, monkeypatch: pytes
             part["arguments"] |= {"prompt": "{{$.output.value}}?", "response_format": {"type": "object"}}
             part["arguments"]["model_config"] = {"model": "openai/any"}
     monkeypatch.chdir(tmp_path)
-    for registry in (catalogue, embedders):  # other tests load plugins of the same names
-        monkeypatch.setattr(registry, "_registered", {})
+    for known in (registry, embedders):  # other tests load plugins of the same names
+        monkeypatch.setattr(known, "_registered", {})
     for name, content in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
@@ -77,7 +78,7 @@ def test_yaml_is_valid(page: Path, text: str, tmp_path: Path, monkeypatch: pytes
     for name in re.findall(r"\$\{([A-Z_]+)", text):
         monkeypatch.setenv(name, "http://127.0.0.1:9" if "URL" in name else "value")
     monkeypatch.setenv("OPENAI_API_KEY", "value")
-    found = inspect_suite(Path("suite.yaml"))
+    found = validate_suite(Path("suite.yaml"))
     left_out = not {"checks", "metrics"} <= set(sections)
     wrong = [
         str(problem)
@@ -87,7 +88,7 @@ def test_yaml_is_valid(page: Path, text: str, tmp_path: Path, monkeypatch: pytes
     ]
     assert wrong == []
     offered = re.findall(r"^(\w+) = \"", page.read_text(encoding="utf-8"), re.MULTILINE)  # by an installed package
-    assert {part["type"] for part in sections.get("checks") or ()} <= {*catalogue.list_checks(), *offered}
+    assert {part["type"] for part in sections.get("checks") or ()} <= {*registry.list_checks(), *offered}
 
 
 def python_named(plugin: str, page: Path) -> str:

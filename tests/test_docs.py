@@ -10,11 +10,11 @@ import pytest
 from ruamel.yaml import YAML
 
 from checks.base import argument_fields
-from checks.catalogue import CHECKS
-from checks.reference import rewritten
+from checks.docgen import rewritten
+from checks.registry import CHECKS
 from fepflow.settings import Settings
-from fepflow.suite import Dataset, Gate, JudgeDefaults, Suite
-from fepflow.suite_target import HttpTarget, PythonTarget, ScriptedTarget, Target
+from fepflow.suite.models import Dataset, Gate, JudgeDefaults, Suite
+from fepflow.suite.target import HttpTarget, PythonTarget, ScriptedTarget, Target
 from surfaces.cli.cache import cache
 from surfaces.cli.main import fepflow
 from surfaces.cli.store import store
@@ -88,7 +88,7 @@ def test_every_check_type_is_documented() -> None:
 
 def test_the_reference_of_the_checks_is_what_their_classes_say() -> None:
     page = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
-    assert rewritten(page) == page, "stale: python -m checks.reference docs/checks.md"
+    assert rewritten(page) == page, "stale: python -m checks.docgen docs/checks.md"
 
 
 def test_every_setting_is_documented_with_its_name() -> None:
@@ -131,7 +131,7 @@ def test_the_first_python_example_of_the_python_page_runs() -> None:
 
 def test_the_custom_check_of_the_docs_runs(tmp_path: Path) -> None:
     from checks.engine import evaluate
-    from checks.plugins import load_plugin
+    from checks.extension.plugins import load_plugin
     from fepflow.protocol.check import Check
     from fepflow.protocol.test_case import Output, TestCase
 

@@ -13,18 +13,19 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 FLOORS = {
-    "deployments": 6,
-    "surfaces": 5,
-    "flows": 4,
-    "tasks": 3,
-    "checks": 2,
-    "fepflow.targets": 1,
+    "deployments": 7,
+    "surfaces": 6,
+    "flows": 5,
+    "tasks": 4,
+    "checks": 3,
+    "fepflow.targets": 2,
+    "fepflow.verdict": 2,
+    "fepflow.store": 2,
+    "fepflow.llm": 2,
     "fepflow.evalguard": 1,
-    "fepflow.store": 1,
-    "fepflow.llm": 1,
     "fepflow": 0,
 }
-SIBLINGS = ("fepflow.targets", "fepflow.evalguard", "fepflow.store", "fepflow.llm")
+SIBLINGS = ("fepflow.targets", "fepflow.verdict", "fepflow.store", "fepflow.llm")
 FOREIGN = {
     "fepflow": ("prefect",),
     "checks": ("prefect", "httpx", "aiohttp", "sqlmodel", "sqlalchemy"),

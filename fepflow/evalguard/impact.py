@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from fepflow.errors import Problem
 from fepflow.evalguard.models import Direction, Range
-from fepflow.suite import IMPACTS, Impact
+from fepflow.suite.models import IMPACTS, Impact
 
 
 def severity(impact: Impact) -> int:
@@ -27,7 +27,7 @@ def worst(impacts: Iterable[Impact]) -> Impact | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ImpactAssessment:
     """What a value means: an `impact` with its `interpretation`, or the `reason` why it has none."""
 
     impact: Impact | None
@@ -37,28 +37,28 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ImpactRange:
     """What an interval touches: impacts, and whether a part of it lies in no range."""
 
     impacts: frozenset[Impact]
     gap: bool
 
 
-def assess(value: float | None, ranges: Sequence[Range]) -> Finding:
+def assess(value: float | None, ranges: Sequence[Range]) -> ImpactAssessment:
     """The impact of `value`. `overlapping` says that several ranges with different impacts hold it."""
     if value is None:
-        return Finding(None, "there is no value")
+        return ImpactAssessment(None, "there is no value")
     if math.isnan(value):
-        return Finding(None, "the value is not a number")
+        return ImpactAssessment(None, "the value is not a number")
     holding = [item for item in ranges if item.holds(value)]
     if not holding:
-        return Finding(None, f"no range holds {value:g}")
+        return ImpactAssessment(None, f"no range holds {value:g}")
     decisive = max(holding, key=lambda item: severity(item.impact))
     overlapping = len({item.impact for item in holding}) > 1
-    return Finding(decisive.impact, None, decisive.interpretation, overlapping)
+    return ImpactAssessment(decisive.impact, None, decisive.interpretation, overlapping)
 
 
-def reach(low: float | None, high: float | None, ranges: Sequence[Range]) -> Reach:
+def reach(low: float | None, high: float | None, ranges: Sequence[Range]) -> ImpactRange:
     """What the values from `low` to `high`, both included, may mean; a bound of None is no bound on that side.
 
     Ranges are half-open, so the impact changes at their bounds only, and holds from each bound on.
@@ -67,7 +67,7 @@ def reach(low: float | None, high: float | None, ranges: Sequence[Range]) -> Rea
     top = math.inf if high is None else high
     bounds = {bound for item in ranges for bound in (item.min, item.max) if bound is not None}
     met = [assess(point, ranges).impact for point in {bottom, *(bound for bound in bounds if bottom < bound <= top)}]
-    return Reach(frozenset(impact for impact in met if impact is not None), None in met)
+    return ImpactRange(frozenset(impact for impact in met if impact is not None), None in met)
 
 
 def _floor(item: Range) -> float:

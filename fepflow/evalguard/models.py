@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from fepflow.suite import Impact
+from fepflow.suite.models import Impact
 
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 """Letters, digits, underscores and hyphens, nothing else (EvalGuard 4.1.3, 4.2.4)."""

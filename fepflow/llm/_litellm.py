@@ -15,11 +15,11 @@ from typing import Any
 
 from fepflow.errors import ModelError
 from fepflow.llm import transport
-from fepflow.llm.failures import model_error, secrets_of
+from fepflow.llm.errors import model_error, secrets_of
 from fepflow.llm.model import ChatResponse, EmbeddingResponse, Model, Usage
 from fepflow.llm.request_context import RequestContext
 from fepflow.llm.transport import EMBEDDING_BYTES, EMBEDDING_VALUES, Exchange
-from fepflow.redaction import hide_addresses_in_logs, redact
+from fepflow.security.redaction import hide_addresses_in_logs, redact
 
 CLIENT_TIMEOUT = 600.0
 """Seconds, the same for all: litellm keeps a client for each time-out that it sees. Our own deadline is around it."""

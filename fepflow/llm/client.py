@@ -11,9 +11,8 @@ from collections.abc import Awaitable, Collection, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from fepflow.answer import Answer
-from fepflow.breaker import Breaker
-from fepflow.errors import CheckArgumentsError, ModelDownError
+from fepflow.errors import CheckArgumentsError, ModelUnavailableError
+from fepflow.limits.circuit_breaker import CircuitBreaker
 from fepflow.llm import _litellm, providers, retrying
 from fepflow.llm.batching import Batcher
 from fepflow.llm.endpoint_state import EndpointState, ModelState
@@ -21,6 +20,7 @@ from fepflow.llm.loop_thread import LoopThread
 from fepflow.llm.model import ChatResponse, EmbeddingResponse, Model
 from fepflow.llm.request_context import RequestContext
 from fepflow.llm.response_cache import ResponseCache, SingleFlight
+from fepflow.protocol.model_response import CachedResponse
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class ModelClient:
     def __init__(self, cache: ResponseCache | None = None, *, refresh: bool = False) -> None:
         self._cache = cache
         self._refresh = refresh
-        self.single_flight: SingleFlight[Answer] = SingleFlight()
+        self.single_flight: SingleFlight[CachedResponse] = SingleFlight()
         """Prompts under way whose response several callers wait for."""
         self.batcher = Batcher()
         self._endpoints: dict[_Key, EndpointState] = {}
@@ -110,7 +110,7 @@ class ModelClient:
         provider = providers.provider_of(model)
         key = provider, model.api_base, model.api_key
         if key not in self._endpoints:
-            self._endpoints[key] = EndpointState(Breaker(provider or model.name, ModelDownError))
+            self._endpoints[key] = EndpointState(CircuitBreaker(provider or model.name, ModelUnavailableError))
         state = self._models[_key(model)] = ModelState(provider, self._endpoints[key])
         return state
 
@@ -127,11 +127,11 @@ class ModelClient:
         """Whether a response that is in the cache takes the place of a request."""
         return self._cache is not None and not self._refresh
 
-    async def cached(self, keys: Collection[str]) -> Mapping[str, Answer]:
+    async def cached(self, keys: Collection[str]) -> Mapping[str, CachedResponse]:
         """The responses of these requests that may be used again."""
         return {} if self._cache is None or self._refresh else await self._cache.get(keys)
 
-    async def store(self, key: str, response: Answer) -> None:
+    async def store(self, key: str, response: CachedResponse) -> None:
         """Put a response into the cache, if there is one."""
         if self._cache is not None:
             await self._cache.put(key, response)

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fepflow.known_names import did_you_mean
+from fepflow.documents.did_you_mean import did_you_mean
+from fepflow.http.addresses import address_problem
 from fepflow.llm.model import ATTEMPTS, TIMEOUT, Model
-from fepflow.references import Reference, address_holds_literal_secret, expand
-from fepflow.secret_names import is_secret_name
-from fepflow.web_address import address_problem
+from fepflow.security.secret_names import is_secret_name
+from fepflow.suite.env_vars import Reference, address_holds_literal_secret, expand
 
 _LONGEST_TIMEOUT = 600.0
 _MOST_ATTEMPTS = 10

@@ -14,11 +14,11 @@ from collections.abc import Coroutine, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from fepflow.answer import Answer
 from fepflow.llm.batching import Send
 from fepflow.llm.model import EmbeddingResponse, Model, Usage
 from fepflow.llm.model_requests import ModelRequests
-from fepflow.protocol.address import address_of
+from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.model_response import CachedResponse
 
 
 async def embed(
@@ -103,7 +103,7 @@ class _Embedding:
 
     def _cache_key(self, text: str) -> str:
         model = self.model
-        return address_of("embedding", model.name, model.bare_base, dict(model.parameters), self.version, text)
+        return content_hash("embedding", model.name, model.bare_base, dict(model.parameters), self.version, text)
 
 
 async def _gathered(work: Iterable[Coroutine[Any, Any, EmbeddingResponse]]) -> list[EmbeddingResponse]:
@@ -115,14 +115,14 @@ async def _gathered(work: Iterable[Coroutine[Any, Any, EmbeddingResponse]]) -> l
     return [outcome for outcome in done if isinstance(outcome, EmbeddingResponse)]
 
 
-def _to_cache(model: Model, one: EmbeddingResponse) -> Answer:
+def _to_cache(model: Model, one: EmbeddingResponse) -> CachedResponse:
     vector, usage = one.vectors[0], one.usage
     text = b64encode(struct.pack(f"<{len(vector)}d", *vector)).decode("ascii")
     tokens = usage.prompt_tokens, usage.completion_tokens
-    return Answer("embedding", model.name, one.model, None, text, *tokens, usage.cost_usd, one.dropped_params)
+    return CachedResponse("embedding", model.name, one.model, None, text, *tokens, usage.cost_usd, one.dropped_params)
 
 
-def _from_cache(response: Answer) -> EmbeddingResponse | None:
+def _from_cache(response: CachedResponse) -> EmbeddingResponse | None:
     """The vector that a response holds; None if it holds none."""
     try:
         packed = b64decode(response.text, validate=True)

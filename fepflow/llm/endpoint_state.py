@@ -6,14 +6,14 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
-from fepflow.breaker import Breaker
+from fepflow.limits.circuit_breaker import CircuitBreaker
 
 
 @dataclass
 class EndpointState:
     """State of one key at one address of a provider. Used in the event loop of the client's thread only."""
 
-    breaker: Breaker
+    breaker: CircuitBreaker
     _semaphores: dict[int, asyncio.Semaphore] = field(default_factory=dict)
     _blocked_until: float = 0.0
 

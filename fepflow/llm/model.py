@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from fepflow.secret_names import is_secret_parameter
+from fepflow.security.secret_names import is_secret_parameter
 
 TIMEOUT = 60.0
 """Seconds for one answer, unless the suite says otherwise."""

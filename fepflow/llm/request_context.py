@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from fepflow.allowance import Allowance
+from fepflow.limits.run_budget import RunBudget
 from fepflow.llm.model import Usage
 
 DEFAULT_CONCURRENCY = 16
@@ -21,7 +21,7 @@ class RequestContext:
     Without `retry` each prompt makes one request, and only the caller tries again.
     """
 
-    budget: Allowance = field(default_factory=Allowance)
+    budget: RunBudget = field(default_factory=RunBudget)
     concurrency: int = DEFAULT_CONCURRENCY
     repeat: int = 0
     retry: bool = True

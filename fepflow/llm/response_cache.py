@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from fepflow.answer import Answer
+from fepflow.protocol.model_response import CachedResponse
 
 T = TypeVar("T")
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 class ResponseCache(Protocol):
     """Responses by the content hash of their request (see `structured` and `embeddings`)."""
 
-    async def get(self, keys: Collection[str]) -> Mapping[str, Answer]:
+    async def get(self, keys: Collection[str]) -> Mapping[str, CachedResponse]:
         """Those that are there, and not too old."""
 
-    async def put(self, key: str, response: Answer) -> None:
+    async def put(self, key: str, response: CachedResponse) -> None:
         """Store a response, in the place of an older one; returns when `get` finds it."""
 
 

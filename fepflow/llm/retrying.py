@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from fepflow.errors import LimitReachedError, ModelError, ModelTimeoutError
+from fepflow.errors import ModelError, ModelTimeoutError, RunLimitExceededError
 from fepflow.llm.endpoint_state import ModelState
-from fepflow.llm.failures import refused_parameter
+from fepflow.llm.errors import refused_parameter
 from fepflow.llm.model import ChatResponse, EmbeddingResponse, Model
 from fepflow.llm.request_context import RequestContext
-from fepflow.redaction import without_secrets
+from fepflow.security.redaction import without_secrets
 
 Response = TypeVar("Response", ChatResponse, EmbeddingResponse)
 
@@ -52,7 +52,7 @@ async def request(
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise LimitReachedError(f"{model.name} was not waited for: the run's deadline was over") from None
+            raise RunLimitExceededError(f"{model.name} was not waited for: the run's deadline was over") from None
 
 
 async def _within_total_timeout(

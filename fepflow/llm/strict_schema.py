@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from fepflow.schema_references import referred
+from fepflow.json.schema_references import referred
 
 _REASONS = re.compile(r"reason|rationale|explanation|analysis|thought|justification|critique", re.IGNORECASE)
 _NOT_STRICT = frozenset(

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from fepflow.answer import Answer
 from fepflow.errors import CheckArgumentsError, ModelError, brief
+from fepflow.json.limits import has_more_values
+from fepflow.json.parser import parse
 from fepflow.llm.endpoint_state import ModelState
 from fepflow.llm.model import ChatResponse, Model, Usage, sendable
 from fepflow.llm.model_requests import ModelRequests
 from fepflow.llm.strict_schema import strict, without_nulls
-from fepflow.protocol.address import address_of
-from fepflow.sizes import has_more_values
-from fepflow.strict_json import parse
+from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.model_response import CachedResponse
 
 Mode = Literal["json_schema", "json_object", "prompt"]
 T = TypeVar("T")
@@ -91,7 +91,7 @@ async def _ask(
     client, keys = requests.client, _cache_keys(model, prompt, requests.context.repeat)
     own: list[tuple[T, ResponseDetails]] = []
 
-    async def work() -> Answer:
+    async def work() -> CachedResponse:
         found = await client.cached(keys.values())  # at once: which modes the model rejects is not known yet
         for mode in OUTPUT_MODES:
             if (response := found.get(keys[mode])) is not None and _from_cache(response, prompt, read) is not None:
@@ -123,19 +123,19 @@ def _cache_keys(model: Model, prompt: StructuredPrompt, repeat: int) -> dict[Mod
         texts = [message["content"] for message in _messages(prompt, mode)]
         if prompt.nonce:
             texts = [text.replace(prompt.nonce, "") for text in texts]
-        keys[mode] = address_of("judge", *same, mode, texts, *which)
+        keys[mode] = content_hash("judge", *same, mode, texts, *which)
     return keys
 
 
-def _to_cache(model: Model, details: ResponseDetails, text: str) -> Answer:
+def _to_cache(model: Model, details: ResponseDetails, text: str) -> CachedResponse:
     usage = details.usage
     tokens = usage.prompt_tokens, usage.completion_tokens
     told = details.response_model, details.mode
-    return Answer("judge", model.name, *told, text, *tokens, usage.cost_usd, details.dropped_params)
+    return CachedResponse("judge", model.name, *told, text, *tokens, usage.cost_usd, details.dropped_params)
 
 
 def _from_cache(
-    response: Answer, prompt: StructuredPrompt, read: Callable[[Any], T]
+    response: CachedResponse, prompt: StructuredPrompt, read: Callable[[Any], T]
 ) -> tuple[T, ResponseDetails] | None:
     """What an earlier response says, if it still fits."""
     mode: Mode = next((mode for mode in OUTPUT_MODES if mode == response.mode), "prompt")

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from fepflow.errors import InputError, Problem
-from fepflow.protocol.model import FepModel, plain
+from fepflow.protocol.model import FepModel, to_jsonable
 
 SEMVER = r"^\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?$"
 
@@ -45,7 +45,7 @@ class Check(FepModel):
 
     @field_serializer("arguments", when_used="json")
     def _plain_arguments(self, arguments: dict[str, Any]) -> Any:
-        return plain(arguments)
+        return to_jsonable(arguments)
 
 
 class TypedCheck(BaseModel):
@@ -60,7 +60,7 @@ class TypedCheck(BaseModel):
         return self.to_check() == other if isinstance(other, Check) else super().__eq__(other)
 
 
-def declare(check: Check | TypedCheck) -> Check:
+def to_check(check: Check | TypedCheck) -> Check:
     """Either form of a check, as its declaration. Raises InputError for what is no check."""
     if not isinstance(check, Check | TypedCheck):
         advice = "give Check(type=..., arguments=...), or one of the typed classes, such as ContainsCheck(...)"
@@ -69,7 +69,7 @@ def declare(check: Check | TypedCheck) -> Check:
 
 
 def _write(check: Check | TypedCheck, info: SerializationInfo) -> dict[str, Any]:
-    return declare(check).model_dump(mode=info.mode)
+    return to_check(check).model_dump(mode=info.mode)
 
 
 def _read(check: Any, read: ValidatorFunctionWrapHandler) -> Any:

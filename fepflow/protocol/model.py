@@ -93,10 +93,10 @@ class Result(FepModel):
 
         (`model_construct` costs more than validating.)
         """
-        return unvalidated(cls, {**_defaults(cls), **fields}, _names_set(tuple(fields)))
+        return construct_fast(cls, {**_defaults(cls), **fields}, _names_set(tuple(fields)))
 
 
-def unvalidated(model: type[M], values: dict[str, Any], given: set[str]) -> M:
+def construct_fast(model: type[M], values: dict[str, Any], given: set[str]) -> M:
     """An instance of a frozen model with all its fields, in their order; `given` are those that are not defaults.
 
     It takes `values` over, and shares `given`: nothing that is frozen adds to it.
@@ -121,7 +121,7 @@ def _defaults(model: type[FepModel]) -> dict[str, Any]:
     return {name: None if info.is_required() else info.get_default(call_default_factory=True) for name, info in fields}
 
 
-def plain(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """A value as JSON has it, to be shown; what only code can give (a function, a class) is its name.
 
     What JSON cannot say at all (a value that contains itself, nests too deep, has odd keys) is a text about it.

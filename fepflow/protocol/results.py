@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from fepflow.errors import ErrorType
-from fepflow.protocol.model import FepModel, Result, Timestamp, unvalidated
+from fepflow.protocol.model import FepModel, Result, Timestamp, construct_fast
 from fepflow.protocol.test_case import Output, TestCase
 
 Status = Literal["completed", "error", "skip"]
@@ -202,7 +202,7 @@ def summarize_case(check_results: list[CheckResult]) -> TestCaseSummary:
         "error_checks": error,
         "skipped_checks": len(statuses) - completed - error,
     }
-    return unvalidated(TestCaseSummary, counts, _OF_SUMMARY)
+    return construct_fast(TestCaseSummary, counts, _OF_SUMMARY)
 
 
 def summarize_run(results: list[TestCaseResult]) -> EvaluationSummary:

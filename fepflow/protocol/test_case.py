@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
-from fepflow.protocol.address import address_of
 from fepflow.protocol.check import AnyCheck
+from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import FepModel
 
 
@@ -32,7 +32,7 @@ class TestCase(FepModel):
     def _id_from_content(cls, data: Any) -> Any:
         if isinstance(data, dict) and data.get("id") is None and "input" in data:
             content = {key: data.get(key) for key in ("input", "expected", "metadata")}
-            return {**data, "id": "case-" + address_of(content)[:12]}
+            return {**data, "id": "case-" + content_hash(content)[:12]}
         return data
 
 

@@ -18,7 +18,7 @@ _ADDED = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ConfusionMatrix:
     """How often two raters gave which pair of categories: `counts[i][j]` is the first's `i` with the second's `j`."""
 
     categories: tuple[Hashable, ...]
@@ -49,16 +49,16 @@ class Kappa:
     why: str | None = None
 
 
-def tabulate(pairs: Iterable[tuple[Hashable, Hashable]], categories: Sequence[Hashable]) -> Table:
+def tabulate(pairs: Iterable[tuple[Hashable, Hashable]], categories: Sequence[Hashable]) -> ConfusionMatrix:
     """Count pairs. Raises KeyError for one of another category."""
     places = {category: place for place, category in enumerate(categories)}
     counts = [[0] * len(categories) for _ in categories]
     for (one, other), count in Counter(pairs).items():
         counts[places[one]][places[other]] += count
-    return Table(tuple(categories), tuple(map(tuple, counts)))
+    return ConfusionMatrix(tuple(categories), tuple(map(tuple, counts)))
 
 
-def cohen_kappa(table: Table, *, quadratic: bool = False, confidence: float = 0.95) -> Kappa:
+def cohen_kappa(table: ConfusionMatrix, *, quadratic: bool = False, confidence: float = 0.95) -> Kappa:
     """Cohen's kappa of a table. `quadratic` weighs a disagreement by its square: the categories must be numbers then.
 
     Not defined where the first rater gave one category only: nothing tells agreement from chance.

@@ -20,7 +20,7 @@ from typing import Literal
 from fepflow.statistics.intervals import IntervalKind, interval_of, z_score
 from fepflow.statistics.moments import Doubt, clustered_stderr, doubt_of_t, mean
 from fepflow.statistics.scale import Scale
-from fepflow.statistics.student import t_quantile
+from fepflow.statistics.t_distribution import t_quantile
 
 Method = Literal[
     "wilson", "wilson-clustered", "clopper-pearson", "clopper-pearson-clustered", "bounded", "t", "t-clustered", "none"

@@ -8,14 +8,14 @@ from typing import Any
 
 from sqlalchemy import insert, select
 
-from fepflow.store.database import DatabaseUser
+from fepflow.store.database import Repository
 from fepflow.store.records import Calibration
 from fepflow.store.tables import CALIBRATION, CHECK_RESULT
 
 _ROWS_AT_ONCE = 1_000
 
 
-class Calibrations(DatabaseUser):
+class Calibrations(Repository):
     """Judges beside people."""
 
     def add_calibration(self, calibration: Calibration) -> None:

@@ -6,13 +6,13 @@ from typing import Literal
 
 from sqlalchemy import or_, select, true
 
-from fepflow.store.database import DatabaseUser
+from fepflow.store.database import Repository
 from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT
 
 FailureKind = Literal["failed", "error"]
 
 
-class CaseIndex(DatabaseUser):
+class CaseIndex(Repository):
     """Positions of cases in runs, counted from 0."""
 
     def failed_cases(self, run_id: str) -> int:

@@ -21,10 +21,10 @@ from tenacity import (
 )
 
 from fepflow.errors import InfrastructureError, UserError
-from fepflow.redaction import remember
-from fepflow.secret_names import secrets_in_address
-from fepflow.store.faults import is_busy, is_passing, is_retryable, place_of, translated
-from fepflow.store.schema import is_current, migrate, revisions
+from fepflow.security.redaction import remember
+from fepflow.security.secret_names import secrets_in_address
+from fepflow.store.errors import is_busy, is_passing, is_retryable, place_of, translated
+from fepflow.store.migrate import is_current, migrate, revisions
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql, sqlite
@@ -182,7 +182,7 @@ def upserting(connection: Connection, table: Table) -> postgresql.Insert | sqlit
     return sqlite_insert(table)
 
 
-class DatabaseUser:
+class Repository:
     """Base of the store's parts: each is about some of the tables of one database."""
 
     def __init__(self, database: Database) -> None:

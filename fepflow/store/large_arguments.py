@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fepflow.jsonpath import SingularPath, compile_path
-from fepflow.protocol.address import address_of
+from fepflow.json.limits import is_large
+from fepflow.jsonpath.path import SingularPath, compile_path
+from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.context import Context, evaluation_context
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.sizes import is_large
 
 HASH = "value_sha256"
 """Stands in place of `value`: SHA-256 of the value in canonical JSON."""
@@ -52,7 +52,7 @@ def _leave_out(result: CheckResult, context: Context, hashes: dict[str, str]) ->
         return result
     for path in large.values():
         if path not in hashes:
-            hashes[path] = address_of(compile_path(path).resolve(context))
+            hashes[path] = content_hash(compile_path(path).resolve(context))
     shown = {name: {"jsonpath": path, HASH: hashes[path]} for name, path in large.items()}
     return result.model_copy(update={"resolved_arguments": {**arguments, **shown}})
 

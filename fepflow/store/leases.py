@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Table, Update, case, func, or_
 
 from fepflow.errors import NotFoundError, RunBusyError
 from fepflow.protocol.model import utc_now
-from fepflow.store.database import DatabaseUser, now_of
+from fepflow.store.database import Repository, now_of
 from fepflow.store.records import Outcome, RunRecord, RunStatus
 from fepflow.store.tables import RUN
 
@@ -67,7 +67,7 @@ def renew(connection: Connection, held: Update, seconds: float) -> bool:
     return connection.execute(held.values(lease_until=until)).rowcount == 1
 
 
-class Leases(DatabaseUser):
+class Leases(Repository):
     """Taking, keeping and giving back the right to execute a run."""
 
     def acquire_lease(self, run_id: str, owner: str, seconds: float) -> RunRecord:

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 from uuid import uuid4
 
-from fepflow.answer import Kind
 from fepflow.protocol.model import utc_now
+from fepflow.protocol.model_response import Kind
 from fepflow.protocol.results import CheckResult, Status
 from fepflow.protocol.test_case import Output, TestCase
 
@@ -88,7 +88,7 @@ class NewOutput(NamedTuple):
     failed: bool = False
 
 
-class NewCheck(NamedTuple):
+class NewCheckResult(NamedTuple):
     """One check's answer; `passed` is None where there is none (error, skip, a check without a yes or no)."""
 
     position: int
@@ -130,7 +130,7 @@ class FailedCheck(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredResult:
+class CaseResult:
     """All that is known about one repeat of one case; `output` is None while it is not there."""
 
     position: int

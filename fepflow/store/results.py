@@ -25,14 +25,14 @@ from sqlalchemy import (
 )
 
 from fepflow.errors import NotFoundError
-from fepflow.json_text import Encoded, encode, may_be_deep
+from fepflow.json.codec import Encoded, encode, may_be_deep
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.bulk_insert import insert_new
 from fepflow.store.case_index import CaseIndex
-from fepflow.store.inserting import insert_new
 from fepflow.store.large_arguments import fill_in_large
-from fepflow.store.records import CheckCounts, CheckRow, NewCheck, NewOutput, Progress, StoredOutput, StoredResult
+from fepflow.store.records import CaseResult, CheckCounts, CheckRow, NewCheckResult, NewOutput, Progress, StoredOutput
 from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT, RUN
 
 _CASES_AT_ONCE = 100
@@ -41,10 +41,10 @@ _CASES_AT_ONCE = 100
 class Results(CaseIndex):
     """The outputs and check results of runs. Positions and repeats count from 0; ranges exclude their `stop`."""
 
-    def write(self, run_id: str, outputs: Sequence[NewOutput], checks: Sequence[NewCheck]) -> None:
+    def write(self, run_id: str, outputs: Sequence[NewOutput], checks: Sequence[NewCheckResult]) -> None:
         """Store the rows in one transaction; return when it is committed. What is there already stays as it is.
 
-        A value without a JSON form (see `fepflow.json_text`) does not keep the others out: it is stored as a failed
+        A value without a JSON form (see `fepflow.json.codec`) does not keep the others out: it is stored as a failed
         output, or as a check in status error, that says so. Raises InfrastructureError; then no row is stored.
         """
         now = utc_now()
@@ -153,7 +153,7 @@ class Results(CaseIndex):
 
     def results(
         self, run_id: str, *, failed_only: bool = False, positions: Sequence[int] | None = None
-    ) -> Iterator[StoredResult]:
+    ) -> Iterator[CaseResult]:
         """One result for each repeat of each case by position and repeat, read a hundred cases at a time.
 
         What the run has not got to is there too, without an output. `failed_only` leaves the results whose output
@@ -171,7 +171,7 @@ class Results(CaseIndex):
                 if failed or not failed_only:
                     yield result
 
-    def _results(self, run_id: str, positions: Sequence[int], repeats: int) -> Iterator[tuple[StoredResult, bool]]:
+    def _results(self, run_id: str, positions: Sequence[int], repeats: int) -> Iterator[tuple[CaseResult, bool]]:
         of_cases = CASE.c.run_id == run_id, CASE.c.position.in_(positions)
         with self._database.reading() as connection:
             payloads = connection.execute(select(CASE.c.position, CASE.c.payload).where(*of_cases)).all()
@@ -187,7 +187,7 @@ class Results(CaseIndex):
                 rows = checks.get((position, repeat), [])
                 results = [CheckResult.model_validate(fill_in_large(row.result, case, output)) for row in rows]
                 yield (
-                    StoredResult(position, repeat, case, output, results),
+                    CaseResult(position, repeat, case, output, results),
                     bool(stored and stored.failed) or any(row.status == "error" or row.passed is False for row in rows),
                 )
 
@@ -242,7 +242,7 @@ def _output_key(new: NewOutput) -> tuple[int, int]:
     return new.position, new.repeat
 
 
-def _check_key(check: NewCheck | Row[Any]) -> tuple[int, int, str]:
+def _check_key(check: NewCheckResult | Row[Any]) -> tuple[int, int, str]:
     # Of rows, too: each PostgreSQL database orders text by the rules of a language of its own.
     return check.position, check.repeat, check.check_id
 
@@ -268,7 +268,7 @@ def _output_row(run_id: str, new: NewOutput, now: datetime) -> dict[str, Any]:
     }
 
 
-def _check_row(run_id: str, new: NewCheck, now: datetime) -> dict[str, Any]:
+def _check_row(run_id: str, new: NewCheckResult, now: datetime) -> dict[str, Any]:
     result, passed = new.result, new.passed
     try:
         text = _encode_result(result)

@@ -12,11 +12,11 @@ from sqlalchemy import Connection, Select, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fepflow.errors import InputError, NotFoundError, Problem, UserError
-from fepflow.json_text import encode
-from fepflow.protocol.address import address_of
+from fepflow.json.codec import encode
+from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
-from fepflow.store.database import DatabaseUser
+from fepflow.store.database import Repository
 from fepflow.store.records import NewRun, RunRecord
 from fepflow.store.tables import CASE, RUN
 
@@ -28,7 +28,7 @@ MAX_INDEXED = 2_000
 _CASES_AT_ONCE = 1_000
 
 
-class Runs(DatabaseUser):
+class Runs(Repository):
     """Creating and finding runs."""
 
     def create_run(self, run: NewRun, cases: Iterable[TestCase]) -> None:
@@ -52,7 +52,7 @@ class Runs(DatabaseUser):
                 connection.execute(insert(CASE), some)
                 count += len(some)
                 # A sum, as the same cases in another order are the same set.
-                addresses += sum(int(address_of(str(row["payload"])), 16) for row in some)
+                addresses += sum(int(content_hash(str(row["payload"])), 16) for row in some)
             ended = update(RUN).where(RUN.c.id == run.id)
             connection.execute(ended.values(n_cases=count, cases_hash=f"{addresses % 2**256:064x}"))
 

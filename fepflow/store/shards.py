@@ -8,19 +8,19 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, Connection, Update, and_, select, update
 
 from fepflow.errors import NotFoundError
-from fepflow.store.database import DatabaseUser, now_of, upserting
+from fepflow.store.database import Repository, now_of, upserting
 from fepflow.store.leases import free_lease, is_gone, renew
 from fepflow.store.tables import RUN, SHARD
 
 
-class Holder(NamedTuple):
+class LeaseHolder(NamedTuple):
     """The executor of a shard, and whether its lease is valid and its process, as far as one can see, alive."""
 
     owner: str
     alive: bool
 
 
-class Shards(DatabaseUser):
+class Shards(Repository):
     """Taking, keeping and giving back the right to execute one shard of a run, numbered from 0."""
 
     def acquire_shard(self, run_id: str, shard: int, owner: str, seconds: float) -> bool:
@@ -50,14 +50,14 @@ class Shards(DatabaseUser):
         change = _held(run_id, shard, owner).values(lease_owner=None, lease_until=None)
         self._database.write(lambda connection: connection.execute(change))
 
-    def shard_holder(self, run_id: str, shard: int) -> Holder | None:
+    def shard_holder(self, run_id: str, shard: int) -> LeaseHolder | None:
         """Who has the shard; None if nobody has begun it, or the last one has given it back."""
         with self._database.reading() as connection:
             row = connection.execute(select(SHARD).where(_is(run_id, shard))).one_or_none()
             now = now_of(connection)
         if row is None or row.lease_owner is None:
             return None
-        return Holder(row.lease_owner, row.lease_until > now and not is_gone(row.lease_owner))
+        return LeaseHolder(row.lease_owner, row.lease_until > now and not is_gone(row.lease_owner))
 
 
 def _held(run_id: str, shard: int, owner: str) -> Update:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Self
 
-from fepflow.store.answers import KeptAnswers
 from fepflow.store.calibrations import Calibrations
-from fepflow.store.cancelling import Cancelling
+from fepflow.store.cancel_requests import Cancelling
 from fepflow.store.database import Database, now_of
-from fepflow.store.failures import Failures
+from fepflow.store.failed_checks import Failures
 from fepflow.store.leases import Leases
+from fepflow.store.response_cache import KeptAnswers
 from fepflow.store.results import Results
 from fepflow.store.runs import Runs
 from fepflow.store.shards import Shards

@@ -25,7 +25,7 @@ from sqlalchemy.orm import registry
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
 
-from fepflow.store.columns import EscapedText, JsonText
+from fepflow.store.column_types import EscapedText, JsonText
 
 METADATA = MetaData(
     naming_convention={

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Self
 
-from fepflow.store.records import NewCheck, NewOutput
+from fepflow.store.records import NewCheckResult, NewOutput
 from fepflow.store.store import Store
 
 logger = logging.getLogger(__name__)
 
-Rows = tuple[Sequence[NewOutput], Sequence[NewCheck]]
+Rows = tuple[Sequence[NewOutput], Sequence[NewCheckResult]]
 
 
-class GroupWriter:
+class BatchWriter:
     """Gathers the rows of concurrent callers and commits them together; used as an async context manager.
 
     A commit costs the disk the same for one row as for a hundred. So rows wait for company: as long as the last commit
@@ -56,7 +56,7 @@ class GroupWriter:
             await self._task  # what was handed over is written even so
             raise
 
-    def add(self, outputs: Sequence[NewOutput] = (), checks: Sequence[NewCheck] = ()) -> None:
+    def add(self, outputs: Sequence[NewOutput] = (), checks: Sequence[NewCheckResult] = ()) -> None:
         """Hand over rows, to be committed in one transaction.
 
         Raises the InfrastructureError of an earlier commit that failed: who goes on would work for nothing.

@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.errors import InputError, Problem, TargetError
-from fepflow.known_names import did_you_mean
-from fepflow.protocol.address import address_of
-from fepflow.redaction import known_secrets, words_of
-from fepflow.response_body import too_large
-from fepflow.targets.python_calls import Failure, failure_of
-from fepflow.targets.python_source import MODULES, Source, load, locate, source_hash
-from fepflow.targets.python_threads import LoopThread, given_up
+from fepflow.http.response_body import too_large
+from fepflow.protocol.content_hash import content_hash
+from fepflow.security.redaction import known_secrets, words_of
+from fepflow.targets.python.calls import Failure, failure_of
+from fepflow.targets.python.source import MODULES, Source, load, locate, source_hash
+from fepflow.targets.python.threads import LoopThread, given_up
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -63,7 +63,7 @@ class AsgiApp:
     """
 
     def __init__(self, source: Source, app: Application, max_bytes: int) -> None:
-        self.content_hash = address_of(source.name, source_hash(source))
+        self.content_hash = content_hash(source.name, source_hash(source))
         self._source = source
         self._app = app
         self._max_bytes = max_bytes

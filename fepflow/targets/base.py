@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fepflow.errors import InputError, Problem
-from fepflow.protocol.address import address_of
+from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 
 RESERVED_METADATA = ("error", "attempts", "attempt_log", "latency_ms")
@@ -15,7 +15,7 @@ RESERVED_METADATA = ("error", "attempts", "attempt_log", "latency_ms")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TargetResponse:
     """What a target gave for one test case: any JSON value, and what else was kept of the answer."""
 
     value: Any
@@ -32,10 +32,10 @@ class Target(Protocol):
     def render(self, case: TestCase) -> Any:
         """The request for `case` as JSON without secrets, for its content address; raises JSONPathError."""
 
-    async def call(self, case: TestCase) -> Answer:
+    async def call(self, case: TestCase) -> TargetResponse:
         """Ask once. Raises TargetError, or JSONPathError when the request cannot be rendered.
 
-        It has no deadline of its own; whoever calls sets one (`fepflow.targets.calling.ask` does).
+        It has no deadline of its own; whoever calls sets one (`fepflow.targets.client.ask` does).
         """
 
     async def aclose(self) -> None:
@@ -45,7 +45,7 @@ class Target(Protocol):
 def output_address(target: Target, case: TestCase, repeat: int) -> str:
     """The content address of an output, 64 hexadecimal digits; raises JSONPathError. `expected` is a part of it only
     if the request has it inside."""
-    return address_of(target.fingerprint, case.id, target.render(case), repeat)
+    return content_hash(target.fingerprint, case.id, target.render(case), repeat)
 
 
 def refuse_reserved_names(metadata: Mapping[str, str], where: str) -> None:

@@ -9,21 +9,21 @@ from typing import Any, Final
 
 import httpx
 
-from fepflow import suite_target
 from fepflow.errors import InputError, Problem, TargetError
-from fepflow.protocol.address import address_of
+from fepflow.http.addresses import host_and_port, is_same_host
+from fepflow.http.response_body import ACCEPT_ENCODING, read_beginning, read_body, too_large
+from fepflow.jsonpath.template import compile_template
+from fepflow.limits.thread_pool import READERS
+from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
-from fepflow.redaction import hide_addresses_in_logs, known_secrets, redact, redact_json, remember
-from fepflow.response_body import ACCEPT_ENCODING, read_beginning, read_body, too_large
-from fepflow.secret_names import is_secret_name, is_secret_parameter, secrets_in_address
-from fepflow.targets.answer import Reading, status_error
+from fepflow.security.redaction import hide_addresses_in_logs, known_secrets, redact, redact_json, remember
+from fepflow.security.secret_names import is_secret_name, is_secret_parameter, secrets_in_address
+from fepflow.suite import target
 from fepflow.targets.asgi import AsgiApp
-from fepflow.targets.base import Answer, refuse_reserved_names
-from fepflow.targets.failures import wire_errors
+from fepflow.targets.base import TargetResponse, refuse_reserved_names
+from fepflow.targets.errors import wire_errors
 from fepflow.targets.http_client import Client
-from fepflow.template import compile_template
-from fepflow.threads import READERS
-from fepflow.web_address import host_and_port, is_same_host
+from fepflow.targets.response_parser import ResponseParser, status_error
 
 MAX_REDIRECTS = 5
 _SENT = ("id", "input", "expected", "metadata")
@@ -41,16 +41,16 @@ class HttpTarget:
     """Calls `config.http` by httpx, over at most `config.concurrency` kept-alive connections, or `app` in process.
 
     Authentication, proxies, certificates and a redirect's address are httpx's; one attempt is one request for each
-    address of a redirect, and none goes to another host. Responses are bounded by `fepflow.response_body`. `secrets`
-    are taken out of everything that an answer or an error says. Every call is like the first one: no cookies, no
-    netrc. The connections are made in the event loop of the first call.
+    address of a redirect, and none goes to another host. Responses are bounded by `fepflow.http.response_body`.
+    `secrets` are taken out of everything that an answer or an error says. Every call is like the first one: no cookies,
+    no netrc. The connections are made in the event loop of the first call.
 
     Raises InputError for an address, a header, a proxy or a file of certificates that cannot be used, JSONPathError for
     an invalid path.
     """
 
     def __init__(
-        self, config: suite_target.Target, secrets: frozenset[str] = frozenset(), app: AsgiApp | None = None
+        self, config: target.Target, secrets: frozenset[str] = frozenset(), app: AsgiApp | None = None
     ) -> None:
         if config.http is None:
             raise ValueError("the suite has no HTTP target")
@@ -70,7 +70,7 @@ class HttpTarget:
         self._auth = httpx.BasicAuth(address.username, address.password) if by_address else None
         self._body = None if self._http.method == "GET" else compile_template(self._http.body)
         refuse_reserved_names(self._http.metadata, "target.http.metadata")
-        self._reading = Reading(self._http.output, self._http.metadata, self._secrets)
+        self._reading = ResponseParser(self._http.output, self._http.metadata, self._secrets)
         self._clients: dict[str, httpx.AsyncClient] = {}
         self._client(self._url)
         self.fingerprint = self._fingerprint()
@@ -83,7 +83,7 @@ class HttpTarget:
         url = self._url.copy_with(params=query) if query else self._url.copy_with(query=None)
         asked = [str(url), http.method, headers, http.body, http.output, http.metadata]
         app = [] if self._app is None else [self._app.content_hash]
-        return address_of("http", redact_json(asked, self._secrets), *app)
+        return content_hash("http", redact_json(asked, self._secrets), *app)
 
     def render(self, case: TestCase) -> Any:
         """The JSON body for `case`, secrets taken out; None for GET. Raises JSONPathError."""
@@ -95,7 +95,7 @@ class HttpTarget:
         given = {name: getattr(case, name) for name in _SENT if name in case.model_fields_set}
         return self._body.render({"test_case": {"expected": None, "metadata": {}, **given}})
 
-    async def call(self, case: TestCase) -> Answer:
+    async def call(self, case: TestCase) -> TargetResponse:
         """Call once, following redirects within the host; raises TargetError, or JSONPathError (the request)."""
         body = _encode(self._rendered(case)) if self._body is not None else None
         method, url = self._http.method, self._url
@@ -113,7 +113,7 @@ class HttpTarget:
                     method, body = "GET", None
         raise _redirect(f"more than {MAX_REDIRECTS} redirects, the last one to {host_and_port(str(url))}")
 
-    async def _read(self, response: httpx.Response) -> Answer:
+    async def _read(self, response: httpx.Response) -> TargetResponse:
         encoding, status = response.headers.get("Content-Encoding", ""), response.status_code
         if status >= 300:
             beginning = (await read_beginning(response.aiter_raw(), encoding, _SHOWN_BYTES)).decode("utf-8", "replace")
@@ -165,7 +165,7 @@ def _address(url: str) -> httpx.URL:
         raise InputError(Problem(problem, path="target.http.url", advice="it reads like https://host/path")) from None
 
 
-def _headers(http: suite_target.HttpTarget) -> httpx.Headers:
+def _headers(http: target.HttpTarget) -> httpx.Headers:
     headers = httpx.Headers({"Accept": "application/json, */*;q=0.5", "User-Agent": "fepflow"})
     headers["Accept-Encoding"] = ACCEPT_ENCODING
     if http.method != "GET":

@@ -12,7 +12,7 @@ import httpx
 from httpx_aiohttp import AiohttpTransport
 
 from fepflow.errors import InputError, Problem
-from fepflow.web_address import is_loopback
+from fepflow.http.addresses import is_loopback
 
 
 class Client(httpx.AsyncClient):

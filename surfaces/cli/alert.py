@@ -61,7 +61,7 @@ def alert(on: tuple[list[str], ...], suite: str | None, name: str | None, grace:
 
 
 def _seconds(grace: str) -> float:
-    from fepflow.durations import seconds
+    from fepflow.suite.durations import seconds
 
     try:
         found = float(seconds(grace))
@@ -80,6 +80,6 @@ def _show(alerts: list[dict[str, Any]]) -> None:
 
 
 def _asked(*arguments: str, **environment: str) -> Any:
-    from surfaces import stack
+    from surfaces import prefect_api
 
-    return stack.ask_prefect("deployments.alerts", *arguments, **environment)
+    return prefect_api.ask_prefect("deployments.alerts", *arguments, **environment)

@@ -14,7 +14,7 @@ class Duration(click.ParamType[float]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """As everywhere in fepflow."""
-        from fepflow.durations import seconds
+        from fepflow.suite.durations import seconds
 
         try:
             return float(seconds(value))

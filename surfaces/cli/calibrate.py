@@ -48,7 +48,7 @@ def calibrate(suite: Path, labels: Path, check: str | None, member: str | None, 
     if as_json:
         import json
 
-        from tasks.doubt import calibration_data
+        from tasks.analysis.judge_reliability import calibration_data
 
         click.echo(json.dumps(calibration_data(calibration), indent=2))
     else:
@@ -62,10 +62,10 @@ def _run(suite: Path, cases: frozenset[str]) -> tuple[RunRecord, int]:
     """An ordinary run of some cases; and the exit code, if it has not come to its end."""
     from surfaces import service
     from surfaces.cli.console import Console
-    from tasks.wishes import Wishes
+    from tasks.run.options import RunOptions
 
     console = Console(to_stderr=True)
-    begun = service.start(suite, Wishes(cases=cases, repeats=1, tags=("calibration",)), console.note)
+    begun = service.start(suite, RunOptions(cases=cases, repeats=1, tags=("calibration",)), console.note)
     with console.progress(begun) as listener:
         finished = service.execute(begun, listener)
     if finished.run.outcome is None:
@@ -76,7 +76,7 @@ def _run(suite: Path, cases: frozenset[str]) -> tuple[RunRecord, int]:
 
 def _report(calibration: Calibration) -> Iterator[str]:
     from fepflow.errors import printable
-    from tasks.doubt import warnings_of
+    from tasks.analysis.judge_reliability import warnings_of
 
     figures = calibration.figures
     yield f"judge {printable(calibration.check_id)} ({printable(calibration.model)}), {printable(calibration.member)}"
@@ -94,7 +94,7 @@ def _report(calibration: Calibration) -> Iterator[str]:
 
 
 def _line(name: str, figure: dict[str, Any], more: str = "") -> str:
-    from fepflow.evalguard.wording import number
+    from fepflow.evalguard.formatting import number
 
     if figure["value"] is None:
         return f"  {name:<10} none{more}"

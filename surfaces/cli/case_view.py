@@ -7,12 +7,12 @@ from typing import Any
 
 from fepflow.protocol.explanation import as_json, cut, explain
 from fepflow.protocol.results import CheckResult, passed_of
-from fepflow.store.records import RunRecord, StoredResult
+from fepflow.store.records import CaseResult, RunRecord
 from surfaces.cli.text import MAX_TEXT, one_line, safe
-from surfaces.failures import Selection
+from surfaces.failed_results import Selection
 
 
-def case_view(run: RunRecord, result: StoredResult, selection: Selection) -> Iterator[str]:
+def case_view(run: RunRecord, result: CaseResult, selection: Selection) -> Iterator[str]:
     """Lines of markup about one repeat of a case, with the checks that were selected."""
     repeat = f" #{result.repeat + 1}" if run.repeats > 1 else ""
     yield f"\n[bold]{safe(result.case.id)}{repeat}[/]"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from checks.reference import Argument
+    from checks.docgen import Argument
 
 
 @click.command()
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON Schema, of all types or of TYPE.")
 def checks(check_type: str | None, as_json: bool) -> None:
     """List the check types with their versions, or show what TYPE takes."""
-    from checks.catalogue import find_check, list_checks, list_versions
-    from checks.reference import arguments_of, purpose_of, summary_of
-    from checks.schemas import check_schema
+    from checks.docgen import arguments_of, purpose_of, summary_of
+    from checks.registry import find_check, list_checks, list_versions
+    from checks.validation.schemas import check_schema
 
     if as_json:
         import json

@@ -14,15 +14,15 @@ import click
 import rich.console
 
 from surfaces.cli.text import SHORT_ID, coloured, number, safe, table
-from surfaces.stack import store_place, ui_login
+from surfaces.prefect_api import store_place, ui_login
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fepflow.store.records import AnswerTotals, RunRecord, StoredResult
+    from fepflow.store.records import AnswerTotals, CaseResult, RunRecord
     from fepflow.store.store import Store
-    from surfaces.execution import Listener
-    from surfaces.failures import Selection
+    from surfaces.failed_results import Selection
+    from surfaces.local_run import Listener
     from surfaces.service import Finished
 
 _KINDS = {"judge": "verdicts", "embedding": "vectors"}
@@ -101,7 +101,7 @@ class Console:
     def cases(self, store: Store, run: RunRecord, selection: Selection, limit: int, *, use_pager: bool) -> None:
         """A run with at most `limit` of its cases; through a pager on a terminal. Raises NotFoundError."""
         from surfaces.cli.verdict_view import run_view
-        from surfaces.failures import selected
+        from surfaces.failed_results import selected
 
         results = selected(store, run, selection)
         parts = chain(run_view(store, run), self._cases(store, run, selection, results, limit))
@@ -111,10 +111,10 @@ class Console:
             self._print(parts)
 
     def _cases(
-        self, store: Store, run: RunRecord, selection: Selection, results: Iterator[StoredResult], limit: int
+        self, store: Store, run: RunRecord, selection: Selection, results: Iterator[CaseResult], limit: int
     ) -> Iterator[str]:
         from surfaces.cli.case_view import case_view
-        from surfaces.failures import count_cases
+        from surfaces.failed_results import count_cases
 
         shown: set[int] = set()
         for result in results:

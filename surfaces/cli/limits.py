@@ -25,7 +25,7 @@ def limits(context: click.Context) -> None:
 def set_one(name: str, concurrency: int | None, per_minute: float | None) -> None:
     """Create the limit NAME, or change it."""
     _connect()
-    from tasks.shared_limits import set_limit
+    from tasks.run.global_limits import set_limit
 
     if (concurrency is None) == (per_minute is None):
         raise click.UsageError("give --concurrency or --per-minute; who needs both makes two limits")
@@ -38,7 +38,7 @@ def set_one(name: str, concurrency: int | None, per_minute: float | None) -> Non
 def remove_one(name: str) -> None:
     """Delete the limit NAME."""
     _connect()
-    from tasks.shared_limits import remove_limit
+    from tasks.run.global_limits import remove_limit
 
     _ask(remove_limit(name))
     click.echo(f"Removed {name}.")
@@ -48,7 +48,7 @@ def _show() -> None:
     from surfaces.cli.console import Console
 
     _connect()
-    from tasks.shared_limits import read_limits
+    from tasks.run.global_limits import read_limits
 
     Console().limits(_ask(read_limits()))
 

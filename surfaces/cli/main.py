@@ -23,7 +23,7 @@ from surfaces.cli.schedule import schedule
 from surfaces.cli.server import down, serve, status, up
 from surfaces.cli.store import store
 from surfaces.cli.validate import schema, validate
-from tasks.interpreter import rare_collections
+from tasks.run.gc_tuning import rare_collections
 
 EPILOG = "Exit codes: 0 pass, 1 fail, 2 usage or configuration, 3 infrastructure, 4 inconclusive."
 
@@ -72,12 +72,12 @@ def main() -> None:
 
 def _leave(code: int) -> NoReturn:
     """Exit, without the minutes that Prefect's client takes to give up on an API that is gone."""
-    stack = sys.modules.get("surfaces.stack")  # not there for a command that needs no server, such as --help
+    stack = sys.modules.get("surfaces.prefect_api")  # not there for a command that needs no server, such as --help
     if stack is not None and stack.is_gone():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-    agents = sys.modules.get("fepflow.targets.python_threads")
+    agents = sys.modules.get("fepflow.targets.python.threads")
     if agents is not None and agents.given_up.is_set():
         # One may hang in a thread pool of its own, for whose threads Python would wait for ever.
         sys.stdout.flush()
@@ -96,7 +96,7 @@ def _explain(error: Exception) -> int:
         return error.exit_code
     if os.environ.get("FEPFLOW_DEBUG"):
         raise error
-    from fepflow.redaction import words_of
+    from fepflow.security.redaction import words_of
 
     click.echo(f"error: {type(error).__name__}: {words_of(error)}", err=True)
     click.echo("This is a fault of fepflow. FEPFLOW_DEBUG=1 shows where; please report it.", err=True)

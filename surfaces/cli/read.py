@@ -62,7 +62,7 @@ def show(run: str, failed: bool, check_id: str | None, errors: bool, case_id: st
 
             write_run(store, record, sys.stdout)
         elif wants_cases:
-            from surfaces.failures import Selection
+            from surfaces.failed_results import Selection
 
             selection = Selection(failures, case_id, check_id, errors)
             console.cases(store, record, selection, limit, use_pager=not no_pager)

@@ -104,12 +104,12 @@ def _begin(suite: Path | None, resume: str | None, wishes: dict[str, Any], note:
             raise click.UsageError("--resume goes on with a run as it was begun; leave the other wishes out")
         assert resume is not None
         return service.resume(resume, note, show_logs=show_logs)
-    from tasks.sampling import DEFAULT_SEED
-    from tasks.wishes import Wishes
+    from tasks.analysis.sampling import DEFAULT_SEED
+    from tasks.run.options import RunOptions
 
     return service.start(
         suite,
-        Wishes(
+        RunOptions(
             limit=given.get("limit"),
             seed=wishes["seed"] or DEFAULT_SEED,
             repeats=given.get("repeats"),

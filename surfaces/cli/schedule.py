@@ -63,7 +63,7 @@ def schedule(suite: str | None, as_list: bool, action: str | None, name: str | N
 
 
 def _when(cron: str | None, every: str | None, timezone: str, limit: float | None, repeats: int | None) -> list[str]:
-    from fepflow.durations import seconds
+    from fepflow.suite.durations import seconds
 
     if (cron is None) == (every is None):
         raise click.UsageError('say when: --cron "0 2 * * *", or --every 30m')
@@ -80,9 +80,9 @@ def _when(cron: str | None, every: str | None, timezone: str, limit: float | Non
 
 
 def _asked(*arguments: str) -> Any:
-    from surfaces import stack
+    from surfaces import prefect_api
 
-    return stack.ask_prefect("deployments.schedule", *arguments)
+    return prefect_api.ask_prefect("deployments.schedule", *arguments)
 
 
 def _show(found: dict[str, Any]) -> None:

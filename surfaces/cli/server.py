@@ -17,17 +17,17 @@ def up(port: int | None) -> None:
     It listens on 127.0.0.1 only and outlives this command. A Prefect API that Prefect's settings name
     (PREFECT_API_URL, prefect.toml, the active profile) is used instead, unless that is the local server's own address.
     """
-    from surfaces import stack
+    from surfaces import prefect_api
 
-    _tell(stack.prefect_api(port))
+    _tell(prefect_api.prefect_api(port))
 
 
 @click.command()
 def down() -> None:
     """Stop the local Prefect server; what it has recorded stays."""
-    from surfaces import stack
+    from surfaces import prefect_api
 
-    stopped = stack.stop_local_server()
+    stopped = prefect_api.stop_local_server()
     click.echo(f"Stopped the server at {stopped.ui_url}." if stopped else "No local server was running.")
 
 
@@ -35,9 +35,9 @@ def down() -> None:
 @click.option("--env", "as_env", is_flag=True, help='Print shell lines only: eval "$(fepflow status --env)".')
 def status(as_env: bool) -> None:
     """Say which Prefect API is used, and where results are stored."""
-    from surfaces import stack
+    from surfaces import prefect_api
 
-    api = stack.running_api()
+    api = prefect_api.running_api()
     if as_env:
         if api is None:
             raise click.ClickException("no server is running: fepflow up")
@@ -62,13 +62,13 @@ def serve() -> None:
 
 def _tell(api: object) -> None:
     from fepflow.settings import settings
-    from surfaces import stack
+    from surfaces import prefect_api
 
-    assert isinstance(api, stack.PrefectApi)
-    origin = f"local server, process {api.pid}" if api.local else f"named by {stack.settings_place()}"
-    click.echo(f"Prefect UI   {stack.shown(api.ui_url)}")
-    click.echo(f"Prefect API  {stack.shown(api.url)}  ({origin})")
-    click.echo(f"Store        {stack.store_place()}")
+    assert isinstance(api, prefect_api.PrefectApi)
+    origin = f"local server, process {api.pid}" if api.local else f"named by {prefect_api.settings_place()}"
+    click.echo(f"Prefect UI   {prefect_api.shown(api.ui_url)}")
+    click.echo(f"Prefect API  {prefect_api.shown(api.url)}  ({origin})")
+    click.echo(f"Store        {prefect_api.store_place()}")
     if api.login:
         click.echo(f"UI login     the line in {settings().login_file}")
     if api.local:

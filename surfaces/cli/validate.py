@@ -40,6 +40,6 @@ def schema() -> None:
     """Print the JSON Schema of suite files, for editors."""
     import json
 
-    from checks.schemas import complete_suite_schema
+    from checks.validation.schemas import complete_suite_schema
 
     click.echo(json.dumps(complete_suite_schema(), indent=2))

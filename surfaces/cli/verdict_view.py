@@ -11,8 +11,8 @@ from fepflow.protocol.model import utc_now
 from fepflow.store.records import CheckCounts, RunRecord
 from fepflow.store.store import Store
 from surfaces.cli.text import COLOURS, SHORT_ID, coloured, number, safe, table
-from tasks.causes import causes_of
-from tasks.doubt import doubts_of
+from tasks.analysis.causes import causes_of
+from tasks.analysis.judge_reliability import doubts_of
 
 
 def run_view(store: Store, run: RunRecord) -> Iterator[Table | str]:
@@ -54,7 +54,7 @@ def verdict_view(run: RunRecord, *, brief: bool = False) -> Iterator[str]:
     yield from (f"  - {safe(reason)}" for reason in others)
     yield from (f"  [yellow]![/] {safe(warning)}" for warning in verdict.get("warnings", ()))
     if models := verdict.get("models"):
-        from fepflow.evalguard.verdict import ModelCosts
+        from fepflow.verdict.verdict import ModelCosts
 
         yield f"  models: {ModelCosts.model_validate(models)}"
 

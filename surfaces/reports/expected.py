@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from fepflow.protocol.check import Check
 from fepflow.store.records import RunRecord
-from fepflow.suite import check_ids
+from fepflow.suite.models import check_ids
 
 
 def shared_check_ids(run: RunRecord) -> list[str]:

@@ -10,9 +10,9 @@ from typing import Any, TextIO
 
 from fepflow.protocol.model import FepModel, utc_now
 from fepflow.protocol.results import Status, status_of
-from fepflow.store.records import AnswerTotals, RunRecord, RunStatus, StoredResult
+from fepflow.store.records import AnswerTotals, CaseResult, RunRecord, RunStatus
 from fepflow.store.store import Store
-from tasks.doubt import doubts_of
+from tasks.analysis.judge_reliability import doubts_of
 
 _STATUS: dict[RunStatus, Status] = {"completed": "completed", "failed": "error", "interrupted": "error"}
 """What FEP calls the execution of a run as a whole, whatever became of its cases; one that is not over has no word."""
@@ -25,7 +25,7 @@ def test_case_results(store: Store, run: RunRecord) -> Iterator[dict[str, Any]]:
             yield test_case_result(result)
 
 
-def test_case_result(result: StoredResult) -> dict[str, Any]:
+def test_case_result(result: CaseResult) -> dict[str, Any]:
     """One TestCaseResult as JSON data; `metadata.repeat` counts from 1."""
     statuses: list[Status] = [check.status for check in result.checks]
     assert result.output is not None

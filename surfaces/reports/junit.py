@@ -19,12 +19,12 @@ from xml.sax.saxutils import quoteattr
 from fepflow.protocol.explanation import as_json, explain
 from fepflow.protocol.results import CheckResult, passed_of
 from fepflow.protocol.test_case import Output
-from fepflow.store.records import RunRecord, StoredResult
+from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
 from surfaces.reports.expected import shared_check_ids
 from surfaces.reports.text import printable
-from tasks.causes import causes_of
-from tasks.doubt import doubts_of
+from tasks.analysis.causes import causes_of
+from tasks.analysis.judge_reliability import doubts_of
 
 JunitFailures = Literal["gate", "checks"]
 """What fails: what the gate's verdict rests on, or every check that failed."""
@@ -133,7 +133,7 @@ def _kind(run: RunRecord, outcome: str) -> Kind:
     return "error" if blocks(run) else "skipped"
 
 
-def _call(name: str, result: StoredResult) -> _Case:
+def _call(name: str, result: CaseResult) -> _Case:
     if result.output is None:
         return _Case(name, "skipped", message="the run did not get to it")
     seconds = seconds_of(result.output)
@@ -143,7 +143,7 @@ def _call(name: str, result: StoredResult) -> _Case:
     return _Case(name, "error", seconds, message, "\n".join([*_given(result), *_attempts(result.output)]))
 
 
-def _checks(name: str, result: StoredResult, shared: Sequence[str]) -> Iterator[tuple[str, _Case]]:
+def _checks(name: str, result: CaseResult, shared: Sequence[str]) -> Iterator[tuple[str, _Case]]:
     found = {check.check_id: check for check in result.checks}
     for check_id in dict.fromkeys([*shared, *found]):
         check = found.get(check_id)
@@ -156,7 +156,7 @@ def _checks(name: str, result: StoredResult, shared: Sequence[str]) -> Iterator[
             yield check_id, _check(name, result, check)
 
 
-def _check(name: str, result: StoredResult, check: CheckResult) -> _Case:
+def _check(name: str, result: CaseResult, check: CheckResult) -> _Case:
     seconds = float((check.metadata or {}).get("execution_time_ms") or 0) / 1000
     if check.status == "skip":
         return _Case(name, "skipped", seconds, "the check was skipped")
@@ -173,7 +173,7 @@ def _check(name: str, result: StoredResult, check: CheckResult) -> _Case:
     )
 
 
-def _given(result: StoredResult) -> list[str]:
+def _given(result: CaseResult) -> list[str]:
     told = [f"input: {as_json(result.case.input, MAX_VALUE)}"]
     if "expected" in result.case.model_fields_set:
         told.append(f"expected: {as_json(result.case.expected, MAX_VALUE)}")

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from fepflow.protocol.explanation import explain
 from fepflow.protocol.results import CheckResult, passed_of
 from fepflow.protocol.test_case import Output
-from fepflow.store.records import RunRecord, StoredResult
+from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
 from surfaces.reports.text import printable
 
@@ -88,7 +88,7 @@ def _number(check: CheckResult) -> float | None:
     return None
 
 
-def _about_the_call(result: StoredResult) -> dict[str, Any]:
+def _about_the_call(result: CaseResult) -> dict[str, Any]:
     case, output = result.case, result.output
     metadata = (output.metadata if output else None) or {}
     attempts: Sequence[dict[str, Any]] = metadata.get("attempt_log") or ()

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fepflow.cases_on_disk import CasesOnDisk
-from fepflow.datasets import read_test_cases
-from fepflow.documents import DocumentPath
+from fepflow.datasets.case_spool import CasesOnDisk
+from fepflow.datasets.reader import read_test_cases
+from fepflow.documents.loader import DocumentPath
 from fepflow.errors import InputError, Problem
 from fepflow.protocol.test_case import TestCase
-from fepflow.suite import Dataset
-from fepflow.suite_file import LoadedSuite
-from tasks.validation.inspection import Inspection, file_of
+from fepflow.suite.models import Dataset
+from fepflow.suite.reader import LoadedSuite
+from tasks.validation.suite_validation import SuiteValidation, file_of
 
 
 def read_cases(loaded: LoadedSuite) -> CasesOnDisk:
     """All test cases of the suite, whatever a run leaves out. Raises InputError."""
-    found = Inspection(loaded)
+    found = SuiteValidation(loaded)
     inspect_cases(found)
     if found.errors:
         raise InputError(found.errors)
     return found.cases
 
 
-def inspect_cases(found: Inspection) -> None:
+def inspect_cases(found: SuiteValidation) -> None:
     """Read the test cases, and find what is wrong with them."""
     loaded, source = found.loaded, found.loaded.section("test_cases")
     dataset = dataset_of(loaded)
@@ -43,7 +43,7 @@ def dataset_of(loaded: LoadedSuite) -> Dataset | None:
     return Dataset(path=source) if isinstance(source, str) else source if isinstance(source, Dataset) else None
 
 
-def _read_dataset(found: Inspection, dataset: Dataset) -> None:
+def _read_dataset(found: SuiteValidation, dataset: Dataset) -> None:
     loaded = found.loaded
     in_mapping = isinstance(loaded.snapshot["test_cases"], dict)
     place: DocumentPath = ("test_cases", "path") if in_mapping else ("test_cases",)

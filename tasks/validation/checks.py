@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from checks.data_checks import CaseChecks
-from checks.defaults import Defaults, kind_of
-from checks.validation import (
+from checks.core.data_checks import CaseChecks
+from checks.models.defaults import CheckDefaults, kind_of
+from checks.validation.checks import (
     case_check_problems,
     check_problems,
     default_problems,
     unpriced_models,
     without_repetitions,
 )
-from fepflow.protocol.check import declare
+from fepflow.protocol.check import to_check
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
-from fepflow.suite import check_ids
+from fepflow.suite.models import check_ids
 from tasks.validation.cases import dataset_of
-from tasks.validation.inspection import Inspection
+from tasks.validation.suite_validation import SuiteValidation
 
 
-def inspect_checks(found: Inspection) -> None:
+def inspect_checks(found: SuiteValidation) -> None:
     """Find what is wrong with the checks, and with the models that they ask."""
     document, checks = found.loaded.document, found.loaded.section("checks")
-    defaults = Defaults(found.loaded.section("judge"), found.loaded.section("embedding"))
+    defaults = CheckDefaults(found.loaded.section("judge"), found.loaded.section("embedding"))
     dataset = dataset_of(found.loaded)
     file = document.file if dataset is None else str(Path(document.file).parent / dataset.path)
     allowed = settings().allowed_models
@@ -43,12 +43,12 @@ def inspect_checks(found: Inspection) -> None:
     _inspect_budget(found, defaults)
 
 
-def _inspect_budget(found: Inspection, defaults: Defaults) -> None:
+def _inspect_budget(found: SuiteValidation, defaults: CheckDefaults) -> None:
     """A budget counts what somebody tells: the target's answers, or the models that checks ask."""
     budget, target = found.loaded.section("budget"), found.loaded.section("target")
     if budget is None or target is None:
         return
-    own = [declare(check) for case in found.cases.with_checks() for check in case.checks or ()]
+    own = [to_check(check) for case in found.cases.with_checks() for check in case.checks or ()]
     asking = [check for check in [*(found.loaded.section("checks") or ()), *own] if check and kind_of(check)]
     kept = (target.http or target.python or target.scripted).metadata
     for name in budget.limits:
@@ -62,9 +62,9 @@ def _inspect_budget(found: Inspection, defaults: Defaults) -> None:
 
 def expected_check_ids(shared: Sequence[object], cases: Iterable[TestCase]) -> list[str]:
     """The ids of all checks of a suite, shared ones first, then those that only some cases have."""
-    shared_ids = check_ids([declare(check) for check in shared])  # type: ignore[arg-type]  # checks, by the caller
+    shared_ids = check_ids([to_check(check) for check in shared])  # type: ignore[arg-type]  # checks, by the caller
     ids = dict.fromkeys(shared_ids)
     for case in cases:
         if case.checks:
-            ids.update(dict.fromkeys(check_ids([declare(check) for check in case.checks], shared_ids)))
+            ids.update(dict.fromkeys(check_ids([to_check(check) for check in case.checks], shared_ids)))
     return list(ids)

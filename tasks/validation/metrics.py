@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fepflow.errors import InputError
-from fepflow.evalguard.catalogue import Catalogue, catalogue_around
-from fepflow.evalguard.files import load_thresholds, read_definition
-from fepflow.evalguard.gate import DEFAULT_MAX_IMPACT
+from fepflow.evalguard.definitions import Catalogue, catalogue_around
+from fepflow.evalguard.loader import load_thresholds, read_definition
 from fepflow.evalguard.models import Thresholds
-from fepflow.protocol.check import declare
+from fepflow.protocol.check import to_check
 from fepflow.statistics.scale import Scale
-from fepflow.suite import Gate, Metric, check_ids
-from tasks.ranges import range_of
+from fepflow.suite.models import Gate, Metric, check_ids
+from fepflow.verdict.gate import DEFAULT_MAX_IMPACT
+from tasks.analysis.ranges import range_of
 from tasks.validation.checks import expected_check_ids
-from tasks.validation.inspection import Inspection, file_of
 from tasks.validation.sample_size import warn_of_confidence, warn_of_sample_size
+from tasks.validation.suite_validation import SuiteValidation, file_of
 
 
-def inspect_thresholds(found: Inspection) -> None:
+def inspect_thresholds(found: SuiteValidation) -> None:
     """Read the EvalGuard thresholds, and find what is wrong with them."""
     loaded, source = found.loaded, found.loaded.section("thresholds")
     if source is None:
@@ -41,7 +41,7 @@ def inspect_thresholds(found: Inspection) -> None:
         found.problems += catalogue.remarks(found.thresholds)
 
 
-def inspect_metrics(found: Inspection) -> None:
+def inspect_metrics(found: SuiteValidation) -> None:
     """Find metrics of checks that are not there, and a gate that nothing can pass."""
     loaded = found.loaded
     known = expected_check_ids([check for check in loaded.section("checks") or () if check], found.cases.with_checks())
@@ -63,19 +63,19 @@ def inspect_metrics(found: Inspection) -> None:
     warn_of_sample_size(found, gate or Gate(), max_impact, _scales(found, given))
 
 
-def _scales(found: Inspection, metrics: Sequence[Metric]) -> dict[str, Scale | None]:
+def _scales(found: SuiteValidation, metrics: Sequence[Metric]) -> dict[str, Scale | None]:
     """The ranges of metrics, by id; None where they are not known."""
-    shared = [declare(check) for check in found.loaded.section("checks") or () if check]
+    shared = [to_check(check) for check in found.loaded.section("checks") or () if check]
     ids = check_ids(shared)
     declared = {check_id: [check] for check_id, check in zip(ids, shared, strict=True)}
     for case in found.cases.with_checks():
-        own = [declare(check) for check in case.checks or ()]
+        own = [to_check(check) for check in case.checks or ()]
         for check_id, check in zip(check_ids(own, ids), own, strict=True):
             declared.setdefault(check_id, []).append(check)
     return {metric.id: range_of(metric, declared.get(metric.check, ())) for metric in metrics}
 
 
-def _inspect_gate(found: Inspection, gate: Gate, metrics: Sequence[str]) -> None:
+def _inspect_gate(found: SuiteValidation, gate: Gate, metrics: Sequence[str]) -> None:
     for name in gate.min:
         if name not in metrics:
             found.error(("gate", "min", name), f"there is no metric {name}", f"there is {', '.join(metrics)}")

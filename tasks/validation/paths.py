@@ -9,20 +9,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from checks.paths import paths_of, texts_in
-from fepflow.context_shape import context_problem, meant_path
-from fepflow.documents import DocumentPath, dotted
-from fepflow.jsonpath import Key, descend, is_path, leading_keys
-from fepflow.known_names import did_you_mean
-from fepflow.protocol.check import declare
+from checks.validation.paths import paths_of, texts_in
+from fepflow.documents.did_you_mean import did_you_mean
+from fepflow.documents.loader import DocumentPath, dotted
+from fepflow.jsonpath.context_paths import context_problem, meant_path
+from fepflow.jsonpath.path import Key, descend, is_path, leading_keys
+from fepflow.protocol.check import to_check
 from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.test_case import Output
-from fepflow.suite_target import Target
+from fepflow.suite.target import Target
 from fepflow.targets.base import RESERVED_METADATA
 from fepflow.targets.base import Target as OpenTarget
-from fepflow.targets.scripted import ScriptedTarget
+from fepflow.targets.recorded import ScriptedTarget
 from tasks.validation.cases import dataset_of
-from tasks.validation.inspection import Inspection
+from tasks.validation.suite_validation import SuiteValidation
 
 _NOTHING = Output(value=None)
 
@@ -60,7 +60,7 @@ class _Use:
         return advice.replace("did you mean ", "did you mean $.") if advice.startswith("did you mean") else None
 
 
-def inspect_paths(found: Inspection, opened: OpenTarget | None) -> None:
+def inspect_paths(found: SuiteValidation, opened: OpenTarget | None) -> None:
     """Find paths that can find nothing, in checks and requests; `opened` is the target, if it opens."""
     uses = [
         _Use(("checks", index, "arguments", *use.place), use.expression, leading_keys(use.expression), use.optional)
@@ -89,7 +89,7 @@ def _request(target: Target) -> tuple[DocumentPath, Any] | None:
     return ("target", "python", "input"), target.python.input
 
 
-def _of_request(found: Inspection, target: Target) -> Iterator[_Use]:
+def _of_request(found: SuiteValidation, target: Target) -> Iterator[_Use]:
     request = _request(target)
     if request is None:
         return
@@ -112,21 +112,21 @@ def _of_request(found: Inspection, target: Target) -> Iterator[_Use]:
         found.warn(request[0], "the request is the same for all test cases", "$.test_case.input is the input")
 
 
-def _say(found: Inspection, use: _Use, message: str, advice: str | None = None, *, is_error: bool = True) -> None:
+def _say(found: SuiteValidation, use: _Use, message: str, advice: str | None = None, *, is_error: bool = True) -> None:
     problem = found.loaded.document.problem(use.place, message, advice)
     if use.file is not None:
         problem = replace(problem, file=use.file, line=use.line)
     found.problems.append(problem if is_error else replace(problem, severity="warning"))
 
 
-def _is_misshaped(found: Inspection, use: _Use) -> bool:
+def _is_misshaped(found: SuiteValidation, use: _Use) -> bool:
     wrong = context_problem(use.keys)
     if wrong is not None:
         _say(found, use, *wrong, is_error=not use.optional)
     return wrong is not None
 
 
-def _is_unknown_metadata(found: Inspection, target: Target | None, use: _Use) -> bool:
+def _is_unknown_metadata(found: SuiteValidation, target: Target | None, use: _Use) -> bool:
     """What an endpoint's answers keep is what the suite maps, and what fepflow says of the call."""
     if target is None or target.http is None or use.keys[:2] != ("output", "metadata") or len(use.keys) < 3:
         return False
@@ -140,7 +140,7 @@ def _is_unknown_metadata(found: Inspection, target: Target | None, use: _Use) ->
     return True
 
 
-def _look_into_cases(found: Inspection, uses: list[_Use]) -> None:
+def _look_into_cases(found: SuiteValidation, uses: list[_Use]) -> None:
     uses = [use for use in uses if not use.optional and (len(use.keys) > 2 or use.keys[1:] == ("expected",))]
     if not uses or not found.cases:
         return
@@ -152,7 +152,7 @@ def _look_into_cases(found: Inspection, uses: list[_Use]) -> None:
         _tell(found, use, f"none of the {use.seen:,} test cases has {use.expression}")
 
 
-def _case_place(found: Inspection, case_id: str) -> DocumentPath:
+def _case_place(found: SuiteValidation, case_id: str) -> DocumentPath:
     """Where a case that carries checks stands in the suite; its id if it is in a file."""
     cases = found.loaded.section("test_cases")
     if not isinstance(cases, list):
@@ -160,7 +160,7 @@ def _case_place(found: Inspection, case_id: str) -> DocumentPath:
     return ("test_cases", next(index for index, case in enumerate(cases) if case.id == case_id))
 
 
-def _tell(found: Inspection, use: _Use, none_has: str) -> None:
+def _tell(found: SuiteValidation, use: _Use, none_has: str) -> None:
     if use.lacking == use.seen:
         none_has = none_has if use.seen > 1 else f"the test case {use.first} has no {use.expression}"
         _say(found, use, none_has, use.advice or _there_is(use))
@@ -174,14 +174,14 @@ def _there_is(use: _Use) -> str | None:
     return f"there is {', '.join(f'$.{name}' for name in use.names[:10])}" if use.names else None
 
 
-def _look_into_own_checks(found: Inspection, target: Target | None) -> None:
+def _look_into_own_checks(found: SuiteValidation, target: Target | None) -> None:
     """Paths of checks that cases carry: each check type's path is judged by the cases that carry it."""
     uses: dict[tuple[str, DocumentPath, str], _Use] = {}
     dataset = dataset_of(found.loaded)
     file = None if dataset is None else str(found.path.parent / dataset.path)
     for case, line in found.cases.with_checks_and_lines():
         context = evaluation_context(case, _NOTHING)
-        for index, check in enumerate(map(declare, case.checks or ())):
+        for index, check in enumerate(map(to_check, case.checks or ())):
             for use in paths_of(check):
                 key = (check.type, use.place, use.expression)
                 if key not in uses:
@@ -195,7 +195,7 @@ def _look_into_own_checks(found: Inspection, target: Target | None) -> None:
             _tell(found, known, f"none of the {known.seen:,} test cases with this check has {known.expression}")
 
 
-def _look_into_outputs(found: Inspection, opened: ScriptedTarget, uses: list[_Use]) -> None:
+def _look_into_outputs(found: SuiteValidation, opened: ScriptedTarget, uses: list[_Use]) -> None:
     uses = [use for use in uses if not use.optional and len(use.keys) > 2]
     uses = [use for use in uses if use.keys[1] == "value" or use.keys[2] not in RESERVED_METADATA]
     for case_id, output in opened.recorded() if uses else ():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from checks.plugins import load_plugin
+from checks.extension.plugins import load_plugin
 from fepflow.errors import InputError, Problem
-from fepflow.suite_file import LoadedSuite
-from tasks.validation.inspection import file_of
+from fepflow.suite.reader import LoadedSuite
+from tasks.validation.suite_validation import file_of
 
 
 def load_plugins(loaded: LoadedSuite, problems: list[Problem]) -> None:

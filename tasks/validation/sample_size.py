@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fepflow.documents import DocumentPath
-from fepflow.evalguard.requirements import ImpactAtMost
+from fepflow.documents.loader import DocumentPath
 from fepflow.statistics.intervals import interval_of, minimum_sample
 from fepflow.statistics.scale import Scale
-from fepflow.suite import Gate, Impact
-from tasks.sampling import sample_size
-from tasks.validation.inspection import Inspection
+from fepflow.suite.models import Gate, Impact
+from fepflow.verdict.requirements import ImpactAtMost
+from tasks.analysis.sampling import sample_size
+from tasks.validation.suite_validation import SuiteValidation
 
 MOST_TRIED = 200
 """Numbers of passes that are tried to find one that a gate on impacts lets pass."""
@@ -19,7 +19,7 @@ USUAL = 0.95
 
 
 def warn_of_sample_size(
-    found: Inspection, gate: Gate, max_impact: Impact | None, scales: Mapping[str, Scale | None]
+    found: SuiteValidation, gate: Gate, max_impact: Impact | None, scales: Mapping[str, Scale | None]
 ) -> None:
     """Warn of minima and impacts that the cases cannot show, whatever the target answers. `scales` are by metric."""
     cases = sample_size(len(found.cases), found.limit)
@@ -39,7 +39,7 @@ def warn_of_sample_size(
             found.warn(_place(found, "max_impact"), message, advice)
 
 
-def warn_of_confidence(found: Inspection, gate: Gate) -> None:
+def warn_of_confidence(found: SuiteValidation, gate: Gate) -> None:
     """Wilson's interval is right as often as promised on average; at low confidences, far from always."""
     if gate.confidence < USUAL and gate.interval == "wilson" and gate.verdict == "interval":
         message = f"at {gate.confidence:.0%} the intervals let wrong agents pass more often than that promises"
@@ -47,7 +47,7 @@ def warn_of_confidence(found: Inspection, gate: Gate) -> None:
         found.warn(("gate", "confidence"), message, advice)
 
 
-def _warn_of_minimum(found: Inspection, gate: Gate, name: str, minimum: float, share: float, cases: int) -> None:
+def _warn_of_minimum(found: SuiteValidation, gate: Gate, name: str, minimum: float, share: float, cases: int) -> None:
     needed = minimum_sample(share, gate.confidence, gate.interval)
     if needed > cases:
         message = f"{cases} test cases cannot show {name} of at least {minimum:g}, even if all pass"
@@ -64,5 +64,5 @@ def _passes(requirement: ImpactAtMost, gate: Gate, scale: Scale, share: float, c
     return requirement.judge(scale.value(low), scale.value(high)) == "pass"
 
 
-def _place(found: Inspection, field: str) -> DocumentPath:
+def _place(found: SuiteValidation, field: str) -> DocumentPath:
     return ("gate", field) if field in (found.loaded.snapshot.get("gate") or {}) else ("thresholds",)

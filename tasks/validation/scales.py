@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from checks.result_shapes import OTHER, result_shape
+from checks.core.result_shapes import OTHER, result_shape
+from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.evalguard.models import Range
-from fepflow.jsonpath import SingularPath, compile_path, leading_keys
-from fepflow.known_names import did_you_mean
-from fepflow.protocol.check import Check, declare
+from fepflow.jsonpath.path import SingularPath, compile_path, leading_keys
+from fepflow.protocol.check import Check, to_check
 from fepflow.statistics.scale import Scale
-from fepflow.suite import Gate, Metric, check_ids
-from tasks.ranges import range_of
-from tasks.validation.inspection import Inspection
+from fepflow.suite.models import Gate, Metric, check_ids
+from tasks.analysis.ranges import range_of
+from tasks.validation.suite_validation import SuiteValidation
 
 
-def inspect_scales(found: Inspection) -> None:
+def inspect_scales(found: SuiteValidation) -> None:
     """Find metrics of values that no result has, and minimums and thresholds beyond a metric's range."""
     checks = _checks_by_id(found)
     given: Sequence[Metric | None] = found.loaded.section("metrics") or ()
@@ -31,20 +31,20 @@ def inspect_scales(found: Inspection) -> None:
             _inspect_ranges(found, metric, scale)
 
 
-def _checks_by_id(found: Inspection) -> dict[str, list[Check]]:
+def _checks_by_id(found: SuiteValidation) -> dict[str, list[Check]]:
     """All checks that results of an id come from: the suite's, and those that cases carry."""
     shared = [check for check in found.loaded.section("checks") or () if check]
     shared_ids = check_ids(shared)
     checks: dict[str, list[Check]] = {name: [check] for name, check in zip(shared_ids, shared, strict=True)}
     for case in found.cases.with_checks():
-        own = [declare(check) for check in case.checks or ()]
+        own = [to_check(check) for check in case.checks or ()]
         for name, check in zip(check_ids(own, shared_ids), own, strict=True):
             if check not in checks.setdefault(name, []):
                 checks[name].append(check)
     return checks
 
 
-def _inspect_value(found: Inspection, index: int, metric: Metric, checks: Sequence[Check]) -> None:
+def _inspect_value(found: SuiteValidation, index: int, metric: Metric, checks: Sequence[Check]) -> None:
     shapes = [result_shape(check) for check in checks]
     if len(shapes) != 1 or shapes[0] is None:
         return  # none that is known, or several, of which one may have it
@@ -61,7 +61,9 @@ def _inspect_value(found: Inspection, index: int, metric: Metric, checks: Sequen
     _inspect_path(found, ("metrics", index, "value"), metric.value, shapes[0])
 
 
-def _inspect_path(found: Inspection, place: tuple[str | int, ...], expression: str, shape: Mapping[str, Any]) -> None:
+def _inspect_path(
+    found: SuiteValidation, place: tuple[str | int, ...], expression: str, shape: Mapping[str, Any]
+) -> None:
     inside: Any = shape
     for number, key in enumerate(keys := leading_keys(expression)):
         if not isinstance(inside, Mapping):
@@ -98,7 +100,7 @@ def _numbers(shape: Mapping[str, Any], before: tuple[str, ...] = ()) -> list[tup
     return found
 
 
-def _inspect_minimum(found: Inspection, metric: Metric, scale: Scale) -> None:
+def _inspect_minimum(found: SuiteValidation, metric: Metric, scale: Scale) -> None:
     gate: Gate | None = found.loaded.section("gate")
     minimum = gate.min.get(metric.id) if gate is not None else None
     if minimum is not None and not scale.low <= minimum <= scale.high:
@@ -111,7 +113,7 @@ def _cure(value: float, scale: Scale) -> str:
     return f"did you mean {value / 100:g}?" if is_percentage else "give a value in that range"
 
 
-def _inspect_ranges(found: Inspection, metric: Metric, scale: Scale) -> None:
+def _inspect_ranges(found: SuiteValidation, metric: Metric, scale: Scale) -> None:
     """Thresholds of which no bound lies in the metric's range are on another scale."""
     ranges: list[Range] = (found.thresholds.thresholds if found.thresholds else {}).get(metric.id, [])
     bounds = [bound for item in ranges for bound in (item.min, item.max) if bound is not None]

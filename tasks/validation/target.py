@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fepflow.documents import Document
+from fepflow.documents.loader import Document
 from fepflow.errors import InputError, Problem
 from fepflow.settings import settings
 from fepflow.targets.base import Target
-from fepflow.targets.opening import open_target
-from tasks.validation.inspection import Inspection, file_of
+from fepflow.targets.factory import open_target
+from tasks.validation.suite_validation import SuiteValidation, file_of
 
 
-def inspect_target(found: Inspection) -> Target | None:
+def inspect_target(found: SuiteValidation) -> Target | None:
     """Open the target, which calls nobody, for the mistakes that only it knows: headers, recorded outputs.
 
     None if it does not open.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from checks import catalogue, engine
+from checks import engine, registry
 from checks.engine import evaluate
 from fepflow.protocol.check import Check
 from fepflow.protocol.results import EvaluationRunResult
@@ -72,7 +72,7 @@ def refused(ask):
 @pytest.fixture(autouse=True)
 def clean_catalogue(monkeypatch):
     """What a test registers is gone after it."""
-    monkeypatch.setattr(catalogue, "_registered", {})
+    monkeypatch.setattr(registry, "_registered", {})
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,11 @@ import time
 import pytest
 from pydantic import BaseModel
 
-from checks.compiled import compile_checks
+from checks.core.compiled import compile_checks
 from checks.engine import evaluate, evaluate_async
 from checks.llm_judge import LLMJudgeCheck
-from checks.validation import check_problems
-from fepflow.documents import Document
+from checks.validation.checks import check_problems
+from fepflow.documents.loader import Document
 from fepflow.llm.client import ModelClient
 from fepflow.llm.model_requests import ModelRequests
 from fepflow.llm.request_context import DEFAULT_CONCURRENCY, RequestContext

@@ -11,7 +11,7 @@ import secrets
 import pytest
 
 from checks.engine import evaluate
-from checks.judging import escaped
+from checks.models.judge_prompt import escaped
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 

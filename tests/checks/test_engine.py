@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checks import compiled
 from checks.base import BaseAsyncCheck, BaseCheck, JSONPath
-from checks.catalogue import register
 from checks.contains import ContainsCheck
+from checks.core import compiled
 from checks.custom_function import CustomFunctionCheck
 from checks.engine import MAX_WAITING, evaluate, evaluate_async
 from checks.exact_match import ExactMatchCheck
 from checks.regex import RegexCheck
+from checks.registry import register
 from fepflow.errors import InputError
 from fepflow.protocol.check import Check
 from fepflow.protocol.results import EvaluationRunResult, ExperimentMetadata

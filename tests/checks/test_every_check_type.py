@@ -13,11 +13,11 @@ from ruamel.yaml import YAML
 
 import fepflow
 from checks.base import JSONPath, argument_fields
-from checks.catalogue import CHECKS, find_check, list_checks
 from checks.constants import CheckType
+from checks.docgen import arguments_of, examples
 from checks.engine import evaluate, evaluate_async
-from checks.reference import arguments_of, examples
-from checks.schemas import check_schema
+from checks.registry import CHECKS, find_check, list_checks
+from checks.validation.schemas import check_schema
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 

@@ -1,7 +1,7 @@
 import pytest
 
 from checks.exact_match import ExactMatchCheck
-from fepflow.json_equality import json_equal
+from fepflow.json.equality import json_equal
 
 
 @pytest.mark.parametrize(

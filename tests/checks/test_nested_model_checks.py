@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from checks.base import BaseAsyncCheck, BaseCheck
-from checks.compiled import compile_checks
+from checks.core.compiled import compile_checks
 from checks.custom_function import CustomFunctionCheck
 from checks.engine import evaluate, evaluate_async
 from checks.llm_judge import LLMJudgeCheck

@@ -7,7 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field, field_validator
 
-from checks import _json_schema_2020
+from checks.core import json_schema_2020
 from checks.schema_validation import SchemaValidationCheck
 from fepflow.errors import CheckTimeoutError, FepflowError
 
@@ -205,7 +205,7 @@ NAMES = {f"name {index}": index for index in range(40_000)}
     ],
 )
 def test_many_unevaluated_members_and_items_are_validated_or_given_up_within_two_seconds(schema, data):
-    compiled = _json_schema_2020.compile_schema(json.dumps(schema))
+    compiled = json_schema_2020.compile_schema(json.dumps(schema))
     started = perf_counter()
     with suppress(CheckTimeoutError):
         assert compiled.errors(data) == []
@@ -220,7 +220,7 @@ def test_unevaluated_members_and_items_are_named(results):
 
 
 def test_a_validation_that_takes_too_long_is_given_up(ask, monkeypatch):
-    monkeypatch.setattr(_json_schema_2020, "TIME_LIMIT", 0.05)
+    monkeypatch.setattr(json_schema_2020, "TIME_LIMIT", 0.05)
     schema = {"items": {"anyOf": [{"type": "string"}, {"minimum": 0}, {"type": "integer"}]}}
     result = ask("schema_validation", answer=list(range(100_000)), schema=schema, data="$.output.value")
     assert result.error.type == "timeout_error"

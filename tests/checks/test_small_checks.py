@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from checks import compiled
 from checks.attribute_exists import AttributeExistsCheck
+from checks.core import compiled
 from checks.custom_function import CustomFunctionCheck
 from checks.engine import evaluate
 from checks.equals import EqualsCheck

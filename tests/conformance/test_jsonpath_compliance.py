@@ -8,7 +8,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from fepflow.errors import JSONPathError
-from fepflow.jsonpath import compile_path
+from fepflow.jsonpath.path import compile_path
 
 OURS = YAML(typ="safe").load(Path(__file__).with_name("jsonpath_cases.yaml").read_text(encoding="utf-8"))
 TEST_DATA = os.environ.get("FEPFLOW_TEST_DATA")

@@ -7,7 +7,7 @@ import sys
 import httpx
 import pytest
 
-from deployments.standins.demo_agent import Weather
+from deployments.simulators.demo_agent import FaultSchedule
 
 ORDER = "Can you tell me the status of order 48213, please?"
 CALM = "How fast is express shipping?"
@@ -51,7 +51,9 @@ def test_another_process_with_the_same_seed_tells_the_same_story(start_agent, ca
 
 def test_another_seed_has_other_faults(cases):
     questions = [case["input"] for case in cases]
-    assert [Weather(7).fault(text, 1) for text in questions] != [Weather(8).fault(text, 1) for text in questions]
+    assert [FaultSchedule(7).fault(text, 1) for text in questions] != [
+        FaultSchedule(8).fault(text, 1) for text in questions
+    ]
 
 
 def test_what_fails_at_first_answers_on_the_second_try(story):
@@ -60,13 +62,13 @@ def test_what_fails_at_first_answers_on_the_second_try(story):
 
 
 def test_the_story_has_every_kind_of_fault(cases):
-    faults = [Weather(7).fault(case["input"], 1) for case in cases]
+    faults = [FaultSchedule(7).fault(case["input"], 1) for case in cases]
     assert {"unavailable", "dropped", "slow", None} == set(faults)
     assert faults.count(None) > len(faults) * 0.8
 
 
 def test_a_slow_answer_is_slower_than_any_other(cases):
-    weather = Weather(7)
+    weather = FaultSchedule(7)
     slow = {weather.seconds(case["input"], 1) for case in cases if weather.fault(case["input"], 1) == "slow"}
     others = [weather.seconds(case["input"], 2) for case in cases]
     assert slow == {1.5}
@@ -103,7 +105,7 @@ def test_sigterm_ends_it_cleanly_though_a_client_is_still_connected(start_agent)
 
 
 def test_a_dropped_connection_leaves_no_noise(start_agent, cases):
-    dropped = next(case["input"] for case in cases if Weather(7).fault(case["input"], 1) == "dropped")
+    dropped = next(case["input"] for case in cases if FaultSchedule(7).fault(case["input"], 1) == "dropped")
     with start_agent(7) as running:
         assert running.ask(dropped).tries == ("dropped", 200)
         running.process.terminate()
@@ -112,7 +114,7 @@ def test_a_dropped_connection_leaves_no_noise(start_agent, cases):
 
 def test_a_port_that_is_taken_is_said_in_one_sentence(agent):
     port = agent.address.rpartition(":")[2]
-    command = [sys.executable, "-m", "deployments.standins.demo_agent", "--port", port]
+    command = [sys.executable, "-m", "deployments.simulators.demo_agent", "--port", port]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert done.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}" in done.stderr

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from checks.defaults import Defaults
 from checks.llm_judge import LLMJudgeCheck
-from deployments.standins.refund_desk import TOPICS
-from fepflow.evalguard.files import load_metrics, load_tasks, load_thresholds
-from fepflow.evalguard.gate import decide
+from checks.models.defaults import CheckDefaults
+from deployments.simulators.refund_desk import TOPICS
 from fepflow.evalguard.impact import check_ranges
-from fepflow.evalguard.verdict import MetricEstimate
+from fepflow.evalguard.loader import load_metrics, load_tasks, load_thresholds
 from fepflow.protocol.test_case import TestCase
 from fepflow.statistics.estimate import Counts, mean_estimate
 from fepflow.statistics.scale import PROPORTION
-from fepflow.suite_file import load_suite
-from tasks.validation.suite import inspect_suite
+from fepflow.suite.reader import load_suite
+from fepflow.verdict.gate import decide
+from fepflow.verdict.verdict import MetricEstimate
+from tasks.validation.validate_suite import validate_suite
 
 DEMO = Path(__file__).parents[2] / "deployments" / "suites" / "demo"
 
@@ -61,9 +61,9 @@ def test_it_shows_the_four_standard_checks_and_a_judge(suite):
 
 def test_its_judge_needs_no_key_and_is_where_the_agent_is(monkeypatch):
     monkeypatch.setenv("FEPFLOW_DEMO_AGENT_URL", "http://agent.test:1234")
-    inspection = inspect_suite(DEMO / "suite.yaml")
+    inspection = validate_suite(DEMO / "suite.yaml")
     assert inspection.problems == []
-    (judge,) = Defaults(inspection.require().judge).complete(inspection.require().checks)[-1:]
+    (judge,) = CheckDefaults(inspection.require().judge).complete(inspection.require().checks)[-1:]
     model = LLMJudgeCheck.model_validate(judge.arguments).check_model()
     assert (model.name, model.api_base, model.api_key) == (
         "ollama_chat/stand-in",

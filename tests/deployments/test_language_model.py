@@ -8,8 +8,8 @@ import sys
 import httpx
 import pytest
 
-from deployments.standins.knobs import FAULTS, Knobs, knobs_of
-from deployments.standins.made_up import schema_in, value_for, vector_of
+from deployments.simulators.faults import FAULTS, Knobs, knobs_of
+from deployments.simulators.generators import schema_in, value_for, vector_of
 
 SCHEMA = {
     "type": "object",
@@ -89,7 +89,7 @@ def test_a_knob_or_fault_that_is_not_there_is_told(model_server):
 
 
 def test_it_runs_as_a_process_with_its_knobs_on_the_command_line():
-    command = [sys.executable, "-m", "deployments.standins.language_model", "--port", "0", "--fault", "error"]
+    command = [sys.executable, "-m", "deployments.simulators.language_model", "--port", "0", "--fault", "error"]
     with subprocess.Popen([*command, "--often", "0.5"], stdout=subprocess.PIPE, text=True) as process:
         address = process.stdout.readline().strip()
         statuses = [

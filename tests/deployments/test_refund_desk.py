@@ -2,7 +2,7 @@
 
 import pytest
 
-from deployments.standins.refund_desk import OrderSystemError, answer
+from deployments.simulators.refund_desk import OrderSystemError, answer
 
 
 @pytest.mark.parametrize(

@@ -14,20 +14,20 @@ from urllib.request import urlopen
 
 import pytest
 
-from checks import catalogue
+from checks import registry
 from checks.engine import evaluate
-from checks.plugins import load_plugin
+from checks.extension.plugins import load_plugin
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks.batches import split_into_batches
 from tasks.call_target import call_target
 from tasks.decide import decide_run
-from tasks.plan_run import plan_run
+from tasks.plan_run import create_run
+from tasks.run.batches import split_into_batches
+from tasks.run.open_run import open_run
 from tasks.run_checks import run_checks_of_batch
-from tasks.runtime import open_runtime
-from tasks.validation.suite import inspect_suite
+from tasks.validation.validate_suite import validate_suite
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "gsm8k"
 TEST_DATA = os.environ.get("FEPFLOW_TEST_DATA")
@@ -52,8 +52,8 @@ def environment(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def _clean_catalogue(monkeypatch):
     """What the plugin registers is gone after the test, and so is the note that it was loaded."""
-    monkeypatch.setattr(catalogue, "_registered", {})
-    monkeypatch.setattr("checks.plugins._loaded", {})
+    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr("checks.extension.plugins._loaded", {})
 
 
 def said_by_the_authors(model: str) -> dict[str, bool]:
@@ -65,8 +65,8 @@ def said_by_the_authors(model: str) -> dict[str, bool]:
 async def run_without_prefect(suite: Path) -> tuple[str, dict[str, bool]]:
     """Every step of a run in its order; the verdict, and what the check said by question."""
     with Store.open(settings().store_address) as store:
-        run_id = plan_run(store, inspect_suite(suite))
-        async with open_runtime(run_id) as runtime:
+        run_id = create_run(store, validate_suite(suite))
+        async with open_run(run_id) as runtime:
             for batch in split_into_batches(range(runtime.calls)):
                 await call_target(runtime, batch)
                 await run_checks_of_batch(runtime, batch)
@@ -90,7 +90,7 @@ def test_the_cases_of_both_models_have_the_same_ids(environment):
     ids = []
     for model in CORRECT:
         environment.setenv("GSM8K_MODEL", model)
-        ids.append([case.id for case in inspect_suite(EXAMPLE / "suite.yaml").cases])
+        ids.append([case.id for case in validate_suite(EXAMPLE / "suite.yaml").cases])
     assert ids[0] == ids[1]
 
 

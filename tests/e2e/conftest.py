@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pytest
 from ruamel.yaml import YAML
 
-from fepflow.store.records import RunRecord, StoredResult
+from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
 
 from .endpoint import Endpoint, serving
@@ -76,7 +76,7 @@ class Workplace:
             return store.run("latest")
 
     @property
-    def results(self) -> dict[str, StoredResult]:
+    def results(self) -> dict[str, CaseResult]:
         """What the store has of the newest run, by case."""
         with Store.open(self.env["FEPFLOW_STORE_URL"]) as store:
             return {result.case.id: result for result in store.results(store.run("latest").id)}

@@ -22,8 +22,8 @@ PLUGIN = """
 import os
 import httpx
 from checks.base import BaseCheck
-from checks.catalogue import register
-from checks.embedders import register_embedder
+from checks.registry import register
+from checks.models.embedders import register_embedder
 
 
 @register("leaky_exception")

@@ -26,7 +26,7 @@ CANCELLED = ("CANCELLED", "Cancelled")
 COMPUTES = """
 import time
 from checks.base import BaseCheck, JSONPath
-from checks.catalogue import register
+from checks.registry import register
 
 @register("computes", version="1.0.0")
 class Computes(BaseCheck):

@@ -143,7 +143,7 @@ def test_prefect_learns_how_a_run_ended_while_its_api_was_away(
     endpoint.delay = 0.05
     endpoint.asked.clear()
     server = URL(stack.api_url)
-    impatient = "import surfaces.execution as e; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2\n"
+    impatient = "import surfaces.local_run as e; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2\n"
     with relayed(str(server.host), int(server.port or 0)) as relay:
         env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port))}
         code = impatient + "import surfaces.cli.main as m; m.main()"

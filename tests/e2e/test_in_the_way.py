@@ -113,7 +113,7 @@ def test_a_run_gives_its_verdict_though_prefect_goes_away(
     server = URL(stack.api_url)
     with relayed(str(server.host), int(server.port or 0)) as relay:
         impatient = (
-            "import surfaces.execution as e, surfaces.cli.main as m; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2; m.main()"
+            "import surfaces.local_run as e, surfaces.cli.main as m; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2; m.main()"
         )
         env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port))}
         with workplace.running("run", workplace.suite, code=impatient, **env) as process:

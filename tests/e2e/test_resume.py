@@ -30,7 +30,7 @@ SLOW_CHECK = """
 import time
 from pathlib import Path
 from checks.base import BaseCheck, JSONPath
-from checks.catalogue import register
+from checks.registry import register
 
 @register("slow")
 class Slow(BaseCheck):

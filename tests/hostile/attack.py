@@ -13,17 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fepflow.evalguard.verdict import Verdict
-from fepflow.store.records import StoredResult
+from fepflow.store.records import CaseResult
 from fepflow.store.store import Store
-from tasks.ask_models import ask_models
-from tasks.batches import Batch
+from fepflow.verdict.verdict import Verdict
 from tasks.call_target import call_target
 from tasks.decide import decide_run
-from tasks.plan_run import plan_run
+from tasks.plan_run import create_run
+from tasks.run.batches import Batch
+from tasks.run.context import MAX_ESCALATIONS
+from tasks.run.open_run import open_run
 from tasks.run_checks import run_checks_of_batch
-from tasks.runtime import MAX_ESCALATIONS, open_runtime
-from tasks.validation.suite import inspect_suite
+from tasks.run_model_checks import ask_models
+from tasks.validation.validate_suite import validate_suite
 from tests.watch import MAX_STALL, Taken, watched
 
 ANSWERED = "answered"
@@ -86,8 +87,8 @@ class Attack:
 class Ended:
     """What came of an attack: the attacked case, one beside it, the verdict, and what all that took."""
 
-    attacked: StoredResult
-    neighbour: StoredResult
+    attacked: CaseResult
+    neighbour: CaseResult
     verdict: Verdict
     taken: Taken
 
@@ -187,9 +188,9 @@ async def run(attack: Attack, store: Store, folder: Path) -> Ended:
     with endpoint(attack.place, attack.made()) as url:
         path = folder / "suite.json"
         path.write_text(json.dumps(suite_at(url, attack)), encoding="utf-8")
-        run_id = plan_run(store, inspect_suite(path))
+        run_id = create_run(store, validate_suite(path))
         both = Batch(0, 2)
-        async with watched(memory=True) as taken, open_runtime(run_id) as runtime:
+        async with watched(memory=True) as taken, open_run(run_id) as runtime:
             runtime.escalations = MAX_ESCALATIONS  # no task run of Prefect's tries again
             await call_target(runtime, both)
             await run_checks_of_batch(runtime, both)
@@ -227,7 +228,7 @@ logger = logging.getLogger("tests.hostile")
 _ASKS = {JUDGE: "llm_judge", EMBEDDINGS: "semantic_similarity"}
 
 
-def outcome_of(attack: Attack, attacked: StoredResult) -> str:
+def outcome_of(attack: Attack, attacked: CaseResult) -> str:
     """What came of the call, or of the check that asked the model: the words of its error, if it has one."""
     if attack.place in _ASKS:
         (check,) = (check for check in attacked.checks if check.check_type == _ASKS[attack.place])

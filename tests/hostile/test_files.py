@@ -9,7 +9,7 @@ import pytest
 
 from fepflow.errors import InputError, Problem
 from fepflow.store.store import Store
-from tasks.validation.suite import inspect_suite
+from tasks.validation.validate_suite import validate_suite
 from tests.watch import watched
 
 from .files import HostileFile, all_files
@@ -25,7 +25,7 @@ FILES = [
 def problems_of(path: Path) -> list[Problem]:
     """What a person is told: the first hundred mistakes, or all warnings."""
     try:
-        found = inspect_suite(path)
+        found = validate_suite(path)
         found.require()
         return found.warnings
     except InputError as error:

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import strategies as st
 
 from fepflow.errors import CheckArgumentsError, TargetError
-from fepflow.json_text import decode, encode
+from fepflow.http.response_body import BodyError, read_beginning, read_body
+from fepflow.http.retry_after import seconds_to_wait
+from fepflow.json.codec import decode, encode
+from fepflow.json.parser import parse
 from fepflow.llm import structured
 from fepflow.protocol.test_case import TestCase
-from fepflow.response_body import BodyError, read_beginning, read_body
-from fepflow.retry_after import seconds_to_wait
-from fepflow.strict_json import parse
-from fepflow.suite_target import Target
-from fepflow.targets.answer import Reading, status_error
-from fepflow.targets.base import Answer
+from fepflow.suite.target import Target
+from fepflow.targets.base import TargetResponse
 from fepflow.targets.http import HttpTarget
+from fepflow.targets.response_parser import ResponseParser, status_error
 from tests.properties import holds_for, value_or_error
 
 from .made_up import ANY_TEXT, JSON_PIECES, LATIN_1, json_texts, mutated, pieces
@@ -38,14 +38,16 @@ REASONS = (
 )
 """Why JSON that Python reads is refused."""
 
-READINGS = [Reading(output, {"tokens": "$.usage.tokens"}, frozenset({"s3cret"})) for output in (None, "$.answer")]
+READINGS = [
+    ResponseParser(output, {"tokens": "$.usage.tokens"}, frozenset({"s3cret"})) for output in (None, "$.answer")
+]
 
 
 def is_storable(value: Any) -> None:
     assert repr(decode(encode(value))) == repr(value)
 
 
-def is_answer_or_error(read: Answer | TargetError, *kinds: str) -> None:
+def is_answer_or_error(read: TargetResponse | TargetError, *kinds: str) -> None:
     """What an answer holds can be stored; an error says what was wrong."""
     if isinstance(read, TargetError):
         assert str(read)
@@ -83,7 +85,9 @@ TYPES = LATIN_1 | pieces(
 
 
 @holds_for(BODIES, TYPES, st.sampled_from(READINGS), examples=200)
-def test_any_body_of_any_type_is_an_answer_or_an_error_of_the_case(body: bytes, kind: str, reading: Reading) -> None:
+def test_any_body_of_any_type_is_an_answer_or_an_error_of_the_case(
+    body: bytes, kind: str, reading: ResponseParser
+) -> None:
     read = value_or_error(lambda: reading.read(body, kind, 200), TargetError)
     is_answer_or_error(read, "malformed", "missing_output", "too_large")
 
@@ -149,7 +153,7 @@ def test_any_headers_on_the_wire_end_in_an_answer_or_an_error_of_the_case(
     is_answer_or_error(value_or_error(lambda: asyncio.run(_answer_of(reply)), TargetError))
 
 
-async def _answer_of(reply: bytes) -> Answer:
+async def _answer_of(reply: bytes) -> TargetResponse:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(reply)

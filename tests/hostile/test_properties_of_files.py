@@ -12,12 +12,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fepflow.datasets import read_test_cases
-from fepflow.documents import parse_document
+from fepflow.datasets.reader import read_test_cases
+from fepflow.documents.loader import parse_document
 from fepflow.errors import InputError, Problem
-from fepflow.suite import Dataset
-from tasks.validation.inspection import Inspection
-from tasks.validation.suite import inspect_suite
+from fepflow.suite.models import Dataset
+from tasks.validation.suite_validation import SuiteValidation
+from tasks.validation.validate_suite import validate_suite
 from tests.properties import holds_for, value_or_error
 
 from .made_up import JSON_PIECES, JSON_VALUES, SENDABLE, mutated, pieces
@@ -95,8 +95,8 @@ def test_any_suite_is_inspected_and_its_mistakes_are_told(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "suite.yaml")
         path.write_bytes(text.encode("utf-8"))
-        found = value_or_error(lambda: inspect_suite(path, env={}), InputError)
-        assert found.problems or isinstance(found, Inspection)
+        found = value_or_error(lambda: validate_suite(path, env={}), InputError)
+        assert found.problems or isinstance(found, SuiteValidation)
         is_told(found.problems, "suite.yaml", text)
 
 

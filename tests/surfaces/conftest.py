@@ -15,9 +15,9 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import settings
-from fepflow.store.records import NewCheck, NewOutput, NewRun, RunRecord
+from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
-from fepflow.targets.python_threads import given_up
+from fepflow.targets.python.threads import given_up
 from surfaces.cli import main
 
 FillRun = Callable[..., RunRecord]
@@ -116,7 +116,7 @@ def fill_run(store: Store) -> FillRun:
             if output is not None
         ]
         checks = [
-            NewCheck(position, 0, "says_so", "b" * 64, result, result.results.get("passed"))
+            NewCheckResult(position, 0, "says_so", "b" * 64, result, result.results.get("passed"))
             for position, (_, _, result) in enumerate(rows)
             if result is not None
         ]

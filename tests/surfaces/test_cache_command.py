@@ -5,15 +5,15 @@ from datetime import timedelta
 
 import pytest
 
-from fepflow.answer import Answer
 from fepflow.protocol.model import utc_now
+from fepflow.protocol.model_response import CachedResponse
 from fepflow.store.store import Store
 
 from .conftest import Cli
 
 NOW = utc_now()
-JUDGE = Answer("judge", "openai/judge", "judge-1", "json_schema", "{}", 12, 5, 0.25, (), NOW)
-VECTOR = Answer("embedding", "local:mine", "local:mine", None, "A" * 2000, answered_at=NOW - timedelta(days=8))
+JUDGE = CachedResponse("judge", "openai/judge", "judge-1", "json_schema", "{}", 12, 5, 0.25, (), NOW)
+VECTOR = CachedResponse("embedding", "local:mine", "local:mine", None, "A" * 2000, answered_at=NOW - timedelta(days=8))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import NewCheck, NewOutput, NewRun, RunRecord
+from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
 
 from .conftest import Cli
@@ -41,7 +41,7 @@ def suite(home: Path) -> Path:
 @pytest.fixture
 def run(home: Path, store: Store, suite: Path) -> RunRecord:
     """Forty cases, of which the judge passes c0 to c19."""
-    from fepflow.documents import read_document
+    from fepflow.documents.loader import read_document
 
     store.create_run(
         NewRun("cafe0001", "judged", read_document(suite).data, str(suite), 1),
@@ -58,7 +58,7 @@ def run(home: Path, store: Store, suite: Path) -> RunRecord:
             evaluated_at=utc_now(),
             metadata={"check_id": "right"},
         )
-        checks.append(NewCheck(position, 0, "right", "a" * 64, result, position < 20))
+        checks.append(NewCheckResult(position, 0, "right", "a" * 64, result, position < 20))
     store.write("cafe0001", [NewOutput(position, 0, "b" * 64, Output(value="x")) for position in range(40)], checks)
     verdict = {"gate": "Every check must pass.", "reasons": [], "warnings": []}
     store.finish("cafe0001", "me", "completed", outcome="fail", verdict=verdict, metrics=[])

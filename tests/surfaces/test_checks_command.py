@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
-from checks.catalogue import CHECKS
+from checks.registry import CHECKS
 from fepflow.errors import CheckArgumentsError
 from surfaces.cli.main import fepflow
 
@@ -28,14 +28,14 @@ def test_a_type_is_shown_with_its_arguments_required_ones_first():
 
 
 def test_a_type_without_arguments_and_words_is_shown_as_well():
-    from checks import catalogue
+    from checks import registry
     from checks.base import BaseCheck
 
-    catalogue.register("silent")(type("Silent", (BaseCheck,), {}))
+    registry.register("silent")(type("Silent", (BaseCheck,), {}))
     try:
         assert run("silent").output == "silent (1.0.0)\n\n\n\n"
     finally:
-        del catalogue._registered["silent"]
+        del registry._registered["silent"]
 
 
 @pytest.mark.parametrize("name", ["contains", "tool_usage"])

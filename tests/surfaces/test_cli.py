@@ -12,7 +12,7 @@ import pytest
 
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import OPERATORS_VARIABLES
-from fepflow.store.records import NewCheck, NewOutput, NewRun
+from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 
 from .conftest import NO_ANSWER, Cli, FillRun, check
@@ -253,7 +253,7 @@ def test_a_run_without_a_verdict_shows_what_is_there(cli: Cli, store: Store) -> 
     store.write(
         "abcd1234",
         [NewOutput(0, 0, "a" * 64, Output(value="yes"))],
-        [NewCheck(0, 0, "says_so", "b" * 64, result, True)],
+        [NewCheckResult(0, 0, "says_so", "b" * 64, result, True)],
     )
     under_way = cli("show").stdout
     assert " s so far" in under_way

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 # Loaded here, they are not loaded anew for each of the sessions that run in this process.
-import surfaces.testing.decorator  # noqa: F401
-import tasks.record  # noqa: F401
+import surfaces.pytest_evaluate.decorator  # noqa: F401
+import tasks.store_results  # noqa: F401
 from fepflow.store.store import Store
 
 pytest_plugins = ["pytester"]

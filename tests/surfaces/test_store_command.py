@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from fepflow.protocol.test_case import Output
 from fepflow.settings import settings
-from fepflow.store.schema import revisions
+from fepflow.store.migrate import revisions
 from fepflow.store.store import Store
 
 from .conftest import Cli, FillRun, check
@@ -95,7 +95,7 @@ def test_the_store_is_shown_without_its_password(cli: Cli, home: Path, monkeypat
 
 
 def test_status_does_not_show_the_password(monkeypatch, home: Path) -> None:
-    from surfaces.stack import store_place
+    from surfaces.prefect_api import store_place
 
     monkeypatch.setenv("FEPFLOW_STORE_URL", "postgresql://me:hunter2@host/evals?password=hunter2")
     settings.cache_clear()

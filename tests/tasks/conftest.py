@@ -15,8 +15,8 @@ from aiohttp import web
 
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks.plan_run import plan_run
-from tasks.validation.suite import inspect_suite
+from tasks.plan_run import create_run
+from tasks.validation.validate_suite import validate_suite
 
 Plan = Callable[..., str]
 
@@ -85,6 +85,6 @@ def plan(store: Store, agent: Agent, tmp_path: Path) -> Plan:
         document = {"name": "s", "target": target, "test_cases": whole, "checks": list(checks), **sections}
         path = tmp_path / "suite.json"
         path.write_text(json.dumps(document), encoding="utf-8")
-        return plan_run(store, inspect_suite(path))
+        return create_run(store, validate_suite(path))
 
     return make

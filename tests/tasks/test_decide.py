@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from fepflow.evalguard.verdict import Verdict
 from fepflow.store.store import Store
-from tasks.batches import Batch
+from fepflow.verdict.verdict import Verdict
 from tasks.call_target import call_target
 from tasks.decide import decide_run
+from tasks.run.batches import Batch
+from tasks.run.open_run import open_run
 from tasks.run_checks import run_checks_of_batch
-from tasks.runtime import open_runtime
 
 from .conftest import SAME, Plan
 
@@ -19,7 +19,7 @@ WRONG = {"id": "wrong", "input": "wrong", "expected": "right"}
 
 async def verdict_on(run_id: str, called: int, checked: int) -> Verdict:
     """The verdict after so many calls and checks of the first cases."""
-    async with open_runtime(run_id) as runtime:
+    async with open_run(run_id) as runtime:
         await call_target(runtime, Batch(0, called))
         await run_checks_of_batch(runtime, Batch(0, checked))
         return await decide_run(runtime)

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from fepflow.evalguard.verdict import Verdict
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import NewCheck, NewOutput, NewRun
+from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
-from fepflow.suite import Suite
-from tasks.judge import judge_run
+from fepflow.suite.models import Suite
+from fepflow.verdict.verdict import Verdict
+from tasks.analysis.metrics import judge_run
 
 Cell = tuple[int, int, str]
 """Position, repeat, check id."""
@@ -136,13 +136,13 @@ def verdict_of(store: Store, world: World, cells: dict[Cell, Answer | None]) -> 
     return judge_run(store, store.run(run_id), world.suite)
 
 
-def _row(cell: Cell, answer: Answer) -> NewCheck:
+def _row(cell: Cell, answer: Answer) -> NewCheckResult:
     status = answer.get("status", "completed")
     error = CheckError(type="unknown_error", message="away", recoverable=True) if status == "error" else None
     results = {} if "status" in answer else answer
     found = {"check_type": "exact_match", "status": status, "results": results, "evaluated_at": utc_now()}
     result = CheckResult(**found, **({"error": error} if error else {}))
-    return NewCheck(*cell, "b", result, results.get("passed"))
+    return NewCheckResult(*cell, "b", result, results.get("passed"))
 
 
 @pytest.fixture(scope="module")

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import re
 
-from tasks.batches import Batch
+from tasks.analysis.failed_cases import MAX_ROWS, failed_cases
+from tasks.analysis.markdown import escape_text
+from tasks.analysis.verdict_page import verdict_page, verdict_summary
 from tasks.call_target import call_target
 from tasks.decide import decide_run
-from tasks.failed_cases import MAX_ROWS, failed_cases
-from tasks.markdown import prose
+from tasks.run.batches import Batch
+from tasks.run.open_run import open_run
 from tasks.run_checks import run_checks_of_batch
-from tasks.runtime import open_runtime
-from tasks.verdict_page import verdict_page, verdict_summary
 
 from .conftest import Agent, Plan
 
 
 async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
     run_id = plan(["good", "fail 9", {"id": "<b>", "input": "no", "expected": "yes"}], repeats=2)
-    async with open_runtime(run_id) as runtime:
+    async with open_run(run_id) as runtime:
         await call_target(runtime, Batch(0, 6))
         await run_checks_of_batch(runtime, Batch(0, 6))
         verdict = await decide_run(runtime)
@@ -37,7 +37,7 @@ async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
     assert "yes" in failed.rows[0]["why"]
     shown = f"`fepflow show {run_id[:8]} --failed`"
     assert failed.about.startswith(f"2 of 3 cases did not pass (all here). In full: {shown}. ")
-    assert page.startswith(f"# FAIL: s\n\n**{prose(verdict.rules[0].reason)}**\n")
+    assert page.startswith(f"# FAIL: s\n\n**{escape_text(verdict.rules[0].reason)}**\n")
     assert "[2 cases that did not pass](../../artifacts/artifact/1234)" in page
     assert "| exact\\_match | " in page
     assert "- **\\<b\\> \\#1** · exact\\_match: " in page
@@ -49,7 +49,7 @@ async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
 
 
 async def test_what_is_not_known_is_a_dash(plan: Plan) -> None:
-    async with open_runtime(plan(["fail 9"])) as runtime:
+    async with open_run(plan(["fail 9"])) as runtime:
         await call_target(runtime, Batch(0, 1))
         await run_checks_of_batch(runtime, Batch(0, 1))
         page = verdict_page(runtime.run, await decide_run(runtime))
@@ -63,7 +63,7 @@ async def test_the_rows_of_the_check_that_decided_come_first(plan: Plan) -> None
     checks = [{"type": "exact_match", "id": name, "arguments": paths} for name in ("asked", "watched")]
     cases = [{"id": name, "input": "no", "expected": "yes"} for name in ("a", "b")]
     checks[1]["arguments"] = {**paths, "actual": "$.test_case.id", "expected": "a"}
-    async with open_runtime(plan(cases, checks=checks, gate={"min": {"watched": 0.9}})) as runtime:
+    async with open_run(plan(cases, checks=checks, gate={"min": {"watched": 0.9}})) as runtime:
         await call_target(runtime, Batch(0, 2))
         await run_checks_of_batch(runtime, Batch(0, 2))
         rows = failed_cases(runtime, await decide_run(runtime)).rows
@@ -74,7 +74,7 @@ async def test_the_rows_of_the_check_that_decided_come_first(plan: Plan) -> None
 
 async def test_the_table_is_cut_and_says_how_much_is_left_out(plan: Plan) -> None:
     wrong = [{"id": str(number), "input": "no", "expected": "yes"} for number in range(MAX_ROWS + 7)]
-    async with open_runtime(plan([*wrong, "good"])) as runtime:
+    async with open_run(plan([*wrong, "good"])) as runtime:
         await call_target(runtime, Batch(0, MAX_ROWS + 8))
         await run_checks_of_batch(runtime, Batch(0, MAX_ROWS + 8))
         failed = failed_cases(runtime, await decide_run(runtime))
@@ -86,7 +86,7 @@ async def test_the_page_shows_the_baseline_beside_the_metrics(plan: Plan, agent:
     pages = []
     for wrong in (set(), {"a"}):
         agent.wrong = wrong
-        async with open_runtime(plan(["a"], baseline="previous")) as runtime:
+        async with open_run(plan(["a"], baseline="previous")) as runtime:
             await call_target(runtime, Batch(0, 1))
             await run_checks_of_batch(runtime, Batch(0, 1))
             pages.append(verdict_page(runtime.run, await decide_run(runtime)))

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
-from fepflow.store.records import NewCheck
+from fepflow.store.records import NewCheckResult
 from fepflow.store.store import Store
-from tasks.batches import Batch
 from tasks.call_target import call_target
+from tasks.run.batches import Batch
+from tasks.run.open_run import open_run
 from tasks.run_checks import run_checks_of_batch
-from tasks.runtime import open_runtime
 
 from .conftest import SAME, Agent, Plan
 
@@ -15,7 +15,7 @@ NOT_EMPTY = {"id": "not_empty", "type": "regex", "arguments": {"text": "$.output
 
 
 async def evaluated(run_id: str, calls: int) -> None:
-    async with open_runtime(run_id) as runtime:
+    async with open_run(run_id) as runtime:
         await call_target(runtime, Batch(0, calls))
         await run_checks_of_batch(runtime, Batch(0, calls))
 
@@ -37,8 +37,8 @@ async def test_only_the_answers_that_are_missing_are_computed(plan: Plan, store:
     before = CheckResult(
         check_type="exact_match", status="completed", results={"passed": False}, evaluated_at=utc_now()
     )
-    store.write(run_id, [], [NewCheck(0, 0, "exact_match", "x" * 64, before, False)])
-    async with open_runtime(run_id) as runtime:
+    store.write(run_id, [], [NewCheckResult(0, 0, "exact_match", "x" * 64, before, False)])
+    async with open_run(run_id) as runtime:
         await call_target(runtime, Batch(0, 1))
         assert await run_checks_of_batch(runtime, Batch(0, 1)) == 1
         assert await run_checks_of_batch(runtime, Batch(0, 1)) == 0
@@ -75,7 +75,7 @@ async def test_a_check_that_cannot_read_an_output_is_an_error_and_the_others_go_
 
 async def test_progress_counts_what_became_of_the_checks(plan: Plan, agent: Agent) -> None:
     run_id = plan(["a", "fail 9", {"id": "c", "input": "c", "expected": "x"}])
-    async with open_runtime(run_id) as runtime:
+    async with open_run(run_id) as runtime:
         await call_target(runtime, Batch(0, 3))
         await run_checks_of_batch(runtime, Batch(0, 3))
         counts = {name: runtime.counts[name] for name in ("checks", "passed", "failed", "errors")}

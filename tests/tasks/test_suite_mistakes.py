@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fepflow.errors import InputError
-from tasks.validation.suite import inspect_suite
+from tasks.validation.validate_suite import validate_suite
 
 GOOD = {
     "name": "name: refunds",
@@ -252,7 +252,7 @@ def told(folder: Path, text: str) -> list[str]:
         sections[text.partition(":")[0]], extra = text, ""
     (folder / "suite.yaml").write_text("\n".join(sections.values()) + "\n" + extra)
     try:
-        return [str(problem) for problem in inspect_suite(Path("suite.yaml"), {}).errors]
+        return [str(problem) for problem in validate_suite(Path("suite.yaml"), {}).errors]
     except InputError as error:
         return [str(problem) for problem in error.problems]
 

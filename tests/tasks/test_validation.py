@@ -7,7 +7,7 @@ from fepflow.errors import InputError
 from fepflow.settings import settings
 from tasks.validation.cases import read_cases
 from tasks.validation.checks import expected_check_ids
-from tasks.validation.suite import inspect_suite
+from tasks.validation.validate_suite import validate_suite
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ checks:
 def inspect(folder, text):
     path = folder / "suite.yaml"
     path.write_text(text)
-    return inspect_suite(Path("suite.yaml"), {})
+    return validate_suite(Path("suite.yaml"), {})
 
 
 def told(folder, text):
@@ -157,7 +157,7 @@ def test_a_link_out_of_the_folder_is_refused(folder, tmp_path_factory):
 
 def test_a_plugin_brings_the_checks_that_the_suite_uses(folder):
     (folder / "mine.py").write_text(
-        "from checks.base import BaseCheck\nfrom checks.catalogue import register\n\n"
+        "from checks.base import BaseCheck\nfrom checks.registry import register\n\n"
         "@register('inspected_check')\nclass Mine(BaseCheck):\n"
         "    def __call__(self):\n        return {'passed': True}\n"
     )
@@ -204,7 +204,7 @@ def gated(folder, gate, cases=10, limit=None, more=""):
     """What is warned of, with a gate."""
     (folder / "cases.jsonl").write_text("".join(f'{{"input": {n}, "expected": "x"}}\n' for n in range(cases)))
     (folder / "suite.yaml").write_text(BASE + CHECKS + more + f"gate: {gate}\n")
-    found = inspect_suite(Path("suite.yaml"), {}, limit)
+    found = validate_suite(Path("suite.yaml"), {}, limit)
     assert found.errors == []
     return [str(problem) for problem in found.warnings]
 

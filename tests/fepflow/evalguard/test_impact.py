@@ -5,9 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.evalguard.impact import Finding, Reach, assess, check_ranges, reach, scale_mismatch, severity, worst
+from fepflow.evalguard.impact import (
+    ImpactAssessment,
+    ImpactRange,
+    assess,
+    check_ranges,
+    reach,
+    scale_mismatch,
+    severity,
+    worst,
+)
 from fepflow.evalguard.models import Direction, Range
-from fepflow.suite import IMPACTS, Impact
+from fepflow.suite.models import IMPACTS, Impact
 
 
 def band(impact: Impact, low: float | None = None, high: float | None = None, says: str | None = None) -> Range:
@@ -37,19 +46,19 @@ class TestAssess:
         assert assess(value, ACCURACY).impact == impact
 
     def test_the_interpretation_comes_along(self) -> None:
-        assert assess(0.6, ACCURACY) == Finding("moderate", None, "errs at times")
+        assert assess(0.6, ACCURACY) == ImpactAssessment("moderate", None, "errs at times")
 
     def test_one_against_an_exclusive_max_of_one_is_in_no_range(self) -> None:
-        assert assess(1.0, [band("low", 0.5, 1.0)]) == Finding(None, "no range holds 1")
+        assert assess(1.0, [band("low", 0.5, 1.0)]) == ImpactAssessment(None, "no range holds 1")
 
     def test_no_value_and_nan_have_a_reason_instead_of_an_impact(self) -> None:
-        assert assess(None, ACCURACY) == Finding(None, "there is no value")
-        assert assess(math.nan, ACCURACY) == Finding(None, "the value is not a number")
+        assert assess(None, ACCURACY) == ImpactAssessment(None, "there is no value")
+        assert assess(math.nan, ACCURACY) == ImpactAssessment(None, "the value is not a number")
 
     def test_where_ranges_overlap_the_worst_counts(self) -> None:
         ranges = [band("low", 0.4, None, "fine"), band("high", None, 0.6, "bad")]
-        assert assess(0.5, ranges) == Finding("high", None, "bad", overlapping=True)
-        assert assess(0.7, ranges) == Finding("low", None, "fine", overlapping=False)
+        assert assess(0.5, ranges) == ImpactAssessment("high", None, "bad", overlapping=True)
+        assert assess(0.7, ranges) == ImpactAssessment("low", None, "fine", overlapping=False)
 
     def test_ranges_that_overlap_with_the_same_impact_do_not_contradict(self) -> None:
         assert not assess(0.5, [band("low", 0.4), band("low", 0.3)]).overlapping
@@ -57,20 +66,20 @@ class TestAssess:
 
 class TestReach:
     def test_an_interval_touches_the_impacts_between_its_ends_both_included(self) -> None:
-        assert reach(0.6, 0.79, ACCURACY) == Reach(frozenset({"moderate"}), gap=False)
-        assert reach(0.6, 0.8, ACCURACY) == Reach(frozenset({"moderate", "low"}), gap=False)
-        assert reach(0.5, 0.7, ACCURACY) == Reach(frozenset({"moderate"}), gap=False)
+        assert reach(0.6, 0.79, ACCURACY) == ImpactRange(frozenset({"moderate"}), gap=False)
+        assert reach(0.6, 0.8, ACCURACY) == ImpactRange(frozenset({"moderate", "low"}), gap=False)
+        assert reach(0.5, 0.7, ACCURACY) == ImpactRange(frozenset({"moderate"}), gap=False)
 
     def test_without_bounds_it_touches_everything(self) -> None:
-        assert reach(None, None, ACCURACY) == Reach(frozenset({"severe", "moderate", "low"}), gap=False)
-        assert reach(0.9, None, ACCURACY) == Reach(frozenset({"low"}), gap=False)
-        assert reach(None, 0.9, [band("low", 0.0)]) == Reach(frozenset({"low"}), gap=True)
-        assert reach(0.1, None, [band("low", 0.0, 1.0)]) == Reach(frozenset({"low"}), gap=True)
+        assert reach(None, None, ACCURACY) == ImpactRange(frozenset({"severe", "moderate", "low"}), gap=False)
+        assert reach(0.9, None, ACCURACY) == ImpactRange(frozenset({"low"}), gap=False)
+        assert reach(None, 0.9, [band("low", 0.0)]) == ImpactRange(frozenset({"low"}), gap=True)
+        assert reach(0.1, None, [band("low", 0.0, 1.0)]) == ImpactRange(frozenset({"low"}), gap=True)
 
     def test_it_sees_a_gap_between_two_ranges(self) -> None:
         ranges = [band("severe", None, 0.5), band("low", 0.6)]
-        assert reach(0.4, 0.7, ranges) == Reach(frozenset({"severe", "low"}), gap=True)
-        assert reach(0.52, 0.55, ranges) == Reach(frozenset(), gap=True)
+        assert reach(0.4, 0.7, ranges) == ImpactRange(frozenset({"severe", "low"}), gap=True)
+        assert reach(0.52, 0.55, ranges) == ImpactRange(frozenset(), gap=True)
         assert reach(0.6, 0.7, ranges).gap is False
 
     def test_an_empty_range_is_never_touched(self) -> None:

@@ -7,24 +7,24 @@ from dataclasses import replace
 
 import pytest
 
-from fepflow.answer import Answer
 from fepflow.llm.client import ModelClient
 from fepflow.llm.model_requests import ModelRequests
 from fepflow.llm.request_context import RequestContext
+from fepflow.protocol.model_response import CachedResponse
 
 
 class InMemory:
     """A ResponseCache in a dict; knows how often it was asked."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, Answer] = {}
+        self.kept: dict[str, CachedResponse] = {}
         self.lookups = 0
 
-    async def get(self, keys: Collection[str]) -> Mapping[str, Answer]:
+    async def get(self, keys: Collection[str]) -> Mapping[str, CachedResponse]:
         self.lookups += 1
         return {key: self.kept[key] for key in keys if key in self.kept}
 
-    async def put(self, key: str, response: Answer) -> None:
+    async def put(self, key: str, response: CachedResponse) -> None:
         self.kept[key] = response
 
 

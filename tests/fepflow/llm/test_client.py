@@ -55,6 +55,7 @@ def test_a_process_ends_without_a_word_even_if_its_client_was_not_closed(model_s
     assert (done.stdout, done.stderr) == ("stand-in (stand-in) PRODUCTION 0\n", "")
 
 
+@pytest.mark.may_stall(reason="litellm imports more at the first request of a process")
 async def test_its_thread_begins_with_the_first_request_and_ends_with_it(model: Model) -> None:
     before = threads()
     async with ModelClient() as client:

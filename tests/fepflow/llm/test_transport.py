@@ -18,7 +18,7 @@ from fepflow.llm import structured
 from fepflow.llm.model import ChatResponse, Model, Usage
 from fepflow.llm.model_requests import ModelRequests
 from fepflow.llm.structured import StructuredPrompt
-from fepflow.redaction import MASK
+from fepflow.security.redaction import MASK
 
 from .conftest import InMemory
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from checks.contains import ContainsCheck
-from fepflow.protocol.address import address_of, canonical_json
-from fepflow.protocol.check import Check, declare
+from fepflow.protocol.check import Check, to_check
+from fepflow.protocol.content_hash import canonical_json, content_hash
 from fepflow.protocol.results import (
     CheckError,
     CheckResult,
@@ -73,7 +73,7 @@ class TestTestCase:
             {"type": "regex"},
         ]
         again = TestCase.model_validate_json(case.model_dump_json())
-        assert again.checks == [declare(check) for check in case.checks]
+        assert again.checks == [to_check(check) for check in case.checks]
 
     @settings(max_examples=100, deadline=None)
     @given(json_values, json_values)
@@ -160,20 +160,20 @@ def test_a_summary_counts_each_status():
 
 class TestAddresses:
     def test_they_are_known_once_and_for_all(self):
-        assert address_of() == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"
+        assert content_hash() == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"
 
     @settings(max_examples=100, deadline=None)
     @given(json_values)
     def test_they_do_not_depend_on_the_order_of_keys_nor_on_a_trip_through_json(self, value):
-        assert address_of(value) == address_of(json.loads(canonical_json(value)))
-        assert address_of({"a": value, "b": 1}) == address_of({"b": 1, "a": value})
+        assert content_hash(value) == content_hash(json.loads(canonical_json(value)))
+        assert content_hash({"a": value, "b": 1}) == content_hash({"b": 1, "a": value})
 
     @pytest.mark.parametrize(
         "pair", [(1, "1"), (1, True), (None, ""), ([], {}), ([["a"], "b"], ["a", ["b"]]), (0.1, 0.2)]
     )
     def test_different_values_differ(self, pair):
-        assert address_of(pair[0]) != address_of(pair[1])
+        assert content_hash(pair[0]) != content_hash(pair[1])
 
     def test_every_value_has_one(self):
         for value in ("\0", "\ud800", float("nan"), {1, 2}, "日本"):
-            assert len(address_of(value)) == 64
+            assert len(content_hash(value)) == 64

@@ -5,25 +5,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.statistics.agreement import Kappa, Table, cohen_kappa, kappa_and_error, tabulate
+from fepflow.statistics.agreement import ConfusionMatrix, Kappa, cohen_kappa, kappa_and_error, tabulate
 
 RATINGS = st.integers(1, 5)
 PAIRS = st.lists(st.tuples(RATINGS, RATINGS), min_size=1, max_size=40)
 
 # The diagnoses of two raters, of whom each saw a hundred patients (Fleiss, Statistical Methods for Rates and
 # Proportions).
-DIAGNOSES = Table((0, 1, 2), ((75, 1, 4), (5, 4, 1), (0, 0, 10)))
+DIAGNOSES = ConfusionMatrix((0, 1, 2), ((75, 1, 4), (5, 4, 1), (0, 0, 10)))
 
 
-def table_of(pairs: list[tuple[int, int]]) -> Table:
+def table_of(pairs: list[tuple[int, int]]) -> ConfusionMatrix:
     return tabulate(pairs, sorted({rating for pair in pairs for rating in pair}))
 
 
 def kappa_of(*counts: tuple[int, ...], quadratic: bool = False) -> Kappa:
-    return cohen_kappa(Table(tuple(range(len(counts))), counts), quadratic=quadratic)
+    return cohen_kappa(ConfusionMatrix(tuple(range(len(counts))), counts), quadratic=quadratic)
 
 
-def error_of(table: Table) -> float:
+def error_of(table: ConfusionMatrix) -> float:
     size = len(table.categories)
     return kappa_and_error(table.counts, [[float(i == j) for j in range(size)] for i in range(size)])[1]
 
@@ -34,7 +34,7 @@ class TestKappa:
 
     def test_has_the_published_standard_error(self) -> None:
         # By another program: kappa 0.4842, asymptotic standard error 0.1380 (SAS, FREQ with AGREE).
-        table = Table((0, 1, 2), ((0, 4, 1), (0, 8, 0), (0, 1, 5)))
+        table = ConfusionMatrix((0, 1, 2), ((0, 4, 1), (0, 8, 0), (0, 1, 5)))
         assert cohen_kappa(table).value == pytest.approx(0.4842, abs=1e-4)
         assert error_of(table) == pytest.approx(0.1380, abs=1e-4)
 
@@ -63,7 +63,7 @@ class TestKappa:
 
     def test_is_undefined_without_observations(self) -> None:
         assert kappa_of((0, 0), (0, 0)).why == "there is nothing to compare"
-        assert cohen_kappa(Table((), ())).value is None
+        assert cohen_kappa(ConfusionMatrix((), ())).value is None
 
     def test_is_nothing_for_a_judge_who_always_says_the_same(self) -> None:
         kappa = kappa_of((12, 0), (8, 0))

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from fepflow.protocol.test_case import TestCase
-from fepflow.store import schema
+from fepflow.store import migrate
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
 
@@ -132,9 +132,9 @@ def downgrade():
 @pytest.fixture
 def later_version(monkeypatch, tmp_path: Path) -> str:
     """Makes this a fepflow with one revision more. SQLite undoes it by copying the table that all others refer to."""
-    newest = schema.revisions()[-1]
+    newest = migrate.revisions()[-1]
     folder = tmp_path / "migrations"
-    shutil.copytree(schema._MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(migrate._MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "versions" / "9000_later.py").write_text(LATER.format(newest=newest))
-    monkeypatch.setattr(schema, "_MIGRATIONS", folder)
+    monkeypatch.setattr(migrate, "_MIGRATIONS", folder)
     return newest

@@ -8,7 +8,7 @@ from sqlalchemy import make_url
 
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.store.backup import back_up
-from fepflow.store.inspection import inspect_store
+from fepflow.store.integrity import inspect_store
 from fepflow.store.store import Store
 
 from .test_processes import CASES, checks_per_case, start_writer

@@ -2,7 +2,7 @@ from datetime import timedelta
 
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
-from fepflow.store.records import Calibration, NewCheck
+from fepflow.store.records import Calibration, NewCheckResult
 from fepflow.store.store import Store
 
 A, B = "a" * 64, "b" * 64
@@ -49,11 +49,11 @@ def test_answers_of_a_check_are_those_that_are_there(store: Store, make_run):
                            metadata={"check_id": check_id}, **more)  # fmt: skip
 
     rows = [
-        NewCheck(2, 0, "judge", A, answer("judge", False), False),
-        NewCheck(0, 1, "judge", A, answer("judge", True), True),
-        NewCheck(0, 0, "judge", A, answer("judge", False), False),
-        NewCheck(1, 0, "judge", A, answer("judge", None, "no model"), None),
-        NewCheck(1, 0, "other", A, answer("other", True), True),
+        NewCheckResult(2, 0, "judge", A, answer("judge", False), False),
+        NewCheckResult(0, 1, "judge", A, answer("judge", True), True),
+        NewCheckResult(0, 0, "judge", A, answer("judge", False), False),
+        NewCheckResult(1, 0, "judge", A, answer("judge", None, "no model"), None),
+        NewCheckResult(1, 0, "other", A, answer("other", True), True),
     ]
     store.write(run, [], rows)
     found = [(position, results["response"]["passed"]) for position, results in store.answers_of(run, "judge")]

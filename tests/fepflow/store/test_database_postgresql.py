@@ -14,7 +14,7 @@ from fepflow.errors import InfrastructureError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
-from fepflow.store.records import NewCheck, NewOutput
+from fepflow.store.records import NewCheckResult, NewOutput
 from fepflow.store.store import Store
 
 
@@ -23,9 +23,9 @@ def url(postgresql_url: str) -> str:
     return postgresql_url
 
 
-def check(position: int, name: str) -> NewCheck:
+def check(position: int, name: str) -> NewCheckResult:
     result = CheckResult(check_type="c", status="completed", results={}, evaluated_at=utc_now())
-    return NewCheck(position, 0, name, "a" * 64, result, None)
+    return NewCheckResult(position, 0, name, "a" * 64, result, None)
 
 
 def rename(run_id: str):

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from checks.compiled import compile_checks
+from checks.core.compiled import compile_checks
 from checks.engine import run_checks
 from fepflow.protocol.check import Check
 from fepflow.protocol.results import CheckResult, passed_of
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.large_arguments import leave_out_large
-from fepflow.store.records import NewCheck, NewOutput, NewRun
+from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 
 RUN = NewRun(id="run-1", name="weather", suite={}, suite_path=None, repeats=1)
@@ -43,7 +43,7 @@ def test_large_arguments_come_back_as_they_were(store: Store, value: Any) -> Non
     results = asyncio.run(results_of(case, output))
     stored = leave_out_large(results, case, output)
     rows = [
-        NewCheck(0, 0, result.check_id, "a" * 64, row, passed_of(result))
+        NewCheckResult(0, 0, result.check_id, "a" * 64, row, passed_of(result))
         for result, row in zip(results, stored, strict=True)
     ]
 
@@ -59,7 +59,9 @@ def test_a_large_argument_is_stored_once(store: Store) -> None:
     (result, *_) = asyncio.run(results_of(case, output))
     (row,) = leave_out_large([result], case, output)
 
-    store.write(RUN.id, [NewOutput(0, 0, "a" * 64, output, False)], [NewCheck(0, 0, "equals", "a" * 64, row, False)])
+    store.write(
+        RUN.id, [NewOutput(0, 0, "a" * 64, output, False)], [NewCheckResult(0, 0, "equals", "a" * 64, row, False)]
+    )
 
     with store._database.reading() as connection:
         assert connection.execute(text("SELECT max(length(result)) FROM check_result")).scalar_one() < 1_000

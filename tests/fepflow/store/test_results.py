@@ -7,7 +7,7 @@ import pytest
 from fepflow.errors import NotFoundError
 from fepflow.protocol.results import CheckError, CheckResult, Status
 from fepflow.protocol.test_case import Output
-from fepflow.store.records import CheckCounts, NewCheck, NewOutput, Progress
+from fepflow.store.records import CheckCounts, NewCheckResult, NewOutput, Progress
 from fepflow.store.store import Store
 
 ADDRESS = "a" * 64
@@ -36,8 +36,8 @@ def check(
     check_id: str = "contains",
     passed: bool | None = True,
     status: Status = "completed",
-) -> NewCheck:
-    return NewCheck(position, repeat, check_id, ADDRESS, result(check_id, status, passed=passed), passed)
+) -> NewCheckResult:
+    return NewCheckResult(position, repeat, check_id, ADDRESS, result(check_id, status, passed=passed), passed)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_check_result_comes_back_as_it_was(store: Store, make_run):
         update={"resolved_arguments": {"text": {"value": "x", "jsonpath": "$.output.value"}}}
     )
 
-    store.write(run, [output()], [NewCheck(0, 0, "c", ADDRESS, given, True)])
+    store.write(run, [output()], [NewCheckResult(0, 0, "c", ADDRESS, given, True)])
 
     assert next(store.results(run)).checks == [given]
     (row,) = store.check_rows(run)
@@ -81,14 +81,14 @@ def test_whatever_a_check_answers_comes_back_as_it_was(store: Store, make_run, v
     run = make_run()
     given = result("c", passed=True, value=value)
 
-    store.write(run, [output()], [NewCheck(0, 0, "c", ADDRESS, given, True)])
+    store.write(run, [output()], [NewCheckResult(0, 0, "c", ADDRESS, given, True)])
 
     assert next(store.results(run)).checks == [given]
 
 
 def test_rows_without_payloads_have_everything_but_the_result(store: Store, make_run):
     run = make_run()
-    store.write(run, [output()], [NewCheck(0, 0, "c", ADDRESS, result("c", passed=True), True)])
+    store.write(run, [output()], [NewCheckResult(0, 0, "c", ADDRESS, result("c", passed=True), True)])
 
     (whole,), (light,) = store.check_rows(run), store.check_rows(run, payloads=False)
 
@@ -143,7 +143,7 @@ def test_an_output_without_a_json_form_is_stored_as_failed_and_its_neighbours_as
 
 def test_a_check_result_without_a_json_form_is_stored_as_an_error(store: Store, make_run):
     run = make_run()
-    bad = NewCheck(0, 0, "bad", ADDRESS, result("bad", passed=True, found=object()), True)
+    bad = NewCheckResult(0, 0, "bad", ADDRESS, result("bad", passed=True, found=object()), True)
 
     store.write(run, [output()], [check(0, 0, "a"), bad, check(0, 0, "z")])
 

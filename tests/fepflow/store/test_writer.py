@@ -8,7 +8,7 @@ from fepflow.errors import InfrastructureError
 from fepflow.protocol.test_case import Output
 from fepflow.store.records import NewOutput
 from fepflow.store.store import Store
-from fepflow.store.writer import GroupWriter
+from fepflow.store.writer import BatchWriter
 
 
 def output(position: int, value: object = "yes") -> NewOutput:
@@ -26,7 +26,7 @@ def commits(store: Store) -> list[int]:
 async def test_rows_are_in_the_store_once_they_are_said_to_be(store: Store, make_run):
     run = make_run()
 
-    async with GroupWriter(store, run) as writer:
+    async with BatchWriter(store, run) as writer:
         writer.add([output(1)])
         await writer.committed()
 
@@ -37,7 +37,7 @@ async def test_many_callers_share_few_transactions(store: Store, make_run, commi
     run = make_run(cases=500)
     commits.clear()
 
-    async with GroupWriter(store, run) as writer:
+    async with BatchWriter(store, run) as writer:
         for position in range(500):
             writer.add([output(position)])
         await writer.committed()
@@ -50,7 +50,7 @@ async def test_a_group_ends_at_its_bound_but_never_inside_a_callers_rows(store: 
     run = make_run(cases=40)
     commits.clear()
 
-    async with GroupWriter(store, run, max_rows=10) as writer:
+    async with BatchWriter(store, run, max_rows=10) as writer:
         for start in range(0, 40, 4):
             writer.add([output(start + offset) for offset in range(4)])
         await writer.committed()
@@ -67,7 +67,7 @@ async def test_each_caller_waits_for_its_own_rows_only(store: Store, make_run):
         await writer.committed()
         return (position, 0) in store.present_outputs(run)
 
-    async with GroupWriter(store, run, max_rows=3) as writer:
+    async with BatchWriter(store, run, max_rows=3) as writer:
         assert all(await asyncio.gather(*map(caller, range(40))))
 
 
@@ -79,7 +79,7 @@ async def test_a_failed_commit_reaches_every_caller_and_stops_new_ones(store: St
         await writer.committed()
 
     with caplog.at_level(logging.ERROR, "fepflow"):
-        async with GroupWriter(store, run) as writer:
+        async with BatchWriter(store, run) as writer:
             answers = await asyncio.gather(caller(0), caller(99), return_exceptions=True)
             with pytest.raises(InfrastructureError):
                 writer.add([output(1)])
@@ -93,7 +93,7 @@ async def test_leaving_writes_what_nobody_waits_for(store: Store, make_run):
     run = make_run()
 
     async def hand_over_and_fail() -> None:
-        async with GroupWriter(store, run) as writer:
+        async with BatchWriter(store, run) as writer:
             writer.add([output(0)])
             raise ZeroDivisionError
 
@@ -107,7 +107,7 @@ async def test_being_cancelled_while_leaving_still_writes_everything(store: Stor
     run = make_run()
 
     async def work() -> None:
-        async with GroupWriter(store, run) as writer:
+        async with BatchWriter(store, run) as writer:
             writer.add([output(0)])
             asyncio.current_task().cancel()
 
@@ -118,7 +118,7 @@ async def test_being_cancelled_while_leaving_still_writes_everything(store: Stor
 
 
 async def test_nothing_is_taken_outside_the_context(store: Store, make_run):
-    writer = GroupWriter(store, make_run())
+    writer = BatchWriter(store, make_run())
 
     with pytest.raises(RuntimeError, match="async with"):
         writer.add([output(0)])

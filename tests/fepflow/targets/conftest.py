@@ -12,9 +12,9 @@ from aiohttp import web
 
 from fepflow.errors import TargetError
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.suite_target import Target
+from fepflow.suite.target import Target
 from fepflow.targets.base import Target as AnyTarget
-from fepflow.targets.calling import Caller, OnRetry, Patience
+from fepflow.targets.client import OnRetry, RetryPolicy, TargetClient
 from fepflow.targets.http import HttpTarget
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -99,9 +99,9 @@ def configured(url: str, *, target: dict[str, Any] | None = None, **http: Any) -
     return Target.model_validate({"http": {"url": url, **http}, **(target or {})})
 
 
-async def ask(target: AnyTarget, case: TestCase, patience: Patience, on_retry: OnRetry) -> Output:
+async def ask(target: AnyTarget, case: TestCase, patience: RetryPolicy, on_retry: OnRetry) -> Output:
     """The output of one patient call by a run of its own."""
-    return (await Caller(target, patience, on_retry=on_retry).ask(case)).output()
+    return (await TargetClient(target, patience, on_retry=on_retry).ask(case)).output()
 
 
 async def ask_once(
@@ -110,7 +110,7 @@ async def ask_once(
     """The output of one patient call, as a run gets it."""
     target = HttpTarget(config, secrets)
     try:
-        return await ask(target, case, Patience(attempts, config.timeout), ignore_retries)
+        return await ask(target, case, RetryPolicy(attempts, config.timeout), ignore_retries)
     finally:
         await target.aclose()
 

@@ -13,15 +13,15 @@ import pytest
 from pydantic import ValidationError
 
 from fepflow.errors import InputError
-from fepflow.suite_target import Target
-from fepflow.targets.attempts import Asked
+from fepflow.suite.target import Target
 from fepflow.targets.base import output_address
-from fepflow.targets.calling import Caller, Patience
-from fepflow.targets.opening import open_target
+from fepflow.targets.call_record import CallRecord
+from fepflow.targets.client import RetryPolicy, TargetClient
+from fepflow.targets.factory import open_target
 
 from .conftest import CASE
 
-Open = Callable[..., tuple[Any, Caller]]
+Open = Callable[..., tuple[Any, TargetClient]]
 
 IMPORTS = """
 import asyncio, time
@@ -43,19 +43,19 @@ async def open_app(tmp_path: Path) -> AsyncIterator[Open]:
     """Writes my_agent.py and opens its application as a target."""
     opened = []
 
-    def start(code: str, app: str = "my_agent:app", timeout: float = 30, **http: Any) -> tuple[Any, Caller]:
+    def start(code: str, app: str = "my_agent:app", timeout: float = 30, **http: Any) -> tuple[Any, TargetClient]:
         (tmp_path / "my_agent.py").write_text(IMPORTS + code, encoding="utf-8")
         config = Target.model_validate({"http": {"app": app, **http}, "timeout": timeout, "attempts": 1})
         target = open_target(config, folder=tmp_path, case_ids=list)
         opened.append(target)
-        return target, Caller(target, Patience.of(config))
+        return target, TargetClient(target, RetryPolicy.of(config))
 
     yield start
     for target in opened:
         await target.aclose()
 
 
-def value_of(asked: Asked) -> Any:
+def value_of(asked: CallRecord) -> Any:
     assert asked.error is None, asked.error
     assert asked.answer is not None
     return asked.answer.value

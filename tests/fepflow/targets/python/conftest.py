@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fepflow.protocol.test_case import TestCase
-from fepflow.suite_target import Target
-from fepflow.targets.attempts import Asked
-from fepflow.targets.calling import Caller, Patience
-from fepflow.targets.opening import open_target
+from fepflow.suite.target import Target
+from fepflow.targets.call_record import CallRecord
+from fepflow.targets.client import RetryPolicy, TargetClient
+from fepflow.targets.factory import open_target
 
 CASE = TestCase(id="c1", input="What is 6 * 7?", expected="42", metadata={"topic": "sums"})
 
@@ -32,7 +32,7 @@ async def open_agent(tmp_path: Path) -> AsyncIterator[Open]:
         config = Target.model_validate({"attempts": 1, **top, "python": {"function": function, **options}})
         target = open_target(config, folder=folder, case_ids=list)
         opened.append(target)
-        return target, Caller(target, Patience.of(config))
+        return target, TargetClient(target, RetryPolicy.of(config))
 
     yield start
     for target in opened:
@@ -41,13 +41,13 @@ async def open_agent(tmp_path: Path) -> AsyncIterator[Open]:
 
 @pytest.fixture
 def ask(open_agent: Open) -> Ask:
-    async def once(code: str, *arguments: Any, case: TestCase = CASE, **options: Any) -> Asked:
+    async def once(code: str, *arguments: Any, case: TestCase = CASE, **options: Any) -> CallRecord:
         return await open_agent(code, *arguments, **options)[1].ask(case)
 
     return once
 
 
-def value_of(asked: Asked) -> Any:
+def value_of(asked: CallRecord) -> Any:
     assert asked.error is None, asked.error
     assert asked.answer is not None
     return asked.answer.value

@@ -48,9 +48,9 @@ def test_the_process_ends_although_calls_hang(tmp_path: Path) -> None:
     code = (
         "import asyncio\nfrom pathlib import Path\n"
         "from fepflow.protocol.test_case import TestCase\n"
-        "from fepflow.suite_target import Target\n"
-        "from fepflow.targets.calling import Caller, Patience\n"
-        "from fepflow.targets.opening import open_target\n"
+        "from fepflow.suite.target import Target\n"
+        "from fepflow.targets.client import Caller, Patience\n"
+        "from fepflow.targets.factory import open_target\n"
         "async def main():\n"
         "    config = Target.model_validate({'python': 'agent.py:answer', 'attempts': 1, 'timeout': 0.2})\n"
         "    target = open_target(config, folder=Path.cwd(), case_ids=lambda: [])\n"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fepflow.errors import InputError
-from fepflow.suite_target import Target
+from fepflow.suite.target import Target
 from fepflow.targets.base import output_address
-from fepflow.targets.opening import open_target
+from fepflow.targets.factory import open_target
 
 from .conftest import CASE, Ask, Open, value_of
 

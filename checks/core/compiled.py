@@ -1,0 +1,319 @@
+"""A check made ready to run many times: its type looked up, its literals validated, its paths compiled, once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from inspect import isawaitable, iscoroutinefunction, unwrap
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from pydantic_core import to_jsonable_python
+
+from checks.base import UNKNOWN_ARGUMENT, BaseAsyncCheck, BaseCheck, answering
+from checks.core.arguments import Arguments
+from checks.custom_function import CustomFunctionCheck
+from checks.models.model_check import ModelCheck
+from checks.registry import find_check, is_ours, source_address
+from fepflow.errors import (
+    CheckArgumentsError,
+    CheckTimeoutError,
+    ErrorType,
+    FepflowError,
+    InputError,
+    ModelError,
+    Problem,
+    RunLimitExceededError,
+)
+from fepflow.json.limits import is_large
+from fepflow.limits.thread_pool import LOOKUPS, USER_CHECK_POOL, Job
+from fepflow.llm.model_requests import ModelRequests, offered_to_nested_calls
+from fepflow.protocol.check import AnyCheck, to_check
+from fepflow.protocol.context import Context
+from fepflow.protocol.model import construct_fast, utc_now
+from fepflow.protocol.model_response import Kind
+from fepflow.protocol.results import CheckError, CheckResult
+from fepflow.security.redaction import known_secrets, redact_json, words_of
+from fepflow.suite.models import check_ids
+
+TIME_LIMIT = 60.0
+"""Seconds that a check which waits for something, or is not ours, may take."""
+
+LOOKUP_LIMIT = 1.5
+"""Seconds that the paths of one check may take together."""
+
+LARGE_LIMIT = 10.0
+"""Seconds that one of our checks may take on what is large."""
+
+PATIENCE = 0.01
+"""Seconds that the event loop waits for such a check itself: most answer in no time, and tasks cost more."""
+
+_OF_COMPLETED = set(CheckResult.model_fields) - {"error"}
+
+Shown = dict[str, Any]
+
+
+class _Run(NamedTuple):
+    """One run of a check: when it started, and by which requests it asks models."""
+
+    started: float
+    requests: ModelRequests | None
+
+
+class CompiledCheck:
+    """One check of a suite, ready to run. Never changes after it is made.
+
+    A check that cannot be compiled is one too, as is one for which there is a `refusal`: each of its results says why,
+    and no other check is taken down.
+    """
+
+    def __init__(self, check: AnyCheck, check_id: str, refusal: str | None = None) -> None:
+        self.check = to_check(check)
+        self.check_id = check_id
+        self.check_type = self.check.type
+        self.warnings: list[str] = []
+        self.error: FepflowError | None = None
+        self.version = ""
+        self._asks: ModelCheck | None = None
+        if refusal is not None:
+            self.error = CheckArgumentsError(refusal)
+            return
+        try:
+            self._prepare(check)
+        except FepflowError as error:
+            self.error = error
+        except RecursionError:
+            self.error = CheckArgumentsError(f"the arguments of {self.check_type} nest too deep, or contain themselves")
+        except Exception as error:  # what somebody's own objects, as arguments, or own validators raise
+            why = f"{type(error).__name__}: {words_of(error)}"
+            self.error = CheckArgumentsError(f"the arguments of {self.check_type} cannot be used: {why}")
+
+    def _prepare(self, check: AnyCheck) -> None:
+        declared = self.check
+        check_class = type(check) if isinstance(check, BaseCheck) else find_check(declared.type, declared.version)
+        self.version = check_class.check_version
+        self.source = source_address(check_class)
+        self._arguments = Arguments(check_class, declared.type, declared.arguments)
+        self._template = self._arguments.template
+        self.warnings += [UNKNOWN_ARGUMENT % (declared.type, name) for name in self._arguments.unknown]
+        is_others = not is_ours(check_class) or check_class is CustomFunctionCheck
+        self._is_others = is_others
+        waits = issubclass(check_class, BaseAsyncCheck) or iscoroutinefunction(unwrap(check_class.__call__))
+        self._in_thread = is_others and not waits
+        self._instance = self._arguments.others_instance if is_others else self._arguments.instance
+        self._call = answering(check_class)
+        sample = self._arguments.sample
+        self._asks = sample if isinstance(sample, ModelCheck) and sample.check_model() is not None else None
+        self.warnings += self._asks.check_config_warnings() if self._asks is not None else []
+        self._literals_are_large = is_large(self._template.literal)
+        given = self._arguments.given
+        self._metadata = {"check_version": self.version, "check_id": self.check_id, "arguments_given": given}
+
+    @property
+    def asks(self) -> Kind | None:
+        """What for it asks a model, if it asks one; not a function of somebody's."""
+        return None if self._asks is None else self._asks.check_kind
+
+    def trouble(self) -> str | None:
+        """Why it would be no use to run it: the model that it asks is not known, or has no key. May take seconds."""
+        return None if self.error is not None or self._asks is None else self._asks.check_config_error()
+
+    def unpriced(self) -> str | None:
+        """The name of the model that it asks, if nobody knows what its answers cost. May take seconds."""
+        return None if self.error is not None or self._asks is None else self._asks.check_unpriced()
+
+    def run(
+        self, context: Context, requests: ModelRequests | None = None, *, large: bool | None = None
+    ) -> CheckResult | Awaitable[CheckResult]:
+        """The result for one evaluation context (FEP 2.3.1); awaitable if the check has to wait for something.
+
+        If it asks a model, it does so by these requests, else by a client of its own. Whether the context is large
+        (`is_large`) may be known already. What goes wrong is in the result. Only when the run may ask no model any more
+        there is none: awaiting it raises LimitReachedError.
+        """
+        run = _Run(perf_counter(), requests)
+        if self.error is not None:
+            return self.failed(self.error, None, run.started)
+        if self._literals_are_large or (is_large(context) if large is None else large):
+            return self._compute_elsewhere(context, run)
+        if self._template.queries and not self._template.is_quick(context):
+            return self._look_up(context, run)
+        try:
+            resolved = self._template.render(context)
+        except Exception as error:
+            return self.failed(error, None, run.started)
+        return self._ask(resolved, run)
+
+    async def _look_up(self, context: Context, run: _Run) -> CheckResult:
+        """As `run`, for paths that may take long."""
+        try:
+            resolved = await LOOKUPS.run(partial(self._template.render, context), LOOKUP_LIMIT, "looking up the paths")
+        except Exception as error:
+            return self.failed(error, None, run.started)
+        result = self._ask(resolved, run)
+        return result if isinstance(result, CheckResult) else await result
+
+    async def _compute_elsewhere(self, context: Context, run: _Run) -> CheckResult:
+        """As `run`, for values of which the check itself may take long."""
+        shown: Shown | None = None
+
+        def compute() -> Any:
+            nonlocal shown
+            resolved = self._template.render(context)
+            shown = self._arguments.shown(resolved)
+            instance = self._instance(resolved)
+            return instance if self._in_thread else self._answer(instance, run.requests)
+
+        try:
+            answer = await LOOKUPS.run(compute, LARGE_LIMIT, self.check_id)
+            assert shown is not None  # it is there before there is an answer
+            asked = self._ask_in_thread(answer, shown, run) if self._in_thread else self._finish(answer, shown, run)
+            return asked if isinstance(asked, CheckResult) else await asked
+        except RunLimitExceededError:
+            raise
+        except Exception as error:
+            return self.failed(error, shown, run.started)
+
+    def _ask(self, resolved: dict[str, Any], run: _Run) -> CheckResult | Awaitable[CheckResult]:
+        shown: Shown | None = None
+        try:
+            shown = self._arguments.shown(resolved)
+            instance = self._instance(resolved)
+            if self._in_thread:
+                return self._ask_in_thread(instance, shown, run)
+            return self._finish(self._answer(instance, run.requests), shown, run)
+        except Exception as error:
+            return self.failed(error, shown, run.started)
+
+    def _ask_in_thread(self, instance: BaseCheck, shown: Shown, run: _Run) -> CheckResult | Awaitable[CheckResult]:
+        if USER_CHECK_POOL.is_here:  # somebody's check evaluates others, and would wait for itself
+            return self._finish(self._answer(instance, run.requests), shown, run)
+        is_next = USER_CHECK_POOL.is_idle
+        job = USER_CHECK_POOL.begin(partial(self._answer, instance, run.requests))
+        if is_next and job.ends_within(PATIENCE):
+            answer = job.result()
+            if isinstance(answer, dict):
+                return self._completed(answer, shown, run)
+        return self._wait_for_thread(job, shown, run)
+
+    async def _wait_for_thread(self, job: Job[Any], shown: Shown, run: _Run) -> CheckResult:
+        try:
+            result = self._finish(await USER_CHECK_POOL.result(job, TIME_LIMIT, self.check_id), shown, run)
+            return result if isinstance(result, CheckResult) else await result
+        except Exception as error:
+            return self.failed(error, shown, run.started)
+
+    def _finish(self, answer: Any, shown: Shown, run: _Run) -> CheckResult | Awaitable[CheckResult]:
+        return self._completed(answer, shown, run) if isinstance(answer, dict) else self._wait(answer, shown, run)
+
+    async def _wait(self, answer: Awaitable[Any], shown: Shown, run: _Run) -> CheckResult:
+        # Requests to models have time limits of their own, and waiting for a free slot is no fault.
+        seconds = TIME_LIMIT if self._asks is None else None
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                with offered_to_nested_calls(run.requests):
+                    return self._completed(self._as_json(await answer), shown, run)
+        except RunLimitExceededError as error:
+            if self._asks is not None:
+                raise
+            return self.failed(error, shown, run.started)
+        except Exception as error:
+            late = CheckTimeoutError(f"{self.check_id} did not answer within {TIME_LIMIT:g} s")
+            return self.failed(late if limit.expired() else error, shown, run.started)
+        except (asyncio.CancelledError, SystemExit, GeneratorExit, BaseExceptionGroup) as error:
+            if _is_being_stopped():
+                raise
+            # A fault of the check, such as a task of its own that it lost.
+            return self.failed(error, shown, run.started)
+
+    def _answer(self, instance: BaseCheck, requests: ModelRequests | None) -> dict[str, Any] | Awaitable[Any]:
+        answer: Any
+        if requests is not None and self._is_others:
+            with offered_to_nested_calls(requests):
+                answer = self._call(instance)
+        elif requests is not None and isinstance(instance, ModelCheck):
+            answer = instance.check_call(requests)
+        else:
+            answer = self._call(instance)
+        if isinstance(answer, dict):
+            return self._as_json(answer) if self._is_others else answer
+        return answer if isawaitable(answer) else self._as_json(answer)
+
+    def _completed(self, results: dict[str, Any], shown: Shown, run: _Run) -> CheckResult:
+        fields = {
+            "check_type": self.check_type,
+            "status": "completed",
+            "results": results,
+            "evaluated_at": utc_now(),
+            "resolved_arguments": shown,
+            "metadata": {**self._metadata, "execution_time_ms": _milliseconds(run.started)},
+            "error": None,
+        }
+        return construct_fast(CheckResult, fields, _OF_COMPLETED)
+
+    def _as_json(self, answer: Any) -> dict[str, Any]:
+        """A copy that can be stored and sent: somebody's own check may return a set, a date or a model."""
+        if not isinstance(answer, dict):
+            raise CheckArgumentsError(f"{self.check_type} must return a dict of results, not {type(answer).__name__}")
+        try:
+            results: dict[str, Any] = to_jsonable_python(answer)
+        except ValueError as error:
+            raise CheckArgumentsError(f"{self.check_type} must return JSON values: {words_of(error)}") from None
+        # What somebody's own code answers may hold what it has asked others with.
+        return redact_json(results, known_secrets()) if self._is_others else results
+
+    def failed(self, error: BaseException, shown: Shown | None = None, started: float | None = None) -> CheckResult:
+        """The result of this check when `error` kept it from answering."""
+        if isinstance(error, FepflowError):
+            cause = CheckError(type=error.fep_type, message=str(error), recoverable=error.recoverable)
+        else:
+            message = f"{self.check_type} failed: {type(error).__name__}: {words_of(error)}"
+            kind: ErrorType = "timeout_error" if isinstance(error, TimeoutError) else "unknown_error"
+            cause = CheckError(type=kind, message=message)
+        metadata: dict[str, Any] = {"check_id": self.check_id}
+        if self.version:
+            metadata["check_version"] = self.version
+        if started is not None:
+            metadata["execution_time_ms"] = _milliseconds(started)
+        if isinstance(error, ModelError):
+            metadata["model_error"] = error.kind
+        fields: dict[str, Any] = {} if shown is None else {"resolved_arguments": shown}
+        return CheckResult.trusted(
+            check_type=self.check_type,
+            status="error",
+            results={},
+            evaluated_at=utc_now(),
+            metadata=metadata,
+            error=cause,
+            **fields,
+        )
+
+
+def compile_checks(
+    checks: Sequence[AnyCheck], taken: Sequence[str] = (), refusals: Sequence[str | None] = ()
+) -> list[CompiledCheck]:
+    """Compile checks in order and give each its id; `taken` are ids that other checks of the case have.
+
+    `refusals` say of each check why it may not be run; None of one that may, and nothing if all may.
+    """
+    declared = [to_check(check) for check in checks]
+    given = [check.id for check in declared if check.id]
+    if twice := sorted({name for name in given if given.count(name) > 1 or name in taken}):
+        raise InputError(Problem(f"the check id {twice[0]} stands twice", path="checks", advice="ids are unique"))
+    ids = check_ids(declared, taken)
+    refused = refusals or [None] * len(ids)
+    return [CompiledCheck(*each) for each in zip(checks, ids, refused, strict=True)]
+
+
+def _is_being_stopped() -> bool:
+    """Whether somebody outside of the check wants it to end."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop any more: what was not finished is closed
+        return True
+    return task is not None and task.cancelling() > 0
+
+
+def _milliseconds(started: float) -> float:
+    return int((perf_counter() - started) * 1e6) / 1000

@@ -1,0 +1,203 @@
+"""JSON Schema 2020-12, by the `jsonschema` library: no reference is fetched, and no pattern runs away.
+
+The formats that are checked are `date`, `date-time`, `email`, `ipv4`, `ipv6` and `uuid`; others are remarks, as the
+standard has it. The library searches patterns with `re`, and compares each unique or unevaluated item with each; here
+the guard of the `regex` check does the one, and sets do the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from functools import lru_cache
+from itertools import islice
+from time import monotonic
+from typing import Any
+
+from jsonschema import Draft202012Validator, FormatChecker  # type: ignore[import-untyped]  # it has no types
+from jsonschema._utils import (  # type: ignore[import-untyped]  # what is evaluated; nothing public tells
+    find_evaluated_item_indexes_by_schema,
+    find_evaluated_property_keys_by_schema,
+)
+from jsonschema.exceptions import SchemaError, ValidationError  # type: ignore[import-untyped]  # it has no types
+from jsonschema.validators import extend  # type: ignore[import-untyped]  # it has no types
+from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # it has no types
+from referencing.exceptions import Unresolvable
+
+from checks.core.safe_regex import MAX_PATTERN, is_cheap, search
+from fepflow.documents.loader import dotted
+from fepflow.errors import CheckArgumentsError, CheckTimeoutError
+from fepflow.json.equality import json_key
+
+TIME_LIMIT = 1.0
+"""Seconds that one validation may take."""
+
+MAX_ERRORS = 20
+MAX_MESSAGE = 300
+_NAME_LENGTH = 1_000
+"""Characters up to which a member's name is searched by the library itself, for unevaluatedProperties."""
+
+FORMATS = ("date", "date-time", "email", "ipv4", "ipv6", "uuid")
+
+Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
+"""Of a validator, the keyword's value, the instance and the schema around the keyword: its errors."""
+
+_deadline: ContextVar[float] = ContextVar("json_schema_deadline")
+
+
+class CompiledSchema:
+    """A schema that is one, ready to be applied."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        """Raises ValueError for what is no schema."""
+        self._patterns = list(_patterns(schema))
+        if any(len(pattern) > MAX_PATTERN for pattern in self._patterns):
+            raise ValueError(f"must be a JSON Schema with patterns of up to {MAX_PATTERN:,} characters")
+        if _has_keyword(schema, "unevaluatedProperties") and not self.is_quick_up_to(_NAME_LENGTH):
+            raise ValueError("must be a JSON Schema with simple patterns, beside unevaluatedProperties")
+        try:
+            Draft202012Validator.check_schema(schema)
+        except SchemaError as error:
+            raise ValueError(f"must be a JSON Schema: {_sentence(error)}") from None
+        except RecursionError:
+            raise ValueError("must be a JSON Schema: it nests too deep") from None
+        self._validator = _Validator(schema, registry=REGISTRY, format_checker=FormatChecker(FORMATS))
+
+    def is_quick_up_to(self, characters: int) -> bool:
+        """Whether no pattern of it can take long on a text of this length."""
+        return all(is_cheap(pattern, 0, characters) for pattern in self._patterns)
+
+    def errors(self, data: Any) -> list[str]:
+        """See checks.core.json_schema.schema_errors."""
+        token = _deadline.set(monotonic() + TIME_LIMIT)
+        try:
+            return [_sentence(error) for error in islice(self._validator.iter_errors(data), MAX_ERRORS)]
+        except Unresolvable as error:
+            raise CheckArgumentsError(
+                f"the schema refers to {error.ref}, which is not in it (none is fetched)"
+            ) from None
+        except RecursionError:
+            raise CheckArgumentsError("the schema refers to itself without end, or the data nests too deep") from None
+        finally:
+            _deadline.reset(token)
+
+
+@lru_cache(maxsize=256)
+def compile_schema(text: str) -> CompiledSchema:
+    """Compile a schema, given as JSON text; raises ValueError for what is no schema."""
+    return CompiledSchema(json.loads(text))
+
+
+def _sentence(error: ValidationError | SchemaError) -> str:
+    message = error.message if len(error.message) <= MAX_MESSAGE else error.message[:MAX_MESSAGE] + "…"
+    place = dotted(tuple(error.absolute_path))
+    return f"{place}: {message}" if place else message
+
+
+def _patterns(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        if isinstance(schema.get("pattern"), str):
+            yield schema["pattern"]
+        if isinstance(schema.get("patternProperties"), dict):
+            yield from schema["patternProperties"]
+    children = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    for child in children:
+        yield from _patterns(child)
+
+
+def _has_keyword(schema: Any, keyword: str) -> bool:
+    children = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    return (isinstance(schema, dict) and keyword in schema) or any(_has_keyword(child, keyword) for child in children)
+
+
+def _remaining() -> float:
+    left = _deadline.get() - monotonic()
+    if left <= 0:
+        raise CheckTimeoutError(f"the schema took longer than {TIME_LIMIT:g} s on this data")
+    return left
+
+
+def _watched(keyword: Keyword) -> Keyword:
+    """The same keyword, looking at the clock first."""
+
+    def watched(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
+        _remaining()
+        return keyword(validator, value, instance, schema)
+
+    return watched
+
+
+def _has(pattern: str, text: str) -> bool:
+    return search(pattern, 0, text, _remaining())
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if validator.is_type(instance, "string") and not _has(pattern, instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if validator.is_type(instance, "object"):
+        for pattern, subschema in patterns.items():
+            for name, value in instance.items():
+                if _has(pattern, name):
+                    yield from validator.descend(value, subschema, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not validator.is_type(instance, "object"):
+        return
+    named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    others = [name for name in instance if name not in named and not any(_has(pattern, name) for pattern in patterns)]
+    if validator.is_type(allowed, "object"):
+        for name in others:
+            yield from validator.descend(instance[name], allowed, path=name)
+    elif not allowed and others:
+        yield ValidationError(f"not allowed here: {', '.join(map(repr, others))}")
+
+
+def _unevaluated_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not validator.is_type(instance, "object"):
+        return
+    if any(len(name) > _NAME_LENGTH for name in instance):
+        raise CheckArgumentsError(f"unevaluatedProperties takes names of up to {_NAME_LENGTH:,} characters")
+    # What `allowed` itself permits is among the evaluated.
+    evaluated = set(find_evaluated_property_keys_by_schema(validator, _WatchedNames(instance), schema))
+    if others := [name for name in instance if name not in evaluated]:
+        yield ValidationError(f"unevaluated, and not allowed here: {', '.join(map(repr, others))}")
+
+
+class _WatchedNames(dict[str, Any]):
+    """An object that looks at the clock for each name: the library searches names for patterns by itself."""
+
+    def __iter__(self) -> Iterator[str]:
+        for name in super().__iter__():
+            _remaining()
+            yield name
+
+
+def _unevaluated_items(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if validator.is_type(instance, "array"):
+        evaluated = set(find_evaluated_item_indexes_by_schema(validator, instance, schema))
+        if others := [index for index in range(len(instance)) if index not in evaluated]:
+            yield ValidationError(f"unevaluated, and not allowed here: items {', '.join(map(str, others))}")
+
+
+def _unique_items(validator: Any, unique: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if unique and validator.is_type(instance, "array") and len({json_key(item) for item in instance}) < len(instance):
+        yield ValidationError("has an item twice")
+
+
+_OURS: dict[str, Keyword] = {
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "unevaluatedProperties": _unevaluated_properties,
+    "unevaluatedItems": _unevaluated_items,
+    "uniqueItems": _unique_items,
+}
+_Validator = extend(
+    Draft202012Validator,
+    {name: _watched(keyword) for name, keyword in {**Draft202012Validator.VALIDATORS, **_OURS}.items()},
+)

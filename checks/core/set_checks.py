@@ -1,0 +1,40 @@
+"""What the checks that compare collections as sets have in common: order and repetition do not count."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, StrictBool
+
+from checks.base import BaseCheck, JSONPath
+from fepflow.json.equality import json_key
+
+
+def _as_list(value: Any) -> Any:
+    # From code: in an order that is the same in every process.
+    return sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+
+
+Items = Annotated[list[Any] | JSONPath, BeforeValidator(_as_list, json_schema_input_type=list[Any] | JSONPath)]
+
+
+class MembershipCheck(BaseCheck):
+    """Base of the checks that compare collections as sets.
+
+    Elements are equal as JSON values are: `1` is not `true`. `case_sensitive` is about elements that are texts.
+    """
+
+    case_sensitive: StrictBool | JSONPath = Field(True, description="Whether upper and lower case differ, for texts.")
+    negate: StrictBool | JSONPath = Field(False, description="Pass when it is not so.")
+
+    def _split(self, items: Any, others: Any) -> tuple[list[Any], list[Any]]:
+        """The different elements of `items` that are among `others`, and those that are not; in their order."""
+        fold = not self.case_sensitive
+        present = {json_key(other, fold_case=fold) for other in others}
+        different = {json_key(item, fold_case=fold): item for item in reversed(items)}
+        found = [item for key, item in different.items() if key in present]
+        missing = [item for key, item in different.items() if key not in present]
+        return found[::-1], missing[::-1]
+
+    def _verdict(self, holds: bool) -> bool:
+        return holds is not self.negate

@@ -1,0 +1,138 @@
+"""What a check type is, for readers: its purpose, its arguments, an example.
+
+`python -m checks.docgen docs/checks.md` writes the reference into that page, between its two marks.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from inspect import getdoc
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import PydanticUndefined
+from ruamel.yaml import YAML
+
+from checks.base import BaseAsyncCheck, BaseCheck, Options
+from checks.registry import CHECKS, find_check
+from checks.validation.schemas import check_schema
+
+BEGIN = "<!-- The reference begins; `python -m checks.docgen docs/checks.md` writes it. -->\n"
+END = "<!-- The reference ends. -->\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a check type; `default` is as a suite would have it, None for a required argument."""
+
+    name: str
+    kind: str
+    default: str | None
+    description: str
+
+
+def purpose_of(check_class: type[BaseCheck]) -> str:
+    """What the class says about itself; empty if it says nothing."""
+    words = getdoc(check_class) or ""
+    return "" if words in (getdoc(BaseCheck), getdoc(BaseAsyncCheck)) else words
+
+
+def summary_of(check_class: type[BaseCheck]) -> str:
+    """The first sentence of its purpose."""
+    return purpose_of(check_class).partition("\n")[0].partition(" Results:")[0]
+
+
+def arguments_of(check_type: str, version: str | None = None) -> list[Argument]:
+    """The arguments of a check type, required ones first. Raises CheckArgumentsError for an unknown type or version."""
+    check_class = find_check(check_type, version)
+    properties = check_schema(check_type, version)["properties"]["arguments"].get("properties", {})
+    found = []
+    for field, info in check_class.model_fields.items():
+        name = info.alias or field
+        default = None if info.is_required() else _shown(info.get_default(call_default_factory=True))
+        kind = _kind(properties[name]) if name in properties else "function"
+        found.append(Argument(name, kind, default, info.description or ""))
+    return sorted(found, key=lambda argument: argument.default is not None)
+
+
+def _shown(default: Any) -> str:
+    if default is None or default is PydanticUndefined:
+        return "none"
+    return json.dumps({} if isinstance(default, Options) else default, default=str)
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """The types that a schema allows, in words; that it may also be a path goes without saying."""
+    kinds = {word: None for branch in schema.get("anyOf", [schema]) for word in _words(branch)}
+    if "number" in kinds:
+        kinds.pop("whole number", None)
+    return " or ".join(kinds) or "path"
+
+
+def _words(schema: dict[str, Any]) -> Iterator[str]:
+    if "enum" in schema:
+        yield from (f"`{value}`" for value in schema["enum"])
+    elif "$ref" in schema:
+        yield "object"
+    elif schema.get("type") == "array":
+        inner = schema.get("items", {}).get("type")
+        yield {"string": "list of texts", "object": "list of objects"}.get(inner, "list")
+    elif "pattern" not in schema and schema.get("type") != "null":
+        names = {"string": "text", "boolean": "true or false", "integer": "whole number"}
+        kind = schema.get("type", "any value")
+        yield names.get(kind, kind)
+
+
+@cache
+def examples() -> dict[str, Any]:
+    """An example of each of our check types: see examples.yaml."""
+    text = files("checks").joinpath("examples.yaml").read_text(encoding="utf-8")
+    return dict(YAML(typ="safe").load(text))
+
+
+def reference() -> str:
+    """A section of Markdown for each of our check types."""
+    return "\n".join(_section(name, classes[-1]) for name, classes in CHECKS.items())
+
+
+def _section(name: str, check_class: type[BaseCheck]) -> str:
+    lines = [
+        f"## {name}",
+        "",
+        purpose_of(check_class),
+        "",
+        "| argument | type | default | |",
+        "| --- | --- | --- | --- |",
+    ]
+    for argument in arguments_of(name):
+        default = "required" if argument.default is None else argument.default
+        lines.append(f"| `{argument.name}` | {argument.kind} | {default} | {argument.description} |")
+    return "\n".join([*lines, "", *_example(examples()[name]), ""])
+
+
+def _example(example: dict[str, Any]) -> Iterator[str]:
+    expected = f", where `{json.dumps(example['expected'])}` was expected" if "expected" in example else ""
+    yield f"About the output `{json.dumps(example['output'])}`{expected}:"
+    yield ""
+    language = "yaml" if "check" in example else "python"
+    code = example.get("check") or example["python"]
+    yield f"```{language}\n{code}```"
+    yield ""
+    yield f"gives `{json.dumps(example['results'])}`."
+
+
+def rewritten(page: str) -> str:
+    """The page with the reference between its marks as it should be."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{reference()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    file = Path(sys.argv[1])
+    file.write_text(rewritten(file.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,111 @@
+"""Who judges, and by what: what tells one judge from another, as a suite declares it. Asks nobody, and needs no key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from checks.llm_judge import SAMPLED, LLMJudgeCheck
+from checks.models.defaults import CheckDefaults
+from checks.models.voting import resolved_member
+from fepflow.json.parser import parse
+from fepflow.llm.configuration import CHAT
+from fepflow.protocol.check import Check, to_check
+from fepflow.protocol.content_hash import content_hash
+from fepflow.suite.models import check_ids
+from fepflow.suite.reader import LoadedSuite
+
+Kind = Literal["boolean", "number", "word"]
+
+
+@dataclass(frozen=True)
+class JudgeSpec:
+    """A judge of a suite. `judge` is the content address of the model and its parameters, `rubric` that of the rest.
+
+    `members` are those of its responses that can be compared with a person's label, by name: `boolean`, `number`, or
+    the words that a `word` may be.
+    """
+
+    check_id: str
+    model: str
+    parameters: dict[str, Any]
+    samples: int
+    judge: str
+    rubric: str
+    members: dict[str, tuple[Kind, tuple[str, ...]]]
+
+
+def judges_of_suite(suite: LoadedSuite) -> list[JudgeSpec]:
+    """The judges that all cases of a suite share, with what the suite says once for all of them."""
+    checks = [check for check in suite.section("checks") or () if check is not None]
+    defaults = CheckDefaults(suite.section("judge"), suite.section("embedding"))
+    return judges_of([to_check(check) for check in defaults.complete(checks)])
+
+
+def judges_of(checks: Sequence[Check]) -> list[JudgeSpec]:
+    """The judges among these checks."""
+    ids = check_ids(checks)
+    return [
+        _judge(check_id, check)
+        for check_id, check in zip(ids, checks, strict=True)
+        if check.type == LLMJudgeCheck.check_type
+    ]
+
+
+def _judge(check_id: str, check: Check) -> JudgeSpec:
+    arguments = check.arguments
+    how, where = (_mapping(arguments.get(name)) for name in ("model_config", "provider_config"))
+    samples = arguments.get("samples", 1)
+    parameters = {**(CHAT if samples == 1 else SAMPLED), **{name: how[name] for name in how if name in CHAT}}
+    parameters = {name: value for name, value in parameters.items() if value is not None}
+    schema = _schema(arguments.get("response_format"))
+    model = _model(arguments, how, where)
+    # As they are written: what a variable holds may differ from machine to machine, though the model is the same.
+    address = [how.get("api_base"), *(where.get(name) for name in ("api_base", "base_url", "api_version"))]
+    return JudgeSpec(
+        check_id,
+        model,
+        parameters,
+        samples,
+        judge=content_hash("judge", model, parameters, address),
+        rubric=content_hash("rubric", arguments.get("prompt"), schema, samples, LLMJudgeCheck.check_version),
+        members=_members(schema) if isinstance(schema, dict) else {},
+    )
+
+
+def _model(arguments: Mapping[str, Any], how: Mapping[str, Any], where: Mapping[str, Any]) -> str:
+    if arguments.get("llm_function") is not None:
+        return f"the function {arguments['llm_function']}"
+    name, provider = str(how.get("model", "no model")), where.get("provider_name")
+    return f"{provider}/{name}" if provider and not name.startswith(f"{provider}/") else name
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _schema(response_format: Any) -> Any:
+    """The schema as an object, or what stands there if it is none (of what is from code: its name)."""
+    if not isinstance(response_format, str):
+        return response_format
+    try:
+        return parse(response_format)
+    except ValueError:
+        return response_format
+
+
+def _members(schema: dict[str, Any]) -> dict[str, tuple[Kind, tuple[str, ...]]]:
+    members: dict[str, tuple[Kind, tuple[str, ...]]] = {}
+    for name, member in _mapping(schema.get("properties")).items():
+        known = resolved_member(member, schema)
+        types = known.get("type")
+        types = types if isinstance(types, list) else [types]
+        words = tuple(word for word in known.get("enum") or () if isinstance(word, str))
+        if "boolean" in types:
+            members[name] = "boolean", ()
+        elif "integer" in types or "number" in types:
+            members[name] = "number", ()
+        elif words:
+            members[name] = "word", words
+    return members

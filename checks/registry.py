@@ -1,0 +1,167 @@
+"""The catalogue of check types: ours, those of installed packages, and those that code registers."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from functools import cache
+from inspect import getsource
+from typing import TypeVar
+
+from packaging.version import InvalidVersion, Version
+
+from checks.attribute_exists import AttributeExistsCheck
+from checks.base import BaseCheck
+from checks.contains import ContainsCheck
+from checks.custom_function import CustomFunctionCheck
+from checks.disjoint import DisjointCheck
+from checks.equals import EqualsCheck
+from checks.exact_match import ExactMatchCheck
+from checks.extension.entry_points import broken_checks, installed_checks
+from checks.is_empty import IsEmptyCheck
+from checks.json_valid import JSONValidCheck
+from checks.llm_judge import LLMJudgeCheck
+from checks.regex import RegexCheck
+from checks.schema_validation import SchemaValidationCheck
+from checks.semantic_similarity import SemanticSimilarityCheck
+from checks.set_equal import SetEqualCheck
+from checks.subset import SubsetCheck
+from checks.superset import SupersetCheck
+from checks.threshold import ThresholdCheck
+from checks.tool_usage import ToolUsageCheck
+from fepflow.documents.did_you_mean import did_you_mean
+from fepflow.errors import CheckArgumentsError
+from fepflow.protocol.check import SEMVER
+from fepflow.protocol.content_hash import content_hash
+from fepflow.suite.foreign_names import CHECK_TYPES
+
+CheckClass = type[BaseCheck]
+T = TypeVar("T", bound=CheckClass)
+
+CHECKS: dict[str, tuple[CheckClass, ...]] = {
+    "exact_match": (ExactMatchCheck,),
+    "contains": (ContainsCheck,),
+    "regex": (RegexCheck,),
+    "threshold": (ThresholdCheck,),
+    "equals": (EqualsCheck,),
+    "is_empty": (IsEmptyCheck,),
+    "attribute_exists": (AttributeExistsCheck,),
+    "subset": (SubsetCheck,),
+    "superset": (SupersetCheck,),
+    "set_equal": (SetEqualCheck,),
+    "disjoint": (DisjointCheck,),
+    "json_valid": (JSONValidCheck,),
+    "schema_validation": (SchemaValidationCheck,),
+    "tool_usage": (ToolUsageCheck,),
+    "custom_function": (CustomFunctionCheck,),
+    "semantic_similarity": (SemanticSimilarityCheck,),
+    "llm_judge": (LLMJudgeCheck,),
+}
+"""The check types that come with fepflow; a later version of one is added to its tuple."""
+
+_registered: dict[str, dict[str, CheckClass]] = {}
+
+
+def register(check_type: str, version: str = "1.0.0") -> Callable[[T], T]:
+    """Class decorator: make a check type known under its name and semantic version (FEP 6.3).
+
+    Registering the same class again (a plugin that is loaded twice) replaces it; another class of the same type and
+    version is a CheckArgumentsError.
+    """
+    if not re.fullmatch(SEMVER, version):
+        raise CheckArgumentsError(f"{version} is no semantic version (one reads like 1.2.0)")
+    parse_version(version)
+    name = str(check_type)
+
+    def add(check_class: T) -> T:
+        known = _versions(name).get(version)
+        if known is not None and not _is_same(known, check_class):
+            raise CheckArgumentsError(f"{name} {version} is registered already, by {known.__module__}")
+        check_class.check_type = name
+        check_class.check_version = version
+        _registered.setdefault(name, {})[version] = check_class
+        return check_class
+
+    return add
+
+
+def _is_same(known: CheckClass, other: CheckClass) -> bool:
+    """Whether both are the same piece of code, perhaps loaded twice."""
+    return (known.__qualname__, _file_of(known)) == (other.__qualname__, _file_of(other))
+
+
+def _file_of(check_class: CheckClass) -> str:
+    module = sys.modules.get(check_class.__module__)
+    return getattr(module, "__file__", None) or check_class.__module__
+
+
+def find_check(check_type: str, version: str | None = None) -> CheckClass:
+    """The class of a check type.
+
+    A version is met exactly, else by the newest of the same major that is not older; None is the latest. Raises
+    CheckArgumentsError for an unknown type or a version that nothing meets.
+    """
+    versions = _versions(check_type)
+    if not versions:
+        if check_type in broken_checks():
+            raise CheckArgumentsError(broken_checks()[check_type])
+        advice = did_you_mean(check_type, list_checks(), CHECK_TYPES)
+        raise CheckArgumentsError(f"there is no check type {check_type} ({advice})")
+    if version is None:
+        return versions[max(versions, key=parse_version)]
+    if version in versions:
+        return versions[version]
+    asked = parse_version(version)
+    fitting = [known for known in versions if _meets(parse_version(known), asked)]
+    if not fitting:
+        raise CheckArgumentsError(f"{check_type} has no version {version} (there is {', '.join(versions)})")
+    return versions[max(fitting, key=parse_version)]
+
+
+def list_checks() -> list[str]:
+    """All known check types, sorted."""
+    return sorted({*CHECKS, *_registered, *installed_checks()})
+
+
+def list_versions(check_type: str) -> list[str]:
+    """The versions of a check type, oldest first."""
+    return sorted(_versions(check_type), key=parse_version)
+
+
+def get_latest_version(check_type: str) -> str:
+    """The newest version of a check type; raises CheckArgumentsError for an unknown one."""
+    return find_check(check_type).check_version
+
+
+def is_ours(check_class: CheckClass) -> bool:
+    """Whether a check class comes with fepflow."""
+    return check_class in CHECKS.get(check_class.check_type, ())
+
+
+@cache
+def source_address(check_class: CheckClass) -> str | None:
+    """A content address of the source of somebody's own check; None for ours, whose version says it all."""
+    if is_ours(check_class):
+        return None
+    try:
+        return content_hash(getsource(check_class))
+    except (OSError, TypeError):
+        return None
+
+
+def parse_version(version: str) -> Version:
+    """A semantic version as something that can be compared."""
+    try:
+        return Version(version)
+    except InvalidVersion:
+        raise CheckArgumentsError(f"{version} is no semantic version (one reads like 1.2.0)") from None
+
+
+def _meets(known: Version, asked: Version) -> bool:
+    return known.major == asked.major and known >= asked
+
+
+def _versions(check_type: str) -> dict[str, CheckClass]:
+    ours = {check_class.check_version: check_class for check_class in CHECKS.get(check_type, ())}
+    return {**installed_checks().get(check_type, {}), **_registered.get(check_type, {}), **ours}

@@ -1,0 +1,149 @@
+"""Finding mistakes in a suite's checks before anything is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from checks.base import argument_fields
+from checks.core.arguments import unknown_arguments
+from checks.core.compiled import CompiledCheck
+from checks.core.data_checks import CaseChecks
+from checks.models.defaults import CheckDefaults
+from checks.models.embedders import is_local, trouble
+from checks.models.model_check import NO_VERDICTS
+from checks.registry import find_check
+from checks.validation.paths import remarks_on, texts_in
+from fepflow.documents.did_you_mean import did_you_mean
+from fepflow.documents.loader import Document, DocumentPath, dotted
+from fepflow.errors import CheckArgumentsError, FepflowError, InputError, JSONPathError, Problem
+from fepflow.llm import providers
+from fepflow.llm.configuration import CHAT, EMBEDDING, parse_model_config
+from fepflow.llm.model import Model
+from fepflow.protocol.check import AnyCheck, Check, to_check
+from fepflow.protocol.model_response import Kind
+from fepflow.protocol.test_case import TestCase
+from fepflow.suite.models import check_ids
+
+_Mistake = tuple[DocumentPath, str, str | None, Literal["error", "warning"]]
+
+_KNOWN: dict[Kind, Mapping[str, Any]] = {"judge": CHAT, "embedding": EMBEDDING}
+
+
+def default_problems(document: Document, defaults: CheckDefaults) -> Iterator[Problem]:
+    """Mistakes in the sections of a suite that say which models its checks ask."""
+    for kind, section in defaults.sections.items():
+        given = {"model": "any/model", **section.llm_config}  # each check may name its own
+        try:
+            model = parse_model_config(given, section.provider_config, _KNOWN[kind])
+        except ValueError as error:
+            yield document.problem((kind,), str(error))
+            continue
+        why = _trouble(kind, model) if "model" in section.llm_config else None
+        if why:
+            yield document.problem((kind, "model_config"), why)
+
+
+def _trouble(kind: Kind, model: Model) -> str | None:
+    if not is_local(model):
+        return providers.problem(model)
+    return trouble(model) if kind == "embedding" else NO_VERDICTS.format(model.name)
+
+
+def without_repetitions(problems: Iterable[Problem], of_sections: Sequence[Problem]) -> Iterator[Problem]:
+    """Mistakes of checks without those that they only have from the suite's sections."""
+    told = [problem.message for problem in of_sections]
+    for problem in problems:
+        if not any(message in problem.message for message in told):
+            yield problem
+
+
+def unpriced_models(checks: Iterable[AnyCheck]) -> list[str]:
+    """The models that checks ask and whose price nobody knows."""
+    names = (CompiledCheck(check, "").unpriced() for check in checks)
+    return list(dict.fromkeys(name for name in names if name))
+
+
+def check_problems(
+    document: Document,
+    checks: Sequence[Check | None],
+    defaults: CheckDefaults = CheckDefaults(),  # noqa: B008  # never changes
+) -> Iterator[Problem]:
+    """Mistakes in `checks:` of a suite: types, versions, arguments, ids. None stands for one that is known as bad."""
+    seen: dict[str, int] = {}
+    for index, check in enumerate(checks):
+        if check is None:
+            continue
+        place = ("checks", index)
+        if check.id is not None and check.id in seen:
+            advice = f"checks[{seen[check.id]}] has it; ids are unique"
+            yield document.problem((*place, "id"), f"the id {check.id} stands twice", advice)
+        seen.setdefault(check.id or "", index)
+        for inside, text, cure, severity in _mistakes(check, check.id or check.type, defaults):
+            yield replace(document.problem((*place, *inside), text, cure), severity=severity)
+
+
+def case_check_problems(
+    cases: Iterable[tuple[TestCase, int | None]], file: str, shared: Sequence[Check | None], case_checks: CaseChecks
+) -> Iterator[Problem]:
+    """Mistakes in the checks that test cases carry themselves, beside the `shared` ones of the suite.
+
+    Each case comes with its line in `file`, where it has one.
+    """
+    taken = check_ids([check for check in shared if check is not None])
+    for case, line in cases:
+        try:
+            compiled_checks = case_checks.compiled(case.checks or (), taken)
+        except InputError as error:
+            yield from (replace(problem, file=file, line=line, path=f"{case.id}.checks") for problem in error.problems)
+            continue
+        for own, compiled in zip(case.checks or (), compiled_checks, strict=True):
+            case_id = f"{case.id}.checks.{compiled.check_id}"
+            if refusal := case_checks.refusal(to_check(own)):  # what the case says itself, without the suite's part
+                yield Problem(refusal, file, line, case_id)
+                continue
+            for place, message, advice, severity in _mistakes(compiled.check, compiled.check_id, case_checks.defaults):
+                yield Problem(message, file, line, dotted((case_id, *place)), advice, severity)
+
+
+def _mistakes(check: Check, check_id: str, defaults: CheckDefaults) -> Iterator[_Mistake]:
+    """What is wrong with one check, each with its place in the check."""
+    known = _known_arguments(check)
+    if known is None:
+        error = CompiledCheck(check, check_id).error
+        yield ("version" if check.version else "type",), str(error), None, "error"
+        return
+    unknown = unknown_arguments(find_check(check.type, check.version), check.arguments)
+    for name in unknown:
+        message = f"{check.type} has no argument {name}"
+        yield ("arguments", name), message, did_you_mean(name, known), "error"
+    arguments = {name: value for name, value in check.arguments.items() if name not in unknown}
+    compiled = CompiledCheck(defaults.complete([check.model_copy(update={"arguments": arguments})])[0], check_id)
+    if compiled.error is not None:
+        yield from _of_error(check, compiled.error)
+    elif why := compiled.trouble():
+        yield ("arguments",), why, None, "error"
+    for warning in compiled.warnings:
+        yield ("arguments",), warning, None, "warning"
+    for remark in remarks_on(check):
+        if remark.place or (compiled.error is None and not unknown):
+            yield ("arguments", *remark.place), remark.message, remark.advice, "error" if remark.is_error else "warning"
+
+
+def _of_error(check: Check, error: FepflowError) -> Iterator[_Mistake]:
+    complaints = error.complaints if isinstance(error, CheckArgumentsError) else ()
+    for complaint in complaints:
+        whole = "" if complaint.path else f"{check.type} cannot take these arguments: "
+        yield ("arguments", *complaint.path), whole + complaint.message, complaint.advice, "error"
+    if not complaints:
+        expression = error.expression if isinstance(error, JSONPathError) else None
+        places = (place for place, text in texts_in(check.arguments, ("arguments",)) if text == expression)
+        yield next(places, ("arguments",)), str(error), None, "error"
+
+
+def _known_arguments(check: Check) -> list[str] | None:
+    try:
+        return list(argument_fields(find_check(check.type, check.version)))
+    except FepflowError:
+        return None

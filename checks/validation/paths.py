@@ -1,0 +1,148 @@
+"""The paths in a check's arguments: where they stand, and what is meant for one and is none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from checks.base import BaseCheck
+from checks.registry import find_check, is_ours
+from fepflow.documents.loader import DocumentPath
+from fepflow.errors import CheckArgumentsError, JSONPathError
+from fepflow.jsonpath.context_paths import is_word_of_context, meant_path
+from fepflow.jsonpath.path import is_path, leading_keys
+from fepflow.jsonpath.template import TextTemplate
+from fepflow.protocol.check import Check
+
+_CURE = "write {{{{{}}}}}"
+_DOUBLE = re.compile(r"\{\{([^{}]*)\}\}")
+_SINGLE = re.compile(r"(?<!\{)\{\s*(\$\.[^{}]*?)\s*\}(?!\})")
+_NAKED = re.compile(r"(?<![\w\\{$])(\$\.(?:output|test_case)\b[\w.]*)")
+_PLACEHOLDER = re.compile(r"\{\{\s*\\?\$\.[^{}]*\}\}")
+
+
+@dataclass(frozen=True)
+class PathUse:
+    """A path in an argument: where in the arguments it stands, and whether it may find nothing."""
+
+    place: DocumentPath
+    expression: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What is odd about an argument, though it is valid."""
+
+    place: DocumentPath
+    message: str
+    advice: str
+    is_error: bool = True
+
+
+def paths_of(check: Check) -> list[PathUse]:
+    """All valid paths in a check's arguments; none of a check whose type is not known."""
+    check_class = _class_of(check)
+    return [] if check_class is None else list(_paths(check_class, check.arguments))
+
+
+def remarks_on(check: Check) -> Iterator[Remark]:
+    """Placeholders that are none, texts that were meant as paths, and a check that does not look at the output."""
+    check_class = _class_of(check)
+    if check_class is None:
+        return
+    uses = list(_paths(check_class, check.arguments))
+    sees_output = any(leading_keys(use.expression)[:1] in ((), ("output",)) for use in uses)
+    found = [
+        remark
+        for name, value in check.arguments.items()
+        for remark in _of_argument(name, value, is_prompt=name in check_class.check_templates, sees_output=sees_output)
+    ]
+    yield from found
+    if sees_output or any(remark.is_error for remark in found) or not is_ours(check_class):
+        return
+    if check_class.check_templates:
+        message = "the judge is shown nothing of the output, so it cannot judge it"
+        advice = "put {{$.output.value}} where the answer is to stand"
+        if isinstance(check.arguments.get("prompt"), str):
+            yield Remark(("prompt",), message, advice)
+    elif check_class.check_type != "custom_function":
+        message = "no argument reads the output, so the result does not depend on the answer"
+        yield Remark((), message, "a path such as $.output.value reads it", is_error=False)
+
+
+def _class_of(check: Check) -> type[BaseCheck] | None:
+    try:
+        return find_check(check.type, check.version)
+    except CheckArgumentsError:
+        return None
+
+
+def _paths(check_class: type[BaseCheck], arguments: dict[str, Any]) -> Iterator[PathUse]:
+    for name, value in arguments.items():
+        if name in check_class.check_templates and isinstance(value, str) and not is_path(value):
+            yield from (PathUse((name,), expression) for expression in _placeholders(value))
+        else:
+            optional = name in check_class.check_optional_paths
+            yield from (PathUse(place, text, optional) for place, text in texts_in(value, (name,)) if is_path(text))
+
+
+def _placeholders(prompt: str) -> list[str]:
+    try:
+        return TextTemplate(prompt).paths
+    except JSONPathError:
+        return []  # told where the check is compiled
+
+
+def texts_in(value: Any, place: DocumentPath) -> Iterator[tuple[DocumentPath, str]]:
+    """All texts of a JSON value, but for keys, with their places."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from texts_in(item, (*place, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from texts_in(item, (*place, index))
+
+
+def _of_argument(name: str, value: Any, *, is_prompt: bool, sees_output: bool) -> Iterator[Remark]:
+    if not isinstance(value, str) or is_path(value):
+        return
+    if is_prompt:
+        yield from (Remark((name,), *told) for told in _of_prompt(value))
+    elif _PLACEHOLDER.search(value):
+        meant = value.strip().strip("{} ")
+        advice = f"write {meant}, without braces" if is_path(meant) else "a path is the whole text"
+        yield Remark((name,), "placeholders in braces are for prompts of judges; here they stay as they are", advice)
+    elif path := meant_path(value):
+        message = f"{value} is a text, and not a path, which starts with $."
+        yield Remark((name,), message, f"did you mean {path}?", is_error=not sees_output)
+
+
+def _of_prompt(prompt: str) -> Iterator[tuple[str, str, bool]]:
+    for match in _SINGLE.finditer(prompt):
+        yield f"{match[0]} has one brace and stays as it is", _CURE.format(match[1]), True
+    for match in _DOUBLE.finditer(prompt):
+        inner = match[1].strip()
+        if inner.startswith(("$.", "\\$.")):
+            continue
+        known = is_word_of_context(inner.lstrip("$."))
+        yield f"{match[0]} is no placeholder and stays as it is", _CURE.format(_path_for(inner)), known
+    for match in _NAKED.finditer(_SINGLE.sub("", _DOUBLE.sub("", prompt))):
+        yield f"{match[1]} stands without braces and stays as it is", _CURE.format(match[1].rstrip(".")), True
+
+
+def _path_for(name: str) -> str:
+    bare = name.lstrip("$").lstrip(".")
+    first, _, rest = bare.partition(".")
+    words = {"input": "test_case.input", "inputs": "test_case.input", "question": "test_case.input"}
+    words |= {"expected": "test_case.expected", "answer": "output.value", "response": "output.value"}
+    words |= {"output": "output.value", "vars": "test_case.input", "context": "test_case.metadata.context"}
+    if not rest and first in words:
+        return f"$.{words[first]}"
+    if first in ("output", "test_case"):
+        return f"$.{bare}"
+    return f"$.{words[first]}.{rest}" if first in words else "$.test_case.input"

@@ -1,0 +1,64 @@
+"""The JSON Schema of each check type, and of suite files with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from checks.registry import find_check, list_checks, list_versions
+from fepflow.protocol.check import SEMVER
+from fepflow.suite.models import suite_schema
+
+
+class _Generator(GenerateJsonSchema):
+    """Leaves out what a file cannot say: a function has no JSON form, nor has a default that is one."""
+
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012  # as pydantic declares it
+
+    def handle_invalid_for_json_schema(self, schema: core_schema.CoreSchema, error_info: str) -> JsonSchemaValue:
+        """Somebody's own check may take anything."""
+        return {}
+
+
+def check_schema(check_type: str, version: str | None = None, *, root: str = "#") -> dict[str, Any]:
+    """The JSON Schema of checks of this type, as a suite has them: any argument may also be a path.
+
+    `root` is where the schema will stand in a document. Raises CheckArgumentsError for an unknown type or version.
+    """
+    check_class = find_check(check_type, version)
+    template = f"{root}/$defs/{{model}}"
+    arguments = check_class.model_json_schema(by_alias=True, ref_template=template, schema_generator=_Generator)
+    definitions = arguments.pop("$defs", None)
+    properties = {
+        "type": {"const": check_type},
+        "arguments": arguments,
+        "version": {"type": "string", "pattern": SEMVER},
+        "id": {"type": "string", "pattern": "^[A-Za-z0-9_-]+$", "maxLength": 100},
+    }
+    required = ["type", "arguments"] if arguments.get("required") else ["type"]
+    schema = {"type": "object", "properties": properties, "required": required}
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+def complete_suite_schema() -> dict[str, Any]:
+    """The JSON Schema of suite files, in which the arguments of each known check type are told.
+
+    A check of another type, such as one of the suite's plugins, may have any arguments.
+    """
+    schema = suite_schema()
+    definitions = schema["$defs"]
+    check = definitions["Check"]
+    check["properties"]["type"] = {"anyOf": [{"enum": list_checks()}, {"type": "string", "minLength": 1}]}
+    check["allOf"] = []
+    for check_type in list_checks():
+        latest = list_versions(check_type)[-1]
+        for version in list_versions(check_type):
+            name = f"{check_type}-{version}"
+            definitions[name] = check_schema(check_type, version, root=f"#/$defs/{name}")
+            asked = {"type": {"const": check_type}, "version": {"const": version}}
+            required = ["type"] if version == latest else ["type", "version"]
+            branch = {"if": {"properties": asked, "required": required}, "then": {"$ref": f"#/$defs/{name}"}}
+            check["allOf"].append(branch)
+    return schema

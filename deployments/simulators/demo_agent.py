@@ -1,0 +1,141 @@
+"""A stand-in for the agent that you would evaluate: the "refund desk" of an invented web shop, over HTTP.
+
+There is no language model behind it but the rules of `refund_desk`; tokens are counted as words. `GET /` and the
+metadata of every answer say so.
+
+    POST /ask {"question": "..."} -> {"answer", "intent", "confidence", "usage": {"total_tokens"}, "metadata"}
+
+Below `/judge` is the stand-in for language models, so that the demonstration has a judge without a key.
+
+It fails as services do: now and then 503, a dropped connection or a slow answer on the first try of a question,
+decided by a hash of seed, question and try. The second try answers, and an answer ends the count of tries, so a demo
+tells the same story each time. Only a question that names an order number gets 503 always: it needs the order system,
+which this stand-in does not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import signal
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+import click
+from aiohttp import web
+
+from deployments.simulators import language_model
+from deployments.simulators.refund_desk import OrderSystemError, answer
+
+NOTICE = "A stand-in for demonstrations: keyword rules, no language model, no real shop."
+ORDER_SYSTEM_DOWN = "the order system does not answer"
+
+Fault = Literal["unavailable", "dropped", "slow"]
+
+
+@dataclass(frozen=True)
+class FaultSchedule:
+    """What goes wrong, and how long an answer takes: the same for the same seed, question and try."""
+
+    seed: int
+
+    def fault(self, question: str, attempt: int) -> Fault | None:
+        """What happens to the `attempt`-th try (from 1) since the question's last answer; the second one answers."""
+        share = self._share("fault", question, attempt)
+        if attempt > 1 or share >= 0.13:
+            return None
+        return "unavailable" if share < 0.05 else "dropped" if share < 0.09 else "slow"
+
+    def seconds(self, question: str, attempt: int) -> float:
+        """How long the answer takes: 0.1 to 0.4 s, or 1.5 s when it is slow."""
+        if self.fault(question, attempt) == "slow":
+            return 1.5
+        return 0.1 + 0.3 * self._share("latency", question, attempt)
+
+    def _share(self, *parts: str | int) -> float:
+        digest = hashlib.sha256(json.dumps([self.seed, *parts]).encode()).digest()
+        return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def application(seed: int) -> web.Application:
+    """The agent as an aiohttp application."""
+    weather = FaultSchedule(seed)
+    tries: Counter[str] = Counter()
+    metadata = {"stand_in": True, "notice": NOTICE, "seed": seed}
+
+    async def about(_: web.Request) -> web.Response:
+        return web.json_response({"service": "refund desk", "ask": 'POST /ask {"question": "..."}', **metadata})
+
+    async def ask(request: web.Request) -> web.Response:
+        try:
+            text = _question_of(await request.read())
+        except ValueError as error:
+            return web.json_response({"error": f"{error}", "metadata": metadata}, status=400)
+        tries[text] += 1
+        attempt = tries[text]
+        fault = weather.fault(text, attempt)
+        if fault == "dropped" and request.transport:
+            request.transport.abort()
+            return web.Response()
+        if fault == "unavailable":
+            return _unavailable("overloaded for a moment")
+        await asyncio.sleep(weather.seconds(text, attempt))
+        del tries[text]  # answered: the next who asks gets the same story
+        try:
+            return web.json_response({**answer(text), "metadata": metadata})
+        except OrderSystemError:
+            return _unavailable(ORDER_SYSTEM_DOWN)
+
+    app = web.Application(client_max_size=64 * 1024)
+    app.add_routes([web.get("/", about), web.post("/ask", ask)])
+    app.add_subapp("/judge", language_model.application(seed))
+    return app
+
+
+def _question_of(raw: bytes) -> str:
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        body = None
+    question = body.get("question") if isinstance(body, dict) else None
+    if not isinstance(question, str) or not question.strip():
+        raise ValueError('the body must be JSON such as {"question": "How long does shipping take?"}')
+    return question
+
+
+def _unavailable(reason: str) -> web.Response:
+    return web.json_response({"error": f"{reason}, try again"}, status=503, headers={"Retry-After": "1"})
+
+
+async def serve(port: int, seed: int) -> None:
+    """Listen on 127.0.0.1 until SIGTERM or SIGINT; prints the address once it answers. OSError: the port is taken."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    runner = web.AppRunner(application(seed), access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        click.echo(f"http://127.0.0.1:{runner.addresses[0][1]}")
+        await stop.wait()
+    finally:
+        await runner.cleanup()
+
+
+@click.command()
+@click.option("--port", default=8765, show_default=True, help="Port on 127.0.0.1; 0 picks a free one.")
+@click.option("--seed", default=7, show_default=True, help="Which questions fail on the first try.")
+def main(port: int, seed: int) -> None:
+    """Serve the refund desk, a stand-in agent for demonstrations; prints its address when it listens."""
+    try:
+        asyncio.run(serve(port, seed))
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot listen on 127.0.0.1:{port}: {error.strerror} (choose another --port; 0 picks a free one)"
+        ) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""Files of records: test cases and recorded outputs, in JSONL, JSON, YAML or CSV, each also gzipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fepflow.datasets.case_spool import CasesOnDisk
+from fepflow.datasets.error_collector import ErrorCollector
+from fepflow.datasets.records import format_of, records
+from fepflow.documents.did_you_mean import closest
+from fepflow.documents.loader import dotted
+from fepflow.documents.validation_errors import complaints
+from fepflow.errors import JSONPathError, Problem
+from fepflow.json.codec import NotJsonError
+from fepflow.jsonpath.path import Path as JSONPath
+from fepflow.jsonpath.path import compile_path, leading_keys
+from fepflow.protocol.test_case import TestCase
+from fepflow.suite.foreign_names import TEST_CASE
+from fepflow.suite.models import Dataset
+
+_PARTS = ("id", "input", "expected", "metadata", "checks")
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Test cases in the order of their file, and what to tell the user about them."""
+
+    cases: CasesOnDisk
+    warnings: list[Problem]
+
+
+def read_records(path: Path, format: str | None, file: str) -> Iterator[tuple[int, Any]]:
+    """Each record with its line, from 1; a JSONL or CSV file of any length is read as a stream.
+
+    `format` is jsonl, json, yaml or csv, None for "by the file's ending"; `file` is how messages call the file. A JSON
+    or YAML file holds a list, or `{"test_cases": [...]}`; a CSV record maps the header's names to strings. Blank lines
+    are skipped. Raises InputError, after the last readable record, with what is wrong with the others.
+    """
+    mistakes = ErrorCollector(file)
+    yield from records(path, format_of(path, format, file), mistakes)
+    mistakes.raise_if_any()
+
+
+def id_text(value: Any) -> str:
+    """A record's id as a test case has it: numbers become strings. Raises ValueError for anything else."""
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise ValueError("an id is a text or a number")
+
+
+def read_test_cases(dataset: Dataset, path: Path, file: str) -> Cases:
+    """The test cases in `path`, mapped as `dataset` says, each with an id of its own.
+
+    A part without mapping is where FEP 2.1 has it. Without any mapping, fields that FEP does not know go to the case's
+    metadata, with one warning; with one they are left out. Raises InputError with all mistakes (20 of them spelled
+    out), JSONPathError for a mapping that is no valid path.
+    """
+    format = format_of(path, dataset.format, file)
+    mistakes = ErrorCollector(file)
+    reader = _Reader(dataset, mistakes, is_csv=format == "csv")
+    cases = CasesOnDisk()
+    for line, case in reader.cases(records(path, format, mistakes)):
+        try:
+            cases.add(case, line)
+        except NotJsonError as error:
+            mistakes.add(f"has no JSON form: {error}", line)
+    reader.report_mappings()
+    if not reader.seen and not mistakes:
+        mistakes.add("holds no test cases", advice='add one, such as {"input": ..., "expected": ...}')
+    mistakes.raise_if_any()
+    return Cases(cases, reader.warnings(file))
+
+
+class _Reader:
+    """From records to test cases, taking note of every mistake on the way."""
+
+    def __init__(self, dataset: Dataset, mistakes: ErrorCollector, *, is_csv: bool) -> None:
+        parts = {"id": dataset.id, "input": dataset.input, "expected": dataset.expected}
+        self._paths = {part: compile_path(path) for part, path in parts.items() if path}
+        self._metadata = {name: compile_path(path) for name, path in (dataset.metadata or {}).items()}
+        self._maps_metadata = dataset.metadata is not None
+        self._unused = set(self._metadata)
+        # A cell of a CSV file is a string: it can be neither an object nor a list of checks.
+        self._known = ("id", "input", "expected") if is_csv else _PARTS
+        self._is_csv = is_csv
+        self._mistakes = mistakes
+        self._extra: dict[str, None] = {}
+        self._lines: dict[str, int] = {}
+        self._lacking: dict[str, ErrorCollector] = {}
+        self.seen = 0
+
+    def cases(self, records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, TestCase]]:
+        """The valid ones, with ids that stand once, and their lines."""
+        for line, record in records:
+            self.seen += 1
+            if not isinstance(record, dict):
+                what = type(record).__name__
+                self._mistakes.add(f"a test case is an object, but this is a {_NAMES.get(what, what)}", line)
+                continue
+            data = self._data(record, line)
+            case = None if data is None else self._case(data, line)
+            if case is not None and self._is_new(case, line, given="id" in (data or {})):
+                yield line, case
+
+    def warnings(self, file: str) -> list[Problem]:
+        """What the user should know though it is no mistake."""
+        if not self._extra:
+            return []
+        names = ", ".join(list(self._extra)[:10]) + (", ..." if len(self._extra) > 10 else "")
+        message = f"fields that are no part of a test case went to its metadata: {names}"
+        return [Problem(message, file, advice="map them, if one is the input or expected", severity="warning")]
+
+    def report_mappings(self) -> None:
+        """A metadata path may find nothing in some records, but one that never does is a mistake; of the others, each
+        record where they find nothing is one, told once if that are all."""
+        for part, lacking in self._lacking.items():
+            if len(lacking) == self.seen > 1:
+                expression = self._paths[part].expression
+                first = lacking.first
+                message = f"none of the {self.seen:,} records has anything at {expression}"
+                self._mistakes.add(message, first.line, part, first.advice)
+            else:
+                self._mistakes.take(lacking)
+        for name in sorted(self._unused) if self.seen else ():
+            message = f"no record has anything at {self._metadata[name].expression}"
+            self._mistakes.add(message, path=f"metadata.{name}")
+
+    def _data(self, record: dict[str, Any], line: int) -> dict[str, Any] | None:
+        data = {part: record[part] for part in self._known if part in record}
+        complete = True
+        for part, path in self._paths.items():
+            found, value = self._find(path, record)
+            if found:
+                data[part] = value
+            else:
+                complete = False
+                lacking = self._lacking.setdefault(part, ErrorCollector(self._mistakes.file))
+                lacking.add(f"nothing at {path.expression}", line, part, _meant(path, record))
+        if self._maps_metadata:
+            data["metadata"] = self._mapped_metadata(record)
+        elif not self._paths:
+            self._keep_extra(record, data)
+        if self._is_csv:
+            data = {part: value for part, value in data.items() if value != "" or part not in ("id", "expected")}
+        if data.get("id") is None:
+            data.pop("id", None)
+        return data if complete and self._is_complete(data, record, line) else None
+
+    def _is_complete(self, data: dict[str, Any], record: Mapping[str, Any], line: int) -> bool:
+        if "input" not in data:
+            likely = next((name for name in record if _is_meant_as_input(name)), "question")
+            advice = f"the record has {_keys(record)}; say where the input is, as in `input: $.{likely}`"
+            self._mistakes.add("input is missing", line, advice=advice)
+        return "input" in data
+
+    def _mapped_metadata(self, record: dict[str, Any]) -> dict[str, Any]:
+        metadata = {}
+        for name, path in self._metadata.items():
+            found, value = self._find(path, record)
+            if found:
+                metadata[name] = value
+                self._unused.discard(name)
+        return metadata
+
+    @staticmethod
+    def _find(path: JSONPath, record: dict[str, Any]) -> tuple[bool, Any]:
+        try:
+            return True, path.resolve(record)
+        except JSONPathError:
+            return False, None
+
+    def _keep_extra(self, record: dict[str, Any], data: dict[str, Any]) -> None:
+        extra = {name: value for name, value in record.items() if name not in self._known}
+        own = data.get("metadata") or {}
+        if extra and isinstance(own, dict):
+            self._extra.update(dict.fromkeys(extra))
+            data["metadata"] = {**extra, **own}
+
+    def _case(self, data: dict[str, Any], line: int) -> TestCase | None:
+        try:
+            if "id" in data:
+                data["id"] = id_text(data["id"])
+            return TestCase.model_validate(data)
+        except ValidationError as error:
+            for item in complaints(data, error, TestCase):
+                self._mistakes.add(item.message, line, dotted(item.path), item.advice)
+        except ValueError as error:
+            self._mistakes.add(str(error), line, "id")
+        return None
+
+    def _is_new(self, case: TestCase, line: int, *, given: bool) -> bool:
+        first = self._lines.get(case.id)
+        if first is None:
+            self._lines[case.id] = line
+        elif given:
+            self._mistakes.add(f"the id {case.id!r} stands in line {first} already", line)
+        else:
+            advice = "take one away, or give both an id"
+            self._mistakes.add(f"is the same test case as the one in line {first}", line, advice=advice)
+        return first is None
+
+
+_NAMES = {"list": "list", "str": "text", "int": "number", "float": "number", "bool": "boolean", "NoneType": "null"}
+
+
+def _is_meant_as_input(name: str) -> bool:
+    return TEST_CASE.get(name.lower().replace("_", "")) == "it is input"
+
+
+def _meant(path: JSONPath, record: Mapping[str, Any]) -> str:
+    keys = leading_keys(path.expression)
+    close = closest(str(keys[0]), list(record)[:1_000]) if keys else None
+    return f"did you mean $.{close}?" if close else f"the record has {_keys(record)}"
+
+
+def _keys(record: Mapping[str, Any]) -> str:
+    names = [ascii(name)[1:-1] for name in list(record)[:10]]
+    return ", ".join(names) if names else "no fields"

@@ -1,0 +1,233 @@
+"""JSONPath over the evaluation context (FEP 2.3.2, 6.2): which strings are paths, and what they find.
+
+Three engines stand behind one function, `compile_path`. A path that names at most one node (`$.output.value`,
+`$.a[0]['b c']`) becomes a tuple of keys and is walked in plain Python, because every check resolves such paths. Any
+other path follows RFC 9535; one with jsonpath-ng's backtick functions (`` $.output.value.`len` ``) goes to jsonpath-ng.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, Protocol
+
+from fepflow.errors import JSONPathError
+
+MAX_EXPRESSION_LENGTH = 1_000
+"""Characters that a path may have."""
+
+_SHOWN_NAMES = 8
+_SHOWN_CHARACTERS = 60
+
+_NAME = r"[A-Za-z_\u0080-\ud7ff\ue000-\U0010ffff][0-9A-Za-z_\u0080-\ud7ff\ue000-\U0010ffff]*"
+_TEXT = r"\\\x00-\x1f\ud800-\udfff"
+_INDEX = r"0|-?[1-9][0-9]{0,14}"  # 15 digits are inside RFC 9535's exact range of integers, whatever they are
+_SEGMENT = re.compile(rf"\.({_NAME})|\[(?:({_INDEX})|'([^'{_TEXT}]*)'|\"([^\"{_TEXT}]*)\")\]")
+
+QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+
+Key = str | int
+
+
+class Path(Protocol):
+    """A compiled path."""
+
+    @property
+    def expression(self) -> str:
+        """The path as it was written."""
+
+    def find(self, document: Any) -> list[Any]:
+        """The values of all nodes that the path selects, in order; `[]` when there is none.
+
+        Raises JSONPathError when the document is too deep or the result too long for it, CheckTimeoutError when
+        looking takes too long.
+        """
+
+    def resolve(self, document: Any) -> Any:
+        """What the path stands for as an argument: the value of one node, the list of values of several.
+
+        Raises what `find` raises, and JSONPathError when there is no node; it says where the path ended.
+        """
+
+    def is_quick(self, document: Any) -> bool:
+        """Whether looking in this document is bound to take milliseconds at most, so that it may hold others up."""
+
+
+class SingularPath:
+    """A path to at most one node, as keys: a name for an object's member, an integer for an array's element.
+
+    It never takes long, whatever the document.
+    """
+
+    __slots__ = ("_steps", "expression")
+
+    def __init__(self, expression: str, keys: tuple[Key, ...]) -> None:
+        self.expression = expression
+        # Typed loosely: mypy cannot know that names meet objects only, and indices arrays only.
+        self._steps: tuple[tuple[Any, Any], ...] = tuple((dict if isinstance(key, str) else list, key) for key in keys)
+
+    def find(self, document: Any) -> list[Any]:
+        """See Path.find."""
+        try:
+            return [self.resolve(document)]
+        except JSONPathError:
+            return []
+
+    def resolve(self, document: Any) -> Any:
+        """See Path.resolve."""
+        value = document
+        for container, key in self._steps:
+            if not isinstance(value, container):
+                break
+            try:
+                value = value[key] if type(value) is container else _member(value, key)
+            except (KeyError, IndexError):
+                break
+        else:
+            return value
+        raise JSONPathError(f"{self.expression!r} found nothing: {self._end(document)}", self.expression)
+
+    def is_quick(self, document: Any) -> bool:
+        """See Path.is_quick."""
+        return True
+
+    def _end(self, value: Any) -> str:
+        place = "'$'"
+        for container, key in self._steps:
+            if not isinstance(value, container):
+                wanted = "an object" if container is dict else "an array"
+                return f"{place} is {_kind(value)}, not {wanted}, so it has no {_label(key)}"
+            try:
+                value = _member(value, key)
+            except KeyError:
+                return f"{place} has no {_label(key)}; {_names(value)}"
+            except IndexError:
+                return f"{place} has {len(value)} element{'' if len(value) == 1 else 's'}, so no {_label(key)}"
+            place = _label(key)
+        return "the document changed meanwhile"
+
+
+def _member(container: Any, key: Any) -> Any:
+    """What a container has; one that makes up what it has not (a defaultdict, a Counter) is not asked to."""
+    if isinstance(container, dict) and key not in container:
+        raise KeyError(key)
+    return container[key]
+
+
+def is_path(value: object) -> bool:
+    """Whether a check's argument is a path: a string that starts with `$.`. Anything else is a literal."""
+    return isinstance(value, str) and value.startswith("$.")
+
+
+def unescape(text: str) -> str:
+    r"""A literal string without its escape: `\$.` at the start becomes `$.`; any other text stays as it is."""
+    return text[1:] if text.startswith("\\$.") else text
+
+
+@lru_cache(maxsize=4096)
+def compile_path(expression: str) -> Path:
+    """The path that `expression` writes; it has to start with `$`.
+
+    Raises JSONPathError, with the position where known, when it is not a valid path or over 1,000 characters long.
+    """
+    if len(expression) > MAX_EXPRESSION_LENGTH:
+        raise JSONPathError(
+            f"the JSONPath {expression[:_SHOWN_CHARACTERS] + '…'!r} has {len(expression):,} characters; "
+            f"{MAX_EXPRESSION_LENGTH:,} are allowed",
+            expression,
+        )
+    if not expression.startswith("$"):
+        raise JSONPathError(f"{expression!r} is not a valid JSONPath: it has to start with '$'", expression, 0)
+    keys = _plain_keys(expression)
+    if keys is None:
+        # Here and not above, because it loads the JSONPath libraries, which plain paths do without.
+        if "`" in QUOTED.sub("", expression):
+            from fepflow.jsonpath.extended import ExtendedPath
+
+            return ExtendedPath(expression)
+        from fepflow.jsonpath.rfc9535 import Rfc9535Path
+
+        query = Rfc9535Path(expression)
+        keys = query.singular_keys()
+        if keys is None:
+            return query
+    return SingularPath(expression, keys)
+
+
+def _plain_keys(expression: str) -> tuple[Key, ...] | None:
+    """The keys of a singular path without whitespace and escapes; None for anything else, valid or not."""
+    keys: list[Key] = []
+    position = 1
+    while position < len(expression):
+        segment = _SEGMENT.match(expression, position)
+        if segment is None:
+            return None
+        shorthand, index, single, double = segment.groups()
+        keys.append(int(index) if index is not None else next(n for n in (shorthand, single, double) if n is not None))
+        position = segment.end()
+    return tuple(keys)
+
+
+def leading_keys(expression: str) -> tuple[Key, ...]:
+    """The keys with which every node begins that a valid path finds, up to the first wildcard, filter or function.
+
+    A document without a node at these keys has none at the path either.
+    """
+    extended = "`" in QUOTED.sub("", expression)
+    if extended and ("|" in expression or "&" in expression):
+        return ()
+    keys: list[Key] = []
+    position = 1
+    while (segment := _SEGMENT.match(expression, position)) is not None:
+        shorthand, index, single, double = segment.groups()
+        position = segment.end()
+        if expression[position : position + 1] not in ("", ".", "[", " ") or (extended and index is not None):
+            break
+        keys.append(int(index) if index is not None else next(n for n in (shorthand, single, double) if n is not None))
+    return tuple(keys)
+
+
+def descend(value: Any, keys: tuple[Key, ...]) -> tuple[int, Any]:
+    """How many of the keys lead somewhere, and what the last of those leads to."""
+    for number, key in enumerate(keys):
+        if not isinstance(value, dict if isinstance(key, str) else list):
+            return number, value
+        try:
+            value = _member(value, key)
+        except (KeyError, IndexError):
+            return number, value
+    return len(keys), value
+
+
+def _label(key: object) -> str:
+    return f"[{key}]" if isinstance(key, int) else repr(_shorten(str(key)))
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+
+
+def _names(members: dict[Any, Any]) -> str:
+    if not members:
+        return "it is empty"
+    shown = ", ".join(repr(_shorten(str(name))) for name in list(members)[:_SHOWN_NAMES])
+    hidden = len(members) - _SHOWN_NAMES
+    return f"it has {shown}" + (f" and {hidden} more" if hidden > 0 else "")
+
+
+def _kind(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case list():
+            return "an array"
+        case dict():
+            return "an object"
+        case _:
+            return f"a Python {type(value).__name__}"

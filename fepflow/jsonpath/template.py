@@ -1,0 +1,158 @@
+"""Values with JSONPaths inside, at any depth: check arguments and request bodies (FEP 2.3.2)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fepflow.errors import JSONPathError
+from fepflow.jsonpath.path import Path, SingularPath, compile_path, is_path, unescape
+
+Location = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A JSON value in which every string that starts with `$.` is a path; `\\$.` is a literal `$.`.
+
+    `literal` is the value with escapes taken off and None where a path stands; `paths` says what goes where; `members`
+    says it again when all paths are members of one object, as most checks' are. `queries` are the paths that may take
+    long.
+    """
+
+    literal: Any
+    paths: tuple[tuple[Location, Path], ...]
+    members: tuple[tuple[str | int, Path], ...]
+    queries: tuple[Path, ...]
+
+    def is_quick(self, document: Any) -> bool:
+        """Whether rendering for this document is bound to take milliseconds at most."""
+        return not self.queries or all(path.is_quick(document) for path in self.queries)
+
+    def render(self, document: Any) -> Any:
+        """The value with each path replaced by what it finds in `document`; raises JSONPathError.
+
+        Parts of the result may be shared with `document` and with other renderings: treat it as read-only.
+        """
+        if not self.paths:
+            return self.literal
+        if self.members:
+            return {**self.literal, **{name: path.resolve(document) for name, path in self.members}}
+        if self.paths[0][0] == ():
+            return self.paths[0][1].resolve(document)
+        result = copy_containers(self.literal)
+        for location, path in self.paths:
+            parent = result
+            for step in location[:-1]:
+                parent = parent[step]
+            parent[location[-1]] = path.resolve(document)
+        return result
+
+
+def compile_template(value: Any, ready: Mapping[str, Path] | None = None) -> Template:
+    """Find and compile the paths in `value`; raises JSONPathError for the first invalid one.
+
+    `ready` are members of an object that are compiled already.
+    """
+    paths: list[tuple[Location, Path]] = [((name,), path) for name, path in (ready or {}).items()]
+    open_value = {key: item for key, item in value.items() if key not in ready} if ready else value
+    literal = _split(open_value, (), paths)
+    if ready:
+        literal.update(dict.fromkeys(ready))
+    flat = isinstance(literal, dict) and all(len(location) == 1 for location, _ in paths)
+    members = tuple((location[0], path) for location, path in paths) if flat else ()
+    return Template(literal, tuple(paths), members, _queries([path for _, path in paths]))
+
+
+def _queries(paths: list[Path]) -> tuple[Path, ...]:
+    return tuple(path for path in paths if not isinstance(path, SingularPath))
+
+
+def _split(value: Any, location: Location, paths: list[tuple[Location, Path]]) -> Any:
+    if isinstance(value, str):
+        if is_path(value):
+            paths.append((location, compile_path(value)))
+            return None
+        return unescape(value)
+    if isinstance(value, dict):
+        return {key: _split(item, (*location, key), paths) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_split(item, (*location, index), paths) for index, item in enumerate(value)]
+    return value
+
+
+def copy_containers(value: Any) -> Any:
+    """A JSON value whose objects and arrays are new; whatever else it holds is shared."""
+    if isinstance(value, dict):
+        return {key: copy_containers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [copy_containers(item) for item in value]
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What was filled in for a placeholder: the text, and the path that found it."""
+
+    path: str
+    text: str
+
+
+class RenderedPrompt(str):
+    """A text whose placeholders are filled; `parts` are its own words and, in their places, what was filled in."""
+
+    parts: tuple[str | Filled, ...]
+
+    def __new__(cls, parts: Sequence[str | Filled]) -> RenderedPrompt:
+        """The text of all parts together."""
+        text = super().__new__(cls, "".join(part.text if isinstance(part, Filled) else part for part in parts))
+        text.parts = tuple(parts)
+        return text
+
+
+_PLACEHOLDER = re.compile(r"\{\{\s*(\$\.(?:(?!\{\{|\}\}).)*)\}\}", re.DOTALL)
+
+
+class TextTemplate:
+    r"""A text with `{{$.path}}` placeholders (FEP 2.3.6, llm_judge). It fits where a path does.
+
+    `{{\$.path}}` is a literal. Placeholders are filled in one pass: what a path found is never searched for
+    placeholders. A text is filled in as it is, any other value as JSON.
+    """
+
+    def __init__(self, expression: str) -> None:
+        """Raises JSONPathError for a placeholder that is no path, or not closed."""
+        self.expression = expression
+        texts_and_paths = _PLACEHOLDER.split(expression)
+        self._texts = [text.replace("{{\\$.", "{{$.") for text in texts_and_paths[::2]]
+        self._paths = [compile_path(path.rstrip()) for path in texts_and_paths[1::2]]
+        self._queries = _queries(self._paths)
+        if any("{{$." in text for text in texts_and_paths[::2]):
+            raise JSONPathError("a placeholder is not closed: write {{$.path}}", expression)
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of its placeholders, as they are written."""
+        return [path.expression for path in self._paths]
+
+    def is_quick(self, document: Any) -> bool:
+        """See Path.is_quick."""
+        return all(path.is_quick(document) for path in self._queries)
+
+    def find(self, document: Any) -> list[Any]:
+        """See Path.find."""
+        return [self.resolve(document)]
+
+    def resolve(self, document: Any) -> RenderedPrompt:
+        """The text with its placeholders filled; raises JSONPathError when one finds nothing."""
+        parts: list[str | Filled] = [self._texts[0]]
+        for path, text in zip(self._paths, self._texts[1:], strict=True):
+            parts += [Filled(path.expression, _as_text(path.resolve(document))), text]
+        return RenderedPrompt(parts)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

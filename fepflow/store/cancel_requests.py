@@ -1,0 +1,60 @@
+"""Asking for a run to be stopped. Whoever executes it, on whatever machine, looks at the flag and stops."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, select, update
+
+from fepflow.errors import NotFoundError, UserError
+from fepflow.protocol.model import utc_now
+from fepflow.store.database import Repository
+from fepflow.store.records import RunRecord
+from fepflow.store.tables import RUN
+
+
+class Cancelling(Repository):
+    """The flag that stops a run."""
+
+    def request_cancel(self, run_id: str) -> RunRecord:
+        """Ask for the run to be stopped, and return it: still running, or cancelled already if nobody executes it.
+
+        Raises NotFoundError for an unknown run, UserError for one that is over.
+        """
+
+        def ask(connection: Connection) -> RunRecord:
+            now = utc_now()
+            run = update(RUN).where(RUN.c.id == run_id)
+            connection.execute(
+                run.where(RUN.c.status == "running", RUN.c.cancel_requested_at.is_(None)).values(
+                    cancel_requested_at=now
+                )
+            )
+            connection.execute(
+                run.where(RUN.c.status == "pending").values(
+                    status="cancelled", cancel_requested_at=now, completed_at=now, error="cancelled before it began"
+                )
+            )
+            row = connection.execute(select(RUN).where(RUN.c.id == run_id)).one_or_none()
+            if row is None:
+                raise NotFoundError(f"There is no run {run_id}: `fepflow list` shows the runs there are.")
+            record = RunRecord(**row._mapping)
+            if record.status != "running" and record.completed_at != now:
+                raise UserError(f"Run {run_id} is over, it is {record.status}: there is nothing to cancel.")
+            return record
+
+        return self._database.write(ask)
+
+    def cancel_requested(self, run_id: str) -> bool:
+        """Whether the run is to stop."""
+        with self._database.reading() as connection:
+            return connection.scalar(select(RUN.c.cancel_requested_at).where(RUN.c.id == run_id)) is not None
+
+    def forget_cancel(self, run_id: str) -> None:
+        """Take the flag back from a run that is over, because somebody wants to go on with it."""
+        over = update(RUN).where(RUN.c.id == run_id, RUN.c.status.not_in(("pending", "running")))
+        self._database.write(lambda connection: connection.execute(over.values(cancel_requested_at=None)))
+
+    def was_cancelled(self, run_id: str) -> bool:
+        """Say that an interrupted run was cancelled: its executor was killed because somebody had asked for that."""
+        interrupted = update(RUN).where(RUN.c.id == run_id, RUN.c.status == "interrupted")
+        change = interrupted.values(status="cancelled", error="cancelled while it was running")
+        return self._database.write(lambda connection: connection.execute(change).rowcount == 1)

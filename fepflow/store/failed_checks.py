@@ -1,0 +1,25 @@
+"""Which checks of a run did not pass, without reading what they found."""
+
+from __future__ import annotations
+
+from sqlalchemy import or_, select
+
+from fepflow.store.database import Repository
+from fepflow.store.records import FailedCheck
+from fepflow.store.tables import CHECK_RESULT
+
+
+class Failures(Repository):
+    """Failed checks by position; positions and repeats count from 0, ranges exclude their `stop`."""
+
+    def failed_checks(self, run_id: str, start: int, stop: int) -> list[FailedCheck]:
+        """The checks of the cases from `start` to `stop` that failed or ended in error, by position and repeat."""
+        checks = CHECK_RESULT.c
+        in_error = checks.status == "error"
+        failed = (
+            select(checks.position, checks.repeat, checks.check_id, in_error)
+            .where(checks.run_id == run_id, checks.position >= start, checks.position < stop)
+            .where(or_(in_error, checks.passed.is_(False)))
+        )
+        with self._database.reading() as connection:
+            return sorted(FailedCheck(*row) for row in connection.execute(failed))

@@ -1,0 +1,110 @@
+"""`${NAME}` and `${NAME:-default}` in suite files: the only way in which a secret gets into a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fepflow.documents.loader import Document, DocumentPath
+from fepflow.errors import Problem
+from fepflow.security.secret_names import holds_secret_parts, is_secret_name
+
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-((?:(?!\$\{)[^}])*))?\}")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One reference and what it stands for; a default is no secret, for it stands in the file."""
+
+    name: str
+    path: DocumentPath
+    value: str = field(repr=False)
+    secret: bool
+    missing: bool
+
+
+def expand(value: Any, path: DocumentPath, env: Mapping[str, str], references: list[Reference]) -> Any:
+    """`value` with each reference in its strings replaced; what was replaced is added to `references`."""
+    if isinstance(value, dict):
+        return {key: expand(item, (*path, key), env, references) for key, item in value.items()}
+    if isinstance(value, list):
+        return [expand(item, (*path, index), env, references) for index, item in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def replace(match: re.Match[str]) -> str:
+        name, default = match[1], match[2]
+        found = env.get(name) or default
+        named = [name, *(str(step) for step in path[-1:] if isinstance(step, str))]
+        secret = bool(env.get(name)) and ("headers" in path or any(map(is_secret_name, named)))
+        references.append(Reference(name, path, found or "", secret, found is None))
+        return found if found is not None else match[0]
+
+    return _REFERENCE.sub(replace, value)
+
+
+def holds_a_literal_secret(document: Document) -> list[Problem]:
+    """Headers, address and body of the target that carry a secret in plain text: it would end up in the store."""
+    target = document.data.get("target")
+    http = target.get("http") if isinstance(target, dict) else None
+    if not isinstance(http, dict):
+        return []
+    places: list[DocumentPath] = []
+    headers = http.get("headers")
+    for name, value in headers.items() if isinstance(headers, dict) else ():
+        if isinstance(value, str) and is_secret_name(str(name)) and is_literal_secret(value):
+            places.append(("target", "http", "headers", name))
+    for path, name, value in _named_texts(http.get("body"), ("target", "http", "body")):
+        # A text of words, or a path, is something to ask; so is what a `key` is in many a body.
+        if _ONE_WORD.fullmatch(value) and is_secret_name(name) and name not in ("key", "keys"):
+            places.append(path)
+    problems = [
+        document.problem(place, "a secret must not stand in the suite", "write it as ${NAME}") for place in places
+    ]
+    url = http.get("url")
+    if isinstance(url, str) and address_holds_literal_secret(url):
+        problems.append(
+            document.problem(("target", "http", "url"), "a secret must not stand in the address", "write it as ${NAME}")
+        )
+    return problems
+
+
+def is_literal_secret(text: str) -> bool:
+    """Whether a text that is to be a secret has words of its own beside its `${NAME}` references.
+
+    A default is such a word. `Bearer ${NAME}`, `session=${NAME}` and `${USER}:${PASSWORD}` have none: a scheme, and
+    names in front of references.
+    """
+    words = _SEPARATOR.split(_REFERENCE.sub(lambda match: match[2] or _PLACE, text).strip())
+    followers = [*words[1:], ""]
+    return any(
+        not (_HARMLESS.fullmatch(word) or (_SCHEME.fullmatch(word) and _PLACE in after))
+        for word, after in zip(words, followers, strict=True)
+    )
+
+
+def address_holds_literal_secret(address: str) -> bool:
+    """Whether an address carries a password, or a parameter that is named like a secret, in plain text."""
+    return holds_secret_parts(_REFERENCE.sub(lambda match: match[2] or "", address))
+
+
+_PLACE = "\0"
+_SEPARATOR = re.compile(r"[\s;,&]+")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,19}")
+# Nothing, a reference with a name or a short prefix before it, or a setting that is too short for a secret.
+_HARMLESS = re.compile(
+    rf"|(?:[\w.-]{{1,40}}[=:]|[^{_PLACE}]{{0,7}})[\"']?(?:{_PLACE}[:.@/|-]?)+[\"']?|[\w.-]{{1,40}}=.{{0,7}}"
+)
+_ONE_WORD = re.compile(r"(?!\$)[^\s${}]{8,}")
+
+
+def _named_texts(value: Any, path: DocumentPath) -> Iterator[tuple[DocumentPath, str, str]]:
+    """The texts in an object at any depth, with their places and names."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, item in items:
+        if isinstance(item, str) and isinstance(name, str):
+            yield (*path, name), name, item
+        elif isinstance(item, dict | list):
+            yield from _named_texts(item, (*path, name))

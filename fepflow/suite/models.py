@@ -1,0 +1,169 @@
+"""The suite: what is evaluated, with which checks, and what must hold, as the sections of one YAML or JSON document.
+
+`fepflow.suite.reader` reads it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
+
+from fepflow.protocol.check import Check, CheckId
+from fepflow.protocol.test_case import TestCase
+from fepflow.suite.target import Target
+from fepflow.suite.values import Duration, JSONPathText, Section
+
+Impact = Literal["no_measurable", "very_low", "low", "moderate", "high", "severe"]
+"""EvalGuard's impact levels, from best to worst (EvalGuard 4.3.3)."""
+
+IMPACTS: tuple[str, ...] = get_args(Impact)
+
+PREVIOUS = "previous"
+"""The baseline that is the run before."""
+
+
+def _baseline(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(rf"{PREVIOUS}|[0-9a-f]{{4,32}}", value):
+        raise ValueError(f"must be {PREVIOUS}, or a run's id or its beginning, as `fepflow list` shows it")
+    return value
+
+
+def _range(value: list[float]) -> list[float]:
+    if not (math.isfinite(value[0]) and math.isfinite(value[1]) and value[0] < value[1]):
+        raise ValueError("a range is two numbers, the least and the largest value, such as [0, 1]")
+    return value
+
+
+class Dataset(Section):
+    """Test cases from a file, and where their parts are in a record.
+
+    Without mappings a record is a test case as FEP 2.1 has it; other fields of a record go to the case's metadata.
+    """
+
+    path: str = Field(description="File of test cases (.jsonl, .json, .yaml, .csv, each also .gz).")
+    format: Literal["jsonl", "json", "yaml", "csv"] | None = Field(None, description="Default: by the file's ending.")
+    id: JSONPathText | None = None
+    input: JSONPathText | None = None
+    expected: JSONPathText | None = None
+    metadata: dict[str, JSONPathText] | None = None
+
+
+class Metric(Section):
+    """A number over a check's results, with its interval."""
+
+    id: CheckId
+    check: CheckId = Field(description="Id of the check whose results are aggregated.")
+    aggregate: Literal["mean"] = "mean"
+    value: JSONPathText | None = Field(None, description="Default: $.passed, then $.response.passed.")
+    range: Annotated[list[float], Field(min_length=2, max_length=2), AfterValidator(_range)] | None = Field(
+        None, description="Least and largest value that there can be; what is outside counts as an error."
+    )
+
+
+class Gate(Section):
+    """What must hold for a pass."""
+
+    max_impact: Impact | None = Field(None, description="Worst EvalGuard impact that still passes.")
+    min: dict[str, float] = Field({}, description="Smallest value that still passes, by metric.")
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(0.95, description="Confidence of the intervals.")
+    verdict: Literal["interval", "point"] = Field("interval", description="Judge by interval, or by value alone.")
+    checks: Literal["all"] | None = Field(None, description="all: every check must pass, besides the other rules.")
+    fail: Literal["interval", "value"] = Field(
+        "interval", description="A metric fails when its whole interval does, or by its value already."
+    )
+    inconclusive: Literal["block", "allow"] = Field(
+        "block", description="Whether an inconclusive run has the exit code 4, or 0."
+    )
+    interval: Literal["wilson", "clopper-pearson"] = Field("wilson", description="Form of the intervals.")
+
+
+class ModelDefaults(Section):
+    """What holds for all checks that ask a model of one kind, unless they say otherwise themselves."""
+
+    llm_config: dict[str, Any] = Field(
+        {}, alias="model_config", description="Which model, and how it is asked; as the checks have it."
+    )
+    provider_config: dict[str, Any] = Field({}, description="Where the model is; as the checks have it.")
+    concurrency: Annotated[int, Field(ge=1, le=1000)] = Field(
+        16, description="Requests under way at once, for each provider, address and key."
+    )
+
+
+class JudgeDefaults(ModelDefaults):
+    """The suite's judge: what holds for its `llm_judge` checks."""
+
+    samples: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="How often it is asked; as the checks have it."
+    )
+
+
+class Budget(Section):
+    """What the answers of a run may cost: the target's as they say themselves in their metadata (`tokens`, `usd`), and
+    those of models that checks ask."""
+
+    tokens: Annotated[int, Field(gt=0)] | None = None
+    usd: Annotated[float, Field(gt=0)] | None = None
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """What is limited, by its name in an output's metadata."""
+        return {name: limit for name in ("tokens", "usd") if (limit := getattr(self, name)) is not None}
+
+
+class Suite(Section):
+    """A suite of test cases against one target."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    description: str | None = None
+    task: str | None = Field(None, description="EvalGuard task id, by which thresholds are looked up.")
+    target: Target
+    test_cases: str | Dataset | list[TestCase]
+    repeats: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="How often each case is called and checked.")
+    checks: list[Check] = Field([], description="Checks of every case; a case may carry its own.")
+    judge: JudgeDefaults | None = Field(None, description="The model of the llm_judge checks that name none.")
+    embedding: ModelDefaults | None = Field(
+        None, description="The model of the semantic_similarity checks that name none."
+    )
+    metrics: list[Metric] | None = Field(None, description="Default: for each check the mean of passed.")
+    thresholds: str | dict[str, Any] | None = Field(None, description="EvalGuard file or folder, or inline.")
+    gate: Gate | None = Field(None, description="Default: every check passes; with thresholds, max_impact low.")
+    deadline: Duration | None = Field(None, description="Deadline of a run: no call is made after it.")
+    budget: Budget | None = Field(None, description="What the answers of a run may cost: no call is made after that.")
+    baseline: Annotated[str, BeforeValidator(_baseline)] | None = Field(
+        None, description="The run to show beside this one: previous, or a run's id or its beginning."
+    )
+    cache: bool = Field(True, description="Use models' answers that are kept; false asks anew, and replaces them.")
+    shards: Annotated[int, Field(ge=1, le=100)] = Field(
+        1, description="Parts that a run is split into, each executed by a worker of the pool, on whatever machine."
+    )
+    plugins: list[str] = Field([], description="Python files with custom checks.")
+    tags: list[str] = Field([], description="Tags of the run.")
+    batch_size: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Calls a batch; default: one call each up to 25 calls, then about 12 batches."
+    )
+
+
+def check_ids(checks: Sequence[Check], taken: Sequence[str] = ()) -> list[str]:
+    """The id of each check: its own, else its type, else its type with a number (`contains-2`)."""
+    used = {*taken, *(check.id for check in checks if check.id)}
+    numbers: Counter[str] = Counter()
+    ids = []
+    for check in checks:
+        name = check.id or check.type
+        while not check.id and name in used:
+            numbers[check.type] += 1
+            name = f"{check.type}-{numbers[check.type] + 1}"
+        used.add(name)
+        ids.append(name)
+    return ids
+
+
+def suite_schema() -> dict[str, Any]:
+    """The JSON Schema of suite files."""
+    schema = TypeAdapter(Suite).json_schema(mode="validation")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "fepflow suite", **schema}

@@ -1,0 +1,226 @@
+"""Reading suite files: section by section, so that ten mistakes give ten problems at once, each with its line.
+
+`${NAME}` references are expanded where one may stand.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from fepflow.documents.did_you_mean import did_you_mean
+from fepflow.documents.loader import Document, DocumentPath, dotted, read_document, reason
+from fepflow.documents.validation_errors import complaints
+from fepflow.errors import InputError, Problem, brief
+from fepflow.protocol.check import Check
+from fepflow.protocol.test_case import TestCase
+from fepflow.suite import foreign_names
+from fepflow.suite.env_vars import Reference, expand, holds_a_literal_secret
+from fepflow.suite.models import Dataset, Metric, Suite
+
+SPELLED_OUT = 20
+"""Mistakes of one kind, in one section, that are told one by one."""
+
+
+@dataclass(frozen=True)
+class LoadedSuite:
+    """A suite as read: validated sections, and what later validation needs to point at the right line.
+
+    `sections` holds every top-level section that is valid by itself; `suite` is there if all are. `snapshot` is the
+    document with its `${NAME}` references unexpanded, for the store; `secrets` are the values that must never be shown.
+    """
+
+    document: Document
+    folder: Path
+    snapshot: dict[str, Any]
+    sections: dict[str, Any]
+    problems: list[Problem]
+    secrets: frozenset[str] = field(repr=False, default=frozenset())
+    suite: Suite | None = None
+
+    def section(self, name: str) -> Any:
+        """A valid section's value, its default if it is left out, or None if it is not valid."""
+        if name in self.sections:
+            return self.sections[name]
+        info = Suite.model_fields[name]
+        return None if name in self.snapshot or info.is_required() else info.get_default(call_default_factory=True)
+
+
+_KINDS = {list: "list", str: "text", bool: "boolean"}
+
+
+def load_suite(path: Path, env: Mapping[str, str] = os.environ) -> LoadedSuite:
+    """Read a suite file. Raises InputError if it is no document; other mistakes are in `problems`."""
+    return read_suite(read_document(path), path.resolve().parent, env)
+
+
+def read_suite(document: Document, folder: Path, env: Mapping[str, str] = os.environ) -> LoadedSuite:
+    """Validate a suite document, each section by itself; files that it names are not read yet."""
+    raw = document.data
+    if not isinstance(raw, dict):
+        what = "is empty" if raw is None else f"holds a {_KINDS.get(type(raw), 'number')}"
+        advice = "start one with `fepflow init`"
+        raise InputError(
+            Problem(f"{what}, but a suite is a mapping with name, target, ...", document.file, advice=advice)
+        )
+    problems = list(_unknown_sections(document, raw))
+    expanded, references = _expand_references(document, raw, env, problems)
+    problems += holds_a_literal_secret(document)
+    sections: dict[str, Any] = {}
+    for name, info in Suite.model_fields.items():
+        if name in raw:
+            _read_section(document, name, expanded[name], info.rebuild_annotation(), sections, problems)
+        elif info.is_required():
+            problems.append(document.problem((), f"{name} is missing", _MISSING_ADVICE.get(name)))
+    problems = _without_consequences(document, references, problems)
+    for reference in references:
+        if reference.missing:
+            sections.pop(str(reference.path[0]), None)
+    errors = [problem for problem in problems if problem.severity == "error"]
+    suite = None if errors else Suite.model_construct(**sections)
+    secrets = frozenset(reference.value for reference in references if reference.secret and len(reference.value) > 3)
+    return LoadedSuite(document, folder, raw, sections, problems, secrets, suite)
+
+
+_MISSING_ADVICE = {
+    "name": "add name: what the suite is about",
+    "target": "add target: with http:, python: or scripted:",
+    "test_cases": "add test_cases: a file or a list",
+}
+
+_LITERAL_SECTIONS = ("checks", "judge", "embedding", "metrics", "gate")
+"""Where `${NAME}` stays as it is: a value from the environment would end up in resolved arguments."""
+
+
+def _expand_references(
+    document: Document, raw: dict[str, Any], env: Mapping[str, str], problems: list[Problem]
+) -> tuple[dict[str, Any], list[Reference]]:
+    references: list[Reference] = []
+    expanded = {}
+    for name, value in raw.items():
+        inline_cases = name == "test_cases" and isinstance(value, list)
+        if name in _LITERAL_SECTIONS or inline_cases:
+            expanded[name] = value
+        else:
+            expanded[name] = expand(value, (name,), env, references)
+    missing = {(reference.path, reference.name): reference for reference in references if reference.missing}
+    for reference in islice(missing.values(), SPELLED_OUT):
+        message = f"${{{reference.name}}} is not set in the environment"
+        advice = f"export {reference.name}, or give a default: ${{{reference.name}:-...}}"
+        problems.append(document.problem(reference.path, message, advice))
+    return expanded, references
+
+
+def _without_consequences(
+    document: Document, references: Sequence[Reference], problems: list[Problem]
+) -> list[Problem]:
+    """A value whose reference is not set is wrong for that one reason; what follows from it is noise."""
+    missing = {dotted(reference.path) for reference in references if reference.missing}
+    return [problem for problem in problems if problem.path not in missing or "is not set" in problem.message]
+
+
+def _unknown_sections(document: Document, raw: dict[str, Any]) -> Sequence[Problem]:
+    known = list(Suite.model_fields)
+    unknown = [name for name in raw if name not in known]
+    problems = [
+        document.problem(
+            (name,), f"{brief(name, 60)} is no section of a suite", did_you_mean(name, known, foreign_names.SUITE)
+        )
+        for name in unknown[:SPELLED_OUT]
+    ]
+    if len(unknown) > SPELLED_OUT:
+        problems.append(document.problem((), f"{len(unknown) - SPELLED_OUT:,} more sections are not known"))
+    return problems
+
+
+def _read_section(
+    document: Document,
+    name: str,
+    value: Any,
+    annotation: Any,
+    sections: dict[str, Any],
+    problems: list[Problem],
+) -> None:
+    if name in ("checks", "metrics") and isinstance(value, list):
+        _read_items(document, name, value, Check if name == "checks" else Metric, sections, problems)
+        return
+    if name == "test_cases" and not isinstance(value, str | dict | list):
+        problems.append(document.problem((name,), "must be a file, a mapping with path, or a list"))
+        return
+    if name == "test_cases":
+        annotation = str if isinstance(value, str) else Dataset if isinstance(value, dict) else list[TestCase]
+    elif name == "thresholds" and isinstance(value, dict):
+        annotation = dict[str, Any]
+    try:
+        sections[name] = TypeAdapter(annotation).validate_python(value, strict=True)
+    except ValidationError as error:
+        problems += _problems_of(document, (name,), value, error, annotation)
+
+
+def _read_items(
+    document: Document,
+    name: str,
+    items: list[Any],
+    model: type[Check] | type[Metric],
+    sections: dict[str, Any],
+    problems: list[Problem],
+) -> None:
+    """Item by item: a mistake in one check does not hide what is wrong with the next."""
+    valid: list[Any] = []
+    for index, item in enumerate(items):
+        try:
+            valid.append(model.model_validate(item))
+        except ValidationError as error:
+            problems += _problems_of(document, (name, index), item, error, model)
+            valid.append(None)
+    sections[name] = valid
+
+
+def _problems_of(
+    document: Document, prefix: DocumentPath, value: Any, error: ValidationError, annotation: Any
+) -> list[Problem]:
+    found = complaints(value, error, annotation, _ELSEWHERE.get(str(prefix[0])))
+    without_input = {complaint.path[:-1] for complaint in found if complaint.path[-1:] == ("input",)}
+    if prefix == ("test_cases",):  # a case without an input has no id made of its content, either
+        made_of_it = [(*place, "id") for place in without_input]
+        found = [item for item in found if not (item.message == "is missing" and item.path in made_of_it)]
+    return [
+        document.problem((*prefix, *complaint.path), complaint.message, complaint.advice)
+        if complaint.path != ("ecp",)
+        else document.problem((*prefix, "ecp"), "ecp targets are not supported yet", "use http, python or scripted")
+        for complaint in found[:SPELLED_OUT]
+    ]
+
+
+_ELSEWHERE = {"checks": foreign_names.CHECK, "test_cases": foreign_names.TEST_CASE, "target": foreign_names.TARGET}
+
+
+def resolve_inside(loaded_folder: Path, path: str, roots: Sequence[Path]) -> Path:
+    """`path` as a suite in `loaded_folder` names it, links resolved; raises ValueError when it leads elsewhere.
+
+    A suite may read below its own folder and below `roots` (the operator's FEPFLOW_DATA_ROOTS).
+    """
+    folder = loaded_folder.resolve()
+    try:
+        resolved = (folder / path).resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+        raise ValueError(f"is no path that can be followed: {reason(error)}") from None
+    if not any(resolved.is_relative_to(root) for root in (folder, *roots)):
+        raise ValueError("leads out of the suite's folder; move the file, or list its folder in FEPFLOW_DATA_ROOTS")
+    return resolved
+
+
+def name_of(path: str) -> str:
+    """The name of the suite in a file; the file's name if it cannot be read."""
+    try:
+        data = read_document(Path(path)).data
+    except InputError:
+        data = None
+    name = data.get("name") if isinstance(data, dict) else None
+    return name if isinstance(name, str) and name else Path(path).stem

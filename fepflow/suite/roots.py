@@ -1,0 +1,48 @@
+"""Which suites a deployment evaluates: whoever may create runs in Prefect names a suite, and a suite runs code.
+
+So it has to lie below a folder that the operator has named: in FEPFLOW_SUITE_ROOTS, by `fepflow serve` (the working
+directory, and what its prefect.yaml deploys), or by `fepflow schedule`, which note theirs in a file of the home folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from fepflow.errors import UserError
+from fepflow.settings import settings
+
+_SHIPPED = Path(__file__).resolve().parents[2] / "deployments" / "suites"
+"""The suites that come with fepflow: whoever installed it has named them."""
+
+
+def allow_below(folders: Iterable[Path]) -> None:
+    """Note folders below which deployments of this machine may evaluate suites, for good."""
+    from filelock import FileLock  # only who names a folder wants it
+
+    config = settings()
+    config.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(config.home / "suite-roots.lock", timeout=10, mode=0o600):
+        noted = _noted()
+        new = [folder for folder in dict.fromkeys(folder.resolve() for folder in folders) if folder not in noted]
+        descriptor = os.open(config.suite_roots_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(f"{folder}\n" for folder in new)
+
+
+def require_allowed(suite: Path) -> None:
+    """Raises UserError for a suite that lies elsewhere, also by a symbolic link."""
+    place = suite.resolve()
+    if not any(place.is_relative_to(root) for root in [_SHIPPED, *settings().allowed_suite_roots, *_noted()]):
+        raise UserError(
+            f"{suite}: a deployment evaluates suites below folders that the operator has named, and this one is not: "
+            "list its folder in FEPFLOW_SUITE_ROOTS where the worker runs, or schedule it there with `fepflow schedule`"
+        )
+
+
+def _noted() -> list[Path]:
+    try:
+        return [Path(line) for line in settings().suite_roots_file.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return []

@@ -1,0 +1,85 @@
+"""The record of asking a target for one test case."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from fepflow.errors import CircuitOpenError, JSONPathError, TargetError, TargetTimeoutError
+from fepflow.protocol.test_case import Output
+from fepflow.targets.base import TargetResponse
+
+
+class Attempt(NamedTuple):
+    """One call: when it began, how long it took in milliseconds, and why it gave no answer, if it gave none."""
+
+    started_at: datetime
+    latency_ms: float
+    error: TargetError | JSONPathError | None
+
+    def entry(self, number: int) -> dict[str, Any]:
+        """As `attempt_log` has it."""
+        return {
+            "attempt": number,
+            "started_at": self.started_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "latency_ms": self.latency_ms,
+            "error": None if self.error is None else _describe(self.error),
+        }
+
+
+@dataclass(slots=True, eq=False)
+class CallRecord:
+    """What has come of asking for one case so far: an answer, or an error; and every attempt."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+    answer: TargetResponse | None = None
+    error: TargetError | JSONPathError | None = None
+    ends_at: float | None = None
+    """When the time for the case is over, by the event loop's clock."""
+
+    def time_left(self) -> float:
+        """Seconds that the case still has; infinity where it has no deadline."""
+        return math.inf if self.ends_at is None else self.ends_at - asyncio.get_running_loop().time()
+
+    @property
+    def may_recover(self) -> bool:
+        """Whether there is no answer yet, for a reason that another try may mend."""
+        return self.answer is None and isinstance(self.error, TargetError) and self.error.retryable
+
+    def output(self) -> Output:
+        """As FEP has it (3.3): an error is an output without a value.
+
+        Its metadata has what was mapped of the answer, `latency_ms` (of the attempt that answered) and `attempts`;
+        after a failure `error` instead of `latency_ms`: `{type, kind, message, recoverable}`, and `status` where there
+        was one. If more than one attempt was made or the only one failed, `attempt_log` lists them:
+        `{attempt, started_at, latency_ms, error}`, error null for the one that answered.
+        """
+        if self.answer is None:
+            assert self.error is not None  # one of them is there once somebody has asked
+            failure = {"error": _describe(self.error), "attempts": len(self.attempts), "attempt_log": self._log()}
+            return Output(value=None, metadata=failure)
+        latency_ms = self.attempts[-1].latency_ms
+        metadata = {**self.answer.metadata, "latency_ms": latency_ms, "attempts": len(self.attempts)}
+        if len(self.attempts) > 1:
+            metadata["attempt_log"] = self._log()
+        return Output(value=self.answer.value, metadata=metadata)
+
+    def _log(self) -> list[dict[str, Any]]:
+        return [attempt.entry(number) for number, attempt in enumerate(self.attempts, 1)]
+
+
+def is_failed(output: Output) -> bool:
+    """Whether `output` stands for a target that gave none."""
+    return output.failure is not None
+
+
+def _describe(error: TargetError | JSONPathError) -> dict[str, Any]:
+    if isinstance(error, JSONPathError):
+        return {"type": error.fep_type, "kind": "request", "message": str(error), "recoverable": False}
+    # What no retry of this run mends, another run may: an open circuit, a case that had too little time.
+    recoverable = error.retryable or isinstance(error, CircuitOpenError | TargetTimeoutError)
+    described = {"type": error.fep_type, "kind": error.kind, "message": str(error), "recoverable": recoverable}
+    return described if error.status is None else {**described, "status": error.status}

@@ -1,0 +1,238 @@
+"""Asking a target patiently: deadlines, retries, a bearable pace, and a truthful record of every attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from fepflow.errors import CircuitOpenError, JSONPathError, RunLimitExceededError, TargetError, TargetTimeoutError
+from fepflow.limits.circuit_breaker import CircuitBreaker
+from fepflow.limits.run_budget import RunBudget
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.test_case import TestCase
+from fepflow.security.redaction import without_secrets, words_of
+from fepflow.suite import target
+from fepflow.targets.adaptive_limiter import AdaptiveLimiter, OnPace
+from fepflow.targets.base import Target, TargetResponse
+from fepflow.targets.call_record import Attempt, CallRecord
+
+LONGEST_WAIT = 60.0
+"""Seconds: no Retry-After of a target holds a run up for longer."""
+
+# Full jitter: after the n-th failure something between 0 and 0.25 s * 2^(n - 1), at most 10 s.
+_BACKOFF = wait_random_exponential(multiplier=0.25, max=10)
+
+OnRetry = Callable[[str, int, TargetError, float], None]
+"""Told before each wait: case id, number of the failed attempt from 1, its cause, seconds until the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long and how often a target is asked, in seconds: `timeout` is the deadline of one attempt, `case_timeout`
+    that of all attempts for a case, from the beginning of the first one."""
+
+    attempts: int
+    timeout: float
+    case_timeout: float | None = None
+    concurrency: int = 16
+    requests_per_minute: float | None = None
+
+    @classmethod
+    def of(cls, config: target.Target, shards: int = 1) -> RetryPolicy:
+        """As the suite's target section has it; what it may do at once is shared by so many executors of a run."""
+        rate = config.requests_per_minute
+        return cls(
+            config.attempts,
+            config.timeout,
+            config.case_timeout,
+            max(1, config.concurrency // shards),
+            rate / shards if rate else None,
+        )
+
+
+class TargetClient:
+    """Asks one target for a whole run, from one event loop, many cases at once."""
+
+    def __init__(
+        self,
+        target: Target,
+        patience: RetryPolicy,
+        allowance: RunBudget | None = None,
+        on_retry: OnRetry = lambda *_: None,
+        on_pace: OnPace | None = None,
+    ) -> None:
+        self.allowance = allowance or RunBudget()
+        self._target = target
+        self._patience = patience
+        self._on_retry = on_retry
+        self._pace = AdaptiveLimiter(patience.concurrency, patience.requests_per_minute, on_pace)
+        self._breaker = CircuitBreaker()
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the target does not answer any more, and has had time to come back."""
+        return self._breaker.down
+
+    async def ask(self, case: TestCase) -> CallRecord:
+        """Ask until there is an answer, a cause that no retry mends, or no attempt left. Raises no TargetError.
+
+        Raises LimitReachedError, having made no call, when the run may make none any more.
+        """
+        asked = CallRecord()
+        try:
+            await self._turn(asked)  # the case's time begins when it is its turn
+            async with self._case_time(asked, self._patience.case_timeout):
+                asked.answer = await self._first_attempt_then_retries(case, asked)
+        except (RunLimitExceededError, CircuitOpenError) as error:
+            if asked.attempts:
+                asked.error = asked.attempts[-1].error
+            elif isinstance(error, RunLimitExceededError):
+                raise
+            else:
+                asked.error = error
+        except (TargetError, JSONPathError) as error:
+            asked.error = error
+        return asked
+
+    async def ask_once_more(self, case: TestCase, asked: CallRecord) -> bool:
+        """One call more for a case that has had its attempts; `asked` gets what came of it.
+
+        False, having made no call, while the target is down. Raises LimitReachedError, having made no call, when the
+        run may make none any more.
+        """
+        try:
+            await self._turn(asked)
+            async with self._case_time(asked, asked.time_left()):
+                asked.answer = await self._attempt_and_leave(case, asked)
+        except CircuitOpenError:
+            return False
+        except (TargetError, JSONPathError) as error:
+            asked.error = error
+        return True
+
+    @asynccontextmanager
+    async def _case_time(self, asked: CallRecord, seconds: float | None) -> AsyncIterator[None]:
+        if seconds is None or seconds == math.inf:
+            yield
+            return
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                asked.ends_at = deadline.when()
+                yield
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            message = f"no answer within {self._patience.case_timeout:g} s, all attempts together (target.case_timeout)"
+            raise TargetTimeoutError(message, retryable=False) from None
+
+    async def _turn(self, asked: CallRecord) -> None:
+        """Wait until a call may be made, and take its place, which the call gives back.
+
+        Who has waited for a target that was down takes its place anew: else all who waited would call at once.
+        """
+        admitted = False
+        while True:
+            await self._pace.enter(asked)
+            try:
+                self.allowance.require()
+                if admitted or self._breaker.closed:
+                    return
+            except BaseException:
+                self._pace.leave(asked)
+                raise
+            self._pace.leave(asked)
+            await self._breaker.admit()
+            admitted = True
+
+    async def _first_attempt_then_retries(self, case: TestCase, asked: CallRecord) -> TargetResponse:
+        """Nearly every call answers at once: only one that does not pays for tenacity, 0.2 ms of computing."""
+        try:
+            return await self._attempt_and_leave(case, asked)
+        except TargetError as error:
+            failures = [error]
+
+        async def attempt() -> TargetResponse:
+            if failures:
+                raise failures.pop()  # the first attempt, which tenacity has not seen
+            await self._turn(asked)
+            return await self._attempt_and_leave(case, asked)
+
+        def before_sleep(state: RetryCallState) -> None:
+            self._on_retry(case.id, state.attempt_number, _cause(state), state.upcoming_sleep)
+
+        retrying = AsyncRetrying(
+            stop=stop_after_attempt(self._patience.attempts),
+            wait=_wait,
+            retry=retry_if_exception(lambda error: isinstance(error, TargetError) and error.retryable),
+            before_sleep=before_sleep,
+            reraise=True,
+        )
+        return await retrying(attempt)
+
+    async def _attempt_and_leave(self, case: TestCase, asked: CallRecord) -> TargetResponse:
+        try:
+            return await self._attempt(case, asked)
+        finally:
+            self._pace.leave(asked)
+
+    async def _attempt(self, case: TestCase, asked: CallRecord) -> TargetResponse:
+        started_at, started = utc_now(), time.monotonic()
+        error: TargetError | JSONPathError | None = None
+        try:
+            answer = await self._within_deadline(case)
+        except TargetError as caught:
+            error = caught
+            self._pace.failed(caught, started)
+            self._breaker.failed(caught, first=not asked.attempts)
+            raise
+        except JSONPathError as caught:
+            error = caught
+            raise
+        except asyncio.CancelledError:
+            error = TargetTimeoutError("the call was cut off: the time for the case was over")
+            raise
+        else:
+            self._pace.answered()
+            self._breaker.answered()
+            return answer
+        finally:
+            asked.attempts.append(Attempt(started_at, round((time.monotonic() - started) * 1000, 1), error))
+
+    async def _within_deadline(self, case: TestCase) -> TargetResponse:
+        seconds = min(self._patience.timeout, self.allowance.left())
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._answer(case)
+        except TimeoutError:
+            if seconds < self._patience.timeout:
+                raise TargetTimeoutError("the call was cut off: the run's deadline was over") from None
+            raise TargetTimeoutError(f"no complete answer within {seconds:g} s (target.timeout)") from None
+
+    async def _answer(self, case: TestCase) -> TargetResponse:
+        """What the target gives; its errors without secrets, whatever kind of target it is."""
+        try:
+            return await self._target.call(case)
+        except TargetError as error:
+            raise without_secrets(error) from None
+        except (JSONPathError, RunLimitExceededError, TimeoutError):
+            raise
+        except Exception as error:
+            message = f"the target failed: {type(error).__name__}: {words_of(error)}"
+            raise TargetError(message, kind="failed", retryable=False) from None
+
+
+def _wait(state: RetryCallState) -> float:
+    asked_for = _cause(state).retry_after
+    return _BACKOFF(state) if asked_for is None else min(asked_for, LONGEST_WAIT)
+
+
+def _cause(state: RetryCallState) -> TargetError:
+    error = state.outcome.exception() if state.outcome else None
+    assert isinstance(error, TargetError)  # nothing else is tried again
+    return error

@@ -1,0 +1,205 @@
+"""How a run is judged by its gate: pass, fail, or inconclusive where the data cannot tell.
+
+The rules that a gate can have, of which all that it asks for are applied:
+
+- *impact*: every metric with thresholds has an impact of at most `max_impact` (`low` unless the gate says otherwise);
+- *minimum*: every metric named in `min` is at least that large;
+- *checks*: every check passes in every case. This is the gate of a suite that asks for neither of the others, and
+  `checks: all` adds it to them.
+
+The worst outcome wins, fail before inconclusive before pass. `metric_rules` says how a metric is judged. Absence is
+never a pass: no value, no range that holds it, or nothing judged at all is inconclusive, and checks and metrics that
+no rule is about are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fepflow.evalguard.formatting import listed, number, percent, plural
+from fepflow.evalguard.impact import ImpactAssessment, assess, reach, scale_mismatch, worst
+from fepflow.evalguard.models import Range, Thresholds
+from fepflow.suite.models import Gate, Impact
+from fepflow.verdict.check_rules import GATE as EVERY_CHECK
+from fepflow.verdict.check_rules import absences, check_rules
+from fepflow.verdict.metric_rules import MetricRules
+from fepflow.verdict.requirements import ImpactAtMost, Minimum, Requirement
+from fepflow.verdict.verdict import CheckTotals, MetricEstimate, MetricVerdict, Mode, Outcome, RuleOutcome, Verdict
+
+DEFAULT_MAX_IMPACT: Impact = "low"
+_FROM_BEST: tuple[Outcome, ...] = ("pass", "inconclusive", "fail")
+
+
+def decide(
+    metrics: Sequence[MetricEstimate],
+    gate: Gate | None,
+    thresholds: Thresholds | None,
+    checks: Sequence[CheckTotals],
+    mode: Mode = "interval",
+) -> Verdict:
+    """Judge a run by its gate, or by the default gate if there is neither a gate nor thresholds.
+
+    `checks` are all that the suite and its cases have, also those that no metric is computed from.
+    """
+    gate = gate or Gate()
+    max_impact = gate.max_impact or (DEFAULT_MAX_IMPACT if thresholds else None)
+    by_checks = gate.checks == "all" or (max_impact is None and not gate.min)
+    ranges = thresholds.thresholds if thresholds and max_impact else {}
+    by_metric = _metric_outcomes(metrics, gate, ranges, max_impact, mode)
+    rules = [rule for found in by_metric.values() for rule in found]
+    rules += _rules_on_absence([metric.id for metric in metrics], ranges, max_impact, gate)
+    rules += check_rules(checks) if by_checks else []
+    rules.sort(key=_badness, reverse=True)
+    judged = [
+        _metric_verdict(metric, ranges.get(metric.id), gate.min.get(metric.id), by_metric.get(metric.id, []))
+        for metric in metrics
+    ]
+    not_judged = _not_judged(metrics, checks, rules)
+    outcome = rules[0].outcome
+    return Verdict(
+        outcome=outcome,
+        gate=_gate_sentence(max_impact, gate, mode, by_checks=by_checks),
+        reasons=[rule.reason for rule in rules],
+        rules=rules,
+        not_judged=not_judged,
+        blocks=outcome == "fail" or (outcome == "inconclusive" and gate.inconclusive == "block"),
+        metrics=judged,
+        warnings=[*_warnings(metrics, ranges, by_metric, mode), *_loudly(not_judged, checks, by_checks=by_checks)],
+    )
+
+
+def _metric_outcomes(
+    metrics: Sequence[MetricEstimate], gate: Gate, ranges: dict[str, list[Range]], max_impact: Impact | None, mode: Mode
+) -> dict[str, list[RuleOutcome]]:
+    required: list[tuple[MetricEstimate, Sequence[Requirement]]] = []
+    for metric in metrics:
+        requirements: list[Requirement] = []
+        if max_impact is not None and metric.id in ranges:
+            requirements.append(ImpactAtMost(max_impact, ranges[metric.id]))
+        if metric.id in gate.min:
+            requirements.append(Minimum(gate.min[metric.id]))
+        if requirements:
+            required.append((metric, requirements))
+    named = {metric.id for metric, _ in required} | set(gate.min)
+    rules = MetricRules(gate.confidence, mode, gate.fail == "value", len(named))
+    return rules.outcomes(required)
+
+
+def _rules_on_absence(
+    computed: Sequence[str], ranges: dict[str, list[Range]], max_impact: Impact | None, gate: Gate
+) -> list[RuleOutcome]:
+    rules = [
+        RuleOutcome(
+            rule=f"{name}: {Minimum(minimum).rule}",
+            metric=name,
+            outcome="inconclusive",
+            reason=f"{name}: the gate asks for at least {number(minimum)}, but it was not computed.",
+        )
+        for name, minimum in gate.min.items()
+        if name not in computed
+    ]
+    if max_impact is not None and not any(name in ranges for name in computed):
+        reason = f"No impact was judged: no metric has thresholds (metrics computed: {listed(computed) or 'none'})."
+        rules.append(RuleOutcome(rule=f"impact at most {max_impact}", outcome="inconclusive", reason=reason))
+    return rules
+
+
+def _not_judged(
+    metrics: Sequence[MetricEstimate], checks: Sequence[CheckTotals], rules: Sequence[RuleOutcome]
+) -> list[str]:
+    """The metrics and checks that no rule is about. What is the share that passed is judged with its check, too."""
+    metrics_judged = {rule.metric for rule in rules if rule.metric}
+    checks_judged = {rule.check for rule in rules if rule.check and not rule.metric}
+    names = [
+        metric.id
+        for metric in metrics
+        if metric.id not in metrics_judged and not (metric.of_passes and metric.check_id in checks_judged)
+    ]
+    covered = checks_judged | {metric.check_id for metric in metrics if metric.id in metrics_judged}
+    return list(dict.fromkeys([*names, *(check.check_id for check in checks if check.check_id not in covered)]))
+
+
+def _loudly(names: Sequence[str], checks: Sequence[CheckTotals], *, by_checks: bool) -> list[str]:
+    if not names:
+        return []
+    seen = {check.check_id: check for check in checks}
+    told = []
+    for name in names:
+        check = seen.get(name)
+        gaps = absences(check) if check is not None and check.passed + check.failed else []
+        failed = [f"{check.failed} failed"] if check is not None and check.failed else []
+        told.append(f"{name} ({listed([*failed, *gaps])})" if failed or gaps else name)
+    advice = "give a metric of them a minimum" if by_checks else "gate: {checks: all} judges every check, too"
+    return [f"NOT JUDGED, as no rule of the gate is about them: {listed(told)} ({advice})."]
+
+
+def _warnings(
+    metrics: Sequence[MetricEstimate],
+    ranges: dict[str, list[Range]],
+    by_metric: dict[str, list[RuleOutcome]],
+    mode: Mode,
+) -> list[str]:
+    computed = [metric.id for metric in metrics]
+    warnings = [warning for metric in metrics for warning in metric.warnings]
+    for metric in metrics:
+        if metric.id in by_metric:
+            warnings += _metric_warnings(metric, ranges.get(metric.id), mode)
+    if skipped := [name for name in ranges if name not in computed]:
+        warnings.append(f"Skipped, for there are thresholds but no such metric: {listed(skipped)}.")
+    return warnings
+
+
+def _metric_warnings(metric: MetricEstimate, ranges: Sequence[Range] | None, mode: Mode) -> list[str]:
+    estimate, value = metric.estimate, metric.estimate.value
+    if value is None:
+        return []
+    warnings = []
+    if ranges is not None:
+        if assess(value, ranges).overlapping:
+            warnings.append(f"{metric.id}: several ranges hold {number(value)}; the worst impact counts.")
+        if mismatch := scale_mismatch(value, ranges, estimate.is_proportion):
+            warnings.append(f"{metric.id}: {mismatch}")
+    if mode == "point" and estimate.counts.missing:
+        missing = plural(estimate.counts.missing, "missing result")
+        warnings.append(f"{metric.id}: judged by its point value, in spite of {missing}.")
+    return warnings
+
+
+def _metric_verdict(
+    metric: MetricEstimate, ranges: Sequence[Range] | None, minimum: float | None, rules: Sequence[RuleOutcome]
+) -> MetricVerdict:
+    estimate = metric.estimate
+    finding = assess(estimate.value, ranges) if ranges is not None else ImpactAssessment(None)
+    reached = reach(estimate.low, estimate.high, ranges) if ranges is not None else None
+    return MetricVerdict.of(
+        metric,
+        impact=finding.impact,
+        worst_impact=worst(reached.impacts) if reached else None,
+        interpretation=finding.interpretation,
+        threshold=minimum,
+        outcome=_worst_outcome(rule.outcome for rule in rules) if rules else None,
+        reason=" ".join(rule.reason for rule in sorted(rules, key=_badness, reverse=True)) or None,
+    )
+
+
+def _gate_sentence(max_impact: Impact | None, gate: Gate, mode: Mode, *, by_checks: bool) -> str:
+    rules = [f"no metric's impact may be worse than {max_impact}"] if max_impact else []
+    rules += [f"{name} must be at least {number(minimum)}" for name, minimum in gate.min.items()]
+    measure = "point values" if mode == "point" else _measure(gate)
+    sentence = listed([*rules, *([EVERY_CHECK] if by_checks else [])])
+    named_first = not max_impact and gate.min
+    whole = sentence if named_first else f"{sentence[0].upper()}{sentence[1:]}"
+    return f"{whole} ({measure})." if rules else f"{whole}."
+
+
+def _measure(gate: Gate) -> str:
+    kind = "" if gate.interval == "wilson" else "Clopper-Pearson "
+    return f"{percent(gate.confidence)} {kind}intervals{'; a fail by value' if gate.fail == 'value' else ''}"
+
+
+def _badness(rule: RuleOutcome) -> int:
+    return _FROM_BEST.index(rule.outcome)
+
+
+def _worst_outcome(outcomes: Iterable[Outcome]) -> Outcome:
+    return max(outcomes, key=_FROM_BEST.index)

@@ -1,0 +1,155 @@
+"""Whether metrics meet what a gate requires of them: by their intervals, with what is missing at its worst or best.
+
+A metric passes when its whole interval, with the missing at their worst, meets the requirement, and fails when its
+whole interval, with the missing at their best, does not. Everything between is inconclusive.
+
+Passing needs no correction for several metrics, since all of them must pass. Failing does: of ten agents' metrics at
+their minimum one in three would fail by chance. So fails are decided by the step-down method of Holm (1979): of m
+judged metrics, the interval at confidence 1 - (1 - c) / m has to violate the requirement, after each that does, the
+one at 1 - (1 - c) / (m - 1), and so on. No p-values are needed, and every form of interval and gate is treated alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fepflow.evalguard.formatting import describe, percent
+from fepflow.statistics.estimate import Estimate
+from fepflow.verdict.requirements import Requirement
+from fepflow.verdict.verdict import MetricEstimate, Mode, Outcome, RuleOutcome
+
+MOST_CASES = 1_000_000
+"""How many test cases are still advised to settle a verdict."""
+
+
+@dataclass(frozen=True)
+class MetricRules:
+    """How a gate judges metrics.
+
+    `mode` and `fail_by_value` are the gate's; `family` is how many metrics it judges in all, computed or not.
+    """
+
+    confidence: float
+    mode: Mode
+    fail_by_value: bool
+    family: int
+
+    def outcomes(self, judged: Sequence[tuple[MetricEstimate, Sequence[Requirement]]]) -> dict[str, list[RuleOutcome]]:
+        """The outcome of each requirement, by metric."""
+        by_metric = {metric.id: (metric.estimate, requirements) for metric, requirements in judged}
+        confidence = self._fail_confidence(by_metric)
+        return {metric.id: [self._rule(metric, each, confidence) for each in required] for metric, required in judged}
+
+    def _fail_confidence(self, judged: Mapping[str, tuple[Estimate, Sequence[Requirement]]]) -> float:
+        """The confidence at which Holm's method ends: those whose interval violates their requirement there fail."""
+        failing: set[str] = set()
+        while True:
+            confidence = 1 - (1 - self.confidence) / max(self.family - len(failing), 1)
+            found = {
+                name
+                for name, (estimate, requirements) in judged.items()
+                if estimate.value is not None
+                and any(each.judge(*estimate.at(confidence).interval) == "fail" for each in requirements)
+            }
+            if len(found) <= len(failing) or len(found) >= self.family:
+                return confidence
+            failing = found
+
+    def _rule(self, metric: MetricEstimate, requirement: Requirement, fail_confidence: float) -> RuleOutcome:
+        outcome, words = self._outcome(metric.estimate, requirement, fail_confidence)
+        return RuleOutcome(
+            rule=f"{metric.id}: {requirement.rule}",
+            metric=metric.id,
+            check=metric.check_id,
+            outcome=outcome,
+            reason=f"{metric.id}: {describe(metric.estimate, requirement.limit)} {words}.",
+        )
+
+    def _outcome(self, estimate: Estimate, requirement: Requirement, fail_confidence: float) -> tuple[Outcome, str]:
+        if estimate.problem:
+            return "inconclusive", f"cannot be computed: {estimate.problem}"
+        if estimate.value is None:
+            return "inconclusive", requirement.standing(None)
+        stands = requirement.standing(estimate.value)
+        if self._passes(estimate, requirement):
+            return "pass", stands
+        if self._fails(estimate, requirement, fail_confidence):
+            return "fail", stands
+        return "inconclusive", f"{stands}{self._why_open(estimate, requirement, fail_confidence)}"
+
+    def _passes(self, estimate: Estimate, requirement: Requirement) -> bool:
+        if requirement.judge(-math.inf, math.inf) == "pass":
+            return True  # whatever the value is
+        if self.mode == "point":
+            return requirement.judge(*estimate.point_range) == "pass"
+        return requirement.judge(*estimate.interval) == "pass" and estimate.doubt is None
+
+    def _fails(self, estimate: Estimate, requirement: Requirement, confidence: float) -> bool:
+        if self.mode == "point" or self.fail_by_value:
+            return requirement.judge(*estimate.point_range) == "fail"
+        return requirement.judge(*estimate.at(confidence).interval) == "fail"
+
+    def _why_open(self, estimate: Estimate, requirement: Requirement, fail_confidence: float) -> str:
+        """Why neither a pass nor a fail, which way it leans, and how many test cases would settle it."""
+        value = estimate.value
+        assert value is not None
+        lean = requirement.judge(value, value)
+        if lean == "inconclusive":  # no range holds the value: standing has said so
+            return ""
+        if self.mode == "point" or (self.fail_by_value and lean == "fail"):
+            return ", but what is missing could turn that"
+        low, high = estimate.interval
+        leans = f"it leans towards a {lean}"
+        if requirement.judge(low, high) == "inconclusive":
+            if math.isinf(low) and math.isinf(high):
+                return f", but there is no interval to show it{_advice_on_range(estimate)}; {leans}"
+            why = requirement.crossing(value, low, high)
+        elif lean == "pass":
+            return f", and so does its whole interval, but {estimate.doubt}{_advice_on_range(estimate)}; {leans}"
+        else:
+            why = (
+                f"that may be chance where {self.family} metrics are judged: a fail takes the "
+                f"{percent(fail_confidence)} interval"
+            )
+        settled = self._settled_by(estimate, requirement, lean, fail_confidence)
+        return f", but {why}; {leans}, and {settled}"
+
+    def _settled_by(self, estimate: Estimate, requirement: Requirement, lean: Outcome, fail_confidence: float) -> str:
+        """How many test cases like these would show what the verdict leans to."""
+        confidence = self.confidence if lean == "pass" else fail_confidence
+        sums = estimate.sums
+        if sums is None or (estimate.stderr is None and sums.scale is None):
+            return "more test cases are needed"
+
+        def shown(cases: int) -> bool:
+            low, high = sums.with_cases(cases, confidence)
+            bounds = (-math.inf if low is None else low, math.inf if high is None else high)
+            return requirement.judge(*bounds) == lean
+
+        if shown(sums.cases):
+            if estimate.counts.missing:
+                return "the results that are missing would settle it"
+            return "more test cases are needed"
+        few, many = sums.cases, sums.cases * 2
+        while not shown(many):
+            few, many = many, many * 2
+            if many > MOST_CASES:
+                return f"{_no_number(estimate, requirement)} would settle it"
+        while many - few > 1:
+            middle = (few + many) // 2
+            few, many = (few, middle) if shown(middle) else (middle, many)
+        return f"about {many} test cases like these would settle it"
+
+
+def _advice_on_range(estimate: Estimate) -> str:
+    if estimate.method.startswith("t"):
+        return " (scores with a known range can tell more: declare range: [least, most] of the metric)"
+    return ""
+
+
+def _no_number(estimate: Estimate, requirement: Requirement) -> str:
+    if estimate.is_proportion and requirement.limit is not None and requirement.limit >= 1:
+        return "no number of them (no sample can show a proportion of 1; lower the minimum, or judge by point values)"
+    return "no number of them that can be had"

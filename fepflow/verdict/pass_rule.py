@@ -1,0 +1,176 @@
+"""The verdict of a sampled test: which share of its results passed, against the share that was asked for.
+
+Every test case is asked for the same number of samples, and each of these pairs ends in one way: *passed* (all its
+checks did), *failed* (a check did not), *error* (a check, or the system under test, gave no answer) or *skipped*. Only
+*passed* counts for the rate; all that was expected stays in its denominator. The verdict is inconclusive where the
+pairs in error or skipped could have decided it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from fepflow.evalguard.formatting import listed, number, percent
+from fepflow.protocol.results import CheckResult, passed_of
+from fepflow.protocol.test_case import Output
+from fepflow.statistics.estimate import Counts, Estimate, mean_estimate
+from fepflow.statistics.scale import PROPORTION
+from fepflow.verdict.verdict import MetricEstimate, MetricVerdict, Outcome, RuleOutcome, Verdict
+
+PassRule = Literal["case", "sample", "each_case"]
+"""What is counted: pairs of test case and sample; samples of which every case passes; cases that reach the rate."""
+
+SampleOutcome = Literal["passed", "failed", "error", "skipped"]
+
+JUDGED = "pass_rate"
+"""Id of the metric that is judged."""
+
+_OUTCOMES: dict[SampleOutcome, Outcome] = {"passed": "pass", "failed": "fail", "error": "inconclusive"}
+
+
+@dataclass(frozen=True, slots=True)
+class SampleResult:
+    """One sample, from 0, of the test case at `position`; `output` is None and there are no `checks` if it was skipped.
+
+    `why` says in one line what kept it from being checked: a skip, or what the system under test raised.
+    """
+
+    position: int
+    sample: int
+    output: Output | None
+    checks: list[CheckResult]
+    ending: SampleOutcome
+    why: str | None = None
+
+
+class _Units(NamedTuple):
+    """What a rule counts: endings by independent cluster, their name, and the share of them that must pass."""
+
+    endings: Sequence[Sequence[SampleOutcome]]
+    noun: str
+    needed: float
+
+
+def ending_of(checks: Sequence[CheckResult]) -> SampleOutcome:
+    """How the checks of one output end, together. One that completes without a yes or no is no pass: an error."""
+    return _together([_ending_of_check(check) for check in checks])
+
+
+def judge_samples(results: Sequence[SampleResult], samples: int, rule: PassRule, threshold: float) -> Verdict:
+    """The verdict over all pairs of test case and sample, each of which is in `results` once.
+
+    Passes when the rate is at least `threshold` (0 to 1), the interval only being shown: a test asks whether the rate
+    was reached. Its metrics are the rate that was judged, and for each check the mean of its passes.
+    """
+    grid = _grid(results, samples)
+    units = _units(grid, rule, threshold)
+    endings = [ending for cluster in units.endings for ending in cluster]
+    reached = _reached(endings, units.needed)
+    outcome = _OUTCOMES.get(reached, "inconclusive")
+    estimate = _estimate(units.endings)
+    reason = _reason(endings, units, estimate, rule, threshold, outcome)
+    judged = MetricEstimate(JUDGED, "all", estimate)
+    rate = MetricVerdict.of(judged, threshold=units.needed, outcome=outcome, reason=reason)
+    return Verdict(
+        outcome=outcome,
+        gate=_gate_sentence(rule, threshold),
+        reasons=[reason],
+        rules=[
+            RuleOutcome(rule=f"at least {number(threshold)}", metric=JUDGED, outcome=outcome, reason=reason),
+        ],
+        blocks=outcome != "pass",
+        metrics=[rate, *map(MetricVerdict.of, _check_estimates(results, samples))],
+    )
+
+
+def _together(endings: Sequence[SampleOutcome]) -> SampleOutcome:
+    worst: SampleOutcome
+    for worst in ("failed", "error", "skipped"):
+        if worst in endings:
+            return worst
+    return "passed" if endings else "error"
+
+
+def _ending_of_check(check: CheckResult) -> SampleOutcome:
+    if check.status != "completed":
+        return "skipped" if check.status == "skip" else "error"
+    passed = passed_of(check)
+    if passed is None:
+        return "error"
+    return "passed" if passed else "failed"
+
+
+def _grid(results: Sequence[SampleResult], samples: int) -> list[list[SampleOutcome]]:
+    ordered = sorted(results, key=lambda result: (result.position, result.sample))
+    endings = [result.ending for result in ordered]
+    return [endings[start : start + samples] for start in range(0, len(endings), samples)]
+
+
+def _units(grid: list[list[SampleOutcome]], rule: PassRule, threshold: float) -> _Units:
+    if rule == "sample":
+        return _Units([[_together(column)] for column in zip(*grid, strict=True)], "samples", threshold)
+    if rule == "each_case":
+        return _Units([[_reached(row, threshold)] for row in grid], "test cases", 1.0)
+    return _Units(grid, "results", threshold)
+
+
+def _reached(endings: Sequence[SampleOutcome], needed: float) -> SampleOutcome:
+    """Whether enough of them passed, whatever those in error or skipped might have been; else why nobody can say."""
+    passed, missing = endings.count("passed"), endings.count("error") + endings.count("skipped")
+    if passed / len(endings) >= needed:
+        return "passed"
+    if (passed + missing) / len(endings) < needed:
+        return "failed"
+    return "error" if "error" in endings else "skipped"
+
+
+def _estimate(clusters: Sequence[Sequence[SampleOutcome]]) -> Estimate:
+    """The rate of these very cases: each result is an observation of its own, and no case stands for others."""
+    endings = [ending for cluster in clusters for ending in cluster]
+    values = [[float(ending == "passed")] if ending in ("passed", "failed") else [] for ending in endings]
+    counts = Counts(len(endings), sum(map(len, values)), endings.count("error"), endings.count("skipped"))
+    return mean_estimate(values, counts, scale=PROPORTION)
+
+
+def _check_estimates(results: Sequence[SampleResult], samples: int) -> list[MetricEstimate]:
+    """For each check the mean of its passes, over the test cases that have it."""
+    endings: dict[str, dict[int, list[SampleOutcome]]] = {}
+    for result in results:
+        for check in result.checks:
+            endings.setdefault(check.check_id, {}).setdefault(result.position, []).append(_ending_of_check(check))
+    for by_case in endings.values():
+        for found in by_case.values():
+            found += ["skipped"] * (samples - len(found))
+    return [MetricEstimate(name, name, _estimate(list(by_case.values()))) for name, by_case in endings.items()]
+
+
+def _reason(
+    endings: Sequence[SampleOutcome],
+    units: _Units,
+    estimate: Estimate,
+    rule: PassRule,
+    threshold: float,
+    outcome: Outcome,
+) -> str:
+    passed, n = endings.count("passed"), len(endings)
+    did = f"passed in at least {number(threshold)} of their samples" if rule == "each_case" else "passed"
+    interval = ""
+    if estimate.low is not None and estimate.high is not None:
+        bounds = f"{number(estimate.low)} to {number(estimate.high)}"
+        interval = f" ({percent(estimate.confidence)} interval {bounds} for these cases)"
+    asked = "all have to" if rule == "each_case" else f"the threshold is {number(units.needed)}"
+    counts = [(endings.count("error"), "in error"), (endings.count("skipped"), "skipped")]
+    gaps = listed([f"{count} {what}" for count, what in counts if count])
+    decisive = ", which could decide it" if outcome == "inconclusive" else ""
+    rest = f"; {gaps}{decisive}" if gaps else ""
+    return f"{passed} of {n} {units.noun} {did}: {number(passed / n, units.needed)}{interval}, {asked}{rest}."
+
+
+def _gate_sentence(rule: PassRule, threshold: float) -> str:
+    if rule == "each_case":
+        return f"Every test case must pass in at least {number(threshold)} of its samples."
+    if rule == "sample":
+        return f"At least {number(threshold)} of the samples must pass, each with all its test cases."
+    return f"At least {number(threshold)} of the results must pass."

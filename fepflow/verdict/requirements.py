@@ -1,0 +1,116 @@
+"""What a gate can require of one metric, and how an interval fares against it.
+
+Each requirement judges all values from `low` to `high` at once: *pass* if every one of them meets it, *fail* if none
+does, *inconclusive* where that depends on which one is the true one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fepflow.evalguard.formatting import listed, number
+from fepflow.evalguard.impact import assess, reach, severity, worst
+from fepflow.evalguard.models import Range
+from fepflow.suite.models import Impact
+from fepflow.verdict.verdict import Outcome
+
+
+class Requirement(Protocol):
+    """What must hold for a metric's true value."""
+
+    @property
+    def rule(self) -> str:
+        """In a few words, the same in every run."""
+
+    @property
+    def limit(self) -> float | None:
+        """The number that values are compared with, if there is one."""
+
+    def judge(self, low: float, high: float) -> Outcome:
+        """How all values from `low` to `high`, both included, fare."""
+
+    def standing(self, value: float | None) -> str:
+        """How one value fares, in words; or that there is none to fare."""
+
+    def crossing(self, value: float, low: float, high: float) -> str:
+        """Which part of the interval around `value` fares otherwise, in words."""
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """The value is at least so large."""
+
+    least: float
+
+    @property
+    def rule(self) -> str:
+        """See Requirement."""
+        return f"at least {number(self.least)}"
+
+    @property
+    def limit(self) -> float:
+        """See Requirement."""
+        return self.least
+
+    def judge(self, low: float, high: float) -> Outcome:
+        """See Requirement."""
+        if low >= self.least:
+            return "pass"
+        return "fail" if high < self.least else "inconclusive"
+
+    def standing(self, value: float | None) -> str:
+        """See Requirement."""
+        if value is None:
+            return f"cannot be compared with the minimum of {number(self.least)}"
+        return f"{'reaches' if value >= self.least else 'is below'} the minimum of {number(self.least)}"
+
+    def crossing(self, value: float, low: float, high: float) -> str:
+        """See Requirement."""
+        return "its interval begins below" if value >= self.least else "its interval ends above"
+
+
+@dataclass(frozen=True)
+class ImpactAtMost:
+    """The value's impact is none of the worse ones. Values that no range holds neither meet that nor do they not."""
+
+    worst_allowed: Impact
+    ranges: Sequence[Range]
+
+    @property
+    def rule(self) -> str:
+        """See Requirement."""
+        return f"impact at most {self.worst_allowed}"
+
+    @property
+    def limit(self) -> None:
+        """See Requirement."""
+
+    def judge(self, low: float, high: float) -> Outcome:
+        """See Requirement."""
+        reached = reach(low, high, self.ranges)
+        allowed = {self._allows(impact) for impact in reached.impacts}
+        if reached.gap or len(allowed) != 1:
+            return "inconclusive"
+        return "pass" if allowed == {True} else "fail"
+
+    def standing(self, value: float | None) -> str:
+        """See Requirement."""
+        finding = assess(value, self.ranges)
+        if finding.impact is None:
+            return f"has no impact: {finding.reason}"
+        return f"has the impact {finding.impact}; {self.worst_allowed} is the worst allowed"
+
+    def crossing(self, value: float, low: float, high: float) -> str:
+        """See Requirement."""
+        reached = reach(low, high, self.ranges)
+        impact = assess(value, self.ranges).impact
+        other = [each for each in reached.impacts if impact is None or self._allows(each) is not self._allows(impact)]
+        parts = [str(worst(other))] if other else []
+        if reached.gap:
+            parts.append("values that no range holds")
+        return f"its interval reaches {listed(parts)}"
+
+    def _allows(self, impact: Impact) -> bool:
+        return severity(impact) <= severity(self.worst_allowed)

@@ -1,0 +1,185 @@
+"""What a run's verdict says: an outcome, the rule that was applied, the reasons, and how every metric fared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from fepflow.statistics.estimate import Estimate, Method
+from fepflow.suite.models import Impact
+
+Outcome = Literal["pass", "fail", "inconclusive"]
+Mode = Literal["interval", "point"]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricEstimate:
+    """A metric of the suite, the check that it is computed from, and its estimate.
+
+    `of_passes` if it is the share of results that passed, and no score. `warnings` are sentences about its values.
+    """
+
+    id: str
+    check_id: str
+    estimate: Estimate
+    of_passes: bool = True
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTotals:
+    """What became of the results of one check; `unjudged` completed without a pass or fail (a score, say)."""
+
+    check_id: str
+    expected: int
+    passed: int = 0
+    failed: int = 0
+    error: int = 0
+    skipped: int = 0
+    unjudged: int = 0
+
+    @property
+    def never_came(self) -> int:
+        """Expected, but nothing is there."""
+        return max(self.expected - self.passed - self.failed - self.error - self.skipped - self.unjudged, 0)
+
+
+class MetricVerdict(BaseModel):
+    """One metric: its estimate, what it means, and how it fared.
+
+    `impact` is the value's, `worst_impact` the worst that the interval touches; both are None without thresholds.
+    `threshold` is the gate's minimum. `outcome` is None for a metric that the gate says nothing about.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str
+    check: str
+    value: float | None
+    stderr: float | None
+    low: float | None
+    high: float | None
+    confidence: float
+    method: Method
+    n_expected: int
+    n_completed: int
+    n_error: int
+    n_skipped: int
+    impact: Impact | None = None
+    worst_impact: Impact | None = None
+    interpretation: str | None = None
+    threshold: float | None = None
+    outcome: Outcome | None = None
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, metric: MetricEstimate, **judged: Any) -> MetricVerdict:
+        """The metric's estimate with what was `judged` of it."""
+        estimate, counts = metric.estimate, metric.estimate.counts
+        return cls(
+            id=metric.id,
+            check=metric.check_id,
+            value=estimate.value,
+            stderr=estimate.stderr,
+            low=estimate.low,
+            high=estimate.high,
+            confidence=estimate.confidence,
+            method=estimate.method,
+            n_expected=counts.expected,
+            n_completed=counts.completed,
+            n_error=counts.error,
+            n_skipped=counts.skipped,
+            **judged,
+        )
+
+
+class MetricChange(BaseModel):
+    """A metric's value now and in the baseline, None where there was none, and now minus then."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str
+    value: float | None
+    baseline: float | None
+    difference: float | None
+
+
+class Comparison(BaseModel):
+    """A run beside its baseline: that run's id and outcome, whether this one fails and that did not, each metric.
+
+    `summary` names in words what was compared.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    run_id: str
+    outcome: Outcome
+    worsened: bool
+    summary: str = ""
+    metrics: list[MetricChange]
+
+
+class ModelCosts(BaseModel):
+    """What the models that checks asked have cost in this run, as far as it is known; answers from before cost nothing.
+
+    `requests` are all that were made, also those without an answer. Of `without_usd` answers nobody knows what they
+    cost: it is not in `usd`, and it is not nothing.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    requests: int = 0
+    answers: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+    without_usd: int = 0
+
+    def __str__(self) -> str:
+        if self.answers == 0:
+            return f"no answer, to {self.requests} requests" if self.requests else "no model was asked"
+        known = f"{self.usd:.4f} usd" if self.answers > self.without_usd else "cost not known"
+        unknown = f" and {self.without_usd} of unknown cost" if 0 < self.without_usd < self.answers else ""
+        return f"{self.answers} {'answer' if self.answers == 1 else 'answers'}: {known}{unknown}"
+
+
+class RuleOutcome(BaseModel):
+    """One rule of the gate and how it came out.
+
+    `rule` is a short text that is the same in every run of the suite ("acc: at least 0.9"). `metric` and `check` say
+    what it is about, None where it is about the whole run. `reason` is a sentence with the figures.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rule: str
+    metric: str | None = None
+    check: str | None = None
+    outcome: Outcome
+    reason: str
+
+
+class Verdict(BaseModel):
+    """The outcome of a run; `gate` is the rule that was applied and `reasons` why it came out so, worst first.
+
+    `rules` are the outcomes of the gate's rules, worst first: the first one decided. `not_judged` names the checks
+    and metrics that no rule is about. `blocks` says whether the outcome stops a release (exit code other than 0).
+    `baseline` is there if the suite names one that can be compared with, else `not_compared` says why not; `models`
+    if checks ask models.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    outcome: Outcome
+    gate: str
+    reasons: list[str]
+    rules: list[RuleOutcome] = []
+    not_judged: list[str] = []
+    blocks: bool = False
+    metrics: list[MetricVerdict]
+    warnings: list[str] = []
+    baseline: Comparison | None = None
+    not_compared: str | None = None
+    models: ModelCosts | None = None

@@ -1,0 +1,103 @@
+"""Which results of a run one wants to see, what decided the verdict first; read a hundred cases at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from fepflow.documents.did_you_mean import did_you_mean
+from fepflow.errors import NotFoundError
+from fepflow.protocol.results import CheckResult, passed_of
+from fepflow.store.case_index import FailureKind
+from fepflow.store.records import CaseResult, RunRecord
+from fepflow.store.store import Store
+from surfaces.reports.expected import shared_check_ids
+
+MOST_COMPARED = 20_000
+"""Ids among which a similar one is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What to show. Without `failed`: everything, of one case or of all; `check_id` and `errors` are about failures.
+
+    `errors` leaves what is neither a pass nor a fail: calls without an answer, checks that ended in error.
+    """
+
+    failed: bool = False
+    case_id: str | None = None
+    check_id: str | None = None
+    errors: bool = False
+
+    def checks(self, result: CaseResult) -> list[CheckResult]:
+        """The checks of a result that are wanted. Of a call without an answer they have nothing to say."""
+        if not self.failed:
+            return [check for check in result.checks if self.check_id in (None, check.check_id)]
+        if result.output is not None and result.output.failure is not None:
+            return []
+        return [check for check in result.checks if self._is_wanted(check)]
+
+    def _is_wanted(self, check: CheckResult) -> bool:
+        if self.check_id not in (None, check.check_id):
+            return False
+        return check.error is not None or (not self.errors and passed_of(check) is False)
+
+    def holds(self, result: CaseResult) -> bool:
+        """Whether a result is wanted."""
+        if self.case_id not in (None, result.case.id):
+            return False
+        if not self.failed:
+            return True
+        no_answer = result.output is not None and result.output.failure is not None
+        return no_answer or bool(self.checks(result))
+
+
+def selected(store: Store, run: RunRecord, selection: Selection) -> Iterator[CaseResult]:
+    """The results that are wanted, those first that decided the verdict. Raises NotFoundError for an unknown id."""
+    if selection.check_id is not None:
+        _require_check(store, run, selection.check_id)
+    if selection.case_id is not None:
+        position = store.position_of(run.id, selection.case_id)
+        if position is None:
+            raise _unknown("case", selection.case_id, store.case_ids(run.id, MOST_COMPARED))
+        positions = [position]
+    elif selection.failed:
+        positions = _worst_first(store, run, selection)
+    else:
+        positions = list(range(run.n_cases))
+    return (result for result in store.results(run.id, positions=positions) if selection.holds(result))
+
+
+def count_cases(store: Store, run: RunRecord, selection: Selection) -> int:
+    """How many cases failed in the way that is selected."""
+    return len(_failed(store, run, selection))
+
+
+def _failed(store: Store, run: RunRecord, selection: Selection) -> list[int]:
+    return store.failed_positions(run.id, selection.check_id, "error" if selection.errors else None)
+
+
+def _worst_first(store: Store, run: RunRecord, selection: Selection) -> list[int]:
+    """The positions of the cases that did not pass: of the rule that decided, of the next one, of none."""
+    verdict = run.verdict or {}
+    groups: list[list[int]] = []
+    for rule in verdict.get("rules", ()):
+        if rule["outcome"] != "pass" and selection.check_id in (None, rule.get("check")):
+            kind: FailureKind = "failed" if rule["outcome"] == "fail" else "error"
+            groups.append(store.failed_positions(run.id, rule.get("check"), kind))
+            groups.append(store.failed_positions(run.id, rule.get("check")))
+    wanted = _failed(store, run, selection)
+    among = set(wanted)
+    return [position for position in dict.fromkeys(chain(*groups, wanted)) if position in among]
+
+
+def _require_check(store: Store, run: RunRecord, check_id: str) -> None:
+    known = dict.fromkeys([*shared_check_ids(run), *(row.check_id for row in store.check_totals(run.id))])
+    if check_id not in known:
+        raise _unknown("check", check_id, list(known))
+
+
+def _unknown(what: str, name: str, known: list[str]) -> NotFoundError:
+    advice = did_you_mean(name, known) if known else "it has none"
+    return NotFoundError(f"The run has no {what} {name} ({advice})")

@@ -1,0 +1,116 @@
+"""A judge's verdicts in a run beside people's labels: how far they agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fepflow.errors import InfrastructureError, UserError
+from fepflow.statistics.agreement import ConfusionMatrix, cohen_kappa, tabulate
+from fepflow.statistics.intervals import wilson_interval
+from fepflow.store.records import Calibration, RunRecord
+from fepflow.store.store import Store
+from tasks.analysis.labels import Label, LabelSet
+
+MOST_VALUES = 50
+"""Different numbers that may be compared: kappa is for scales."""
+
+CONFIDENCE = 0.95
+
+Figures = dict[str, Any]
+
+
+def calibrate(store: Store, run: RunRecord, labelled: LabelSet) -> Calibration:
+    """Compare the judge's verdicts in a run with the labels, and store how far they agree.
+
+    Raises UserError for a run with repeats (a label is about one output) and for numbers that are no scale,
+    InfrastructureError if there is no verdict at all.
+    """
+    if run.repeats > 1:
+        raise UserError(
+            f"Run {run.id[:8]} has {run.repeats} outputs for each case, and a label is about one: label those of a run "
+            "without repeats."
+        )
+    verdicts = _verdicts(store, run, labelled)
+    pairs = [(label, verdicts[case_id]) for case_id, label in labelled.labels.items() if case_id in verdicts]
+    judge = labelled.judge
+    if not pairs:
+        raise InfrastructureError(
+            f"None of the {len(labelled.labels)} labelled cases has a verdict of {judge.check_id}: `fepflow show "
+            f"{run.id[:8]} --failed` says why."
+        )
+    calibration = Calibration(
+        judge=judge.judge,
+        rubric=judge.rubric,
+        model=judge.model,
+        parameters=judge.parameters,
+        check_id=judge.check_id,
+        member=labelled.member,
+        run_id=run.id,
+        n=len(pairs),
+        missing=len(labelled.labels) - len(pairs),
+        figures=_figures(pairs, labelled),
+    )
+    store.add_calibration(calibration)
+    return calibration
+
+
+def _verdicts(store: Store, run: RunRecord, labelled: LabelSet) -> dict[str, Label]:
+    """What the judge said of the labelled cases, by id."""
+    cases = (case for start in range(0, run.n_cases, 1_000) for case in store.cases(run.id, start, start + 1_000))
+    ids = {position: case.id for position, case in enumerate(cases) if case.id in labelled.labels}
+    found = {}
+    for position, results in store.answers_of(run.id, labelled.judge.check_id):
+        value = results["response"].get(labelled.member)
+        if position in ids and value is not None:
+            found[ids[position]] = float(value) if labelled.kind == "number" else value
+    return found
+
+
+def _figures(pairs: Sequence[tuple[Label, Label]], labelled: LabelSet) -> Figures:
+    table = tabulate(pairs, _categories(pairs, labelled))
+    quadratic = labelled.kind == "number"
+    kappa = cohen_kappa(table, quadratic=quadratic, confidence=CONFIDENCE)
+    figures: Figures = {
+        "kappa": {
+            "value": kappa.value,
+            "low": kappa.low,
+            "high": kappa.high,
+            "weights": "quadratic" if quadratic else "none",
+            "why": kappa.why,
+        },
+        "agreement": _share(table.agreed, table.n),
+        "confidence": CONFIDENCE,
+        "categories": list(table.categories),
+        "matrix": [list(row) for row in table.counts],
+    }
+    if labelled.kind == "boolean":
+        figures |= _rates(table)
+    return figures
+
+
+def _categories(pairs: Sequence[tuple[Label, Label]], labelled: LabelSet) -> list[Label]:
+    if labelled.kind == "boolean":
+        return [True, False]
+    if labelled.kind == "word":
+        return list(labelled.judge.members[labelled.member][1])
+    values = sorted({float(value) for pair in pairs for value in pair})
+    if len(values) > MOST_VALUES:
+        raise UserError(
+            f"{labelled.member} and its labels take {len(values)} different values, and kappa is for scales of a few: "
+            "have the judge answer on the scale that people use, such as integers from 1 to 5."
+        )
+    return list(values)
+
+
+def _rates(table: ConfusionMatrix) -> Figures:
+    """Of what people pass how much the judge passes, and of what they fail how much it fails."""
+    (true_yes, false_no), (false_yes, true_no) = table.counts
+    return {"tpr": _share(true_yes, true_yes + false_no), "tnr": _share(true_no, false_yes + true_no)}
+
+
+def _share(count: int, n: int) -> Figures:
+    if not n:
+        return {"value": None, "low": None, "high": None, "n": 0}
+    low, high = wilson_interval(count / n, n, CONFIDENCE)
+    return {"value": count / n, "low": low, "high": high, "n": n}

@@ -1,0 +1,178 @@
+"""How far the judges of a run can be trusted: by people's labels, and by their own samples. Needs no Prefect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from checks.constants import CheckType
+from fepflow.evalguard.formatting import listed, number, plural
+from fepflow.store.records import Calibration, RunRecord
+from fepflow.store.store import Store
+
+if TYPE_CHECKING:
+    from checks.models.judge_spec import JudgeSpec
+
+ENOUGH_KAPPA = 0.6
+"""Below it a judge's verdicts are not those of people ("substantial" agreement begins there: Landis and Koch 1977)."""
+
+FEW_LABELS = 30
+FEW_OF_A_KIND = 10
+
+
+@dataclass(frozen=True)
+class JudgeReliability:
+    """What is known of one judge in one run. Without a `judge` it is one that test cases carry themselves.
+
+    Of `answers` that were made of several samples, `disputed` were not unanimous; `agreement` is the mean share of
+    samples that agree, None where there was only one.
+    """
+
+    check_id: str
+    judge: JudgeSpec | None
+    calibration: Calibration | None
+    answers: int = 0
+    disputed: int = 0
+    agreement: float | None = None
+
+    def data(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "check": self.check_id,
+            "model": self.judge.model if self.judge else None,
+            "samples": self.judge.samples if self.judge else None,
+            "agreement": self.agreement,
+            "disputed": self.disputed,
+            "calibration": calibration_data(self.calibration) if self.calibration else None,
+        }
+
+    def sentence(self) -> str:
+        """On one line."""
+        who = f"{self.check_id} ({self.judge.model})" if self.judge else self.check_id
+        told = [f"judge {who}: {calibration_words(self.calibration)}"]
+        if self.agreement is not None:
+            told.append(
+                f"its samples agree to {self.agreement:.2f}, "
+                f"{self.disputed} of {plural(self.answers, 'verdict')} disputed"
+            )
+        return "; ".join(told)
+
+
+def doubts_of(store: Store, run: RunRecord) -> list[JudgeReliability]:
+    """What is known now of each judge of a run: it may be calibrated after it has judged."""
+    judges = judges_of_run(run)
+    known = {judge.check_id for judge in judges}
+    of_cases = sorted(store.checks_of_type(run.id, CheckType.LLM_JUDGE.value) - known)
+    return [
+        *(_doubt(store, run, judge) for judge in judges),
+        *(JudgeReliability(check_id, None, None) for check_id in of_cases),
+    ]
+
+
+def judges_of_run(run: RunRecord) -> list[JudgeSpec]:
+    """The judges that all cases of a run share, as they were when it was planned."""
+    shared = run.suite.get("checks") or ()
+    if not any(isinstance(check, dict) and check.get("type") == CheckType.LLM_JUDGE for check in shared):
+        return []
+    from checks.models.judge_spec import judges_of_suite
+    from fepflow.documents.loader import Document
+    from fepflow.suite.reader import read_suite
+
+    folder = Path(run.suite_path).parent if run.suite_path else Path.cwd()
+    loaded = read_suite(Document(run.suite, run.suite_path or run.name, ""), folder)
+    return judges_of_suite(loaded)
+
+
+def _doubt(store: Store, run: RunRecord, judge: JudgeSpec) -> JudgeReliability:
+    calibration = store.calibration_of(judge.judge, judge.rubric)
+    if judge.samples == 1:
+        return JudgeReliability(judge.check_id, judge, calibration)
+    shares = [share for share in _shares(store, run, judge) if share is not None]
+    mean = sum(shares) / len(shares) if shares else None
+    return JudgeReliability(judge.check_id, judge, calibration, len(shares), sum(share < 1 for share in shares), mean)
+
+
+def _shares(store: Store, run: RunRecord, judge: JudgeSpec) -> Iterator[float | None]:
+    """Of each answer the share of samples that agree: on `passed`, else where they do the least."""
+    for _, results in store.answers_of(run.id, judge.check_id):
+        agreement = results["metadata"].get("samples", {}).get("agreement", {})
+        yield agreement.get("passed", min(agreement.values(), default=None))
+
+
+def calibration_data(calibration: Calibration) -> dict[str, Any]:
+    """A calibration as JSON."""
+    return {
+        "id": calibration.id,
+        "created_at": calibration.created_at.isoformat().replace("+00:00", "Z"),
+        "run_id": calibration.run_id,
+        "check": calibration.check_id,
+        "member": calibration.member,
+        "model": calibration.model,
+        "parameters": calibration.parameters,
+        "judge": calibration.judge,
+        "rubric": calibration.rubric,
+        "n": calibration.n,
+        "missing": calibration.missing,
+        **calibration.figures,
+        "warnings": warnings_of(calibration),
+    }
+
+
+def calibration_words(calibration: Calibration | None) -> str:
+    """How far a judge agrees with people, in a part of a sentence."""
+    if calibration is None:
+        return "not calibrated"
+    kappa = calibration.figures["kappa"]
+    size = f"n = {calibration.n}, {calibration.created_at:%Y-%m-%d}"
+    of = "" if calibration.member == "passed" else f" of {calibration.member}"
+    if kappa["value"] is None:
+        return f"calibrated without a kappa{of} ({kappa['why']}; {size})"
+    words = f"kappa{of} {number(kappa['value'])} with people ({_interval(kappa)}, {size})"
+    rates = [
+        f"{name.upper()} {number(rate['value'])}"
+        for name in ("tpr", "tnr")
+        if (rate := calibration.figures.get(name)) and rate["value"] is not None
+    ]
+    if kappa["value"] < ENOUGH_KAPPA:
+        rates.append(f"below {ENOUGH_KAPPA}: not to be relied on")
+    elif kappa["low"] < ENOUGH_KAPPA:
+        rates.append(f"may be below {ENOUGH_KAPPA}")
+    return ", ".join([words, *rates])
+
+
+def _interval(figure: dict[str, Any]) -> str:
+    return f"95 % interval {number(figure['low'])} to {number(figure['high'])}"
+
+
+def warnings_of(calibration: Calibration) -> list[str]:
+    """What keeps a judge, or what is known of it, from being relied on."""
+    return [*_of_kappa(calibration.figures["kappa"], calibration.n), *_of_size(calibration)]
+
+
+def _of_kappa(kappa: dict[str, Any], n: int) -> Iterator[str]:
+    value, low, high = kappa["value"], kappa["low"], kappa["high"]
+    if value is None:
+        yield f"kappa is not defined: {kappa['why']}. Label cases of both kinds."
+    elif value < ENOUGH_KAPPA:
+        unsure = f", though with n = {n} it may be {number(high)}" if high >= ENOUGH_KAPPA else ""
+        yield f"kappa is below {ENOUGH_KAPPA}: it judges otherwise than people{unsure}. Change its prompt or model."
+    elif low < ENOUGH_KAPPA:
+        yield f"kappa's interval reaches below {ENOUGH_KAPPA}: n = {n} labels are too few to tell. Label more cases."
+
+
+def _of_size(calibration: Calibration) -> Iterator[str]:
+    if calibration.n < FEW_LABELS:
+        yield f"n = {calibration.n} is small: figures of fewer than {FEW_LABELS} labels say little."
+    kinds = {"tpr": "pass", "tnr": "fail"}
+    few = [
+        f"{name.upper()} rests on {plural(rate['n'], 'case')} that should {kinds[name]}"
+        for name in kinds
+        if (rate := calibration.figures.get(name)) and rate["n"] < FEW_OF_A_KIND
+    ]
+    if few:
+        yield f"{listed(few)}."
+    if calibration.missing:
+        cases = plural(calibration.missing, "labelled case")
+        yield f"{cases} without a verdict: the judge, or the call before it, gave none."

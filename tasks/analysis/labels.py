@@ -1,0 +1,163 @@
+"""People's labels of test cases, read from a file: which judge they are compared with, and what they say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from checks.models.judge_spec import JudgeSpec
+from fepflow.datasets.error_collector import ErrorCollector
+from fepflow.datasets.reader import id_text
+from fepflow.datasets.records import format_of, records
+from fepflow.errors import UserError
+
+Label = bool | float | str
+
+YES = ("yes", "true", "1", "pass")
+NO = ("no", "false", "0", "fail")
+
+_IDS = ("id", "case_id")
+_PASSED = "passed"
+
+
+@dataclass(frozen=True)
+class LabelSet:
+    """What people say of test cases, by id, and the member of a judge's response that it is compared with."""
+
+    judge: JudgeSpec
+    member: str
+    labels: dict[str, Label]
+
+    @property
+    def kind(self) -> str:
+        """What the member is: `boolean`, `number` or `word`."""
+        return self.judge.members[self.member][0]
+
+
+@dataclass(frozen=True)
+class _Row:
+    line: int
+    case_id: str
+    label: Any
+    check: str | None
+
+
+def read_labels(
+    path: Path,
+    judges: Sequence[JudgeSpec],
+    case_ids: Collection[str],
+    check: str | None = None,
+    member: str | None = None,
+) -> LabelSet:
+    """The labels in a file (`id` or `case_id`, `label`, and `check` where there are labels of several judges).
+
+    A row without a label is left out. Raises InputError with all mistakes, each with its line: ids that no case has or
+    that stand twice, labels that are none. UserError if it is open which judge, or which member, is meant.
+    """
+    mistakes = ErrorCollector(str(path))
+    rows = list(_rows(path, mistakes))
+    mistakes.raise_if_any()
+    judge = _judge_of(judges, check, rows, mistakes)
+    named = _member_of(judge, member)
+    labels: dict[str, Label] = {}
+    lines: dict[str, int] = {}
+    for row in rows:
+        if row.check not in (None, judge.check_id):
+            continue
+        if row.case_id in lines:
+            advice = "a case has one label: where several people have judged it, let them agree first"
+            mistakes.add(f"the id {row.case_id!r} stands in line {lines[row.case_id]} already", row.line, advice=advice)
+        elif row.case_id not in case_ids:
+            mistakes.add(f"there is no test case with the id {row.case_id!r}", row.line)
+        else:
+            label = _read(row.label, *judge.members[named])
+            if label is None:
+                mistakes.add(_unreadable(row.label, judge, named), row.line)
+            else:
+                labels[row.case_id] = label
+        lines.setdefault(row.case_id, row.line)
+    if not labels and not mistakes:
+        mistakes.add(f"holds no label for {judge.check_id}", advice="add one a line: id,label")
+    mistakes.raise_if_any()
+    return LabelSet(judge, named, labels)
+
+
+def _rows(path: Path, mistakes: ErrorCollector) -> Iterator[_Row]:
+    for line, record in records(path, format_of(path, None, mistakes.file), mistakes):
+        if not isinstance(record, dict):
+            mistakes.add("a label is an object with id and label", line)
+            continue
+        ids = [name for name in _IDS if name in record]
+        if len(ids) != 1 or "label" not in record:
+            found = ", ".join(map(repr, record))
+            mistakes.add(f"there must be a column id (or case_id) and a column label, not {found}", line)
+            return
+        if record["label"] in (None, ""):
+            continue
+        try:
+            yield _Row(line, id_text(record[ids[0]]), record["label"], record.get("check") or None)
+        except ValueError as error:
+            mistakes.add(str(error), line, ids[0])
+
+
+def _judge_of(
+    judges: Sequence[JudgeSpec], check: str | None, rows: Sequence[_Row], mistakes: ErrorCollector
+) -> JudgeSpec:
+    if not judges:
+        advice = "those that test cases carry themselves have rubrics of their own, each"
+        raise UserError(f"The suite has no llm_judge to calibrate ({advice}).")
+    known = {judge.check_id: judge for judge in judges}
+    for row in rows:
+        if row.check is not None and row.check not in known:
+            mistakes.add(f"there is no judge {row.check}", row.line, "check", f"there is {', '.join(known)}")
+    mistakes.raise_if_any()
+    if check is not None and check not in known:
+        raise UserError(f"There is no judge {check} (--check): there is {', '.join(known)}.")
+    wanted = {check} if check is not None else {row.check for row in rows if row.check} or set(known)
+    if len(wanted) > 1:
+        raise UserError(f"There are several judges: say which one with --check ({', '.join(known)}).")
+    return known[wanted.pop()]
+
+
+def _member_of(judge: JudgeSpec, member: str | None) -> str:
+    members = list(judge.members)
+    if member is not None and member not in members:
+        raise UserError(f"{judge.check_id} gives no {member} (--member) to compare: it gives {_listed(members)}.")
+    if not members:
+        raise UserError(f"{judge.check_id} gives nothing that can be compared: no boolean, number or word of an enum.")
+    if member is None and _PASSED not in members and len(members) > 1:
+        raise UserError(f"{judge.check_id} gives {_listed(members)}: say what the labels are about with --member.")
+    return member or (_PASSED if _PASSED in members else members[0])
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _read(label: Any, kind: str, words: Sequence[str]) -> Label | None:
+    """The label as the judge would say it; None if it is none."""
+    text = str(label).strip()
+    if kind == "word":
+        return text if text in words else None
+    if kind == "number":
+        return _number(text)
+    return True if text.lower() in YES else False if text.lower() in NO else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _unreadable(label: Any, judge: JudgeSpec, member: str) -> str:
+    kind, words = judge.members[member]
+    wanted = {"boolean": f"one of {', '.join((*YES, *NO))}", "number": "a number", "word": f"one of {', '.join(words)}"}
+    others = [name for name in judge.members if name != member]
+    more = f"; --member compares {' or '.join(others)} instead" if others else ""
+    return f"the label {str(label)[:50]!r} is not {wanted[kind]}, as {judge.check_id} gives {member}{more}"

@@ -1,0 +1,111 @@
+"""A verdict as a page of markdown: what decided first, then where to look, the figures, and what else there is to say.
+
+Links are relative, so that they stay in whichever of Prefect's UIs somebody is in, wherever its server is: `../../`
+leads to the UI's root from the page of an artifact, of an artifact's key and of a flow run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fepflow.store.records import RunRecord
+from fepflow.verdict.verdict import Comparison, MetricVerdict, Verdict
+from tasks.analysis.failed_cases import FailedCases
+from tasks.analysis.judge_reliability import JudgeReliability
+from tasks.analysis.markdown import escape_text, plain
+from tasks.run.outcome import reasons_of
+
+NONE = "—"
+
+SHOWN_ROWS = 5
+MAX_TEXT = 300
+
+
+def verdict_summary(verdict: Verdict) -> str:
+    """Outcome and reason on one line."""
+    return f"{verdict.outcome.upper()}: {plain(' '.join(reasons_of(verdict)[:1]))}"
+
+
+def verdict_page(
+    run: RunRecord,
+    verdict: Verdict,
+    doubts: Sequence[JudgeReliability] = (),
+    failed: FailedCases | None = None,
+    failed_artifact: str | None = None,
+    causes: Sequence[str] = (),
+) -> str:
+    """The page; `failed_artifact` is the id of the artifact with the failed cases, if there is one."""
+    decided, *others = reasons_of(verdict) or [""]
+    lines = [f"# {verdict.outcome.upper()}: {escape_text(run.name)}", ""]
+    lines += [f"**{escape_text(decided)}**", ""] if decided else []
+    lines += [f"Gate: {escape_text(verdict.gate)}", ""]
+    lines += [*(f"- {escape_text(reason)}" for reason in others), ""] if others else []
+    if verdict.not_judged:
+        lines += [f"**Not judged**, as no rule is about it: {escape_text(', '.join(verdict.not_judged))}", ""]
+    if verdict.baseline is not None:
+        lines += [_baseline(verdict.baseline), ""]
+    elif verdict.not_compared:
+        lines += [f"No baseline: {escape_text(verdict.not_compared)}", ""]
+    lines += [" · ".join(_links(run, failed, failed_artifact)), ""]
+    lines += [*_metric_table(verdict), ""]
+    if failed is not None and failed.rows:
+        lines += ["## What did not pass", ""]
+        lines += [*(f"- {escape_text(cause)}" for cause in causes), "", "The first:", ""] if causes else []
+        lines += [*_first_cases(failed), ""]
+    lines += [*(f"- {escape_text(doubt.sentence())}" for doubt in doubts), ""] if doubts else []
+    lines += [f"> {escape_text(warning)}\n" for warning in verdict.warnings]
+    lines += [f"Models: {verdict.models}\n"] if verdict.models else []
+    lines += [f"Case by case, on a machine with the store: `fepflow show {run.id[:8]} --failed`"]
+    return "\n".join(lines)
+
+
+def _baseline(baseline: Comparison) -> str:
+    worse = ": **the outcome has worsened**" if baseline.worsened else ""
+    compared = f" ({escape_text(baseline.summary)})" if baseline.summary else ""
+    return f"Baseline: {baseline.outcome} in run `{baseline.run_id[:8]}`{worse}{compared}"
+
+
+def _links(run: RunRecord, failed: FailedCases | None, failed_artifact: str | None) -> Iterator[str]:
+    if failed is not None and failed_artifact is not None:
+        cases = f"{failed.cases} {'case' if failed.cases == 1 else 'cases'} that did not pass"
+        yield f"[{cases}](../../artifacts/artifact/{failed_artifact})"
+    if run.flow_run_id is not None:
+        yield f"[the flow run](../../runs/flow-run/{run.flow_run_id})"
+    yield f"run `{run.id[:8]}`"
+
+
+def _first_cases(failed: FailedCases) -> Iterator[str]:
+    for row in failed.rows[:SHOWN_ROWS]:
+        case, why = escape_text(row["case"], MAX_TEXT), escape_text(row["why"], MAX_TEXT)
+        yield f"- **{case}** · {escape_text(row['check'])}: {why}"
+        for name in ("input", "expected", "output"):
+            if row[name]:
+                yield f"    - {name}: {escape_text(row[name], MAX_TEXT)}"
+
+
+def _metric_table(verdict: Verdict) -> Iterator[str]:
+    changes = {change.id: change for change in verdict.baseline.metrics} if verdict.baseline else {}
+    gated = any(metric.outcome for metric in verdict.metrics)
+    rated = any(metric.impact for metric in verdict.metrics)
+    columns = ["metric", "value", "interval", "n", "errors"]
+    columns += ["impact"] * rated + ["gate"] * gated + ["baseline", "change"] * bool(changes)
+    yield f"| {' | '.join(columns)} |"
+    yield f"| {' | '.join('---' for _ in columns)} |"
+    for metric in verdict.metrics:
+        cells = _metric_cells(metric)
+        cells += [metric.impact or NONE] * rated + [metric.outcome or NONE] * gated
+        if changes:
+            change = changes[metric.id]
+            cells += [_number(change.baseline), _number(change.difference, sign="+")]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _metric_cells(metric: MetricVerdict) -> list[str]:
+    known = metric.low is not None and metric.high is not None
+    interval = f"{_number(metric.low)} to {_number(metric.high)}" if known else NONE
+    count = f"{metric.n_completed} of {metric.n_expected}"
+    return [escape_text(metric.id), _number(metric.value), interval, count, str(metric.n_error)]
+
+
+def _number(value: float | None, sign: str = "") -> str:
+    return NONE if value is None else f"{value:{sign}.4g}"

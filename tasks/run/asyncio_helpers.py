@@ -1,0 +1,47 @@
+"""Several pieces of work at once, as one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+
+async def gather_or_raise(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Do all of it at once. The first failure stops the others, and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for piece in work:
+                group.create_task(piece)
+    except BaseExceptionGroup as several:
+        raise several.exceptions[0] from None
+
+
+async def task_result(run: Any) -> Any:
+    """What a task run that was called for its state returned, also one that chose to end as failed.
+
+    Raises what it raised. Prefect's types take the state of an async task for a value; it has to be awaited.
+    """
+    result = await (await run).aresult(raise_on_failure=False)
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def uncancel() -> None:
+    """Take a cancellation back: the flow run is to end in a state of its own choosing."""
+    current = asyncio.current_task()
+    if current is not None:
+        current.uncancel()
+
+
+async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait for its end; raises what it raised instead of ending as cancelled.
+
+    A cancellation of the caller meanwhile is the caller's own, and is raised. `await task` under
+    `suppress(CancelledError)` would swallow it.
+    """
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()

@@ -1,0 +1,139 @@
+"""Stopping a run because somebody wants it to stop: `fepflow cancel`, Cancel in Prefect's UI, SIGTERM from a worker.
+
+Nobody kills a flow run that a process executes by itself, and a worker kills its processes without our store's
+knowing. So each executor looks for itself, and whoever has asked, the run is stopped once, from inside, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any
+from uuid import UUID
+
+from prefect import get_client
+
+from fepflow.errors import RunInterruptedError
+from fepflow.store.store import Store
+from tasks.run.asyncio_helpers import cancel_and_wait
+
+STORE_SECONDS = 1.0
+"""Between two looks at our own flag."""
+PREFECT_SECONDS = 1.5
+"""Between two looks at the flow run's state."""
+PREFECT_PATIENCE = 4.0
+"""Seconds that such a look may take."""
+
+logger = logging.getLogger("fepflow.run")
+
+StopRequest = Callable[[], Awaitable[bool]]
+
+
+class _Stop:
+    """Cancels a task once, however many ask for it: a second time would break off how it ends."""
+
+    def __init__(self) -> None:
+        self._body = asyncio.current_task()
+        self.begun = False
+        self.interrupted = False
+        self.too_late = False
+
+    def __call__(self, *, interrupted: bool = False) -> None:
+        if not self.begun and not self.too_late and self._body is not None:
+            self.begun = True
+            self.interrupted = interrupted
+            self._body.cancel()
+
+
+@asynccontextmanager
+async def stopped_on_request(
+    store: Store, run_id: str, flow_run_id: str | None, own_flag: Callable[[], bool] = bool
+) -> AsyncIterator[None]:
+    """Cancel the body, as asyncio does, soon after somebody has asked for the run to be cancelled.
+
+    Where `own_flag` says that the body has raised the store's flag itself, for others, that is no request.
+
+    What cannot be asked, because the store or Prefect's API is away, is asked again. Raises RunInterruptedError
+    when the process got a SIGTERM that was no cancellation.
+    """
+    stop = _Stop()
+
+    async def flagged() -> bool:
+        return await asyncio.to_thread(store.cancel_requested, run_id) and not own_flag()
+
+    async def cancelling() -> bool:
+        return flow_run_id is not None and await _is_cancelled(UUID(flow_run_id))
+
+    async def told_to_end() -> None:
+        stop(interrupted=not (await _answer(flagged) or await _answer(cancelling)))
+
+    async with AsyncExitStack() as watching:
+        watching.enter_context(_sigterm(told_to_end, stop))
+        if await _answer(flagged):
+            stop()
+        await watching.enter_async_context(_watched(flagged, STORE_SECONDS, stop))
+        if flow_run_id is not None:
+            await watching.enter_async_context(_watched(cancelling, PREFECT_SECONDS, stop))
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not stop.interrupted:
+                raise
+            message = f"The process was told to end (SIGTERM): `fepflow run --resume {run_id}` goes on."
+            raise RunInterruptedError(message) from None
+        finally:
+            stop.too_late = True
+
+
+async def _is_cancelled(flow_run_id: UUID) -> bool:
+    async with asyncio.timeout(PREFECT_PATIENCE), get_client() as client:
+        state = (await client.read_flow_run(flow_run_id)).state
+        return state is not None and (state.is_cancelling() or state.is_cancelled())
+
+
+async def _answer(asked: StopRequest) -> bool:
+    try:
+        return await asked()
+    except Exception as error:
+        logger.debug("nobody says whether the run is to stop: %s", error)
+        return False
+
+
+@asynccontextmanager
+async def _watched(asked: StopRequest, pause: float, stop: _Stop) -> AsyncIterator[None]:
+    async def watch() -> None:
+        while not await _answer(asked):  # noqa: ASYNC110  # what is waited for is elsewhere
+            await asyncio.sleep(pause)
+        stop()
+
+    watching = asyncio.create_task(watch(), name="fepflow-cancelling")
+    try:
+        yield
+    finally:
+        await cancel_and_wait(watching)
+
+
+@contextmanager
+def _sigterm(told: Callable[[], Coroutine[Any, Any, None]], stop: _Stop) -> Iterator[None]:
+    """Hear of SIGTERM between two steps of the loop.
+
+    Prefect's own handler raises in the middle of whatever is at work, which may be what writes the results. Once the
+    run is stopping, ours stays: a worker's SIGTERM must not break off how the run ends.
+    """
+    if threading.current_thread() is not threading.main_thread():  # nobody else hears signals
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    before = signal.getsignal(signal.SIGTERM)
+    heard: set[asyncio.Task[None]] = set()
+    loop.add_signal_handler(signal.SIGTERM, lambda: heard.add(loop.create_task(told())))
+    try:
+        yield
+    finally:
+        if not stop.begun:
+            loop.remove_signal_handler(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,199 @@
+"""What the steps of one run share while it lasts: the store, the lease, the target, the places for calls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from time import monotonic
+from typing import Any
+
+from checks.core.compiled import CompiledCheck, compile_checks
+from checks.core.data_checks import CaseChecks
+from checks.models.defaults import CheckDefaults, kind_of
+from fepflow.errors import TargetError
+from fepflow.llm.client import ModelClient
+from fepflow.protocol.check import to_check
+from fepflow.protocol.test_case import TestCase
+from fepflow.settings import settings
+from fepflow.store.records import RunRecord, RunStatus
+from fepflow.store.store import Store
+from fepflow.store.writer import BatchWriter
+from fepflow.suite.models import Suite
+from fepflow.suite.reader import LoadedSuite
+from fepflow.targets.base import Target
+from fepflow.targets.client import RetryPolicy, TargetClient
+from tasks.analysis.check_usage import bills
+from tasks.run.batches import Batch
+from tasks.run.log import log_pace, one_line, run_log
+from tasks.run.response_cache import StoredResponseCache
+from tasks.run.shard_spec import ShardSpec
+
+MAX_ESCALATIONS = 100
+"""Troubled cases of a run that get a task run of their own; a task run is dear for Prefect's server."""
+
+TELL_SECONDS = 0.1
+
+MAX_LABEL = 80
+"""Characters of a case's id in the name of a task run; an id may be a whole question."""
+
+logger = logging.getLogger("fepflow.run")
+
+
+class Counts(Counter[str]):
+    """How far this process has come: calls answered and failed, checks passed, failed and in error."""
+
+
+Listener = Callable[[Counts], None]
+
+listener: ContextVar[Listener | None] = ContextVar("fepflow_progress", default=None)
+"""Who in this process wants to know of progress: the command line's progress bar. Not an argument, as between it and
+the run stands a Prefect flow, whose parameters are JSON that Prefect's API stores."""
+
+
+class RunContext:
+    """One executor's view of a run. Not a dataclass: Prefect would walk through it at every task call."""
+
+    def __init__(
+        self,
+        store: Store,
+        run: RunRecord,
+        owner: str,
+        loaded: LoadedSuite,
+        suite: Suite,
+        target: Target,
+        share: ShardSpec,
+    ) -> None:
+        self.store = store
+        self.run = run
+        self.owner = owner
+        self.suite = suite
+        self.secrets = loaded.secrets
+        self.target = target
+        self.writer = BatchWriter(store, run.id)
+        self.caller = TargetClient(
+            target, RetryPolicy.of(suite.target, share.shards), share.allowance(suite, store), _log_retry, log_pace
+        )
+        self.models = ModelClient(StoredResponseCache(store), refresh=not suite.cache)
+        self.share = share
+        self.escalations = 0
+        """Cases that have got a task run of their own, because of their call or of a check that asks a model."""
+        self.defaults = CheckDefaults(suite.judge, suite.embedding)
+        self.shared_checks = compile_checks(self.defaults.complete(suite.checks))
+        # The run's own copy of the suite tells: cases come from the store.
+        from_data = not isinstance(run.suite.get("test_cases"), list)
+        self._case_checks = CaseChecks(self.defaults, suite.checks, settings().allowed_models, from_data=from_data)
+        self._by_kind = {asking: _those(self.shared_checks, asking) for asking in (False, True)}
+        self.left_out: dict[Batch, int] = {}
+        """Checks of each batch that no model was asked for, as the run's deadline or budget was reached."""
+        self.asks_models = bool(self._by_kind[True]) or share.shards > 1
+        """Whether there may be checks that ask models, as far as one has seen."""
+        self.counts = Counts()
+        self.at_work = "(none yet)"
+        self.finished = False
+        self.stopping_shards = False
+        """Whether the flag that stops the run was raised from here, for its shards."""
+        self._cases: dict[Batch, list[TestCase]] = {}
+        self._next_telling = 0.0
+
+    @property
+    def calls(self) -> int:
+        """How many outputs the run is to have."""
+        return self.run.n_cases * self.run.repeats
+
+    def checks_for(self, case: TestCase, *, asking: bool) -> Sequence[CompiledCheck]:
+        """A case's checks, its own first: those that ask a model, or the others."""
+        if not case.checks:
+            return self._by_kind[asking]
+        own = self._case_checks.compiled(case.checks, [check.check_id for check in self.shared_checks])
+        return _those([*own, *self.shared_checks], asking)
+
+    async def kinds(self, batch: Batch) -> tuple[bool, bool]:
+        """Whether the cases of a batch have checks that ask no model, and some that do."""
+        local, asking = bool(self._by_kind[False]), bool(self._by_kind[True])
+        if not (local and asking):
+            own = [check for case in await self.cases(batch) for check in case.checks or ()]
+            asks = {kind_of(to_check(check)) is not None for check in own}
+            local, asking = local or False in asks, asking or True in asks
+        self.asks_models = self.asks_models or asking
+        return local, asking
+
+    async def cases(self, batch: Batch) -> list[TestCase]:
+        """The test cases of a batch; they stay in memory until the batch is done."""
+        if batch not in self._cases:
+            self._cases[batch] = await asyncio.to_thread(
+                self.store.cases, self.run.id, *batch.positions(self.run.repeats)
+            )
+        return self._cases[batch]
+
+    def forget(self, batch: Batch) -> None:
+        """Let go of the test cases of a batch that is done."""
+        self._cases.pop(batch, None)
+
+    async def label(self, batch: Batch) -> str:
+        """What a task run of the batch is named after: its case, or how many cases from where."""
+        first, last = batch.positions(self.run.repeats)
+        if last - first > 1:
+            return f"cases {first + 1}-{last}"
+        (case,) = await self.cases(batch)
+        return self.label_of(case, batch)
+
+    def label_of(self, case: TestCase, batch: Batch) -> str:
+        """What a task run is named after that carries only repeats of one case."""
+        repeats = sorted({repeat for _, repeat in batch.units(self.run.repeats)})
+        name = self.name_of(case, repeats[0])
+        return name if len(repeats) == 1 else f"{name}-{repeats[-1] + 1}"
+
+    def name_of(self, case: TestCase, repeat: int) -> str:
+        """What a repeat of a case, from 0, is called."""
+        name = one_line(case.id, MAX_LABEL)
+        return name if self.run.repeats == 1 else f"{name} #{repeat + 1}"
+
+    def may_escalate(self) -> bool:
+        """Whether a case that is in trouble may get a task run of its own."""
+        room = self.escalations < max(1, MAX_ESCALATIONS // self.share.shards)
+        return room and not self.caller.allowance.ended
+
+    def count(self, **more: int) -> None:
+        """Note progress, and tell whoever listens, a few times a second."""
+        for name, number in more.items():
+            self.counts[name] += number
+        now = monotonic()
+        if now >= self._next_telling:
+            self._next_telling = now + TELL_SECONDS
+            self._tell()
+
+    def count_what_is_spent(self) -> None:
+        """Count what the store's outputs and checks have cost: a run that is gone on with has spent of its budget."""
+        self.caller.allowance.spent = dict.fromkeys(self.caller.allowance.spent, 0.0)  # it may have been counted before
+        calls = self.share.calls(self.run)
+        last = calls.stop // self.run.repeats
+        for start in range(calls.start // self.run.repeats, last, 1_000):
+            for stored in self.store.outputs(self.run.id, start, min(start + 1_000, last)).values():
+                if not stored.failed:
+                    self.caller.allowance.spend(stored.output.metadata)
+        for found in bills(self.store, self.run.id):
+            if calls.start <= found.position * self.run.repeats + found.repeat < calls.stop:
+                self.caller.allowance.spend(found.bill)
+
+    def _tell(self) -> None:
+        listening = listener.get()
+        if listening is not None:
+            listening(self.counts)
+
+    async def finish(self, status: RunStatus, **fields: Any) -> None:
+        """End the run in the store and give the lease back."""
+        self._tell()
+        await asyncio.to_thread(self.store.finish, self.run.id, self.owner, status, **fields)
+        self.finished = True
+
+
+def _those(checks: Sequence[CompiledCheck], asking: bool) -> list[CompiledCheck]:
+    return [check for check in checks if (check.asks is not None) is asking]
+
+
+def _log_retry(case_id: str, attempt: int, cause: TargetError, wait: float) -> None:
+    name = one_line(case_id, MAX_LABEL)
+    run_log().warning("%s: attempt %d failed, again in %.1f s: %s", name, attempt, wait, cause)

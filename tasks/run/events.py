@@ -1,0 +1,77 @@
+"""What automations hear of a run: `fepflow.verdict.<outcome>`, and `fepflow.verdict.worsened`.
+
+The events' payload is a contract, documented in docs/prefect.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+from prefect.events import emit_event
+
+from fepflow.store.records import RunRecord
+from fepflow.verdict.verdict import Comparison, MetricVerdict, Verdict
+from tasks.run.log import one_line
+
+WORSENED = "fepflow.verdict.worsened"
+MISSED = "fepflow.schedule.missed"
+RESOURCE = "fepflow.suite"
+
+MAX_METRICS = 100
+MAX_REASONS = 10
+MAX_REASON = 500
+
+
+def emit_verdict(run: RunRecord, verdict: Verdict, compared: Comparison | None) -> None:
+    """Tell Prefect of a verdict, and that it is worse than the one it was compared with.
+
+    Prefect adds the flow run, its task run, flow, deployment and tags as related resources. It sends in a thread of
+    its own, which the process waits for at its end.
+    """
+    resource = {"prefect.resource.id": resource_id(run.name), "prefect.resource.name": run.name}
+    payload = payload_of(run, verdict, compared)
+    emit_event(f"fepflow.verdict.{verdict.outcome}", resource, payload=payload)
+    if compared is not None and compared.worsened:
+        emit_event(WORSENED, resource, payload=payload)
+
+
+def payload_of(run: RunRecord, verdict: Verdict, compared: Comparison | None) -> dict[str, Any]:
+    """What the events say, a few kilobytes; Prefect refuses events of more than 1.5 MB."""
+    return {
+        "run_id": run.id,
+        "suite": run.name,
+        "outcome": verdict.outcome,
+        "baseline": compared and {"run_id": compared.run_id, "outcome": compared.outcome},
+        "worsened": bool(compared and compared.worsened),
+        "metrics": [_metric(metric) for metric in verdict.metrics[:MAX_METRICS]],
+        "reasons": [one_line(reason, MAX_REASON) for reason in verdict.reasons[:MAX_REASONS]],
+    }
+
+
+def _metric(metric: MetricVerdict) -> dict[str, Any]:
+    return {
+        "id": metric.id,
+        "value": metric.value,
+        "low": metric.low,
+        "high": metric.high,
+        "n": metric.n_completed,
+        "impact": metric.impact,
+    }
+
+
+def resource_id(suite: str) -> str:
+    """The Prefect resource that a suite of this name is."""
+    return f"{RESOURCE}.{slug(suite)}"
+
+
+def slug(name: str) -> str:
+    """A name as a part of a resource id or of an artifact's key: a-z, 0-9 and dashes.
+
+    What only other characters tell apart gets a short hash of the name.
+    """
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    if name.isascii() and plain:
+        return plain
+    return "-".join(filter(None, (plain, hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:8])))

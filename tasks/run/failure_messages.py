@@ -1,0 +1,62 @@
+"""What a task run says of the cases of its batch that failed. Such a task run is Failed, and the flow goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from tasks.run.batches import Batch
+from tasks.run.context import RunContext
+
+MAX_NAMES = 5
+"""Cases that the state of their batch names."""
+
+Unit = tuple[int, int]
+
+
+async def failed_checks_message(runtime: RunContext, batch: Batch, *, asking: bool) -> str | None:
+    """Which cases of a batch have checks that failed or ended in error, of those that ask a model, or of the others.
+
+    By what the store has, so also of results from before. None if all passed.
+    """
+    store, run = runtime.store, runtime.run
+    first, last = batch.positions(run.repeats)
+    found = await asyncio.to_thread(store.failed_checks, run.id, first, last)
+    if not found:
+        return None
+    cases = await runtime.cases(batch)
+    runtime.forget(batch)
+    units = batch.units(run.repeats)
+    ids = {
+        position: {check.check_id for check in runtime.checks_for(cases[position - first], asking=asking)}
+        for position in {row.position for row in found}
+    }
+    failed: dict[Unit, list[str]] = {}
+    errors: dict[Unit, list[str]] = {}
+    for position, repeat, check_id, in_error in found:
+        if (position, repeat) in units and check_id in ids[position]:
+            (errors if in_error else failed).setdefault((position, repeat), []).append(check_id)
+
+    def named(units: Mapping[Unit, Sequence[str]]) -> str:
+        names = {unit: runtime.name_of(cases[unit[0] - first], unit[1]) for unit in units}
+        return listed_cases([f"{names[unit]} ({', '.join(checks)})" for unit, checks in units.items()])
+
+    told = []
+    of = f"of {count_of_cases(len(units), run.repeats)}"
+    if failed:
+        told.append(f"{len(failed)} {of} failed: {named(failed)}")
+    if errors:
+        told.append(f"{len(errors)} {of} could not be checked: {named(errors)}")
+    return ("; ".join(told) + ".") if told else None
+
+
+def count_of_cases(count: int, repeats: int) -> str:
+    """So many cases, or outputs where each case has several."""
+    noun = "case" if repeats == 1 else "output"
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def listed_cases(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return f"{', '.join(names[:MAX_NAMES])}{more}"

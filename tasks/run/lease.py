@@ -1,0 +1,52 @@
+"""Keeping a lease while the work lasts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from fepflow.errors import FepflowError, RunBusyError
+from tasks.run.asyncio_helpers import cancel_and_wait
+
+LEASE_SECONDS = 30.0
+RENEW_SECONDS = 10.0
+STORE_PATIENCE = 30.0
+"""Seconds for which a run waits for a store that is locked, or whose server is started anew."""
+
+logger = logging.getLogger("fepflow.run")
+
+
+@asynccontextmanager
+async def hold_lease(renew: Callable[[], bool], what: str) -> AsyncIterator[None]:
+    """Renew the lease of `what` while the body runs; `renew` blocks, and gives False when the lease is lost.
+
+    Then the body is stopped, and RunBusyError raised: somebody else has it.
+    """
+    body = asyncio.current_task()
+    lost = False
+
+    async def keep() -> None:
+        nonlocal lost
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            try:
+                kept = await asyncio.to_thread(renew)
+            except FepflowError as error:
+                logger.warning("the lease of %s could not be renewed: %s", what, error)
+                continue
+            if not kept and body is not None:
+                lost = True
+                body.cancel()
+                return
+
+    keeping = asyncio.create_task(keep(), name="fepflow-lease")
+    try:
+        yield
+    except asyncio.CancelledError:
+        if lost:
+            raise RunBusyError(f"Another executor has taken over {what}; this one has stopped.") from None
+        raise
+    finally:
+        await cancel_and_wait(keeping)

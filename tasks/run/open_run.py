@@ -1,0 +1,147 @@
+"""Opening a run, or a shard of it: the lease is taken and held, and on leaving the run has a truthful status."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from fepflow.documents.loader import Document
+from fepflow.errors import FepflowError, InputError, RunInterruptedError
+from fepflow.security.redaction import words_of
+from fepflow.settings import settings
+from fepflow.store.leases import new_owner
+from fepflow.store.records import RunRecord, RunStatus
+from fepflow.store.store import Store
+from fepflow.suite.reader import read_suite
+from fepflow.targets.factory import open_target
+from tasks.run.cancellation import stopped_on_request
+from tasks.run.context import MAX_LABEL, RunContext
+from tasks.run.gc_tuning import tuned_interpreter
+from tasks.run.lease import LEASE_SECONDS, STORE_PATIENCE, hold_lease
+from tasks.run.log import one_line, run_log
+from tasks.run.loop_watch import loop_watched
+from tasks.run.response_cache import forget_old_answers
+from tasks.run.shard_spec import FULL_RUN, ShardSpec
+from tasks.run.zombie_runs import tell_of_the_one_before
+from tasks.validation.cases import read_cases
+from tasks.validation.plugins import load_plugins
+
+WAIT_SECONDS = 2.0
+"""Between two tries to take the lease of a shard."""
+
+logger = logging.getLogger("fepflow.run")
+
+
+@asynccontextmanager
+async def open_run(run_id: str, flow_run_id: str | None = None) -> AsyncIterator[RunContext]:
+    """Take the run's lease and hold it; on leaving, the run has a truthful status whatever happened.
+
+    Raises RunBusyError while another executor holds the lease, or as soon as this one has lost it.
+    """
+    store = await asyncio.to_thread(Store.open, settings().store_address, STORE_PATIENCE)
+    with store:
+        owner = new_owner()
+        record = await asyncio.to_thread(store.acquire_lease, run_id, owner, LEASE_SECONDS)
+        if flow_run_id is not None:
+            await asyncio.to_thread(store.set_flow_run, record.id, flow_run_id)
+            if record.flow_run_id not in (None, flow_run_id):
+                await tell_of_the_one_before(str(record.flow_run_id))
+        try:
+            runtime = await _prepare(store, record, owner, FULL_RUN)
+        except FepflowError as error:
+            await asyncio.to_thread(store.finish, record.id, owner, "failed", error=str(error))
+            raise
+
+        def renew() -> bool:
+            return store.renew_lease(record.id, owner, LEASE_SECONDS) or runtime.finished
+
+        try:
+            async with _working(runtime, renew, f"run {record.id}", flow_run_id):
+                yield runtime
+        except asyncio.CancelledError:
+            await asyncio.shield(_end(runtime, "cancelled", "cancelled while it was running"))
+            raise
+        except RunInterruptedError as error:
+            await _end(runtime, "interrupted", str(error))
+            raise
+        except Exception as error:
+            message = str(error) if isinstance(error, FepflowError) else f"{type(error).__name__}: {words_of(error)}"
+            await _end(runtime, "failed", message)
+            raise
+
+
+@asynccontextmanager
+async def open_shard(run_id: str, share: ShardSpec, flow_run_id: str | None = None) -> AsyncIterator[RunContext]:
+    """Take the lease of a part of a run and hold it. What becomes of the run is for whoever holds its own lease to say.
+
+    Waits while another executor, which may have been given up too early, holds the lease.
+    """
+    store = await asyncio.to_thread(Store.open, settings().store_address, STORE_PATIENCE)
+    with store:
+        owner, what = new_owner(), f"shard {share.shard + 1} of run {run_id}"
+        while not await asyncio.to_thread(store.acquire_shard, run_id, share.shard, owner, LEASE_SECONDS):
+            run_log().warning("%s has another executor: waiting for its lease to end", what)
+            await asyncio.sleep(WAIT_SECONDS)
+        try:
+            record = await asyncio.to_thread(store.run, run_id)
+            runtime = await _prepare(store, record, owner, share)
+            renew = partial(store.renew_shard, run_id, share.shard, owner, LEASE_SECONDS)
+            async with _working(runtime, renew, what, flow_run_id):
+                yield runtime
+        finally:
+            await asyncio.to_thread(store.release_shard, run_id, share.shard, owner)
+
+
+@asynccontextmanager
+async def _working(
+    runtime: RunContext, renew: Callable[[], bool], what: str, flow_run_id: str | None
+) -> AsyncIterator[None]:
+    """While a run, or a part of it, is worked on: its rows are written, its lease is kept, and it can be stopped."""
+    try:
+        await asyncio.to_thread(forget_old_answers, runtime.store)
+        with tuned_interpreter():
+            async with (
+                runtime.writer,
+                runtime.models,
+                hold_lease(renew, what),
+                loop_watched(lambda: one_line(runtime.at_work, MAX_LABEL)),
+                stopped_on_request(runtime.store, runtime.run.id, flow_run_id, lambda: runtime.stopping_shards),
+            ):
+                yield
+    finally:
+        await runtime.target.aclose()
+
+
+async def _prepare(store: Store, record: RunRecord, owner: str, share: ShardSpec) -> RunContext:
+    folder = Path(record.suite_path).parent if record.suite_path else Path.cwd()
+    document = Document(record.suite, record.suite_path or record.name, "")
+    loaded = read_suite(document, folder)
+    problems = [problem for problem in loaded.problems if problem.severity == "error"]
+    load_plugins(loaded, problems)
+    if problems or loaded.suite is None:
+        raise InputError(problems)
+    target = await asyncio.to_thread(
+        open_target,
+        loaded.suite.target,
+        folder=folder,
+        case_ids=lambda: [case.id for case in read_cases(loaded)],
+        roots=settings().allowed_roots,
+        secrets=loaded.secrets,
+    )
+    runtime = RunContext(store, record, owner, loaded, loaded.suite, target, share)
+    if runtime.caller.allowance.counts:
+        await asyncio.to_thread(runtime.count_what_is_spent)
+    return runtime
+
+
+async def _end(runtime: RunContext, status: RunStatus, error: str) -> None:
+    if not runtime.finished:
+        try:
+            await runtime.finish(status, error=error)
+        except FepflowError as second:
+            # The reaper will say `interrupted` once the lease has ended.
+            logger.warning("the end of run %s could not be recorded: %s", runtime.run.id, second)

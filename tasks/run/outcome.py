@@ -1,0 +1,121 @@
+"""How a run's end stands in Prefect: the state of its flow run, the ending of the flow run's name, and a tag.
+
+The state follows the exit code, under Prefect's own names: what the UI lists by default goes by these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, get_args
+from uuid import UUID
+
+from prefect import get_client
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
+from prefect.states import Completed, Failed
+
+from fepflow.errors import FepflowError
+from fepflow.security.redaction import words_of
+from fepflow.store.records import RunRecord
+from fepflow.verdict.verdict import Outcome, Verdict
+from tasks.run.log import one_line, run_log
+
+NOT_EVALUATED = "could not be evaluated"
+SEPARATOR = " · "
+TAG = "verdict:"
+
+MAX_REASONS = 3
+MAX_MESSAGE = 2_000
+
+_ENDINGS = (*get_args(Outcome), NOT_EVALUATED)
+_TAGS = frozenset(f"{TAG}{outcome}" for outcome in get_args(Outcome))
+
+
+async def end_with_verdict(verdict: Verdict) -> State[Any]:
+    """Show the verdict in the flow run's name and tags; the state that the flow run is to end in."""
+    await _mark(verdict.outcome)
+    return verdict_state(verdict)
+
+
+async def end_without_verdict(error: Exception) -> State[Any]:
+    """As `end_with_verdict`, when the infrastructure or the suite was in the way."""
+    await _mark(None)
+    return failed_state(error)
+
+
+def failed_state(error: Exception) -> State[Any]:
+    """Failed, with the error as its data, and its sentence in the log.
+
+    To be returned: what a flow raises Prefect pickles into its storage folder, whatever its settings, and logs with all
+    that is in its traceback.
+    """
+    message = not_evaluated(error)
+    run_log().error("%s", message)
+    return Failed(message=message, data=error)
+
+
+def verdict_state(verdict: Verdict, data: Any = None) -> State[Any]:
+    """Failed for a verdict that stops a release, else Completed; the message begins with what decided."""
+    return _state(verdict.outcome, verdict.blocks, reasons_of(verdict), data)
+
+
+def stored_state(run: RunRecord) -> State[Any]:
+    """The state for the verdict that the store has of a run."""
+    assert run.outcome is not None
+    stored = run.verdict or {}
+    decided = [rule["reason"] for rule in stored.get("rules", [])[:1]]
+    blocks = stored.get("blocks", run.outcome != "pass")  # a run of before verdicts said so
+    return _state(run.outcome, blocks, _once([*decided, *stored.get("reasons", [])]))
+
+
+def not_evaluated(cause: object) -> str:
+    """The message of a run without a verdict."""
+    known = isinstance(cause, str | FepflowError)
+    text = f"{type(cause).__name__}: {words_of(cause)}" if isinstance(cause, Exception) and not known else str(cause)
+    return f"{NOT_EVALUATED}: {text}"[:MAX_MESSAGE]
+
+
+def reasons_of(verdict: Verdict) -> list[str]:
+    """Why the verdict came out so, each reason once: the rule that decided, then the others."""
+    return _once([*(rule.reason for rule in verdict.rules[:1]), *verdict.reasons])
+
+
+def _once(reasons: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(reasons))
+
+
+def _state(outcome: Outcome, blocks: bool, reasons: Sequence[str], data: Any = None) -> State[Any]:
+    message = one_line(f"{outcome.upper()}: {' '.join(reasons[:MAX_REASONS])}", MAX_MESSAGE)
+    return Failed(message=message, data=data) if blocks else Completed(message=message, data=data)
+
+
+def without_verdict(tags: Collection[str]) -> set[str]:
+    """A flow run's tags without that of a verdict which it had before it was tried again."""
+    return set(tags) - _TAGS
+
+
+async def _mark(outcome: Outcome | None) -> None:
+    """Never fails the run: what goes wrong is logged."""
+    if flow_run.id is None:
+        return
+    try:
+        async with get_client() as client:
+            await mark_flow_run(client, UUID(flow_run.id), outcome)
+    except Exception as error:
+        run_log().warning("Prefect could not be told the outcome in the flow run's name: %s", error)
+
+
+async def mark_flow_run(client: PrefectClient, flow_run_id: UUID, outcome: Outcome | None) -> None:
+    """End a flow run's name with the outcome, and tag it; what was there of another outcome goes."""
+    there = await client.read_flow_run(flow_run_id)
+    name = there.name
+    for ending in _ENDINGS:
+        name = name.removesuffix(f"{SEPARATOR}{ending}")
+    tags = without_verdict(there.tags) | ({f"{TAG}{outcome}"} if outcome else set())
+    policy = there.empirical_policy
+    if policy.retries:  # given by whoever called the flow: a verdict is no trouble that another try mends
+        policy = policy.model_copy(update={"retries": 0})
+    await client.update_flow_run(
+        flow_run_id, name=f"{name}{SEPARATOR}{outcome or NOT_EVALUATED}", tags=tags, empirical_policy=policy
+    )

@@ -1,0 +1,96 @@
+"""How far a run is, as a progress artifact on its page in Prefect."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import monotonic
+from uuid import UUID
+
+from prefect.artifacts import ProgressArtifact, aupdate_progress_artifact
+
+from tasks.run.context import RunContext
+from tasks.run.events import slug
+from tasks.run.log import run_log
+
+SECONDS = 2.0
+"""Between two updates, at least."""
+
+OF_AGE = 50
+"""And a fiftieth of the run's age: Prefect changes the artifact in place, but keeps an event of each update."""
+
+OF_COUNTING = 20
+"""And so many times what counting took, so that a large run is not held up by it."""
+
+LAST_SECONDS = 1.0
+"""How long the end of a run waits for its last update."""
+
+
+@asynccontextmanager
+async def progress_shown(runtime: RunContext) -> AsyncIterator[None]:
+    """Keep the artifact up to date while the body runs. Never fails it: what goes wrong is logged, once."""
+    over = asyncio.Event()
+    showing = asyncio.create_task(_show(runtime, over), name="fepflow-progress")
+    try:
+        yield
+    finally:
+        over.set()
+        await asyncio.wait({showing}, timeout=LAST_SECONDS)
+        showing.cancel()
+        await asyncio.wait({showing})
+
+
+def pause(age: float, counting: float) -> float:
+    """Seconds from one update to the next, when the run is `age` seconds old and the last counting took `counting`."""
+    return max(SECONDS, age / OF_AGE, counting * OF_COUNTING)
+
+
+async def _show(runtime: RunContext, over: asyncio.Event) -> None:
+    key = f"progress-{slug(runtime.run.name)}"
+    artifact: UUID | None = None
+    shown: tuple[float, str] | None = None
+    told = last = False
+    start = monotonic()
+    while not last:
+        last = over.is_set()
+        began = monotonic()
+        try:
+            progress = await asyncio.to_thread(progress_of, runtime, over=last)
+            counted = monotonic()
+            if progress != shown:
+                artifact = await _put(artifact, key, *progress)
+                shown = progress
+        except Exception as error:
+            counted = monotonic()
+            if not told:
+                run_log().warning("progress cannot be shown in Prefect: %s", error)
+            told = True
+        if not last:
+            await _wait(over, pause(counted - start, counted - began))
+
+
+async def _put(artifact: UUID | None, key: str, percent: float, words: str) -> UUID:
+    if artifact is not None:
+        return await aupdate_progress_artifact(artifact, percent, words)
+    return (await ProgressArtifact(key=key, progress=percent, description=words).acreate()).id
+
+
+async def _wait(over: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await over.wait()
+    except TimeoutError:
+        pass
+
+
+def progress_of(runtime: RunContext, *, over: bool = False) -> tuple[float, str]:
+    """The part of the calls that is in the store, in percent, and the counts in words; 100 % only once it is over."""
+    seen = runtime.store.progress(runtime.run.id)
+    words = (
+        f"{seen.outputs:,} of {runtime.calls:,} calls, "
+        f"{seen.failed_outputs:,} without an answer; "
+        f"checks: {seen.passed:,} passed, {seen.failed:,} failed, {seen.error:,} in error. "
+        f"So far: `fepflow show {runtime.run.id[:8]}`"
+    )
+    return min(100 * seen.outputs / runtime.calls, 100 if over else 99), words

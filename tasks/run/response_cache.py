@@ -1,0 +1,69 @@
+"""The answers of models that runs share, in the store: found and kept in few statements, however many ask at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from fepflow.errors import InfrastructureError
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.model_response import CachedResponse
+from fepflow.settings import settings
+from fepflow.store.store import Store
+from tasks.run.log import run_log
+
+
+def forget_old_answers(store: Store) -> None:
+    """Delete what is too old to be used again. Raises InfrastructureError."""
+    store.forget_answers(before=utc_now() - _max_age())
+
+
+def _max_age() -> timedelta:
+    return timedelta(seconds=settings().cache_ttl)
+
+
+@dataclass
+class _Lookup:
+    keys: set[str] = field(default_factory=set)
+    found: Mapping[str, CachedResponse] | None = None
+
+
+class StoredResponseCache:
+    """`ResponseCache` in the store; those who come while the database is busy go together, next."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._age = _max_age()
+        self._lookup = _Lookup()
+        self._new: dict[str, CachedResponse] = {}
+        self._reading = asyncio.Lock()
+        self._writing = asyncio.Lock()
+
+    async def get(self, keys: Collection[str]) -> Mapping[str, CachedResponse]:
+        """See ResponseCache. Raises InfrastructureError."""
+        mine = self._lookup
+        mine.keys.update(keys)
+        async with self._reading:
+            found = mine.found
+            if found is None:
+                await asyncio.sleep(0)  # who asks in the same moment comes along
+                if self._lookup is mine:
+                    self._lookup = _Lookup()
+                found = mine.found = await asyncio.to_thread(self._store.answers, mine.keys, utc_now() - self._age)
+        return {key: found[key] for key in keys if key in found}
+
+    async def put(self, key: str, answer: CachedResponse) -> None:
+        """See ResponseCache. An answer that cannot be kept is none the worse for it: the log says so."""
+        mine = self._new
+        mine[key] = answer
+        async with self._writing:
+            if self._new is not mine:
+                return  # somebody has taken it along
+            await asyncio.sleep(0)
+            self._new = {}
+            try:
+                await asyncio.to_thread(self._store.keep_answers, mine)
+            except InfrastructureError as error:
+                run_log().warning("%d answers of models could not be kept: %s", len(mine), error)

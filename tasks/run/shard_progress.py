@@ -1,0 +1,62 @@
+"""What the parent of shards does meanwhile: it looks at the store, and stops them when it is stopped itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from time import monotonic
+
+from fepflow.errors import FepflowError
+from tasks.run.context import RunContext
+from tasks.run.log import run_log
+from tasks.run.progress import OF_COUNTING
+
+LOOK_SECONDS = 1.0
+"""Between two looks, at least; counting a large run takes longer, and is done more seldom."""
+
+
+@asynccontextmanager
+async def progress_watched(runtime: RunContext) -> AsyncIterator[None]:
+    """Count what all shards have stored, for whoever wants to know how far the run is."""
+    looking = asyncio.create_task(_look_again_and_again(runtime), name="fepflow-shards")
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await asyncio.wait({looking})
+    await _look(runtime)
+    if runtime.caller.allowance.counts:
+        await asyncio.to_thread(runtime.count_what_is_spent)
+
+
+async def _look_again_and_again(runtime: RunContext) -> None:
+    while True:
+        began = monotonic()
+        with suppress(FepflowError):  # the next time will do
+            await _look(runtime)
+        await asyncio.sleep(max(LOOK_SECONDS, OF_COUNTING * (monotonic() - began)))
+
+
+async def _look(runtime: RunContext) -> None:
+    seen = await asyncio.to_thread(runtime.store.progress, runtime.run.id)
+    runtime.counts.clear()
+    runtime.count(
+        calls=seen.outputs,
+        failed_calls=seen.failed_outputs,
+        checks=seen.checks,
+        passed=seen.passed,
+        failed=seen.failed,
+        errors=seen.error,
+    )
+
+
+async def stop_shards(runtime: RunContext) -> None:
+    """Raise the flag that every executor of the run looks at; not when somebody else goes on with the run."""
+    runtime.stopping_shards = True
+    try:
+        holder = (await asyncio.to_thread(runtime.store.run, runtime.run.id)).lease_owner
+        if holder == runtime.owner:
+            await asyncio.to_thread(runtime.store.request_cancel, runtime.run.id)
+    except FepflowError as error:
+        run_log().warning("the shards could not be told to stop: %s", error)

@@ -1,0 +1,146 @@
+"""Runs whose executor is gone: the store says so, and Prefect, which would show them as running for good, is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from prefect import get_client
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.states import Cancelled, Crashed, Failed
+
+from fepflow.protocol.model import utc_now
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+from tasks.run.outcome import mark_flow_run, not_evaluated, stored_state
+
+FLOW = "evaluate"
+SHARD_FLOW = "evaluate-shard"
+MAX_RUNS = 100
+"""Flow runs, and interrupted runs, that are looked at in one go."""
+PATIENCE_SECONDS = 20.0
+OWN_TIME = timedelta(seconds=10)
+"""What an executor has for telling Prefect by itself how its run ended."""
+
+logger = logging.getLogger("fepflow.run")
+
+
+async def reap(store: Store) -> list[str]:
+    """Mark the runs whose executor is gone, and tell Prefect of runs that are over and that it does not know of.
+
+    Gives the ids of the runs that were marked. Raises InfrastructureError when the store is in the way; when Prefect
+    is, the next time will do.
+    """
+    marked = await asyncio.to_thread(store.reap)
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS), get_client() as client:
+            killed = await _hear_of_cancellations(store, client)
+            await _tell(store, client, {*marked, *killed})
+            await _tell_of_shards(store, client)
+    except Exception as error:
+        logger.debug("Prefect could not be told how runs ended: %s", error)
+    return marked
+
+
+async def tell_of_the_one_before(flow_run_id: str) -> None:
+    """Tell Prefect that a flow run's executor is gone, whose run another flow run has just gone on with.
+
+    The store does not know it any more, so nobody else would. When Prefect is in the way, it stays as it is.
+    """
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS), get_client() as client:
+            state = (await client.read_flow_run(UUID(flow_run_id))).state
+            if state is not None and state.type in (StateType.RUNNING, StateType.CANCELLING):
+                message = not_evaluated("its executor is gone; another flow run goes on with the run")
+                gone: State[None] = Crashed(message=message)
+                await client.set_flow_run_state(UUID(flow_run_id), gone)
+    except Exception as error:
+        logger.debug("Prefect could not be told of flow run %s: %s", flow_run_id, error)
+
+
+async def _hear_of_cancellations(store: Store, client: PrefectClient) -> list[str]:
+    """A process that did not end when Prefect cancelled its flow run was killed, and could not say why it ended."""
+    newest = await asyncio.to_thread(store.runs, MAX_RUNS)
+    interrupted = {UUID(run.flow_run_id): run for run in newest if run.status == "interrupted" and run.flow_run_id}
+    if not interrupted:
+        return []
+    flow_runs = await client.read_flow_runs(
+        flow_run_filter=FlowRunFilter(
+            id=FlowRunFilterId(any_=list(interrupted)), state=_in(StateType.CANCELLING, StateType.CANCELLED)
+        )
+    )
+    cancelled = [interrupted[flow_run.id].id for flow_run in flow_runs]
+    return [run_id for run_id in cancelled if await asyncio.to_thread(store.was_cancelled, run_id)]
+
+
+async def _tell(store: Store, client: PrefectClient, marked: Collection[str]) -> None:
+    flow_runs = await client.read_flow_runs(
+        flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
+        flow_run_filter=FlowRunFilter(state=_in(StateType.RUNNING, StateType.CANCELLING)),
+        sort=FlowRunSort.START_TIME_ASC,  # the oldest are the ones that nobody executes
+        limit=MAX_RUNS,
+    )
+    for flow_run in flow_runs:
+        run = await asyncio.to_thread(store.run_of_flow_run, str(flow_run.id))
+        if run is not None and (run.id in marked or _is_overdue(run)) and _ended_since(run, flow_run):
+            await client.set_flow_run_state(flow_run.id, _state(run))
+            if run.status != "cancelled":
+                await mark_flow_run(client, flow_run.id, run.outcome)
+
+
+async def _tell_of_shards(store: Store, client: PrefectClient) -> None:
+    """Of shards whose executor is gone. A run that is under way looks after its own; this is for one that is over."""
+    flow_runs = await client.read_flow_runs(
+        flow_filter=FlowFilter(name=FlowFilterName(any_=[SHARD_FLOW])),
+        flow_run_filter=FlowRunFilter(state=_in(StateType.RUNNING, StateType.CANCELLING)),
+        limit=MAX_RUNS,
+    )
+    for flow_run in flow_runs:
+        run_id, shard = flow_run.parameters["run_id"], flow_run.parameters["shard"]
+        holder = await asyncio.to_thread(store.shard_holder, run_id, shard)
+        if holder is not None and not holder.alive:
+            await client.set_flow_run_state(flow_run.id, Crashed(message="Its executor is gone."))
+        # Prefect cancels the children of what was cancelled, also one that has ended, which then never ends again.
+        elif holder is None and flow_run.state is not None and flow_run.state.is_cancelling():
+            await client.set_flow_run_state(flow_run.id, Cancelled(message="What was stored is kept."))
+
+
+def _in(*types: StateType) -> FlowRunFilterState:
+    return FlowRunFilterState(type=FlowRunFilterStateType(any_=list(types)))
+
+
+def _is_overdue(run: RunRecord) -> bool:
+    return run.completed_at is not None and run.completed_at + OWN_TIME < utc_now()
+
+
+def _ended_since(run: RunRecord, flow_run: FlowRun) -> bool:
+    """Not so for a flow run that has begun anew, and has not got to its run yet."""
+    began = flow_run.start_time if flow_run.state is None else flow_run.state.timestamp
+    cancelling = flow_run.state is not None and flow_run.state.is_cancelling()
+    return run.completed_at is not None and (cancelling or began is None or began < run.completed_at)
+
+
+def _state(run: RunRecord) -> State[Any]:
+    match run.status:
+        case "completed":
+            return stored_state(run)
+        case "cancelled":
+            return Cancelled(message=run.error)
+        case "failed":
+            return Failed(message=not_evaluated(run.error or "it failed"))
+        case _:
+            return Crashed(message=not_evaluated(run.error or "its executor is gone"))

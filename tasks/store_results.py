@@ -1,0 +1,89 @@
+"""Store an evaluation that is over, as a completed run. Needs no Prefect: there is nothing left to orchestrate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+from pydantic_core import to_jsonable_python
+
+from fepflow.protocol.check import AnyCheck, Check, to_check
+from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.results import passed_of
+from fepflow.protocol.test_case import TestCase
+from fepflow.store.leases import new_owner
+from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+from fepflow.store.store import Store
+from fepflow.targets.call_record import is_failed
+from fepflow.verdict.pass_rule import SampleResult
+from fepflow.verdict.verdict import Verdict
+
+LEASE_SECONDS = 60.0
+"""Long enough to write everything; if this process ends before, the run will be marked as interrupted."""
+
+
+def record_run(
+    store: Store,
+    name: str,
+    cases: Sequence[TestCase],
+    samples: int,
+    checks: Sequence[AnyCheck],
+    results: Sequence[SampleResult],
+    verdict: Verdict,
+    started_at: datetime,
+) -> str:
+    """Store results and verdict as a run of this name, and return its id. A skipped sample has no row.
+
+    Raises InputError for test cases without a JSON form, InfrastructureError when the store is in the way.
+    """
+    run_id = uuid4().hex
+    document = {
+        "name": name,
+        "target": {"pytest": name},
+        "test_cases": [],  # the store has them, row by row
+        "repeats": samples,
+        "checks": [_plain(check).model_dump() for check in checks],
+    }
+    run = NewRun(run_id, name, document, None, samples, tags=["pytest"], started_at=started_at, cause="pytest")
+    store.create_run(run, [_plain_case(case) for case in cases])
+    owner = new_owner()
+    store.acquire_lease(run_id, owner, LEASE_SECONDS)
+    outputs, answers = _rows(run_id, results)
+    store.write(run_id, outputs, answers)
+    judged = verdict.model_dump(mode="json", exclude_none=True)
+    store.finish(run_id, owner, "completed", outcome=verdict.outcome, metrics=judged.pop("metrics"), verdict=judged)
+    return run_id
+
+
+def _rows(run_id: str, results: Sequence[SampleResult]) -> tuple[list[NewOutput], list[NewCheckResult]]:
+    outputs: list[NewOutput] = []
+    checks: list[NewCheckResult] = []
+    for result in results:
+        if result.output is None:
+            continue
+        unit = (result.position, result.sample)
+        # The address holds the run's id: nobody can tell whether a function would give the same answer again.
+        address = content_hash("pytest", run_id, *unit)
+        outputs.append(NewOutput(*unit, address, result.output, is_failed(result.output)))
+        for check in result.checks:
+            checks.append(
+                NewCheckResult(*unit, check.check_id, content_hash(address, check.check_id), check, passed_of(check))
+            )
+    return outputs, checks
+
+
+def _plain_case(case: TestCase) -> TestCase:
+    return case.model_copy(update={"checks": [_plain(check) for check in case.checks]}) if case.checks else case
+
+
+def _plain(check: AnyCheck) -> Check:
+    """Its declaration, where what only code can give (a function, a class) is a name."""
+    declared = to_check(check)
+    arguments: Any = to_jsonable_python(declared.arguments, fallback=_name)
+    return declared.model_copy(update={"arguments": arguments})
+
+
+def _name(thing: object) -> str:
+    return str(getattr(thing, "__qualname__", type(thing).__qualname__))

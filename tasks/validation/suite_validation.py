@@ -1,0 +1,80 @@
+"""What is found out about a suite: its cases, its thresholds, and every mistake with its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from fepflow.datasets.case_spool import CasesOnDisk
+from fepflow.documents.loader import DocumentPath, reason, shortened
+from fepflow.errors import InputError, Problem
+from fepflow.evalguard.models import Thresholds
+from fepflow.settings import settings
+from fepflow.suite.models import Suite
+from fepflow.suite.reader import LoadedSuite, resolve_inside
+
+
+@dataclass
+class SuiteValidation:
+    """A suite, what its files hold, and what is wrong with it; `suite` is None if there are errors."""
+
+    loaded: LoadedSuite
+    cases: CasesOnDisk = field(default_factory=CasesOnDisk)
+    thresholds: Thresholds | None = None
+    limit: float | None = None
+    """How many cases a run is to have, or which fraction; None is all."""
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def path(self) -> Path:
+        """The suite's file."""
+        return Path(self.loaded.document.file)
+
+    @property
+    def errors(self) -> list[Problem]:
+        """What keeps the suite from running."""
+        return [problem for problem in self.problems if problem.severity == "error"]
+
+    @property
+    def warnings(self) -> list[Problem]:
+        """What it can run with."""
+        return [problem for problem in self.problems if problem.severity == "warning"]
+
+    def require(self) -> Suite:
+        """The suite; raises InputError with every mistake if there is one."""
+        if self.errors or self.loaded.suite is None:
+            raise InputError(self.errors)
+        return self.loaded.suite
+
+    def error(self, place: DocumentPath, message: str, advice: str | None = None) -> None:
+        """Take note of a mistake at `place` of the suite."""
+        self.problems.append(self.loaded.document.problem(place, message, advice))
+
+    def warn(self, place: DocumentPath, message: str, advice: str | None = None) -> None:
+        """Take note of something at `place` of the suite that it can run with."""
+        problem = self.loaded.document.problem(place, message, advice)
+        self.problems.append(replace(problem, severity="warning"))
+
+
+def file_of(
+    loaded: LoadedSuite, name: str, place: DocumentPath, problems: list[Problem], *, or_folder: bool = False
+) -> Path | None:
+    """The file (or folder) that the suite names at `place`; None, with the mistake added, if it cannot be read."""
+    try:
+        path = resolve_inside(loaded.folder, name, settings().allowed_roots)
+    except ValueError as error:
+        problems.append(loaded.document.problem(place, str(error)))
+        return None
+    try:
+        exists = path.exists()
+    except (OSError, ValueError) as error:
+        problems.append(loaded.document.problem(place, f"{shortened(name)} cannot be read: {reason(error)}"))
+        return None
+    if not exists:
+        advice = "check the path; it starts at the suite's folder"
+        problems.append(loaded.document.problem(place, f"there is no file {shortened(name)}", advice))
+        return None
+    if path.is_dir() and not or_folder:
+        problems.append(loaded.document.problem(place, f"{shortened(name)} is a folder", "name a file in it"))
+        return None
+    return path

@@ -1,0 +1,69 @@
+from checks.core.data_checks import CaseChecks
+from checks.models.defaults import CheckDefaults
+from checks.validation.checks import case_check_problems, check_problems
+from fepflow.documents.loader import parse_document
+from fepflow.protocol.check import Check
+from fepflow.protocol.test_case import TestCase
+
+SUITE = """\
+checks:
+  - type: contains
+    arguments: {text: $.output.value, phrases: Paris}
+    id: says
+  - type: containz
+    arguments: {}
+  - type: contains
+    version: 7.0.0
+    arguments: {}
+  - type: regex
+    arguments:
+      text: $.output.value
+      pattern: "("
+  - type: contains
+    id: says
+    arguments: {text: $.output.value, phrases: Paris, phrase: Rome}
+  - type: exact_match
+    arguments: {actual: "$.output.[", expected: 1}
+"""
+
+
+def read():
+    document = parse_document(SUITE, "suite.yaml")
+    return document, [Check.model_validate(item) for item in document.data["checks"]]
+
+
+def test_every_mistake_is_found_with_its_place():
+    problems = list(check_problems(*read()))
+    assert [(problem.line, problem.path, problem.severity) for problem in problems] == [
+        (5, "checks[1].type", "error"),
+        (8, "checks[2].version", "error"),
+        (11, "checks[3].arguments", "error"),
+        (15, "checks[4].id", "error"),
+        (16, "checks[4].arguments.phrase", "error"),
+        (18, "checks[5].arguments.actual", "error"),
+    ]
+    assert "did you mean contains" in problems[0].message
+    assert "no version 7.0.0 (there is 1.0.0)" in problems[1].message
+    assert "the pattern is not a regular expression" in problems[2].message
+    assert "the id says stands twice" in problems[3].message
+    assert "contains has no argument phrase" in problems[4].message
+    assert problems[4].advice == "did you mean phrases?"
+    assert "is not a valid JSONPath" in problems[5].message
+
+
+def test_a_check_that_is_known_as_bad_is_passed_over():
+    document, checks = read()
+    assert not list(check_problems(document, [None] * len(checks)))
+
+
+def test_checks_of_test_cases_are_inspected_too():
+    case = TestCase(id="a", input="", checks=[Check(type="contains"), Check(type="vibes")])
+    cases = [(case, 3), (TestCase(id="b", input=""), 4)]
+    problems = list(case_check_problems(cases, "cases.jsonl", (), CaseChecks(CheckDefaults(), (), from_data=True)))
+    assert [(problem.path, problem.line) for problem in problems] == [
+        ("a.checks.contains.arguments.text", 3),
+        ("a.checks.contains.arguments.phrases", 3),
+        ("a.checks.vibes.type", 3),
+    ]
+    assert {problem.file for problem in problems} == {"cases.jsonl"}
+    assert problems[0].message == "is missing"

@@ -1,0 +1,113 @@
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from checks.base import BaseCheck, JSONPath
+from checks.registry import CHECKS, register
+from checks.validation.schemas import check_schema, complete_suite_schema
+from fepflow.documents.loader import read_document
+from fepflow.errors import CheckArgumentsError
+
+ROOT = Path(__file__).parents[3]
+SUITES = [*ROOT.glob("deployments/suites/**/suite*.yaml"), *ROOT.glob("docs/examples/**/suite*.yaml")]
+SUITES.append(ROOT / "surfaces" / "cli" / "starter" / "suite.yaml")
+
+MINIMAL = {
+    "name": "a",
+    "target": {"scripted": {"path": "out.jsonl"}},
+    "test_cases": [{"input": "?", "checks": [{"type": "is_empty", "arguments": {"value": "$.output.value"}}]}],
+}
+
+
+def complaints(*checks, **more):
+    validator = Draft202012Validator(complete_suite_schema())
+    errors = validator.iter_errors({**MINIMAL, "checks": list(checks), **more})
+    return ["/".join(map(str, error.absolute_path)) for error in errors]
+
+
+def test_the_suites_schema_is_one():
+    Draft202012Validator.check_schema(complete_suite_schema())
+    assert json.loads(json.dumps(complete_suite_schema())) == complete_suite_schema()
+    assert complaints() == []
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_shipped_suites_are_as_the_schema_says(suite):
+    Draft202012Validator(complete_suite_schema()).validate(read_document(suite).data)
+
+
+@pytest.mark.parametrize(
+    ("check", "place"),
+    [
+        ({"type": "contains", "arguments": {"text": 5, "phrases": ["a"]}}, "checks/0/arguments/text"),
+        ({"type": "contains", "arguments": {"text": "a"}}, "checks/0/arguments"),
+        ({"type": "contains"}, "checks/0"),
+        ({"type": "threshold", "arguments": {"value": 1, "min": 2}}, "checks/0/arguments"),
+        (
+            {"type": "regex", "arguments": {"text": "a", "pattern": "a", "flags": {"dotall": True}}},
+            "checks/0/arguments/flags",
+        ),
+        ({"type": "attribute_exists", "arguments": {"path": "output"}}, "checks/0/arguments/path"),
+        ({"type": "tool_usage", "arguments": {"calls": [], "min_count": -1}}, "checks/0/arguments/min_count"),
+        ({"type": "contains", "argument": {}}, "checks/0"),
+        ({"type": ""}, "checks/0/type"),
+    ],
+)
+def test_a_mistake_in_a_check_is_shown_where_it_is(check, place):
+    assert place in complaints(check)
+
+
+def test_a_mistake_in_a_test_cases_own_check_is_shown_too():
+    cases = [{"input": "?", "checks": [{"type": "is_empty", "arguments": {"values": 1}}]}]
+    assert complaints(test_cases=cases)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        {
+            "type": "contains",
+            "arguments": {"text": "$.output.value", "phrases": "$.test_case.expected", "negate": "$.a.b"},
+        },
+        {
+            "type": "contains",
+            "arguments": {"text": "a", "phrases": ["$.test_case.expected"]},
+            "id": "x",
+            "version": "1.0.0",
+        },
+        {"type": "final_number", "arguments": {"anything": [1]}},
+        {"type": "contains", "version": "3.0.0", "arguments": {"words": 5}},
+    ],
+)
+def test_paths_and_types_and_versions_of_other_people_are_fine(check):
+    assert complaints(check) == []
+
+
+def test_a_registered_check_is_in_the_schema_in_all_its_versions():
+    @register("mine", "1.0.0")
+    class First(BaseCheck):
+        old: int | JSONPath
+
+    @register("mine", "2.0.0")
+    class Second(BaseCheck):
+        new: list[int] | JSONPath
+        thing: object = object()
+
+    assert complaints({"type": "mine", "arguments": {"new": [1], "thing": "?"}}) == []
+    assert complaints({"type": "mine", "arguments": {"old": 1}}) == ["checks/0/arguments"]
+    assert complaints({"type": "mine", "version": "1.0.0", "arguments": {"old": 1}}) == []
+    assert complaints({"type": "mine", "version": "1.0.0", "arguments": {"new": [1]}}) == ["checks/0/arguments"]
+    assert check_schema("mine", "1.0.0")["properties"]["arguments"]["required"] == ["old"]
+
+
+def test_of_an_unknown_type_there_is_none():
+    with pytest.raises(CheckArgumentsError, match="there is no check type vibes"):
+        check_schema("vibes")
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_each_argument_is_described(name):
+    properties = check_schema(name)["properties"]["arguments"]["properties"]
+    assert all(told["description"] for told in properties.values())

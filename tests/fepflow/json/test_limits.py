@@ -1,0 +1,33 @@
+import pytest
+
+from fepflow.json.limits import is_small
+
+
+@pytest.mark.parametrize(
+    ("value", "nodes"),
+    [(None, 1), ("text", 1), ([], 1), ([1, 2], 3), ({"a": 1}, 2), ({"a": [1, {"b": 2}], "c": []}, 6)],
+)
+def test_nodes_are_counted(value, nodes):
+    assert is_small(value, nodes)
+    assert not is_small(value, nodes - 1)
+
+
+def test_characters_are_counted_where_asked():
+    assert is_small(["a" * 50, {"key": "b" * 50}], 10)
+    assert is_small(["a" * 50, {"key": "b" * 50}], 10, 103)
+    assert not is_small(["a" * 50, {"key": "b" * 50}], 10, 102)
+    assert not is_small({"name" * 50: 0}, 10, 100)
+
+
+def test_a_value_that_contains_itself_is_large():
+    endless = []
+    endless.append(endless)
+    assert not is_small(endless, 1_000)
+
+
+def test_no_more_is_looked_at_than_needed():
+    class Watched(list):
+        def __iter__(self):
+            raise AssertionError("it was looked at")
+
+    assert not is_small(Watched(range(1_000)), 100)

@@ -1,0 +1,48 @@
+"""JSON by the standard, and nothing beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fepflow.json.parser import parse
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": [1, 2.5, null, true]}', {"a": [1, 2.5, None, True]}),
+        ('"\\ud800 \\u0000"', "\ud800 \x00"),
+        ("12345678901234567890123", 12345678901234567890123),
+        ("7", 7),
+        ('"' + "[" * 500 + '"', "[" * 500),
+    ],
+)
+def test_json_is_read(text: str, value: Any) -> None:
+    assert parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "Expecting value at column 1"),
+        ('{"a": 1,\n "b" 2}', "Expecting ':' delimiter at line 2, column 6"),
+        ("-Infinity", "-Infinity is not a JSON value"),
+        ("-1e999", "-1e999 is too large for a number"),
+        ("9" * 4301, "a number has too many digits"),
+        ('{"k": 1, "k": 2}', "the key 'k' stands twice in one object"),
+        ('{"a":' * 101 + "1" + "}" * 101, "it is nested deeper than 100 levels"),
+        ("[" * 1_000_000, "it is nested deeper than 100 levels"),
+    ],
+)
+def test_what_is_no_json_says_why(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=r".") as raised:
+        parse(text)
+    assert str(raised.value) == why
+
+
+def test_a_hundred_levels_are_read_and_one_more_is_not() -> None:
+    assert parse("[" * 100 + "]" * 100)
+    with pytest.raises(ValueError, match="100 levels"):
+        parse("[" * 101 + "]" * 101)

@@ -1,0 +1,125 @@
+import asyncio
+import subprocess
+import sys
+import threading
+from contextvars import ContextVar
+
+import pytest
+
+from fepflow.errors import CheckTimeoutError
+from fepflow.limits.thread_pool import ThreadPool, short_turns
+
+
+async def test_work_is_done_in_a_thread_and_its_value_or_error_comes_back():
+    workers = ThreadPool("test", 2, computes=False)
+    assert await workers.run(threading.current_thread) is not threading.main_thread()
+    with pytest.raises(KeyError):
+        await workers.run(lambda: {}["a"])
+
+
+async def test_what_leaves_a_program_or_a_loop_is_an_error_like_any_other():
+    def leave():
+        raise SystemExit(3)
+
+    def stop():
+        raise StopIteration
+
+    workers = ThreadPool("test", 1, computes=False)
+    with pytest.raises(RuntimeError, match="SystemExit: 3"):
+        await workers.run(leave)
+    with pytest.raises(RuntimeError):
+        await workers.run(stop)
+    assert await workers.run(lambda: 5) == 5
+
+
+async def test_jobs_are_done_one_after_the_other_by_one_worker_and_side_by_side_by_many():
+    order = []
+    one = ThreadPool("test", 1, computes=True)
+    await asyncio.gather(*[one.run(lambda n=n: order.append(n)) for n in range(20)])
+    assert order == list(range(20))
+
+    barrier = threading.Barrier(5, timeout=10)
+    many = ThreadPool("test", 5, computes=False)
+    assert sorted(await asyncio.gather(*[many.run(barrier.wait) for _ in range(5)])) == [0, 1, 2, 3, 4]
+
+
+async def test_the_limit_counts_from_the_beginning_and_not_while_waiting_for_a_thread():
+    worker = ThreadPool("test", 1, computes=False)
+    pause = threading.Event()
+    jobs = [worker.run(lambda: pause.wait(0.05), 0.2) for _ in range(10)]
+    assert await asyncio.gather(*jobs) == [False] * 10
+
+
+async def test_a_job_that_overruns_is_given_up_and_another_thread_takes_over():
+    worker = ThreadPool("test", 1, computes=False)
+    released = threading.Event()
+    stuck = asyncio.create_task(worker.run(lambda: released.wait(10), 0.05, "my check"))
+    behind = asyncio.create_task(worker.run(lambda: "done", 5))
+    with pytest.raises(CheckTimeoutError, match=r"my check did not answer within 0\.05 s"):
+        await stuck
+    assert await behind == "done"
+    released.set()
+    assert await worker.run(lambda: "still there") == "still there"
+
+
+async def test_a_job_that_nobody_waits_for_any_more_does_not_begin():
+    worker = ThreadPool("test", 1, computes=False)
+    released, begun = threading.Event(), []
+    first = asyncio.create_task(worker.run(lambda: released.wait(10)))
+    for limit in (None, 5):
+        second = asyncio.create_task(worker.run(lambda: begun.append(1), limit))
+        await asyncio.sleep(0.01)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+    released.set()
+    await first
+    await worker.run(lambda: None)
+    assert begun == []
+
+
+async def test_the_callers_context_is_there():
+    number = ContextVar("number")
+    number.set(5)
+    assert await ThreadPool("test", 1, computes=False).run(number.get) == 5
+
+
+async def test_threads_are_started_as_they_are_needed_and_no_more():
+    before = threading.active_count()
+    workers = ThreadPool("test", 8, computes=False)
+    for _ in range(50):
+        await workers.run(lambda: None)
+    assert threading.active_count() == before + 1
+
+
+async def test_while_something_computes_turns_are_short_and_afterwards_as_before():
+    usual = sys.getswitchinterval()
+    worker = ThreadPool("test", 1, computes=True)
+    assert await worker.run(sys.getswitchinterval) < usual
+    assert sys.getswitchinterval() == usual
+
+
+def test_a_process_ends_although_a_job_never_does():
+    code = (
+        "import asyncio\n"
+        "from fepflow.limits.thread_pool import Workers\n"
+        "def forever():\n    while True: pass\n"
+        "try:\n    asyncio.run(Workers('test', 1, computes=True).run(forever, 0.1))\n"
+        "except Exception as error:\n    print(type(error).__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "CheckTimeoutError\n", "")
+
+
+def test_the_switch_interval_is_shorter_while_anything_computes_and_then_as_it_was():
+    usual = sys.getswitchinterval()
+    workers = ThreadPool("test", 1, computes=True)
+    begun, released = threading.Event(), threading.Event()
+    job = workers.begin(lambda: begun.set() or released.wait(10))
+    assert begun.wait(10)
+    with short_turns():
+        released.set()
+        workers.close()
+        job.thread.join()
+        assert sys.getswitchinterval() < usual
+    assert sys.getswitchinterval() == usual

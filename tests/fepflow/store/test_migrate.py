@@ -1,0 +1,220 @@
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import JSON, MetaData, Numeric, inspect, select, text
+
+from fepflow.errors import InfrastructureError, UserError
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.model_response import CachedResponse
+from fepflow.protocol.results import CheckResult
+from fepflow.protocol.test_case import Output
+from fepflow.store.database import Database
+from fepflow.store.migrate import is_current, revisions
+from fepflow.store.records import Calibration, NewCheckResult, NewOutput
+from fepflow.store.store import Store
+from fepflow.store.tables import METADATA
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def tables(store: Store) -> set[str]:
+    with store._database.reading() as connection:
+        return set(inspect(connection).get_table_names())
+
+
+def difference_from_models(database: Database) -> list[Any]:
+    with database.reading() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        return list(compare_metadata(context, METADATA))
+
+
+def shape(database: Database) -> dict[str, dict[str, Any]]:
+    """All that the database itself says of its tables."""
+    with database.reading() as connection:
+        seen = inspect(connection)
+        return {
+            table: {
+                "columns": {
+                    column["name"]: (str(column["type"]), column["nullable"], column["default"])
+                    for column in seen.get_columns(table)
+                },
+                "key": seen.get_pk_constraint(table),
+                "foreign": sorted(seen.get_foreign_keys(table), key=str),
+                "unique": sorted(seen.get_unique_constraints(table), key=str),
+                "indexes": sorted(seen.get_indexes(table), key=str),
+                "checks": sorted(seen.get_check_constraints(table), key=str),
+            }
+            for table in seen.get_table_names()
+        }
+
+
+def rows(database: Database) -> Rows:
+    """Everything that is in the database, read without our models."""
+    found = MetaData()
+    with database.reading() as connection:
+        found.reflect(connection)
+        return {
+            table.name: [dict(row) for row in connection.execute(select(table).order_by(*table.primary_key)).mappings()]
+            for table in found.sorted_tables
+            if table.name != "alembic_version"
+        }
+
+
+def only(columns: Rows, kept: Rows) -> Rows:
+    """`kept` with the columns that `columns` has, too."""
+    return {
+        table: [{name: row[name] for name in some[0]} for row in kept[table]] for table, some in columns.items() if some
+    }
+
+
+@pytest.fixture
+def filled(store: Store, make_run) -> Store:
+    """A store with something in every table and every column."""
+    for number in range(3):
+        run = make_run(f"run-{number}", cases=20, repeats=2, tags=["a"], suite_path="x", flow_run_id=f"flow-{number}")
+        result = CheckResult(check_type="c", status="completed", results={"passed": True}, evaluated_at=utc_now())
+        keys = [(position, repeat) for position in range(20) for repeat in range(2)]
+        store.acquire_lease(run, "me", 60)
+        store.acquire_shard(run, 0, "me", 60)
+        store.write(
+            run,
+            [NewOutput(*key, "a" * 64, Output(value="\0", id="o", metadata={"tokens": 1})) for key in keys],
+            [NewCheckResult(*key, "c\0é", "b" * 64, result, True) for key in keys],
+        )
+    store.keep_answers({"k" * 64: CachedResponse("judge", "a/b", "b", "prompt", "{}\0é", 1, 2, 0.5, ("seed",))})
+    store.add_calibration(Calibration("a" * 64, "b" * 64, "m", {}, "c\0é", "passed", "run-0", 20, 0, {"kappa": {}}))
+    store.finish("run-0", "me", "completed", outcome="pass", metrics=[1], verdict={}, stats={"calls": 1}, error="e")
+    return store
+
+
+def test_the_migrations_make_exactly_the_tables_of_the_models(make_url_of_empty):
+    with Store.open(make_url_of_empty()) as store:
+        assert difference_from_models(store._database) == []
+        assert tables(store) == {"alembic_version", *METADATA.tables}
+
+
+def test_no_column_can_hold_a_nan_that_a_comparison_would_take_for_a_pass():
+    # For PostgreSQL NaN >= 0.9 is true: a column of numbers with a fraction would need a CHECK.
+    types = {type(column.type) for table in METADATA.sorted_tables for column in table.c}
+
+    assert not [kind for kind in types if issubclass(kind, Numeric | JSON)]
+
+
+@pytest.mark.parametrize("revision", revisions())
+def test_going_back_to_any_revision_and_up_again_keeps_the_rows_and_gives_the_same_schema(filled: Store, revision):
+    database = filled._database
+    newest, rows_before = shape(database), rows(database)
+    assert all(rows_before.values())
+
+    database.migrate(revision, back=True)
+    rows_back = rows(database)
+    database.migrate()
+
+    assert rows_back == only(rows_back, rows_before)
+    assert only(rows_back, rows(database)) == rows_back
+    assert shape(database) == newest
+    assert difference_from_models(database) == []
+    assert len(list(filled.results("run-2"))) == 40
+
+
+@pytest.mark.parametrize("revision", revisions())
+def test_the_schema_of_a_revision_is_the_same_from_below_and_from_above(store: Store, make_url_of_empty, revision):
+    database = Database(make_url_of_empty())
+
+    assert database.migrate(revision) == (None, revision)
+    from_below = shape(database)
+    database.migrate()
+    assert database.migrate(revision, back=True) == (revisions()[-1], revision)
+
+    assert shape(database) == from_below
+    database.close()
+
+
+def test_a_database_that_was_migrated_still_refuses_rows_without_a_parent(store: Store, make_run):
+    store._database.migrate()
+
+    make_run(cases=1)
+    with pytest.raises(InfrastructureError, match="belong to is not there"):
+        store.write("run-1", [NewOutput(7, 0, "a" * 64, Output(value=1))], [])
+
+
+def test_rows_stay_when_the_table_that_they_refer_to_is_altered(filled: Store, later_version):
+    database = filled._database
+    before = rows(database)
+
+    assert database.migrate() == (later_version, "9000")
+    assert only(before, rows(database)) == before
+    assert database.migrate(later_version, back=True) == ("9000", later_version)
+
+    assert rows(database) == before
+    assert difference_from_models(database) == []
+
+
+def test_nothing_goes_back_unasked(store: Store, later_version):
+    store._database.migrate()
+
+    with pytest.raises(UserError, match=rf"has schema 9000; {later_version} is older, .* lost: .* add --yes"):
+        store._database.migrate(later_version)
+
+    with store._database.reading() as connection:
+        assert is_current(connection)
+
+
+def test_nothing_goes_to_a_revision_that_is_not_there(store: Store):
+    with pytest.raises(UserError, match="There is no schema 0000: this fepflow knows 0001"):
+        store._database.migrate("0000", back=True)
+
+
+def test_opening_again_keeps_what_is_there(url, store, make_run):
+    make_run()
+
+    with Store.open(url) as again:
+        assert again.run("run-1").n_cases == 3
+
+
+def test_a_database_of_a_newer_version_is_refused_in_a_sentence(url, store):
+    store._database.write(
+        lambda connection: connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    )
+
+    with pytest.raises(
+        InfrastructureError, match=r"written by a newer fepflow \(its schema is 9999\): upgrade fepflow"
+    ):
+        Store.open(url)
+
+
+def test_a_migration_that_dies_half_way_leaves_nothing_behind(make_url_of_empty, monkeypatch):
+    from alembic import command
+
+    upgrade = command.upgrade
+
+    def upgrade_and_die(*arguments: Any) -> None:
+        upgrade(*arguments)
+        raise KeyboardInterrupt
+
+    url = make_url_of_empty()
+    monkeypatch.setattr(command, "upgrade", upgrade_and_die)
+    with pytest.raises(KeyboardInterrupt):
+        Store.open(url)
+    monkeypatch.undo()
+
+    database = Database(url)
+    assert shape(database) == {}
+    with database.reading() as connection:
+        assert not is_current(connection)
+    database.close()
+    with Store.open(url) as store:
+        assert store.runs() == []
+
+
+def test_processes_that_open_a_new_store_at_once_do_not_collide(make_url_of_empty):
+    program = f"from fepflow.store.store import Store; Store.open({make_url_of_empty()!r}).runs()"
+    openers = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(4)]
+
+    errors = [opener.communicate()[1].decode() for opener in openers]
+
+    assert errors == [""] * 4

@@ -1,0 +1,194 @@
+"""Which share of a sampled test's results passed, and what that means."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.results import CheckResult, Status, passed_of
+from fepflow.protocol.test_case import Output
+from fepflow.verdict.pass_rule import PassRule, SampleOutcome, SampleResult, ending_of, judge_samples
+
+LETTERS: dict[str, SampleOutcome] = {"p": "passed", "f": "failed", "e": "error", "s": "skipped"}
+
+
+def check(status: Status = "completed", **results: Any) -> CheckResult:
+    return CheckResult(check_type="contains", status=status, results=results, evaluated_at=utc_now())
+
+
+def results_of(*cases: str) -> list[SampleResult]:
+    """One text a case, one letter a sample."""
+    return [
+        SampleResult(position, sample, Output(value="x"), [], LETTERS[letter])
+        for position, case in enumerate(cases)
+        for sample, letter in enumerate(case)
+    ]
+
+
+def outcome(rule: PassRule, threshold: float, *cases: str) -> str:
+    return judge_samples(results_of(*cases), len(cases[0]), rule, threshold).outcome
+
+
+@pytest.mark.parametrize(
+    ("results", "passed"),
+    [
+        ({"passed": True}, True),
+        ({"passed": False, "score": 1}, False),
+        ({"response": {"passed": True}}, True),
+        ({"score": 1}, None),
+        ({"passed": "yes"}, None),
+        ({"response": "passed"}, None),
+        ({}, None),
+    ],
+)
+def test_a_check_passed_where_its_results_say_so(results: dict[str, Any], passed: bool | None) -> None:
+    assert passed_of(check(**results)) is passed
+
+
+@pytest.mark.parametrize(
+    ("checks", "ending"),
+    [
+        ([check(passed=True), check(passed=True)], "passed"),
+        ([check(passed=True), check(passed=False)], "failed"),
+        ([check("error"), check(passed=False)], "failed"),
+        ([check("error"), check(passed=True)], "error"),
+        ([check("skip"), check(passed=True)], "skipped"),
+        ([check("skip"), check("error")], "error"),
+        ([check(score=0.9), check(passed=True)], "error"),
+        ([], "error"),
+    ],
+)
+def test_a_result_passes_only_if_all_its_checks_do(checks: list[CheckResult], ending: SampleOutcome) -> None:
+    assert ending_of(checks) == ending
+
+
+@pytest.mark.parametrize(
+    ("rule", "threshold", "cases", "expected"),
+    [
+        ("case", 0.5, ("pf", "fp"), "pass"),
+        ("case", 0.51, ("pf", "fp"), "fail"),
+        ("case", 0.75, ("pp", "pe"), "pass"),
+        ("case", 1.0, ("pp", "pe"), "inconclusive"),
+        ("case", 1.0, ("pp", "ps"), "inconclusive"),
+        ("case", 0.75, ("ff", "pe"), "fail"),
+        ("case", 1.0, ("ee", "ee"), "inconclusive"),
+        ("sample", 0.5, ("pf", "pp"), "pass"),
+        ("sample", 0.5, ("pf", "fp"), "fail"),
+        ("sample", 1.0, ("pe", "pp"), "inconclusive"),
+        ("sample", 0.5, ("fe", "ef"), "fail"),
+        ("each_case", 0.5, ("pf", "fp"), "pass"),
+        ("each_case", 0.6, ("ppp", "pff"), "fail"),
+        ("each_case", 0.6, ("ppp", "pef"), "inconclusive"),
+        ("each_case", 0.6, ("fff", "pef"), "fail"),
+        ("case", 0.0, ("ff", "ff"), "pass"),
+    ],
+)
+def test_the_outcome_by_rule(rule: PassRule, threshold: float, cases: tuple[str, ...], expected: str) -> None:
+    assert outcome(rule, threshold, *cases) == expected
+
+
+@pytest.mark.parametrize("n", [3, 7, 10, 30, 100])
+def test_a_rate_that_is_the_threshold_reaches_it(n: int) -> None:
+    for passed in range(n + 1):
+        assert outcome("case", passed / n, "p" * passed + "f" * (n - passed)) == "pass"
+
+
+GRIDS = st.integers(1, 3).flatmap(
+    lambda samples: st.lists(st.text("pfes", min_size=samples, max_size=samples), min_size=1, max_size=3)
+)
+
+
+@given(GRIDS, st.sampled_from(["case", "sample", "each_case"]), st.sampled_from([0.3, 0.5, 0.9, 1.0]))
+def test_a_verdict_holds_whatever_the_missing_answers_would_have_been(
+    cases: list[str], rule: PassRule, threshold: float
+) -> None:
+    gaps = [(row, column) for row, case in enumerate(cases) for column, letter in enumerate(case) if letter in "es"]
+    possible = set()
+    for filling in product("pf", repeat=min(len(gaps), 9)):
+        grid = [list(case) for case in cases]
+        for (row, column), letter in zip(gaps, filling, strict=True):
+            grid[row][column] = letter
+        possible.add(outcome(rule, threshold, *map("".join, grid)))
+    expected = possible.pop() if len(possible) == 1 else "inconclusive"
+    assert outcome(rule, threshold, *cases) == expected
+
+
+@given(GRIDS, st.sampled_from(["case", "sample", "each_case"]))
+def test_the_metric_counts_all_that_was_expected(cases: list[str], rule: PassRule) -> None:
+    metric = judge_samples(results_of(*cases), len(cases[0]), rule, 0.5).metrics[0]
+    units = {"case": len(cases) * len(cases[0]), "sample": len(cases[0]), "each_case": len(cases)}
+    assert metric.n_expected == units[rule]
+    assert metric.n_expected == metric.n_completed + metric.n_error + metric.n_skipped
+    if metric.low is not None and metric.high is not None:
+        passed = Fraction(0 if metric.value is None else metric.value) * metric.n_completed
+        assert metric.low - 1e-12 <= passed / metric.n_expected <= metric.high + 1e-12
+
+
+def test_the_reason_says_it_all() -> None:
+    verdict = judge_samples(results_of("ppppp", "ppfes"), 5, "case", 0.8)
+    assert verdict.outcome == "inconclusive"
+    (reason,) = verdict.reasons
+    assert reason.startswith("7 of 10 results passed: 0.7 (95 % interval 0.")
+    assert reason.endswith(" for these cases), the threshold is 0.8; 1 in error and 1 skipped, which could decide it.")
+    assert verdict.metrics[0].outcome == "inconclusive"
+    assert verdict.metrics[0].threshold == 0.8
+
+
+@pytest.mark.parametrize(("passed", "low", "high"), [(9, 0.59585, 0.98212), (6, 0.31267, 0.83182)])
+@pytest.mark.parametrize("cases", [1, 2, 5, 10])
+def test_the_interval_is_about_these_cases_however_the_results_are_spread(
+    passed: int, low: float, high: float, cases: int
+) -> None:
+    letters = "p" * passed + "f" * (10 - passed)
+    rows = [letters[start :: 10 // (10 // cases)] for start in range(cases)]
+    metric = judge_samples(results_of(*rows), 10 // cases, "case", 0.8).metrics[0]
+    assert (metric.low, metric.high) == (pytest.approx(low, abs=1e-5), pytest.approx(high, abs=1e-5))
+    assert metric.method == "wilson"
+
+
+def test_a_rate_just_below_is_not_rounded_onto_its_threshold() -> None:
+    verdict = judge_samples(results_of("p" * 99_999 + "f"), 100_000, "case", 1.0)
+    assert "99999 of 100000 results passed: 0.99999 " in verdict.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence", "gate"),
+    [
+        ("case", "1 of 2 results passed: 0.5 ", "At least 0.5 of the results must pass."),
+        (
+            "sample",
+            "1 of 2 samples passed: 0.5 ",
+            "At least 0.5 of the samples must pass, each with all its test cases.",
+        ),
+        (
+            "each_case",
+            "1 of 1 test cases passed in at least 0.5 of their samples: 1 ",
+            "Every test case must pass in at least 0.5 of its samples.",
+        ),
+    ],
+)
+def test_every_rule_has_its_words(rule: PassRule, sentence: str, gate: str) -> None:
+    verdict = judge_samples(results_of("pf"), 2, rule, 0.5)
+    assert verdict.reasons[0].startswith(sentence)
+    assert verdict.gate == gate
+
+
+def test_each_check_has_a_metric_over_the_cases_that_have_it() -> None:
+    def result(position: int, sample: int, *checks: CheckResult) -> SampleResult:
+        return SampleResult(position, sample, Output(value="x"), list(checks), ending_of(checks))
+
+    own = check(passed=False).model_copy(update={"metadata": {"check_id": "own"}})
+    results = [result(0, 0, check(passed=True)), result(0, 1, check("error"))]
+    results += [result(1, 0, own, check(passed=True)), SampleResult(1, 1, None, [], "skipped")]
+    metrics = {metric.id: metric for metric in judge_samples(results, 2, "case", 0.5).metrics}
+    assert list(metrics) == ["pass_rate", "contains", "own"]
+    contains = metrics["contains"]
+    assert (contains.n_expected, contains.n_completed, contains.n_error, contains.n_skipped) == (4, 2, 1, 1)
+    assert contains.value == 1
+    assert (metrics["own"].n_expected, metrics["own"].n_skipped, metrics["own"].value) == (2, 1, 0)

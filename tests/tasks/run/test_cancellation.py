@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from fepflow.errors import InfrastructureError, RunInterruptedError
+from fepflow.settings import settings
+from fepflow.store.store import Store
+from tasks.plan_run import resume_run
+from tasks.run import cancellation
+from tasks.run.open_run import open_run
+from tasks.run.shard_progress import stop_shards
+from tests.tasks.conftest import Plan
+
+
+@pytest.fixture(autouse=True)
+def same_handler() -> Iterator[None]:
+    """A run that was stopped keeps SIGTERM to itself, because its process is about to end; this one is not."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+async def execute(run_id: str, then: Callable[[], object]) -> None:
+    """A run that would last a minute; `then` happens in it."""
+    async with open_run(run_id):
+        await asyncio.sleep(0.1)
+        then()
+        await asyncio.sleep(60)
+
+
+def told_to_end() -> None:
+    for _ in range(3):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def test_a_flag_in_the_store_stops_the_run_within_two_seconds(plan: Plan, store: Store) -> None:
+    run_id = plan(["a"])
+    began = time.monotonic()
+    with pytest.raises(asyncio.CancelledError):
+        await execute(run_id, lambda: store.request_cancel(run_id))
+    assert time.monotonic() - began < 2
+    assert store.run(run_id).status == "cancelled"
+
+
+async def test_a_run_that_was_cancelled_before_it_began_does_not_begin(plan: Plan, store: Store) -> None:
+    run_id = plan(["a"])
+    store.request_cancel(run_id)
+    resume_run(store, run_id)
+    with pytest.raises(asyncio.CancelledError):
+        await execute(run_id, lambda: pytest.fail("it has begun"))
+    assert store.run(run_id).status == "cancelled"
+
+
+async def test_a_cancelled_run_that_somebody_goes_on_with_is_not_stopped_again(plan: Plan, store: Store) -> None:
+    run_id = plan(["a"])
+    with pytest.raises(asyncio.CancelledError):
+        await execute(run_id, lambda: store.request_cancel(run_id))
+    resume_run(store, run_id)
+    async with open_run(run_id) as runtime:
+        await asyncio.sleep(0.1)
+        await runtime.finish("completed", outcome="pass")
+    assert store.run(run_id).status == "completed"
+
+
+async def test_a_store_that_is_in_the_way_for_a_while_stops_nothing(
+    plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancellation, "STORE_SECONDS", 0.02)
+    run_id = plan(["a"])
+    path = settings().store_address.removeprefix("sqlite:///")
+    async with open_run(run_id) as runtime:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("ALTER TABLE run RENAME TO elsewhere")
+            await asyncio.sleep(0.2)
+            connection.execute("ALTER TABLE elsewhere RENAME TO run")
+        await asyncio.sleep(0.1)
+        await runtime.finish("completed", outcome="pass")
+    assert store.run(run_id).status == "completed"
+
+
+async def test_sigterm_leaves_an_interrupted_run_for_somebody_to_go_on_with(plan: Plan, store: Store) -> None:
+    run_id = plan(["a"])
+    with pytest.raises(RunInterruptedError, match=f"told to end.*--resume {run_id}"):
+        await execute(run_id, told_to_end)
+    record = store.run(run_id)
+    assert (record.status, record.lease_owner) == ("interrupted", None)
+
+
+async def test_sigterm_after_a_wish_to_cancel_is_that_wish(
+    plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancellation, "STORE_SECONDS", 60)
+    run_id = plan(["a"])
+    with pytest.raises(asyncio.CancelledError):
+        await execute(run_id, lambda: (store.request_cancel(run_id), told_to_end()))
+    assert store.run(run_id).status == "cancelled"
+
+
+async def test_an_undisturbed_run_leaves_the_signal_handler_as_it_was(plan: Plan, store: Store) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    async with open_run(plan(["a"])):
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+async def lose_a_shard(run_id: str, store: Store) -> None:
+    async with open_run(run_id) as runtime:
+        await stop_shards(runtime)
+        assert store.cancel_requested(run_id)
+        await asyncio.sleep(cancellation.STORE_SECONDS * 2)
+        raise InfrastructureError("a shard is lost for good")
+
+
+async def test_the_flag_that_a_run_raises_for_its_shards_is_no_wish_to_cancel_it(plan: Plan, store: Store) -> None:
+    run_id = plan(["a"])
+    with pytest.raises(InfrastructureError):
+        await lose_a_shard(run_id, store)
+    assert (store.run(run_id).status, store.run(run_id).error) == ("failed", "a shard is lost for good")
+
+
+async def test_an_executor_that_has_lost_its_run_does_not_stop_the_shards_of_the_next_one(
+    plan: Plan, store: Store
+) -> None:
+    run_id = plan(["a"])
+    async with open_run(run_id) as runtime:
+        await runtime.finish("interrupted")
+        store.acquire_lease(run_id, "another-host/1/x", 60)
+        await stop_shards(runtime)
+        assert not store.cancel_requested(run_id)
+    assert store.run(run_id).status == "running"

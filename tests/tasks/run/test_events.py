@@ -1,0 +1,42 @@
+"""The payload of the events, and the resource that they are about; that they arrive is the end-to-end tests' affair."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fepflow.store.records import NewRun
+from fepflow.store.store import Store
+from fepflow.verdict.verdict import Comparison, MetricVerdict, Verdict
+from tasks.run.events import payload_of, resource_id, slug
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("Refund Bot (v2)", "refund-bot-v2"), ("a/b.c", "a-b-c"), ("日本語", "77710aed"), ("Zürich", "z-rich-")],
+)
+def test_a_name_as_a_part_of_a_resource_id(name: str, part: str) -> None:
+    assert slug(name).startswith(part)
+    assert resource_id(name) == f"fepflow.suite.{slug(name)}"
+
+
+def test_names_that_only_other_letters_tell_apart_are_told_apart() -> None:
+    assert len({slug(name) for name in ("日本語", "中文", "!", "Zürich", "Zarich", "Z rich")}) == 6
+
+
+def test_the_payload_has_what_an_automation_needs_and_is_small(store: Store) -> None:
+    store.create_run(NewRun("a" * 32, "refunds", {}, None, 1), [])
+    numbers = {"check": "c", "value": 0.5, "stderr": 0.1, "low": 0.4, "high": 0.6, "confidence": 0.95, "method": "t"}
+    counts = {"n_expected": 9, "n_completed": 8, "n_error": 1, "n_skipped": 0}
+    metrics = [MetricVerdict.model_validate({"id": f"{n:0100}", **numbers, **counts}) for n in range(1_000)]
+    verdict = Verdict(outcome="fail", gate="g", reasons=["because\n" * 1_000] * 1_000, metrics=metrics)
+    then = Comparison(run_id="b" * 32, outcome="pass", worsened=True, metrics=[])
+    payload = payload_of(store.run("a" * 32), verdict, then)
+    assert len(json.dumps(payload)) < 50_000
+    metric = payload["metrics"][0]
+    assert (metric["value"], metric["low"], metric["high"], metric["n"], metric["impact"]) == (0.5, 0.4, 0.6, 8, None)
+    assert payload["baseline"] == {"run_id": "b" * 32, "outcome": "pass"}
+    assert payload["worsened"] is True
+    assert payload["reasons"][0].startswith("because because")
+    assert payload_of(store.run("a" * 32), verdict, None)["baseline"] is None

@@ -1,0 +1,36 @@
+"""How far a run is, in words; that Prefect shows it, and does without it, is the end-to-end tests' affair."""
+
+from __future__ import annotations
+
+from tasks.call_target import call_target
+from tasks.run.batches import Batch
+from tasks.run.open_run import open_run
+from tasks.run.progress import pause, progress_of
+from tasks.run_checks import run_checks_of_batch
+from tests.tasks.conftest import Plan
+
+
+async def test_progress_is_what_the_store_has(plan: Plan) -> None:
+    run_id = plan(["a", "fail 9", "c", {"id": "d", "input": "d", "expected": "x"}])
+    async with open_run(run_id) as runtime:
+        assert progress_of(runtime)[0] == 0
+        await call_target(runtime, Batch(0, 2))
+        assert progress_of(runtime)[0] == 50
+        await run_checks_of_batch(runtime, Batch(0, 2))
+        await call_target(runtime, Batch(2, 4))
+        assert progress_of(runtime)[0] == 99, "it is not over yet"
+        await run_checks_of_batch(runtime, Batch(2, 4))
+        percent, words = progress_of(runtime, over=True)
+    assert percent == 100
+    counts = "4 of 4 calls, 1 without an answer; checks: 2 passed, 1 failed, 1 in error."
+    assert words == f"{counts} So far: `fepflow show {run_id[:8]}`"
+
+
+def test_a_long_run_is_updated_more_seldom_and_a_large_one_too() -> None:
+    age, updates = 0.0, 0
+    while age < 24 * 3600:
+        age += pause(age, counting=0.01)
+        updates += 1
+    assert updates < 500, "Prefect keeps an event of each"
+    assert pause(10, counting=0.01) == 2
+    assert pause(10, counting=1.0) == 20, "counting takes a twentieth of the time at most"

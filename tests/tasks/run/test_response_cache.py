@@ -1,0 +1,118 @@
+"""The answers of models that runs share: the store's, found and kept for many at once."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.model_response import CachedResponse
+from fepflow.settings import settings
+from fepflow.store.store import Store
+from tasks.call_target import call_target
+from tasks.run.batches import Batch
+from tasks.run.open_run import open_run
+from tasks.run.response_cache import StoredResponseCache
+from tasks.run_model_checks import ask_models
+from tests.tasks.conftest import Plan
+
+ANSWER = CachedResponse("judge", "a/b", "b", "prompt", "{}")
+JUDGE = {
+    "type": "llm_judge",
+    "arguments": {
+        "prompt": "Is it right? {{$.output.value}}",
+        "response_format": {
+            "type": "object",
+            "properties": {"passed": {"type": "boolean"}},
+            "required": ["passed"],
+        },
+        "model_config": {"model": "openai/stand-in"},
+        "provider_config": {"api_base": "${JUDGE_BASE}", "api_key": "${JUDGE_KEY}"},
+    },
+}
+
+
+def key(number: int) -> str:
+    return f"{number:064x}"
+
+
+@pytest.fixture
+def statements(store: Store) -> list[str]:
+    """What the database is told."""
+    told: list[str] = []
+    event.listen(store._database.engine, "before_cursor_execute", lambda _c, _cursor, words, *_: told.append(words))
+    return told
+
+
+async def test_many_that_come_at_once_are_few_statements(store: Store, statements: list[str]) -> None:
+    kept = StoredResponseCache(store)
+    await asyncio.gather(*(kept.put(key(number), ANSWER) for number in range(40)))
+    assert sum("INSERT" in words for words in statements) == 1
+
+    statements.clear()
+    found = await asyncio.gather(*(kept.get([key(number), key(number + 1)]) for number in range(40)))
+    assert sum("SELECT" in words for words in statements) == 1
+    assert [set(some) for some in found[-2:]] == [{key(38), key(39)}, {key(39)}]
+
+
+async def test_who_comes_later_sees_what_has_been_kept_meanwhile(store: Store) -> None:
+    kept = StoredResponseCache(store)
+    assert await kept.get([key(1)]) == {}
+    await kept.put(key(1), ANSWER)
+    assert await kept.get([key(1)]) == {key(1): ANSWER}
+
+
+async def test_one_who_goes_away_takes_nobodys_answer_along(store: Store) -> None:
+    kept = StoredResponseCache(store)
+    store.keep_answers({key(1): ANSWER})
+    first, second = (asyncio.create_task(kept.get([key(1)])) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == {key(1): ANSWER}
+
+
+async def test_an_answer_that_cannot_be_kept_is_none_the_worse(store: Store, caplog: Any) -> None:
+    kept = StoredResponseCache(store)
+    store._database.write(lambda connection: connection.exec_driver_sql("DROP TABLE model_answer"))
+    await kept.put(key(1), ANSWER)
+    assert "1 answers of models could not be kept" in caplog.text
+
+
+async def test_what_is_too_old_is_cleared_when_a_run_begins(
+    plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEPFLOW_CACHE_TTL", "12h")
+    settings.cache_clear()
+    old = CachedResponse("judge", "a/b", "b", "prompt", "{}", answered_at=utc_now() - timedelta(hours=13))
+    store.keep_answers({key(1): old, key(2): ANSWER})
+    async with open_run(plan(["a"])):
+        assert set(store.answers([key(1), key(2)], utc_now() - timedelta(days=9))) == {key(2)}
+
+
+async def judged(run_id: str, calls: int) -> None:
+    async with open_run(run_id) as runtime:
+        await call_target(runtime, Batch(0, calls))
+        await ask_models(runtime, Batch(0, calls))
+
+
+async def test_another_run_of_the_same_asks_for_what_has_changed_only_and_repeats_are_asked_one_by_one(
+    plan: Plan, store: Store, model_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUDGE_BASE", f"{model_server.address}/v1")
+    monkeypatch.setenv("JUDGE_KEY", "sk-1")
+    await judged(plan(["a", "b"], checks=[JUDGE], repeats=2), 4)
+    assert len(model_server.seen) == 4, "two answers for each of two cases, equal as they are"
+
+    await judged(plan(["a", "b"], checks=[JUDGE], repeats=2), 4)
+    assert len(model_server.seen) == 4
+    await judged(plan(["a", "c"], checks=[JUDGE], repeats=2), 4)
+    assert len(model_server.seen) == 6
+
+    (result, *_) = store.results(store.run("latest").id)
+    assert result.checks[0].results["metadata"]["cached"] is True
+    await judged(plan(["a", "c"], checks=[JUDGE], repeats=2, cache=False), 4)
+    assert len(model_server.seen) == 10

@@ -1,0 +1,61 @@
+"""What one executor of a run may do and take."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from fepflow.store.store import Store
+from fepflow.suite.models import Budget
+from fepflow.targets.client import RetryPolicy
+from tasks.call_target import call_target
+from tasks.run.batches import Batch
+from tasks.run.open_run import open_run, open_shard
+from tasks.run.shard_spec import FULL_RUN, ShardSpec
+from tests.tasks.conftest import Agent, Plan
+
+
+async def test_a_shard_asks_for_its_cases_and_leaves_the_run_alone(plan: Plan, store: Store, agent: Agent) -> None:
+    run_id = plan(["a", "b", "c", "d", "e"])
+    async with open_run(run_id):
+        async with open_shard(run_id, ShardSpec(1, 2)) as shard:
+            calls = shard.share.calls(shard.run)
+            await call_target(shard, Batch(calls.start, calls.stop))
+            assert store.shard_holder(run_id, 1) == (shard.owner, True)
+        assert store.shard_holder(run_id, 1) is None
+        assert store.run(run_id).status == "running"
+    assert agent.asked == {"c": 1, "d": 1, "e": 1}
+
+
+async def test_executors_of_one_run_share_its_places_its_rate_its_budget_and_its_time(plan: Plan, store: Store) -> None:
+    http = {"metadata": {"tokens": "$.tokens"}}
+    target = {"concurrency": 10, "requests_per_minute": 90, "http": http}
+    run_id = plan(["a"], target=target, budget={"tokens": 100}, deadline="1h")
+    share = ShardSpec(0, 3, store.now() + timedelta(seconds=50))
+    async with open_shard(run_id, share) as shard:
+        patience = RetryPolicy.of(shard.suite.target, 3)
+        assert (patience.concurrency, patience.requests_per_minute) == (3, 30)
+        allowance = share.allowance(shard.suite, store)
+        assert allowance.left() < 51
+        allowance.spend({"tokens": 33})
+        assert allowance.ended
+        assert FULL_RUN.allowance(shard.suite, store).left() > 3_000
+    assert ShardSpec(0, 200).allowance(shard.suite.model_copy(update={"budget": Budget(tokens=5)}), store).ended is None
+
+
+async def test_a_shard_waits_for_an_executor_that_is_still_there(plan: Plan, store: Store) -> None:
+    run_id = plan(["a", "b"])
+    store.acquire_shard(run_id, 0, "elsewhere/1/x", 0.5)
+    async with open_shard(run_id, ShardSpec(0, 2)) as shard:
+        assert store.shard_holder(run_id, 0) == (shard.owner, True)
+        assert not store.renew_shard(run_id, 0, "elsewhere/1/x", 60)
+        assert store.renew_shard(run_id, 0, shard.owner, 60)
+
+
+async def test_what_a_run_has_spent_is_counted_once_however_often_it_is_asked(plan: Plan, store: Store) -> None:
+    http = {"metadata": {"tokens": "$.answer"}}
+    run_id = plan([{"id": "a", "input": 30}], target={"http": http}, budget={"tokens": 100})
+    async with open_run(run_id) as runtime:
+        await call_target(runtime, Batch(0, 1))
+        for _ in range(3):
+            runtime.count_what_is_spent()
+        assert runtime.caller.allowance.spent == {"tokens": 30}

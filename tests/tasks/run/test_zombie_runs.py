@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+from fepflow.settings import settings
+from fepflow.store.store import Store
+from tests.tasks.conftest import Plan
+
+REAP = """
+import asyncio
+from fepflow.settings import settings
+from fepflow.store.store import Store
+from tasks import reaping
+
+reaping.PATIENCE_SECONDS = 1.0
+print(asyncio.run(reaping.reap(Store.open(settings().store_address))))
+"""
+
+
+def test_without_prefect_the_store_tells_the_truth_all_the_same(plan: Plan, store: Store, tmp_path: Path) -> None:
+    run_id = plan(["a"])
+    store.set_flow_run(run_id, str(uuid4()))
+    store.acquire_lease(run_id, "another-host/1/x", 0)
+    nowhere = {"PREFECT_API_URL": "http://127.0.0.1:1/api", "PREFECT_HOME": str(tmp_path / "prefect")}
+    env = {**os.environ, **nowhere, "FEPFLOW_HOME": str(settings().home)}
+    done = subprocess.run(
+        [sys.executable, "-c", REAP], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == f"['{run_id}']\n", done.stderr
+    assert "Traceback" not in done.stderr
+    assert store.run(run_id).status == "interrupted"

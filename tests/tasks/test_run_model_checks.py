@@ -1,0 +1,248 @@
+"""Checks that ask a model, as a step of a run: over real sockets, against the stand-in for models."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from fepflow.limits import circuit_breaker
+from fepflow.store.store import Store
+from tasks.analysis.check_usage import costs_of
+from tasks.call_target import call_target
+from tasks.decide import decide_run
+from tasks.plan_run import resume_run
+from tasks.retry_model_checks import try_once_more
+from tasks.run.batches import Batch
+from tasks.run.context import MAX_ESCALATIONS
+from tasks.run.open_run import open_run
+from tasks.run_checks import run_checks_of_batch
+from tasks.run_model_checks import ModelCheckResult, ask_models
+from tests.tasks.conftest import SAME, Agent, Plan
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*ReadOnly. qualifier")
+
+FORMAT = {"type": "object", "properties": {"passed": {"const": True}}, "required": ["passed"]}
+JUDGE = {
+    "id": "judge",
+    "type": "llm_judge",
+    "arguments": {"prompt": "Right? {{$.output.value}}", "response_format": FORMAT},
+}
+ALIKE = {
+    "id": "alike",
+    "type": "semantic_similarity",
+    "arguments": {"text": "$.output.value", "reference": "$.test_case.expected"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", "sk-1234567890")
+
+
+@pytest.fixture
+def judged(plan: Plan, model_server: Any) -> Plan:
+    """As `plan`, with a judge whose model misbehaves as its name says."""
+
+    def make(cases: Any, model: str = "gpt-4o-mini", **sections: Any) -> str:
+        where = {"api_base": f"{model_server.address}/v1", "api_key": "${JUDGE_KEY}", **sections.pop("where", {})}
+        judge = {"model_config": {"model": f"openai/{model}"}, "provider_config": where, **sections.pop("judge", {})}
+        embedding = {"model_config": {"model": "openai/text-embedding-3-small"}, "provider_config": where}
+        checks = sections.pop("checks", [SAME, JUDGE])
+        return plan(cases, checks=checks, judge=judge, embedding=embedding, **sections)
+
+    return make
+
+
+async def asked_for(run_id: str, calls: int) -> ModelCheckResult:
+    async with open_run(run_id) as runtime:
+        await call_target(runtime, Batch(0, calls))
+        return await ask_models(runtime, Batch(0, calls))
+
+
+def rows(store: Store, run_id: str) -> dict[tuple[int, str], tuple[str, bool | None]]:
+    return {(row.position, row.check_id): (row.status, row.passed) for row in store.check_rows(run_id)}
+
+
+def bill(store: Store, run_id: str, check_id: str = "judge") -> dict[str, Any]:
+    (row,) = [row for row in store.check_rows(run_id) if row.check_id == check_id]
+    assert row.result is not None
+    found: dict[str, Any] = row.result["metadata"]["spent"]
+    return found
+
+
+async def test_only_checks_that_ask_models_are_run_and_only_those_that_are_missing(
+    judged: Plan, store: Store, model_server: Any
+) -> None:
+    run_id = judged(["a", {"id": "b", "input": "b", "expected": "b", "checks": [ALIKE]}])
+    async with open_run(run_id) as runtime:
+        await call_target(runtime, Batch(0, 2))
+        asked = await ask_models(runtime, Batch(0, 2))
+        assert (asked.results, asked.completed, asked.requests) == (3, 3, 3)
+        assert set(rows(store, run_id)) == {(0, "judge"), (1, "judge"), (1, "alike")}
+        assert await runtime.kinds(Batch(0, 2)) == (True, True)
+        assert (await ask_models(runtime, Batch(0, 2))).requests == 0
+        assert await run_checks_of_batch(runtime, Batch(0, 2)) == 2
+    assert len(model_server.seen) == 3
+
+
+async def test_a_batch_without_such_checks_is_known_for_it(plan: Plan, judged: Plan) -> None:
+    async with open_run(plan(["a"])) as runtime:
+        assert await runtime.kinds(Batch(0, 1)) == (True, False)
+    own = {"id": "b", "input": "b", "expected": "b", "checks": [ALIKE]}
+    async with open_run(judged(["a", own], checks=[])) as runtime:
+        assert await runtime.kinds(Batch(0, 1)) == (False, False)
+        assert await runtime.kinds(Batch(1, 2)) == (False, True)
+
+
+async def test_each_result_has_its_bill(judged: Plan, store: Store) -> None:
+    run_id = judged(["a"], checks=[JUDGE, ALIKE])
+    await asked_for(run_id, 1)
+    spent = bill(store, run_id)
+    assert (spent["requests"], spent["answers"]) == (1, 1)
+    assert spent["tokens"] > 0
+    assert spent["usd"] > 0
+    costs = costs_of(store, run_id)
+    assert costs.answers == 2
+    assert costs.usd == pytest.approx(spent["usd"] + bill(store, run_id, "alike")["usd"])
+
+
+@pytest.mark.parametrize(("model", "tokens"), [("nobody-knows-me", 1), ("gpt-4o-mini?fault=no_usage", None)])
+async def test_an_unknown_cost_is_null(judged: Plan, store: Store, model: str, tokens: int | None) -> None:
+    run_id = judged(["a"], model, budget={"usd": 1})
+    async with open_run(run_id) as runtime:
+        await call_target(runtime, Batch(0, 1))
+        await ask_models(runtime, Batch(0, 1))
+        await run_checks_of_batch(runtime, Batch(0, 1))
+        verdict = await decide_run(runtime)
+    spent = bill(store, run_id)
+    assert (spent["usd"], spent["without_usd"]) == (None, 1)
+    assert (spent["tokens"] is None) is (tokens is None)
+    assert "does not count 1 of 1 answers of models: their cost is not known" in verdict.warnings[0]
+    assert str(verdict.models) == "1 answer: cost not known"
+
+
+async def test_answers_that_are_of_no_use_are_paid_for(judged: Plan, store: Store) -> None:
+    run_id = judged(["a"], "gpt-4o-mini?fault=misfit")
+    await asked_for(run_id, 1)
+    assert rows(store, run_id) == {(0, "judge"): ("error", None)}
+    spent = bill(store, run_id)
+    assert (spent["requests"], spent["answers"]) == (3, 3)
+    assert spent["tokens"] > 100
+
+
+async def test_what_the_budget_leaves_out_is_no_error_and_going_on_asks_for_it(
+    judged: Plan, store: Store, model_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = [f"q{number}" for number in range(8)]
+    run_id = judged(cases, budget={"tokens": 200}, judge={"concurrency": 1})
+    async with open_run(run_id) as runtime:
+        await call_target(runtime, Batch(0, 8))
+        await run_checks_of_batch(runtime, Batch(0, 8))
+        asked = await ask_models(runtime, Batch(0, 8))
+        verdict = await decide_run(runtime)
+    assert 0 < asked.results < 8
+    assert asked.left_out == 8 - asked.results
+    assert len(model_server.seen) == asked.results
+    assert verdict.outcome == "inconclusive"
+    assert verdict.reasons[1].startswith(f"{asked.left_out} checks by models are missing: the run reached the budget")
+    assert {status for status, _ in rows(store, run_id).values()} == {"completed"}
+
+    resume_run(store, run_id)
+    async with open_run(run_id) as runtime:
+        assert runtime.caller.allowance.ended, "what was spent before is not forgotten"
+        assert (await ask_models(runtime, Batch(0, 8))).results == 0
+        runtime.caller.allowance.spent = {"tokens": 0.0}
+        runtime.caller.allowance._budget = {"tokens": 10_000.0}
+        again = await ask_models(runtime, Batch(0, 8))
+    assert (again.results, again.left_out) == (asked.left_out, 0)
+    assert len(model_server.seen) == 8
+
+
+async def test_at_the_deadline_nothing_is_waited_for(judged: Plan, store: Store) -> None:
+    run_id = judged(["a", "b"], "gpt-4o-mini?latency=1", deadline="300ms")
+    asked = await asked_for(run_id, 2)
+    assert (asked.results, asked.left_out) == (0, 2)
+    assert rows(store, run_id) == {}
+    await asyncio.sleep(1)  # the stand-in ends in peace
+
+
+async def test_a_judge_that_may_answer_later_is_not_stored_but_given_back(
+    judged: Plan, store: Store, model_server: Any
+) -> None:
+    run_id = judged(["a"], "gpt-4o-mini?fault=error&times=3", where={"max_retries": 1})
+    async with open_run(run_id) as runtime:
+        await call_target(runtime, Batch(0, 1))
+        (trouble,) = (await ask_models(runtime, Batch(0, 1))).troubled
+        assert rows(store, run_id) == {}
+        assert len(model_server.seen) == 2
+        await try_once_more(runtime, trouble)
+        assert len(model_server.seen) == 3, "one request, whatever max_retries says"
+        assert trouble.asking[0].may_recover
+        await try_once_more(runtime, trouble)
+        assert len(model_server.seen) == 4
+        assert trouble.asking[0].result is not None
+        assert trouble.asking[0].result.status == "completed"
+        assert trouble.asking[0].request_context.requests == 4
+
+
+@pytest.mark.parametrize("fault", ["quota", "unauthorized", "refusal", "cut_off", "misfit"])
+async def test_what_no_other_try_mends_is_stored_at_once(judged: Plan, store: Store, fault: str) -> None:
+    run_id = judged(["a"], f"gpt-4o-mini?fault={fault}")
+    asked = await asked_for(run_id, 1)
+    assert asked.troubled == []
+    assert rows(store, run_id) == {(0, "judge"): ("error", None)}
+
+
+async def test_requests_without_an_answer_are_told(judged: Plan, store: Store) -> None:
+    run_id = judged(["a", "b"], "gpt-4o-mini?fault=unauthorized")
+    assert str(costs_of(store, run_id)) == "no model was asked"
+    await asked_for(run_id, 2)
+    assert str(costs_of(store, run_id)) == "no answer, to 2 requests"
+
+
+async def test_a_limited_number_of_outputs_is_tried_again(judged: Plan, store: Store) -> None:
+    run_id = judged(["a", "b", "c"], "gpt-4o-mini?fault=error", where={"max_retries": 0})
+    async with open_run(run_id) as runtime:
+        runtime.escalations = MAX_ESCALATIONS - 1
+        await call_target(runtime, Batch(0, 3))
+        asked = await ask_models(runtime, Batch(0, 3))
+        assert len(asked.troubled) == 1
+    assert Counter(rows(store, run_id).values()) == {("error", None): 2}
+
+
+async def test_a_provider_that_is_down_is_left_alone(
+    judged: Plan, store: Store, model_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(circuit_breaker, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(circuit_breaker, "PROBE_SECONDS", 0.1)
+    cases = [f"q{number}" for number in range(200)]
+    run_id = judged(cases, "gpt-4o-mini?fault=unauthorized")
+    asked = await asked_for(run_id, 200)
+    assert len(model_server.seen) < 60
+    assert asked.results == 200
+    assert len(asked.down) > 100
+    assert asked.down[0].error is not None
+    assert asked.down[0].error.recoverable
+    assert re.match(r"openai is down \(\d\d cases in a row failed, the last with: ", asked.down[0].error.message)
+    assert "sk-1234567890" not in asked.down[0].error.message
+
+
+async def test_an_output_that_is_none_is_not_judged(
+    judged: Plan, store: Store, agent: Agent, model_server: Any
+) -> None:
+    run_id = judged(["fail 9"])
+    asked = await asked_for(run_id, 1)
+    assert rows(store, run_id) == {(0, "judge"): ("error", None)}
+    assert (asked.requests, model_server.seen) == (0, [])
+
+
+async def test_no_more_requests_are_under_way_than_the_suite_allows(judged: Plan, model_server: Any) -> None:
+    run_id = judged([f"q{number}" for number in range(6)], "gpt-4o-mini?latency=0.2", judge={"concurrency": 2})
+    started = asyncio.get_running_loop().time()
+    await asked_for(run_id, 6)
+    assert asyncio.get_running_loop().time() - started > 0.6
+    assert len(model_server.seen) == 6
