@@ -112,7 +112,7 @@ def test_all_of_them_are_found() -> None:
     names = {
         "fepflow.suite.env_vars._REFERENCE",
         "fepflow.jsonpath.template._PLACEHOLDER",
-        "fepflow.jsonpath.path.QUOTED",
+        "fepflow.jsonpath.syntax.QUOTED",
     }
     assert names <= PATTERNS.keys()
     assert len(PATTERNS) > 30

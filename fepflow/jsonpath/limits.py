@@ -17,7 +17,7 @@ from jsonpath_rfc9535.exceptions import JSONPathError as LibraryError
 
 from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.json.limits import is_small
-from fepflow.jsonpath.path import QUOTED
+from fepflow.jsonpath.syntax import outside_quotes
 
 TIME_LIMIT = 0.5
 """Seconds that one path may look for nodes in one document."""
@@ -126,7 +126,7 @@ def _quick_nodes(expression: str) -> int:
 
     At worst each `..`, filter, and `$` inside a filter has a path look at the whole document again.
     """
-    skeleton = QUOTED.sub("", expression)
+    skeleton = outside_quotes(expression)
     if _FUNCTION.search(skeleton):
         return 0
     looks = skeleton.count("..") + skeleton.count("?") + skeleton.count("$") - 1

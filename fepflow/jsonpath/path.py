@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from fepflow.errors import JSONPathError
+from fepflow.jsonpath.syntax import outside_quotes
 
 MAX_EXPRESSION_LENGTH = 1_000
 """Characters that a path may have."""
@@ -23,8 +24,6 @@ _NAME = r"[A-Za-z_\u0080-\ud7ff\ue000-\U0010ffff][0-9A-Za-z_\u0080-\ud7ff\ue000-
 _TEXT = r"\\\x00-\x1f\ud800-\udfff"
 _INDEX = r"0|-?[1-9][0-9]{0,14}"  # 15 digits are inside RFC 9535's exact range of integers, whatever they are
 _SEGMENT = re.compile(rf"\.({_NAME})|\[(?:({_INDEX})|'([^'{_TEXT}]*)'|\"([^\"{_TEXT}]*)\")\]")
-
-QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 
 Key = str | int
 
@@ -141,7 +140,7 @@ def compile_path(expression: str) -> Path:
     keys = _plain_keys(expression)
     if keys is None:
         # Here and not above, because it loads the JSONPath libraries, which plain paths do without.
-        if "`" in QUOTED.sub("", expression):
+        if "`" in outside_quotes(expression):
             from fepflow.jsonpath.extended import ExtendedPath
 
             return ExtendedPath(expression)
@@ -173,7 +172,7 @@ def leading_keys(expression: str) -> tuple[Key, ...]:
 
     A document without a node at these keys has none at the path either.
     """
-    extended = "`" in QUOTED.sub("", expression)
+    extended = "`" in outside_quotes(expression)
     if extended and ("|" in expression or "&" in expression):
         return ()
     keys: list[Key] = []
