@@ -74,6 +74,26 @@ def test_imports_go_down_only(path: Path) -> None:
         assert not (here in SIBLINGS and there in SIBLINGS), f"{place}: siblings do not import each other"
 
 
+STARTED_ABOVE = {
+    "surfaces.prefect_api": {"deployments.server"},
+    "surfaces.cli.alert": {"deployments.alerts"},
+    "surfaces.cli.schedule": {"deployments.schedule"},
+    "surfaces.cli.server": {"deployments.serve"},
+}
+"""What is started as a process of its own (`python -m`) from a floor below: commands of the stack."""
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_modules_of_a_floor_above_are_named_only_to_be_started_as_processes(path: Path) -> None:
+    floor = FLOORS[room_of(module_of(path)) or ""]
+    texts = {
+        node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Constant)
+    }
+    modules = {text for text in texts if isinstance(text, str) and (ROOT / f"{text.replace('.', '/')}.py").is_file()}
+    above = {module for module in modules if "." in module and FLOORS[room_of(module) or ""] > floor}
+    assert above == STARTED_ABOVE.get(module_of(path), set())
+
+
 @pytest.mark.parametrize("path", FILES, ids=module_of)
 def test_no_file_imports_its_own_package(path: Path) -> None:
     package = module_of(path).rpartition(".")[0]
