@@ -218,10 +218,10 @@ def settings_place() -> str:
 def store_place() -> str:
     """Where results are kept, as it may be shown."""
     config = settings()
-    return str(config.home / "fepflow.db") if config.store_url is None else shown(config.store_url)
+    return str(config.home / "fepflow.db") if config.store_url is None else without_credentials(config.store_url)
 
 
-def shown(address: str) -> str:
+def without_credentials(address: str) -> str:
     """An address without user, password and query, each of which may hold a secret."""
     scheme, _, rest = address.partition("?")[0].partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"

@@ -66,8 +66,8 @@ def _tell(api: object) -> None:
 
     assert isinstance(api, prefect_api.PrefectApi)
     origin = f"local server, process {api.pid}" if api.local else f"named by {prefect_api.settings_place()}"
-    click.echo(f"Prefect UI   {prefect_api.shown(api.ui_url)}")
-    click.echo(f"Prefect API  {prefect_api.shown(api.url)}  ({origin})")
+    click.echo(f"Prefect UI   {prefect_api.without_credentials(api.ui_url)}")
+    click.echo(f"Prefect API  {prefect_api.without_credentials(api.url)}  ({origin})")
     click.echo(f"Store        {prefect_api.store_place()}")
     if api.login:
         click.echo(f"UI login     the line in {settings().login_file}")
