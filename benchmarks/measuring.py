@@ -220,7 +220,7 @@ class House:
             file.writelines(json.dumps({"value": reply(case["input"])["answer"]}) + "\n" for case in cases(count))
         document = {
             "name": f"bench-judged-{count}",
-            "target": {"scripted": {"path": "outputs.jsonl"}},
+            "target": {"recorded": {"path": "outputs.jsonl"}},
             "test_cases": "cases.jsonl",
             "checks": [{"type": "llm_judge", "arguments": JUDGE}],
             "judge": {

@@ -72,8 +72,8 @@ def _snapshot(inspection: SuiteValidation, wishes: RunOptions) -> dict[str, Any]
         snapshot["gate"] = {**(snapshot.get("gate") or {}), "verdict": wishes.verdict_mode}
     if wishes.cache is not None:
         snapshot["cache"] = wishes.cache
-    scripted = inspection.require().target.scripted
-    if isinstance(snapshot["test_cases"], list) and (scripted is None or scripted.id is not None):
+    recorded = inspection.require().target.recorded
+    if isinstance(snapshot["test_cases"], list) and (recorded is None or recorded.id is not None):
         snapshot["test_cases"] = []  # the store has them, row by row; only records matched by order need all of them
     return snapshot
 

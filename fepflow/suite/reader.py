@@ -90,7 +90,7 @@ def read_suite(document: Document, folder: Path, env: Mapping[str, str] = os.env
 
 _MISSING_ADVICE = {
     "name": "add name: what the suite is about",
-    "target": "add target: with http:, python: or scripted:",
+    "target": "add target: with http:, python: or recorded:",
     "test_cases": "add test_cases: a file or a list",
 }
 
@@ -193,7 +193,7 @@ def _problems_of(
     return [
         document.problem((*prefix, *complaint.path), complaint.message, complaint.advice)
         if complaint.path != ("ecp",)
-        else document.problem((*prefix, "ecp"), "ecp targets are not supported yet", "use http, python or scripted")
+        else document.problem((*prefix, "ecp"), "ecp targets are not supported yet", "use http, python or recorded")
         for complaint in found[:SPELLED_OUT]
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
 from fepflow.http.addresses import address_problem
@@ -57,7 +57,7 @@ class HttpTarget(Section):
         return url
 
 
-class ScriptedTarget(Section):
+class RecordedTarget(Section):
     """Recorded outputs from a file: the evaluation of outputs that exist already."""
 
     path: str = Field(description="File of recorded outputs (.jsonl, .json, .yaml, .csv, each also .gz).")
@@ -94,7 +94,8 @@ class Target(Section):
 
     http: HttpTarget | None = None
     python: Annotated[PythonTarget, BeforeValidator(_function, json_schema_input_type=PythonTarget | str)] | None = None
-    scripted: ScriptedTarget | None = None
+    recorded: RecordedTarget | None = Field(None, validation_alias=AliasChoices("recorded", "scripted"))
+    """Its former name was `scripted`, which older suites have."""
     timeout: Duration = Field(30.0, description="Deadline of one whole call.")
     connect_timeout: Duration = Field(5.0, description="Deadline of the connection.")
     read_timeout: Duration | None = Field(None, description="Longest silence while reading; default: the timeout.")
@@ -113,6 +114,6 @@ class Target(Section):
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Target:
-        if [self.http, self.python, self.scripted].count(None) != 2:
-            raise ValueError("give exactly one of http, python, scripted")
+        if [self.http, self.python, self.recorded].count(None) != 2:
+            raise ValueError("give exactly one of http, python, recorded")
         return self

@@ -12,7 +12,7 @@ from fepflow.targets.asgi import open_app
 from fepflow.targets.base import Target
 from fepflow.targets.http import HttpTarget
 from fepflow.targets.python.target import PythonTarget
-from fepflow.targets.recorded import open_scripted
+from fepflow.targets.recorded import open_recorded
 
 
 def open_target(
@@ -35,9 +35,9 @@ def open_target(
         return HttpTarget(config, secrets, open_app(app, folder, roots, config.http.max_bytes) if app else None)
     if config.python is not None:
         return PythonTarget(config, folder, roots, secrets)
-    assert config.scripted is not None  # exactly one is
+    assert config.recorded is not None  # exactly one is
     try:
-        file = resolve_inside(folder, config.scripted.path, roots)
+        file = resolve_inside(folder, config.recorded.path, roots)
     except ValueError as error:
-        raise InputError(Problem(str(error), config.scripted.path, path="target.scripted.path")) from None
-    return open_scripted(config.scripted, file, case_ids)
+        raise InputError(Problem(str(error), config.recorded.path, path="target.recorded.path")) from None
+    return open_recorded(config.recorded, file, case_ids)

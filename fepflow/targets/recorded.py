@@ -24,13 +24,13 @@ class _Record:
     what: str
 
 
-class ScriptedTarget:
+class RecordedTarget:
     """Answers each test case with its record; every repeat of a case gets the same answer.
 
     Where the record is in the file is no part of its address: what it says is.
     """
 
-    def __init__(self, config: target.ScriptedTarget, records: dict[str, _Record]) -> None:
+    def __init__(self, config: target.RecordedTarget, records: dict[str, _Record]) -> None:
         self._config = config
         self._records = records
         self.fingerprint = content_hash("scripted", config.output, config.metadata)
@@ -63,13 +63,13 @@ class ScriptedTarget:
         """Nothing to give back."""
 
 
-def open_scripted(config: target.ScriptedTarget, file: Path, case_ids: Callable[[], Sequence[str]]) -> ScriptedTarget:
+def open_recorded(config: target.RecordedTarget, file: Path, case_ids: Callable[[], Sequence[str]]) -> RecordedTarget:
     """Read the records in `file`, each mapped as `config` says, and match them with test cases.
 
     Raises InputError: what `read_records` refuses, an id that is missing or stands twice, no output in any record,
     and, when matched by order, a number of records that is not the number of cases. JSONPathError for an invalid path.
     """
-    refuse_reserved_names(config.metadata, "target.scripted.metadata")
+    refuse_reserved_names(config.metadata, "target.recorded.metadata")
     output = compile_path(config.output)
     metadata = {name: compile_path(path) for name, path in config.metadata.items()}
 
@@ -83,10 +83,10 @@ def open_scripted(config: target.ScriptedTarget, file: Path, case_ids: Callable[
     pairs = ((mapped(line, document), document) for line, document in read_records(file, config.format, config.path))
     by_id = _by_id(pairs, config) if config.id else _by_order([record for record, _ in pairs], config, case_ids())
     _refuse_all_without_output(by_id, config)
-    return ScriptedTarget(config, by_id)
+    return RecordedTarget(config, by_id)
 
 
-def _by_id(pairs: Any, config: target.ScriptedTarget) -> dict[str, _Record]:
+def _by_id(pairs: Any, config: target.RecordedTarget) -> dict[str, _Record]:
     assert config.id is not None  # asked for only then
     path = compile_path(config.id)
     records: dict[str, _Record] = {}
@@ -107,18 +107,18 @@ def _by_id(pairs: Any, config: target.ScriptedTarget) -> dict[str, _Record]:
     return records
 
 
-def _by_order(records: list[_Record], config: target.ScriptedTarget, case_ids: Sequence[str]) -> dict[str, _Record]:
+def _by_order(records: list[_Record], config: target.RecordedTarget, case_ids: Sequence[str]) -> dict[str, _Record]:
     if len(records) != len(case_ids):
         message = f"holds {len(records):,} records, but there are {len(case_ids):,} test cases"
-        advice = "name the test case's id in a record: target.scripted.id"
+        advice = "name the test case's id in a record: target.recorded.id"
         raise InputError(Problem(message, config.path, advice=advice))
     return dict(zip(case_ids, records, strict=True))
 
 
-def _refuse_all_without_output(records: dict[str, _Record], config: target.ScriptedTarget) -> None:
+def _refuse_all_without_output(records: dict[str, _Record], config: target.RecordedTarget) -> None:
     first = next(iter(records.values()), None)
     if first is not None and all(record.answer is None for record in records.values()):
-        message = f"no record has anything at {config.output} (target.scripted.output); the first is {first.what}"
+        message = f"no record has anything at {config.output} (target.recorded.output); the first is {first.what}"
         raise InputError(Problem(message, config.path, first.line))
 
 

@@ -50,7 +50,7 @@ def _inspect_budget(found: SuiteValidation, defaults: CheckDefaults) -> None:
         return
     own = [to_check(check) for case in found.cases.with_checks() for check in case.checks or ()]
     asking = [check for check in [*(found.loaded.section("checks") or ()), *own] if check and kind_of(check)]
-    kept = (target.http or target.python or target.scripted).metadata
+    kept = (target.http or target.python or target.recorded).metadata
     for name in budget.limits:
         if name not in kept and not asking and target.python is None:  # a function may return an Output that says it
             advice = f"map it in the target's metadata ({name}: $.…)"

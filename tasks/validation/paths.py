@@ -20,7 +20,7 @@ from fepflow.protocol.test_case import Output
 from fepflow.suite.target import Target
 from fepflow.targets.base import RESERVED_METADATA
 from fepflow.targets.base import Target as OpenTarget
-from fepflow.targets.recorded import ScriptedTarget
+from fepflow.targets.recorded import RecordedTarget
 from tasks.validation.cases import dataset_of
 from tasks.validation.suite_validation import SuiteValidation
 
@@ -74,7 +74,7 @@ def inspect_paths(found: SuiteValidation, opened: OpenTarget | None) -> None:
     uses = [use for use in uses if not _is_unknown_metadata(found, target, use)]
     _look_into_cases(found, [use for use in (*uses, *body) if use.keys[:1] == ("test_case",)])
     _look_into_own_checks(found, target)
-    if isinstance(opened, ScriptedTarget):
+    if isinstance(opened, RecordedTarget):
         _look_into_outputs(found, opened, [use for use in uses if use.keys[:1] == ("output",)])
 
 
@@ -195,7 +195,7 @@ def _look_into_own_checks(found: SuiteValidation, target: Target | None) -> None
             _tell(found, known, f"none of the {known.seen:,} test cases with this check has {known.expression}")
 
 
-def _look_into_outputs(found: SuiteValidation, opened: ScriptedTarget, uses: list[_Use]) -> None:
+def _look_into_outputs(found: SuiteValidation, opened: RecordedTarget, uses: list[_Use]) -> None:
     uses = [use for use in uses if not use.optional and len(use.keys) > 2]
     uses = [use for use in uses if use.keys[1] == "value" or use.keys[2] not in RESERVED_METADATA]
     for case_id, output in opened.recorded() if uses else ():

@@ -20,9 +20,9 @@ def inspect_target(found: SuiteValidation) -> Target | None:
     loaded, target = found.loaded, found.loaded.section("target")
     if target is None:
         return None
-    if target.scripted is not None:
-        place = ("target", "scripted", "path")
-        if file_of(loaded, target.scripted.path, place, found.problems) is None or not found.cases:
+    if target.recorded is not None:
+        place = ("target", "recorded", "path")
+        if file_of(loaded, target.recorded.path, place, found.problems) is None or not found.cases:
             return None
     try:
         return open_target(

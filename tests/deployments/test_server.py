@@ -161,7 +161,7 @@ def own(tmp_path: Path, stack) -> Iterator[dict[str, str]]:
 
 SUITE = """
 name: greeting
-target: {scripted: {path: outputs.jsonl, id: $.id}}
+target: {recorded: {path: outputs.jsonl, id: $.id}}
 test_cases: [{id: hello, input: hello}]
 checks: [{type: contains, arguments: {text: $.output.value, phrases: [hello]}}]
 """

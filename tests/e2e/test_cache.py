@@ -9,7 +9,7 @@ pytestmark = pytest.mark.e2e
 
 SUITE = """
 name: judged twice
-target: {{scripted: {{path: outputs.jsonl, id: $.id}}}}
+target: {{recorded: {{path: outputs.jsonl, id: $.id}}}}
 test_cases:
   - {{id: a, input: "Capital of France?", expected: Paris}}
   - {{id: b, input: "Capital of Italy?", expected: Rome}}

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.e2e
 
 SUITE = """
 name: calibrated
-target: {{scripted: {{path: outputs.jsonl, id: $.id}}}}
+target: {{recorded: {{path: outputs.jsonl, id: $.id}}}}
 test_cases: [{{id: a, input: 1}}, {{id: b, input: 2}}, {{id: c, input: 3}}, {{id: d, input: 4}}]
 repeats: 2
 checks:

@@ -25,7 +25,7 @@ DEPLOYMENTS = YAML(typ="safe").load((ROOT / "prefect.yaml").read_text(encoding="
 SUITE = """
 name: greeting
 tags: [gate]
-target: {scripted: {path: outputs.jsonl, id: $.id}}
+target: {recorded: {path: outputs.jsonl, id: $.id}}
 test_cases: [{id: hello, input: hello}]
 checks: [{type: contains, arguments: {text: $.output.value, phrases: [hello]}}]
 """

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.e2e
 CANARY = "sk-canary-77f0e2b9"
 SUITE = """
 name: judged
-target: {{scripted: {{path: outputs.jsonl}}}}
+target: {{recorded: {{path: outputs.jsonl}}}}
 test_cases:
   - {{id: a, input: "Capital of France?", expected: Paris}}
   - {{id: b, input: "Capital of Italy?", expected: Rome}}

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 
 SUITE = """
 name: {name}
-target: {{scripted: {{path: outputs.jsonl, id: $.id}}}}
+target: {{recorded: {{path: outputs.jsonl, id: $.id}}}}
 test_cases: [{{id: hello, input: hello}}]
 checks: [{{type: contains, arguments: {{text: $.output.value, phrases: [hello]}}}}]
 """

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.e2e
 
 SCRIPTED = """
 name: greeting
-target: {scripted: {path: outputs.jsonl, id: $.id}}
+target: {recorded: {path: outputs.jsonl, id: $.id}}
 test_cases: [{id: hello, input: hello}]
 checks: [{type: contains, arguments: {text: $.output.value, phrases: [hello]}}]
 """

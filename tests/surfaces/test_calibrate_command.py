@@ -18,7 +18,7 @@ from .conftest import Cli
 
 SUITE = """\
 name: judged
-target: {scripted: {path: outputs.jsonl, id: $.id}}
+target: {recorded: {path: outputs.jsonl, id: $.id}}
 test_cases: cases.jsonl
 checks:
   - type: llm_judge

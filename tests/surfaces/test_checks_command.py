@@ -59,7 +59,7 @@ def test_the_suites_schema_knows_what_each_check_takes():
     schema = json.loads(CliRunner().invoke(fepflow, ["schema"]).output)
     suite = {
         "name": "a",
-        "target": {"scripted": {"path": "x.jsonl"}},
+        "target": {"recorded": {"path": "x.jsonl"}},
         "test_cases": "cases.jsonl",
         "checks": [{"type": "contains", "arguments": {"text": 5, "phrases": "a"}}],
     }

@@ -99,7 +99,7 @@ def test_every_mistake_is_told_at_once_with_file_line_path_and_advice(cli: Cli, 
 def test_the_sections_of_a_record_file_are_looked_at_too(cli: Cli, home: Path) -> None:
     (home / "suite.yaml").write_text(
         "name: recorded\n"
-        "target: {scripted: {path: out.jsonl, id: $.id}}\n"
+        "target: {recorded: {path: out.jsonl, id: $.id}}\n"
         "test_cases: [{id: a, input: 1}]\n"
         "checks: [{type: contains, arguments: {text: $.output.value, phrases: [a]}}]\n"
     )

@@ -18,7 +18,7 @@ from .conftest import Cli, FillRun
 
 SUITE = """\
 name: env
-target: {scripted: {path: outputs.jsonl}}
+target: {recorded: {path: outputs.jsonl}}
 test_cases: cases.jsonl
 checks: [{type: contains, arguments: {text: $.output.value, phrases: [a]}}]
 """

@@ -18,7 +18,7 @@ GOOD = {
 }
 """A valid suite, a section a line."""
 
-RECORDED = "target: {scripted: {path: outputs.jsonl}}"
+RECORDED = "target: {recorded: {path: outputs.jsonl}}"
 JUDGE = "judge: {model_config: {model: ollama_chat/any}, provider_config: {api_base: 'http://127.0.0.1:9'}}"
 FORMAT = "response_format: {type: object, properties: {score: {type: integer, minimum: 1, maximum: 5}}}"
 
@@ -58,14 +58,14 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ("metric: []", 5, "metric is no section", "did you mean metrics?"),
     ("url: http://x", 5, "url is no section", "it belongs into target.http"),
     ("model: gpt-4o", 5, "model is no section", "judge.model_config.model"),
-    ("outputs: x.jsonl", 5, "outputs is no section", "target.scripted"),
+    ("outputs: x.jsonl", 5, "outputs is no section", "target.recorded"),
     # Keys inside of sections.
     ("target: {url: http://x}", 2, "url is not known here", "it belongs into target.http"),
     ('target: {http: {url: "http://x", timeout: 5s}}', 2, "timeout is not known here", "beside http"),
     ('target: {http: {ulr: "http://x"}}', 2, "ulr is not known here", "did you mean url?"),
     ('target: {http: {url: "http://x", header: {}}}', 2, "header is not known here", "did you mean headers?"),
     ('target: {http: {url: "http://x"}, max_retries: 4}', 2, "max_retries is not known", "attempts and target.retries"),
-    ("target: {scripted: {file: outputs.jsonl}}", 2, "file is not known here", "target.scripted.path"),
+    ("target: {recorded: {file: outputs.jsonl}}", 2, "file is not known here", "target.recorded.path"),
     ("test_cases: {path: cases.jsonl, expcted: $.a}", 3, "expcted is not known here", "did you mean expected?"),
     ("test_cases: [{input: a, expected_output: b}]", 3, "expected_output is not known here", "it is expected"),
     ("test_cases: [{inputs: a, expected: b}]", 3, "inputs is not known here", "did you mean input?"),

@@ -66,7 +66,7 @@ def test_all_mistakes_of_all_files_are_found_in_one_go(folder):
     (folder / "bad_plugin.py").write_text("x = 1\nimport a_package_that_nobody_has\n")
     text = """\
 name: capitals
-target: {scripted: {path: nowhere.jsonl}}
+target: {recorded: {path: nowhere.jsonl}}
 test_cases: cases.jsonl
 checks:
   - {type: containz, arguments: {}}
@@ -79,7 +79,7 @@ plugins: [bad_plugin.py, ../outside.py]
     found = inspect(folder, text)
     problems = [str(problem) for problem in found.errors]
     for part in (
-        "suite.yaml:2: target.scripted.path: there is no file nowhere.jsonl",
+        "suite.yaml:2: target.recorded.path: there is no file nowhere.jsonl",
         "suite.yaml:5: checks[0].type: there is no check type containz (did you mean contains?)",
         "suite.yaml:6: checks[1].arguments: threshold cannot take these arguments: give min_value, max_value, or both",
         "suite.yaml:8: metrics[0].check: the suite has no check with the id nothing",
@@ -105,7 +105,7 @@ def test_mistakes_inside_thresholds_are_found_too(folder):
 
 
 def test_recorded_outputs_belong_to_the_cases(folder):
-    text = BASE.replace('http: {url: "http://127.0.0.1:9/"}', "scripted: {path: outputs.jsonl}") + CHECKS
+    text = BASE.replace('http: {url: "http://127.0.0.1:9/"}', "recorded: {path: outputs.jsonl}") + CHECKS
     assert told(folder, text) == []
     (folder / "outputs.jsonl").write_text('{"value": "Paris"}\n')
     (problem,) = told(folder, text)

@@ -16,7 +16,7 @@ SUITES.append(ROOT / "surfaces" / "cli" / "starter" / "suite.yaml")
 
 MINIMAL = {
     "name": "a",
-    "target": {"scripted": {"path": "out.jsonl"}},
+    "target": {"recorded": {"path": "out.jsonl"}},
     "test_cases": [{"input": "?", "checks": [{"type": "is_empty", "arguments": {"value": "$.output.value"}}]}],
 }
 

@@ -35,7 +35,7 @@ tags: [nightly]
 batch_size: 10
 """
 
-MINIMAL = "name: a\ntarget: {scripted: {path: out.jsonl}}\ntest_cases: cases.jsonl\n"
+MINIMAL = "name: a\ntarget: {recorded: {path: out.jsonl}}\ntest_cases: cases.jsonl\n"
 
 
 def read(text, env=None, tmp_path=None):
@@ -137,10 +137,10 @@ tags: smoke
     [
         ("name: 5", "name: must be a text (put it in quotes)"),
         ("name: ''", "name: must not be empty"),
-        ("target: {}", "target: give exactly one of http, python, scripted"),
+        ("target: {}", "target: give exactly one of http, python, recorded"),
         ("target: http://bot", "target: must be a mapping"),
         ("target: {http: {}}", "target.http.url: is missing (add it)"),
-        ("target: {ecp: x}", "target.ecp: ecp targets are not supported yet (use http, python or scripted)"),
+        ("target: {ecp: x}", "target.ecp: ecp targets are not supported yet (use http, python or recorded)"),
         (
             "target: {http: {url: 'http://x', headers: {X: 5}}}",
             "target.http.headers.X: must be a text (put it in quotes)",
@@ -220,13 +220,13 @@ def test_a_duration_may_be_a_number_of_seconds():
 
 @pytest.mark.parametrize(("text", "size"), [("500kB", 500_000), ("10 MB", 10_000_000), ("1GB", 10**9), ("7", 7)])
 def test_sizes(text, size):
-    text = MINIMAL.replace("{scripted: {path: out.jsonl}}", "{http: {url: 'http://x', max_bytes: " + text + "}}")
+    text = MINIMAL.replace("{recorded: {path: out.jsonl}}", "{http: {url: 'http://x', max_bytes: " + text + "}}")
     assert read(text).suite.target.http.max_bytes == size
 
 
 def test_a_literal_secret_is_refused_and_not_repeated():
     text = MINIMAL.replace(
-        "{scripted: {path: out.jsonl}}", "{http: {url: 'http://x', headers: {Authorization: tok-123}}}"
+        "{recorded: {path: out.jsonl}}", "{http: {url: 'http://x', headers: {Authorization: tok-123}}}"
     )
     (problem,) = told(text)
     assert "a secret must not stand in the suite (write it as ${NAME})" in problem
@@ -277,3 +277,8 @@ def test_the_name_of_a_suite_file(tmp_path):
     assert name_of(str(path)) == "refunds"
     path.write_text("[")
     assert name_of(str(path)) == "nightly"
+
+
+def test_the_former_name_of_recorded_outputs_is_still_read():
+    former = MINIMAL.replace("recorded", "scripted")
+    assert read(former).suite.target == read(MINIMAL).suite.target

@@ -24,9 +24,9 @@ FIRST, SECOND = TestCase(id="a", input=1), TestCase(id="2", input=2)
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Any:
-    def opened(records: list[Any], *, cases: tuple[str, ...] = ("a", "2"), **scripted: Any) -> OpenTarget:
+    def opened(records: list[Any], *, cases: tuple[str, ...] = ("a", "2"), **recorded: Any) -> OpenTarget:
         (tmp_path / "outputs.jsonl").write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
-        config = Target.model_validate({"scripted": {"path": "outputs.jsonl", **scripted}})
+        config = Target.model_validate({"recorded": {"path": "outputs.jsonl", **recorded}})
         return open_target(config, folder=tmp_path, case_ids=lambda: cases)
 
     return opened
@@ -92,7 +92,7 @@ def test_the_address_follows_what_the_record_says(opened: Any) -> None:
 def test_a_file_outside_of_the_suite_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "suite").mkdir()
     (tmp_path / "secret.jsonl").write_text('{"value": 1}')
-    config = Target.model_validate({"scripted": {"path": "../secret.jsonl"}})
+    config = Target.model_validate({"recorded": {"path": "../secret.jsonl"}})
     with pytest.raises(InputError, match="leads out of the suite's folder"):
         open_target(config, folder=tmp_path / "suite", case_ids=lambda: ["a"])
     target = open_target(config, folder=tmp_path / "suite", case_ids=lambda: ["a"], roots=[tmp_path])
@@ -100,7 +100,7 @@ def test_a_file_outside_of_the_suite_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    config = Target.model_validate({"scripted": {"path": "nowhere.jsonl"}})
+    config = Target.model_validate({"recorded": {"path": "nowhere.jsonl"}})
     with pytest.raises(InputError, match=r"nowhere\.jsonl: there is no such file"):
         open_target(config, folder=tmp_path, case_ids=list)
 
@@ -108,13 +108,13 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.skipif("FEPFLOW_TEST_DATA" not in os.environ, reason="FEPFLOW_TEST_DATA names no folder with test data")
 async def test_the_recorded_answers_of_gsm8k() -> None:
     folder = Path(os.environ["FEPFLOW_TEST_DATA"]) / "data" / "gsm8k"
-    scripted = {
+    recorded = {
         "path": "solutions.jsonl",
         "output": "$['175b_verification'].solution",
         "metadata": {"correct": "$['175b_verification'].is_correct"},
     }
     ids = [str(number) for number in range(1319)]
-    config = Target.model_validate({"scripted": scripted})
+    config = Target.model_validate({"recorded": recorded})
     target = open_target(config, folder=folder, case_ids=lambda: ids)
     answers = [await target.call(TestCase(id=case_id, input=None)) for case_id in ids]
     assert answers[0].value.endswith("A: 18")
