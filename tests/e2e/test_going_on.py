@@ -30,11 +30,11 @@ import asyncio, json
 from datetime import timedelta
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks import reaping
+from tasks.run import zombie_runs
 
-reaping.OWN_TIME = timedelta(0)
+zombie_runs.OWN_TIME = timedelta(0)
 with Store.open(settings().store_address) as store:
-    print(json.dumps(asyncio.run(reaping.reap(store))))
+    print(json.dumps(asyncio.run(zombie_runs.reap(store))))
 """
 
 

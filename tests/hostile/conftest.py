@@ -13,7 +13,7 @@ from .attack import JUDGE_KEY
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """The store that `open_runtime` opens too."""
+    """The store that `open_run` opens too."""
     monkeypatch.setenv("FEPFLOW_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("FEPFLOW_STORE_URL", raising=False)
     monkeypatch.setenv("JUDGE_KEY", JUDGE_KEY)

@@ -63,7 +63,7 @@ async def agent() -> AsyncIterator[Agent]:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """The store that `open_runtime` opens too."""
+    """The store that `open_run` opens too."""
     monkeypatch.setenv("FEPFLOW_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("FEPFLOW_STORE_URL", raising=False)
     settings.cache_clear()

@@ -161,7 +161,7 @@ MODULE = "def embed(texts):\n    return [[1.0, float(len(text))] for text in tex
 POINTS = "[fepflow.embedders]\nlength = vectors:embed\nbroken = vectors:missing\nnumber = vectors:number\n"
 USE = """
 from fepflow import *
-from checks import embedders
+from checks.models import embedders
 from fepflow.llm.model import Model
 arguments = {"text": "$.output.value", "reference": "abc", "model_config": {"model": "local:length"}}
 check = Check(type="semantic_similarity", arguments=arguments)

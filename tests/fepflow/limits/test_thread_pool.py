@@ -102,9 +102,9 @@ async def test_while_something_computes_turns_are_short_and_afterwards_as_before
 def test_a_process_ends_although_a_job_never_does():
     code = (
         "import asyncio\n"
-        "from fepflow.limits.thread_pool import Workers\n"
+        "from fepflow.limits.thread_pool import ThreadPool\n"
         "def forever():\n    while True: pass\n"
-        "try:\n    asyncio.run(Workers('test', 1, computes=True).run(forever, 0.1))\n"
+        "try:\n    asyncio.run(ThreadPool('test', 1, computes=True).run(forever, 0.1))\n"
         "except Exception as error:\n    print(type(error).__name__)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)

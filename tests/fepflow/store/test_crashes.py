@@ -16,16 +16,16 @@ from fepflow.store.store import Store
 CASES_A_KILL = 40
 """More than a writer gets to."""
 
-# As a run writes: many callers at once through a GroupWriter, a case's output and checks in one go. All rows of a case
+# As a run writes: many callers at once through a BatchWriter, a case's output and checks in one go. All rows of a case
 # carry the number of the process. A case's position is printed once it is committed.
 WRITER = """
 import asyncio, os, sys
 from datetime import UTC, datetime
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
-from fepflow.store.records import NewCheck, NewOutput
+from fepflow.store.records import NewCheckResult, NewOutput
 from fepflow.store.store import Store
-from fepflow.store.writer import GroupWriter
+from fepflow.store.writer import BatchWriter
 
 store, cases, address = Store.open(sys.argv[1]), int(sys.argv[2]), str(os.getpid())
 present = {position for position, _ in store.present_outputs("run-1")}
@@ -36,14 +36,14 @@ async def write(writer):
     while missing:
         position = missing.pop()
         output = NewOutput(position, 0, address, Output(value="x" * 500))
-        writer.add([output], [NewCheck(position, 0, name, address, result, True) for name in ("c", "a", "b")])
+        writer.add([output], [NewCheckResult(position, 0, name, address, result, True) for name in ("c", "a", "b")])
         await writer.committed()
         print(position, flush=True)
         await asyncio.sleep(0.002)
 
 async def main():
     print("begun", flush=True)
-    async with GroupWriter(store, "run-1", interval=0.01) as writer:
+    async with BatchWriter(store, "run-1", interval=0.01) as writer:
         await asyncio.gather(*(write(writer) for _ in range(4)))
 
 asyncio.run(main())

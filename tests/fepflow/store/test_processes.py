@@ -17,7 +17,7 @@ import random, sys
 from datetime import UTC, datetime
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
-from fepflow.store.records import NewCheck, NewOutput
+from fepflow.store.records import NewCheckResult, NewOutput
 from fepflow.store.store import Store
 
 url, cases = sys.argv[1], int(sys.argv[2])
@@ -25,7 +25,7 @@ store = Store.open(url)
 
 def check(position, name):
     result = CheckResult(check_type="contains", status="completed", results={}, evaluated_at=datetime.now(UTC))
-    return NewCheck(position, 0, name, "a" * 64, result, True)
+    return NewCheckResult(position, 0, name, "a" * 64, result, True)
 
 for position in random.sample(range(cases), cases):
     output = NewOutput(position, 0, "a" * 64, Output(value="x" * 500))

@@ -7,8 +7,8 @@ import pytest
 
 from fepflow.errors import InputError, NotFoundError, RunBusyError
 from fepflow.store.store import Store
-from tasks.run import context as runtime_module
 from tasks.run import lease
+from tasks.run import open_run as open_run_module
 from tasks.run.batches import Batch
 from tasks.run.open_run import open_run
 from tests.tasks.conftest import Plan
@@ -61,7 +61,7 @@ async def test_a_cancelled_run_is_cancelled_and_its_lease_given_back(plan: Plan,
 async def test_an_executor_that_has_lost_its_lease_stops(
     plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime_module, "LEASE_SECONDS", 0.05)
+    monkeypatch.setattr(open_run_module, "LEASE_SECONDS", 0.05)
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
     run_id = plan(["a"])
 
@@ -80,7 +80,7 @@ async def test_an_executor_that_has_lost_its_lease_stops(
 async def test_a_lease_is_kept_for_as_long_as_the_run_lasts(
     plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime_module, "LEASE_SECONDS", 1.0)
+    monkeypatch.setattr(open_run_module, "LEASE_SECONDS", 1.0)
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.02)
     run_id = plan(["a"])
     async with open_run(run_id):

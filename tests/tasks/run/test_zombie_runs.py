@@ -14,10 +14,10 @@ REAP = """
 import asyncio
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks import reaping
+from tasks.run import zombie_runs
 
-reaping.PATIENCE_SECONDS = 1.0
-print(asyncio.run(reaping.reap(Store.open(settings().store_address))))
+zombie_runs.PATIENCE_SECONDS = 1.0
+print(asyncio.run(zombie_runs.reap(Store.open(settings().store_address))))
 """
 
 
