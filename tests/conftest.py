@@ -164,9 +164,7 @@ def model_server() -> Iterator[ModelServer]:
     from aiohttp import web
 
     from deployments.simulators.language_model import application
-    from fepflow.llm import _litellm
 
-    _litellm.load()  # its import takes seconds, and holds up the event loop of the test that happens to be the first
     seen: list[tuple[str, dict[str, str], dict[str, Any]]] = []
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -180,11 +178,35 @@ def model_server() -> Iterator[ModelServer]:
         return runner
 
     runner = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
-    yield ModelServer(f"http://127.0.0.1:{runner.addresses[0][1]}", seen)
+    address = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    _load_litellm(address)
+    seen.clear()
+    yield ModelServer(address, seen)
     asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
     loop.call_soon_threadsafe(loop.stop)
     thread.join(10)
     loop.close()
+
+
+_litellm_loaded = threading.Event()
+
+
+def _load_litellm(address: str) -> None:
+    """Make the process's first request to a model: what it imports holds up the event loop of whoever makes it."""
+    from fepflow import Check, evaluate
+
+    if not _litellm_loaded.is_set():
+        arguments = {
+            "prompt": "{{$.output.value}}?",
+            "response_format": {"type": "object"},
+            "model_config": {"model": "openai/first"},
+            "provider_config": {"api_base": f"{address}/v1", "api_key": "${FIRST_MODEL_KEY}"},
+        }
+        with pytest.MonkeyPatch.context() as environment:
+            environment.setenv("FIRST_MODEL_KEY", "key-of-the-first-request")
+            run = evaluate([{"input": "?"}], ["x"], [Check(type="llm_judge", arguments=arguments)])
+        assert run.status == "completed", run
+        _litellm_loaded.set()
 
 
 JUNIT_COUNTS = {"failures": "failure", "errors": "error", "skipped": "skipped"}

@@ -229,7 +229,9 @@ REFUSALS = [
     refused(400, "an error of 3.9 MB", b'{"error":{"message":"' + b"no " * 1_300_000 + b'"}}', "HTTP 400"),
     refused(400, "an error of 1,900,000 brackets", b"[" * 1_900_000, "HTTP 400"),
     refused(400, "an error of line ends", b"\r\n\n" * 1_300_000, "openai/gpt-4o-mini", "text/plain"),
-    refused(400, "a policy", b'{"error":{"message":"content policy","code":"content_policy_violation"}}', "refused"),
+    refused(
+        400, "a policy", b'{"error":{"message":"content policy","code":"content_policy_violation"}}', "content policy"
+    ),
     refused(500, "prefixes", b'{"error":{"message":"' + b"XError: " * 400_000 + b'"}}', "openai/gpt-4o-mini"),
     refused(500, "a traceback", b"Traceback (most recent call last)\n" * 100_000, "openai/gpt-4o-mini", "text/plain"),
     refused(500, "a pass", WELL, "openai/gpt-4o-mini"),

@@ -55,7 +55,6 @@ def test_a_process_ends_without_a_word_even_if_its_client_was_not_closed(model_s
     assert (done.stdout, done.stderr) == ("stand-in (stand-in) PRODUCTION 0\n", "")
 
 
-@pytest.mark.may_stall(reason="litellm imports more at the first request of a process")
 async def test_its_thread_begins_with_the_first_request_and_ends_with_it(model: Model) -> None:
     before = threads()
     async with ModelClient() as client:
@@ -101,7 +100,7 @@ async def test_a_parameter_that_is_rejected_is_left_out_of_requests_made_at_the_
     choosy = replace(model, name="openai/stand-in?reject=temperature&latency=0.2", parameters={"temperature": 0.0})
     work = (requests.client.complete(choosy, MESSAGES, requests.context) for _ in range(3))
     assert [response.dropped_params for response in await asyncio.gather(*work)] == [("temperature",)] * 3
-    assert len(model_server.seen) == 6
+    assert 4 <= len(model_server.seen) <= 6  # who begins after the first rejection knows of it
 
 
 async def test_another_event_loop_shares_requests_under_way_and_the_cache(
