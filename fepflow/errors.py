@@ -12,8 +12,8 @@
     │   └── CircuitOpenError            503                            it is down; no call was made
     ├── ModelError                      502  exit 3  unknown_error     a judge or an embedding model gave nothing of use
     │   ├── ModelTimeoutError           504          timeout_error
-    │   └── ModelDownError              503                            it is down; it was not asked
-    ├── LimitReachedError               503  exit 3  unknown_error     the run's deadline or budget was reached
+    │   └── ModelUnavailableError       503                            it is down; it was not asked
+    ├── RunLimitExceededError           503  exit 3  unknown_error     the run's deadline or budget was reached
     └── InfrastructureError             503  exit 3  unknown_error     store, Prefect or disk are in the way
         ├── RunBusyError                409                            another executor holds the run's lease
         └── RunInterruptedError                                        its process was told to end

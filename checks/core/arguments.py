@@ -74,7 +74,7 @@ class Arguments:
         self.given = [name for name in self._fields if name in arguments and not self._is_default(name, literals)]
         """Names of the arguments that were given, but for literals that say what is the default anyway."""
         # Of the class itself: one that somebody derives from it may be more demanding.
-        kinds = check_class.check_passthrough if "check_as_is" in vars(check_class) else {}
+        kinds = check_class.check_passthrough if "check_passthrough" in vars(check_class) else {}
         if all(name in kinds and name in self._paths for name in open_ones):
             self._as_is = [(name, self._fields[name], kinds[name]) for name in open_ones]
         defaults = {name: getattr(sample, field) for name, field in self._fields.items() if name not in arguments}

@@ -130,7 +130,7 @@ class CompiledCheck:
 
         If it asks a model, it does so by these requests, else by a client of its own. Whether the context is large
         (`is_large`) may be known already. What goes wrong is in the result. Only when the run may ask no model any more
-        there is none: awaiting it raises LimitReachedError.
+        there is none: awaiting it raises RunLimitExceededError.
         """
         run = _Run(perf_counter(), requests)
         if self.error is not None:

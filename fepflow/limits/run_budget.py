@@ -46,7 +46,7 @@ class RunBudget:
         return None
 
     def require(self) -> None:
-        """Raises LimitReachedError if no further call may be made."""
+        """Raises RunLimitExceededError if no further call may be made."""
         if (self._budget or self._seconds is not None) and (reason := self.ended):
             raise RunLimitExceededError(f"no further call: the run has reached {reason}")
 

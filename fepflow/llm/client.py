@@ -73,7 +73,7 @@ class ModelClient:
     ) -> ChatResponse:
         """The response of a chat model, after as many requests as it takes and may take.
 
-        Raises ModelError, CheckArgumentsError for a model that cannot be asked at all, and LimitReachedError.
+        Raises ModelError, CheckArgumentsError for a model that cannot be asked at all, and RunLimitExceededError.
         """
 
         def send(parameters: dict[str, Any]) -> Awaitable[ChatResponse]:

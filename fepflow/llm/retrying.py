@@ -38,7 +38,7 @@ async def request(
 ) -> Response:
     """The response to what `send` sends with the parameters that it is given.
 
-    Raises ModelError, and LimitReachedError when the run's budget or deadline is reached.
+    Raises ModelError, and RunLimitExceededError when the run's budget or deadline is reached.
     """
     async with state.endpoint.semaphore(context.concurrency):
         context.budget.require()

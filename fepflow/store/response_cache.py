@@ -18,7 +18,7 @@ _ROWS_AT_ONCE = 50
 _PARTS_OF_A_DOLLAR = 10**12
 
 
-class KeptAnswers(Repository):
+class ResponseCacheTable(Repository):
     """Keeping, finding and forgetting the answers of models."""
 
     def answers(self, keys: Collection[str], since: datetime) -> dict[str, CachedResponse]:

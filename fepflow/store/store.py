@@ -10,13 +10,13 @@ from fepflow.store.cancel_requests import Cancelling
 from fepflow.store.database import Database, now_of
 from fepflow.store.failed_checks import Failures
 from fepflow.store.leases import Leases
-from fepflow.store.response_cache import KeptAnswers
+from fepflow.store.response_cache import ResponseCacheTable
 from fepflow.store.results import Results
 from fepflow.store.runs import Runs
 from fepflow.store.shards import Shards
 
 
-class Store(Runs, Leases, Shards, Cancelling, Results, Failures, KeptAnswers, Calibrations):
+class Store(Runs, Leases, Shards, Cancelling, Results, Failures, ResponseCacheTable, Calibrations):
     """Runs with their cases, outputs and check results, models' answers and calibrations, in one database.
 
     Many processes may share it. Every method is one or more whole transactions, blocks while it works, and may be

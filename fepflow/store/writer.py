@@ -62,7 +62,7 @@ class BatchWriter:
         Raises the InfrastructureError of an earlier commit that failed: who goes on would work for nothing.
         """
         if self._task is None or self._closing:
-            raise RuntimeError("a GroupWriter takes rows only inside its `async with`")
+            raise RuntimeError("a BatchWriter takes rows only inside its `async with`")
         self._raise_failure()
         self._pending.append((outputs, checks))
         self._added += 1

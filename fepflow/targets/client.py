@@ -82,7 +82,7 @@ class TargetClient:
     async def ask(self, case: TestCase) -> CallRecord:
         """Ask until there is an answer, a cause that no retry mends, or no attempt left. Raises no TargetError.
 
-        Raises LimitReachedError, having made no call, when the run may make none any more.
+        Raises RunLimitExceededError, having made no call, when the run may make none any more.
         """
         asked = CallRecord()
         try:
@@ -103,7 +103,7 @@ class TargetClient:
     async def ask_once_more(self, case: TestCase, asked: CallRecord) -> bool:
         """One call more for a case that has had its attempts; `asked` gets what came of it.
 
-        False, having made no call, while the target is down. Raises LimitReachedError, having made no call, when the
+        False, having made no call, while the target is down. Raises RunLimitExceededError, having made no call, when the
         run may make none any more.
         """
         try:

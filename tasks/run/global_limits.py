@@ -36,7 +36,7 @@ async def shared_places(names: Sequence[str], calls: int, at_once: int, seconds:
 
     A concurrency limit gives the batch as many places as it has, if there are fewer than wanted, and gets them back at
     the end. A rate limit lets calls go as its slots come free; a retry of a call is not counted again. Raises
-    UserError for a limit that is not there, LimitReachedError when no place came free within `seconds`.
+    UserError for a limit that is not there, RunLimitExceededError when no place came free within `seconds`.
     """
     if not names:
         yield nullcontext

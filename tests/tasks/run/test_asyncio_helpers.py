@@ -19,7 +19,7 @@ Body = Callable[[Store, str], AbstractAsyncContextManager[None]]
 
 BODIES: dict[str, Body] = {
     "loop_watched": lambda store, run_id: loop_watched(lambda: "case-1"),
-    "kept_lease": lambda store, run_id: hold_lease(lambda: True, "the run"),
+    "hold_lease": lambda store, run_id: hold_lease(lambda: True, "the run"),
     "stopped_on_request": lambda store, run_id: stopped_on_request(store, run_id, None),
 }
 
