@@ -103,8 +103,8 @@ class TargetClient:
     async def ask_once_more(self, case: TestCase, asked: CallRecord) -> bool:
         """One call more for a case that has had its attempts; `asked` gets what came of it.
 
-        False, having made no call, while the target is down. Raises RunLimitExceededError, having made no call, when the
-        run may make none any more.
+        False, having made no call, while the target is down. Raises RunLimitExceededError, having made
+        no call, when the run may make none any more.
         """
         try:
             await self._turn(asked)
