@@ -120,7 +120,7 @@ class BaseCheck(TypedCheck):
         data, check_id = _without_id(cls, data)
         _note_unknown(cls, data)
         check = read({name: _as_field(value) for name, value in data.items()})
-        # Afterwards, so that no validator of somebody's takes a literal for a path.
+        # Afterwards, so that no user's validator takes a literal for a path.
         for name, value in check.__dict__.items():
             if isinstance(value, str):
                 check.__dict__[name] = unescape(value)

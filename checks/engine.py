@@ -54,7 +54,7 @@ def evaluate(
     results: list[EvaluationRunResult] = []
 
     async def run() -> None:
-        # The result is not returned: asyncio.run would spell it out, in a message that nobody sees.
+        # The result is not returned: asyncio.run would spell it out, in a message that is never shown.
         results.append(await evaluate_async(test_cases, outputs, checks, experiment_metadata))
 
     try:

@@ -141,7 +141,7 @@ def is_ours(check_class: CheckClass) -> bool:
 
 @cache
 def source_address(check_class: CheckClass) -> str | None:
-    """A content address of the source of somebody's own check; None for ours, whose version says it all."""
+    """A content address of the source of a user's own check; None for ours, whose version says it all."""
     if is_ours(check_class):
         return None
     try:

@@ -38,7 +38,7 @@ TAG = "fepflow-alert"
 async def put(
     client: PrefectClient, kind: str, channel: str, address: str, suite: str | None, name: str, grace: float
 ) -> dict[str, Any]:
-    """Create the alert, or update the one of this name. One that somebody has paused stays paused."""
+    """Create the alert, or update the one of this name. One that a user has paused stays paused."""
     there = await client.read_automations_by_name(name)
     automation = AutomationCore(
         name=name,

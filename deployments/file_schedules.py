@@ -1,6 +1,6 @@
 """The schedules of prefect.yaml, registered again and again without undoing what a person has changed since.
 
-A schedule belongs to whoever changed it last. `prefect deploy` would set all of a deployment's schedules to what the
+A schedule stays as it was last changed. `prefect deploy` would set all of a deployment's schedules to what the
 file says; here, only what has changed in the file since the last time is changed on the server:
 
     file then (in a Prefect variable) ─┐
@@ -100,7 +100,7 @@ async def _put(
 def _read(value: Any) -> dict[str, Registered] | None:
     try:
         return {str(key): Registered(**registered) for key, registered in value.items()}
-    except (AttributeError, TypeError):  # somebody else's
+    except (AttributeError, TypeError):  # a foreign one
         return None
 
 

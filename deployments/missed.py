@@ -1,4 +1,4 @@
-"""Scheduled runs that Prefect never planned: the scheduler failed, or the server was down. Nobody else would notice.
+"""Scheduled runs that Prefect never planned: the scheduler failed, or the server was down. Nothing else would notice.
 
 A run that was planned and not begun is late in Prefect's own terms, and alerts wait for that. Here, each schedule says
 itself when its last run was due.

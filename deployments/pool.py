@@ -1,4 +1,4 @@
-"""The work pool of fepflow's deployments, and whether somebody works it."""
+"""The work pool of fepflow's deployments, and whether it has a worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def ensure_pool(client: PrefectClient) -> None:
         template = ProcessWorker.get_default_base_job_template()
         try:
             await client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=template))
-        except ObjectAlreadyExists:  # somebody was faster
+        except ObjectAlreadyExists:  # another process was faster
             return
 
 

@@ -1,6 +1,6 @@
 """The reaper: `python -m deployments.reaper` gives runs whose process is gone a truthful end, until SIGTERM.
 
-It also notices scheduled runs that nobody has planned.
+It also notices scheduled runs that were never planned.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def _reap(store: Store) -> None:
 
 
 def main() -> None:
-    """Reap until somebody ends it."""
+    """Reap until it is stopped."""
     with Store.open(settings().store_address) as store:
         asyncio.run(keep_reaping(store))
         os._exit(0)  # a thread may still wait for an API that is away

@@ -140,7 +140,7 @@ async def listed(client: PrefectClient) -> dict[str, Any]:
 async def _is_worked(client: PrefectClient) -> bool:
     try:
         return await is_worked(client)
-    except PrefectException:  # nobody has made the pool yet
+    except PrefectException:  # the pool is not made yet
         return False
 
 

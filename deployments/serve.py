@@ -92,7 +92,7 @@ def _answers(config: Settings) -> bool:
 
 
 async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work, or leave it when somebody wants to stop."""
+    """Do the work, or leave it when the stack is stopped."""
     working, waiting = asyncio.create_task(work), asyncio.create_task(stopping.wait())
     await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -130,7 +130,7 @@ def _say(name: str, line: str) -> None:
 
 
 def _alone(config: Settings) -> FileLock:
-    """Whoever holds this lock serves the home. Raises InfrastructureError if somebody does."""
+    """The holder of this lock serves the home. Raises InfrastructureError if another process holds it."""
     config.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = FileLock(config.home / "serve.lock", timeout=0, mode=0o600)
     note = config.home / "serve.json"

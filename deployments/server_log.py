@@ -1,4 +1,4 @@
-"""What the local Prefect server's log says of services that fail: the server itself goes on, and tells nobody else.
+"""What the local Prefect server's log says of services that fail: the server goes on, and reports it nowhere else.
 
 A scheduler that fails leaves every deployment Active and Ready in the UI, while no scheduled run ever comes.
 """

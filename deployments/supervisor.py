@@ -151,7 +151,7 @@ class Supervisor:
     def _is_marked(self, process: psutil.Process, name: str) -> bool:
         try:
             return process.environ().get(MARK) == self._mark(name)
-        except (psutil.Error, OSError):  # gone, or somebody else's
+        except (psutil.Error, OSError):  # gone, or of another user
             return False
 
     def _mark(self, name: str) -> str:

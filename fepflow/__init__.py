@@ -135,7 +135,7 @@ def __dir__() -> list[str]:
 
 
 def _hidden(module: str | None) -> ImportError | None:
-    """Our packages have plain names: say so when somebody else's has taken that of `module`, which was not found."""
+    """Our packages have plain names: say so when another package has taken that of `module`, which was not found."""
     from pathlib import Path
 
     package = (module or "").partition(".")[0]

@@ -279,4 +279,4 @@ class RunBusyError(InfrastructureError):
 
 
 class RunInterruptedError(InfrastructureError):
-    """The process was told to end (SIGTERM), though nobody had asked for the run to be cancelled."""
+    """The process was told to end (SIGTERM), without a request to cancel the run."""

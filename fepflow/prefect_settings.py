@@ -1,6 +1,6 @@
 """Where Prefect's API is by Prefect's own settings, read without importing prefect.
 
-Prefect takes its settings once, at import: whoever decides for the local server has to set `PREFECT_API_URL` before.
+Prefect takes its settings once, at import: `PREFECT_API_URL` is set before, where the local server is used.
 """
 
 from __future__ import annotations

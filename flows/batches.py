@@ -51,7 +51,7 @@ async def run_batches(runtime: RunContext) -> None:
 
     async def check(batch: Batch, label: str) -> None:
         if checking.locked():
-            runtime.forget(batch)  # whoever has to wait does so without its cases
+            runtime.forget(batch)  # a batch that has to wait does so without its cases
         async with checking:
             troubled = await _checked(runtime, batch, label)
         await gather_or_raise(judge_again(runtime, trouble) for trouble in troubled)

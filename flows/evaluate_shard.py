@@ -25,7 +25,7 @@ async def evaluate_shard(
     shards: Annotated[int, Field(ge=1)],
     ends_at: datetime | None = None,
 ) -> Any:
-    """Call and check the cases of one shard of a run. `evaluate` starts this; nobody else needs to.
+    """Call and check the cases of one shard of a run. Started by `evaluate`.
 
     Args:
         run_id: The run, by its id in the store that this machine shares with all others.

@@ -90,7 +90,7 @@ def own_port() -> int | None:
         return None
     if configured.url.rstrip("/") not in {f"http://{host}:{state['port']}/api" for host in LOOPBACK}:
         return None
-    # A server of somebody else's may have got the port since.
+    # Another server may have got the port since.
     return state["port"] if "pid" in state or not _answers(configured.url) else None
 
 

@@ -151,7 +151,7 @@ def resume(run_id: str, note: Note, *, show_logs: bool = False) -> RunRecord:
 
 
 def cancel(run_id: str) -> RunRecord:
-    """Stop a run, whoever executes it, and wait a little for its end; the run as it is then.
+    """Stop a run, wherever it is executed, and wait a little for its end; the run as it is then.
 
     Raises NotFoundError, UserError if the run is over.
     """

@@ -64,7 +64,7 @@ def _rows(run_id: str, results: Sequence[SampleResult]) -> tuple[list[NewOutput]
         if result.output is None:
             continue
         unit = (result.position, result.sample)
-        # The address holds the run's id: nobody can tell whether a function would give the same answer again.
+        # The address holds the run's id: it is not known whether a function would give the same answer again.
         address = content_hash("pytest", run_id, *unit)
         outputs.append(NewOutput(*unit, address, result.output, is_failed(result.output)))
         for check in result.checks:

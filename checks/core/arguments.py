@@ -73,7 +73,7 @@ class Arguments:
         self._given = {self._fields[name] for name in arguments if name in self._fields}
         self.given = [name for name in self._fields if name in arguments and not self._is_default(name, literals)]
         """Names of the arguments that were given, but for literals that say what is the default anyway."""
-        # Of the class itself: one that somebody derives from it may be more demanding.
+        # Of the class itself: one that a user derives from it may be more demanding.
         kinds = check_class.check_passthrough if "check_passthrough" in vars(check_class) else {}
         if all(name in kinds and name in self._paths for name in open_ones):
             self._as_is = [(name, self._fields[name], kinds[name]) for name in open_ones]
@@ -103,7 +103,7 @@ class Arguments:
         instance = self.instance(resolved)
         fields = instance.__dict__
         for name in resolved:
-            # Somebody's own validator may take a text that begins like a path for one.
+            # A user's own validator may take a text that begins like a path for one.
             field = self._fields.get(name, name)
             if isinstance(fields.get(field), JSONPath):
                 fields[field] = resolved[name]

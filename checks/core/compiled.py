@@ -85,7 +85,7 @@ class CompiledCheck:
             self.error = error
         except RecursionError:
             self.error = CheckArgumentsError(f"the arguments of {self.check_type} nest too deep, or contain themselves")
-        except Exception as error:  # what somebody's own objects, as arguments, or own validators raise
+        except Exception as error:  # what a user's own objects, as arguments, or own validators raise
             why = f"{type(error).__name__}: {words_of(error)}"
             self.error = CheckArgumentsError(f"the arguments of {self.check_type} cannot be used: {why}")
 
@@ -112,7 +112,7 @@ class CompiledCheck:
 
     @property
     def asks(self) -> Kind | None:
-        """What for it asks a model, if it asks one; not a function of somebody's."""
+        """What for it asks a model, if it asks one; not a user's function."""
         return None if self._asks is None else self._asks.check_kind
 
     def trouble(self) -> str | None:
@@ -120,7 +120,7 @@ class CompiledCheck:
         return None if self.error is not None or self._asks is None else self._asks.check_config_error()
 
     def unpriced(self) -> str | None:
-        """The name of the model that it asks, if nobody knows what its answers cost. May take seconds."""
+        """The name of the model that it asks, if the price of its answers is unknown. May take seconds."""
         return None if self.error is not None or self._asks is None else self._asks.check_unpriced()
 
     def run(
@@ -187,7 +187,7 @@ class CompiledCheck:
             return self.failed(error, shown, run.started)
 
     def _ask_in_thread(self, instance: BaseCheck, shown: Shown, run: _Run) -> CheckResult | Awaitable[CheckResult]:
-        if USER_CHECK_POOL.is_here:  # somebody's check evaluates others, and would wait for itself
+        if USER_CHECK_POOL.is_here:  # a user's check evaluates others, and would wait for itself
             return self._finish(self._answer(instance, run.requests), shown, run)
         is_next = USER_CHECK_POOL.is_idle
         job = USER_CHECK_POOL.begin(partial(self._answer, instance, run.requests))
@@ -253,14 +253,14 @@ class CompiledCheck:
         return construct_fast(CheckResult, fields, _OF_COMPLETED)
 
     def _as_json(self, answer: Any) -> dict[str, Any]:
-        """A copy that can be stored and sent: somebody's own check may return a set, a date or a model."""
+        """A copy that can be stored and sent: a user's own check may return a set, a date or a model."""
         if not isinstance(answer, dict):
             raise CheckArgumentsError(f"{self.check_type} must return a dict of results, not {type(answer).__name__}")
         try:
             results: dict[str, Any] = to_jsonable_python(answer)
         except ValueError as error:
             raise CheckArgumentsError(f"{self.check_type} must return JSON values: {words_of(error)}") from None
-        # What somebody's own code answers may hold what it has asked others with.
+        # What a user's own code returns may hold the credentials that it used.
         return redact_json(results, known_secrets()) if self._is_others else results
 
     def failed(self, error: BaseException, shown: Shown | None = None, started: float | None = None) -> CheckResult:
@@ -307,7 +307,7 @@ def compile_checks(
 
 
 def _is_being_stopped() -> bool:
-    """Whether somebody outside of the check wants it to end."""
+    """Whether the check is being cancelled from outside."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no event loop any more: what was not finished is closed

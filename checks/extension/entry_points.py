@@ -23,7 +23,7 @@ def installed_checks() -> dict[str, dict[str, CheckClass]]:
 
 
 def broken_checks() -> dict[str, str]:
-    """What is wrong with the check types whose classes cannot be loaded: they keep nobody else's from their work."""
+    """What is wrong with the check types whose classes cannot be loaded: they keep no other check from its work."""
     return _load_all()[1]
 
 

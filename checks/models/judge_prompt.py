@@ -1,7 +1,7 @@
 """What a judge is shown: the rubric as instructions, and the judged texts as data that cannot be taken for them.
 
-Whatever a placeholder found comes from somebody who may want a good verdict. It stands in the user's message only,
-between delimiters that carry a random word which nobody can know beforehand; what looks like a delimiter in it is
+Whatever a placeholder found comes from a party that may want a good verdict. It stands in the user's message only,
+between delimiters that carry a random word which cannot be known beforehand; what looks like a delimiter in it is
 escaped.
 """
 

@@ -1,4 +1,4 @@
-"""Who judges, and by what: what tells one judge from another, as a suite declares it. Asks nobody, and needs no key."""
+"""Who judges, and by what: what tells one judge from another, as a suite declares it. Needs no key."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class ModelCheck(BaseAsyncCheck):
         return []
 
     def check_unpriced(self) -> str | None:
-        """The name of the model, if nobody knows what its answers cost."""
+        """The name of the model, if the price of its answers is unknown."""
         model = self.check_model()
         return None if model is None or is_local(model) or providers.has_price(model) else model.name
 
@@ -68,7 +68,7 @@ def model_of(
 
 
 def spent(usage: Usage) -> dict[str, Any]:
-    """What metadata tells about an answer; None is what nobody knows."""
+    """What metadata tells about an answer; None is what is unknown."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,

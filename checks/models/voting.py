@@ -187,7 +187,7 @@ def _put(response: dict[str, Any], each: _Decided, responses: Sequence[dict[str,
 
 
 def _told(samples: Sequence[Sample | Exception], decided: Sequence[_Decided]) -> dict[str, Any]:
-    """What each sample said, without its texts, and how far they agree; a sample that failed agrees with nobody."""
+    """What each sample said, without its texts, and how far they agree; a sample that failed agrees with none."""
     asked = len(samples)
     return {
         "asked": asked,

@@ -60,7 +60,7 @@ def without_repetitions(problems: Iterable[Problem], of_sections: Sequence[Probl
 
 
 def unpriced_models(checks: Iterable[AnyCheck]) -> list[str]:
-    """The models that checks ask and whose price nobody knows."""
+    """The models that checks ask and whose price is unknown."""
     names = (CompiledCheck(check, "").unpriced() for check in checks)
     return list(dict.fromkeys(name for name in names if name))
 

@@ -18,7 +18,7 @@ class _Generator(GenerateJsonSchema):
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012  # as pydantic declares it
 
     def handle_invalid_for_json_schema(self, schema: core_schema.CoreSchema, error_info: str) -> JsonSchemaValue:
-        """Somebody's own check may take anything."""
+        """A user's own check may take anything."""
         return {}
 
 

@@ -48,7 +48,7 @@ class CasesOnDisk(Collection[TestCase]):
     def __iter__(self) -> Iterator[TestCase]:
         position = 0
         while position < self._end:
-            # Somebody else may be reading, too: each goes on where it was.
+            # There may be other readers: each goes on where it was.
             self._file.seek(position)
             lines = self._file.readlines(_READ_AT_ONCE)
             position = self._file.tell()

@@ -41,7 +41,7 @@ class ErrorCollector:
         self.add_problem(Problem(message, self.file, line, path, advice))
 
     def add_problem(self, problem: Problem) -> None:
-        """Take note of a mistake that somebody else has worded."""
+        """Take note of a mistake that is worded already."""
         if len(self._first) < SPELLED_OUT:
             self._first.append(problem)
         else:

@@ -1,4 +1,4 @@
-"""Names that somebody wrote and nobody knows: what they are likely to mean."""
+"""Unknown names in a document: what they are likely to mean."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SURE = 0.8
 
 
 def closest(name: str, known: Sequence[str]) -> str | None:
-    """Which of the known names somebody is likely to mean; None if none is like it."""
+    """Which of the known names was likely meant; None if none is like it."""
     return _closest(name[:_LONGEST], tuple(known))
 
 

@@ -13,7 +13,7 @@ from fepflow.evalguard.models import Metric, Task, Thresholds
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Tasks and metrics by id; empty where nobody has defined any."""
+    """Tasks and metrics by id; empty where none are defined."""
 
     tasks: dict[str, Task] = field(default_factory=dict)
     metrics: dict[str, Metric] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""How long whoever answers over HTTP asks us to wait."""
+"""How long an HTTP response asks us to wait (Retry-After)."""
 
 from __future__ import annotations
 

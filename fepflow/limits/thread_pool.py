@@ -55,7 +55,7 @@ class Job(Generic[T]):
         return value  # type: ignore[no-any-return]  # what `work` returned
 
     def execute(self) -> Outcome | None:
-        """Do the work, unless nobody wants it any more. Its error is a value: a future cannot hold any exception."""
+        """Do the work, unless it was cancelled. Its error is a value: a future cannot hold any exception."""
         if not self.done.set_running_or_notify_cancel():
             return None
         self.thread, self.started = current_thread(), monotonic()
@@ -63,7 +63,7 @@ class Job(Generic[T]):
             return self.context.run(self.work), None
         except Exception as error:
             return None, error
-        except BaseException as error:  # sys.exit() in somebody's check is a fault of the check
+        except BaseException as error:  # sys.exit() in a user's check is a fault of the check
             return None, RuntimeError(f"{type(error).__name__}: {error}")
 
 
@@ -91,7 +91,7 @@ _short_turns = _ShortTurns()
 
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """While it lasts, whoever waits for the interpreter has it after half a millisecond. May be nested and overlap."""
+    """While it lasts, a waiting thread gets the interpreter after half a millisecond. May be nested and overlap."""
     _short_turns.change(+1)
     try:
         yield

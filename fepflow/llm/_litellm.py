@@ -25,7 +25,7 @@ CLIENT_TIMEOUT = 600.0
 """Seconds, the same for all: litellm keeps a client for each time-out that it sees. Our own deadline is around it."""
 
 MOST_TOKENS = 100_000_000
-"""Of one answer: whoever tells more tells nothing."""
+"""Of one answer: larger numbers are taken for no report."""
 
 MOST_OF_A_NAME = 200
 """Characters of the name by which a model says that it answered."""

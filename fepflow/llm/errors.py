@@ -68,7 +68,7 @@ def model_error(error: Exception, model: Model, exchange: Exchange, *, with_form
 
 
 def _of_the_wire(kind: str, status: Any, exchange: Exchange, model: Model) -> ModelError | None:
-    """The error of a request that nobody answered, or not as a model does."""
+    """The error of a request without a response, or without one of a model."""
     if kind == "Timeout" or not exchange.place or status not in (None, 500, 503):
         return None
     if exchange.status is None:

@@ -42,7 +42,7 @@ class Model:
 
     @property
     def bare_base(self) -> str | None:
-        """The address without what lets somebody in there; what may be the address, if the environment says it."""
+        """The address without its credentials; what may be the address, if the environment says it."""
         return " ".join(map(_bare, [self.api_base] if self.api_base else self.usual_bases)) or None
 
 
@@ -54,7 +54,7 @@ def _bare(base: str) -> str:
 
 @dataclass(frozen=True)
 class Usage:
-    """What an answer took; None is what nobody told, which is not nothing."""
+    """What an answer took; None is what was not reported, which is not zero."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None

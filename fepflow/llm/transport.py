@@ -1,7 +1,7 @@
 """The wire to models, for chat and embeddings alike: how much of an answer is taken, from whom, and what came of it.
 
 litellm makes all its clients over one kind of transport, which is guarded here: an answer is read whole, its bytes
-counted as they come and as they are decompressed, and nobody is sent elsewhere.
+counted as they come and as they are decompressed, and no redirect leads to another host.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EMBEDDING_VALUES = 600_000
 """JSON values: reading each takes several microseconds."""
 
 SMALL_BYTES = 65_536
-"""What is no answer may have so many: litellm takes minutes to look at megabytes of it, and nobody else has a turn."""
+"""What is no answer may have so many: litellm takes minutes to look at megabytes of it, and blocks its thread."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Exchange:
 
 
 current: ContextVar[Exchange] = ContextVar("fepflow_exchange")
-"""The request under way; whoever makes one sets it."""
+"""The request under way, set before each one."""
 
 
 def guard(litellm_handler: Any, litellm_transport: Any) -> None:

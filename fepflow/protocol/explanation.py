@@ -57,7 +57,7 @@ class Explanation:
 
 
 def explain(check: CheckResult, *, with_output: bool = False) -> Explanation:
-    """What a check found. With `with_output`, for whoever does not show the output beside it, it is an argument, too.
+    """What a check found. With `with_output`, where the output is not shown beside it, it is an argument, too.
 
     The output stays in where a check was given nothing else, and found nothing to tell.
     """

@@ -14,7 +14,7 @@ Kind = Literal["judge", "embedding"]
 
 @dataclass(frozen=True, slots=True)
 class CachedResponse:
-    """One answer that was found to be of use, with what it took when it was asked for; None is what nobody told.
+    """One answer that was found to be of use, with what it took when it was asked for; None is what was not reported.
 
     `text` is the answer as it came, a vector in the form of `fepflow.llm.embeddings`. `model` is the one that was
     asked, `model_answered` the one that says that it answered; `mode` is how a judge was asked.

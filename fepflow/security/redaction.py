@@ -1,8 +1,8 @@
 """Secrets taken out of whatever leaves a target, a model or a check (an agent may well echo its own credentials).
 
 A secret is found in every encoding that texts of the web use, also in several at once (`_ESCAPE`), in base64 at
-whatever offset, and in hex. Searching is linear in the text. What somebody has encoded otherwise (reversed, encrypted,
-cut in two) nobody can find: docs/security.md says so.
+whatever offset, and in hex. Searching is linear in the text. What was encoded otherwise (reversed, encrypted,
+cut in two) cannot be found: docs/security.md says so.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _remembered: set[str] = set()
 
 
 def remember(secrets: Iterable[str]) -> None:
-    """Have no error of this process show these: whoever comes by a secret says so."""
+    """Have no error of this process show these; called wherever a secret is read."""
     _remembered.update(secret for secret in secrets if len(secret) >= SHORTEST)
 
 
@@ -120,7 +120,7 @@ def without_secrets(error: E) -> E:
 
 
 def words_of(error: BaseException, limit: int = 500) -> str:
-    """What an exception of somebody else's code says, as it may be shown: of addresses without password and query."""
+    """What an exception of foreign code says, as it may be shown: of addresses without password and query."""
     try:
         said = str(error)
     except Exception:  # the message is their code, too
@@ -129,7 +129,7 @@ def words_of(error: BaseException, limit: int = 500) -> str:
 
 
 def hide_addresses_in_logs(logger: str) -> None:
-    """Have no record of somebody else's logger show a secret, nor an address with its password and query."""
+    """Have no record of a foreign logger show a secret, nor an address with its password and query."""
     logging.getLogger(logger).addFilter(_hide_addresses)  # the same filter is added once only
 
 

@@ -1,4 +1,4 @@
-"""Files that somebody names are opened only if they are files: a pipe or a device would make us wait, or never end."""
+"""Files that users name are opened only if they are regular files: a pipe or a device would block, or never end."""
 
 from __future__ import annotations
 

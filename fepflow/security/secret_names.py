@@ -31,12 +31,12 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret_parameter(name: str) -> bool:
-    """The same for a parameter of an address, where `code` and `state` let somebody in, too."""
+    """The same for a parameter of an address, where `code` and `state` are credentials, too."""
     return is_secret_name(name) or name.lower() in _OF_QUERIES
 
 
 def secrets_in_address(address: str) -> frozenset[str]:
-    """What lets somebody in at an address: its password, also one with an unescaped @, and parameters of its query.
+    """The credentials in an address: its password, also one with an unescaped @, and parameters of its query.
 
     Each as it is written and as it is meant; nothing shorter than four characters.
     """

@@ -1,4 +1,4 @@
-"""Asking for a run to be stopped. Whoever executes it, on whatever machine, looks at the flag and stops."""
+"""Requests to cancel a run. Its executor, on any machine, polls the flag and stops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Cancelling(Repository):
     """The flag that stops a run."""
 
     def request_cancel(self, run_id: str) -> RunRecord:
-        """Ask for the run to be stopped, and return it: still running, or cancelled already if nobody executes it.
+        """Ask for the run to be stopped, and return it: still running, or cancelled already if it has no executor.
 
         Raises NotFoundError for an unknown run, UserError for one that is over.
         """
@@ -49,12 +49,12 @@ class Cancelling(Repository):
             return connection.scalar(select(RUN.c.cancel_requested_at).where(RUN.c.id == run_id)) is not None
 
     def forget_cancel(self, run_id: str) -> None:
-        """Take the flag back from a run that is over, because somebody wants to go on with it."""
+        """Take the flag back from a run that is over, because it is to be resumed."""
         over = update(RUN).where(RUN.c.id == run_id, RUN.c.status.not_in(("pending", "running")))
         self._database.write(lambda connection: connection.execute(over.values(cancel_requested_at=None)))
 
     def was_cancelled(self, run_id: str) -> bool:
-        """Say that an interrupted run was cancelled: its executor was killed because somebody had asked for that."""
+        """Say that an interrupted run was cancelled: its executor was killed on request."""
         interrupted = update(RUN).where(RUN.c.id == run_id, RUN.c.status == "interrupted")
         change = interrupted.values(status="cancelled", error="cancelled while it was running")
         return self._database.write(lambda connection: connection.execute(change).rowcount == 1)

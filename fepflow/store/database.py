@@ -220,7 +220,7 @@ def _engine(address: URL, place: str) -> Engine:
     try:
         engine = create_engine(
             address,
-            hide_parameters=True,  # what users evaluate is nobody's to read in an error
+            hide_parameters=True,  # what users evaluate does not belong into an error
             pool_pre_ping=not sqlite,
             connect_args=connect_args,
         )

@@ -56,13 +56,13 @@ def _is_zombie(pid: int) -> bool:
 
 
 def free_lease(table: Table, owner: str, before: str | None, now: datetime) -> ColumnElement[bool]:
-    """Whether `owner` may take a lease that `before` had: its own, nobody's, an ended one, that of an ended process."""
+    """Whether `owner` may take a lease that `before` had: its own, a free or an ended one, that of an ended process."""
     free = [table.c.lease_owner.is_(None), table.c.lease_owner == owner, table.c.lease_until <= now]
     return or_(*free, table.c.lease_owner == before) if is_gone(before) else or_(*free)
 
 
 def renew(connection: Connection, held: Update, seconds: float) -> bool:
-    """Let the lease that `held` names last for the next `seconds`; False if nobody has it any more."""
+    """Let the lease that `held` names last for the next `seconds`; False if it was lost."""
     until = now_of(connection) + timedelta(seconds=seconds)
     return connection.execute(held.values(lease_until=until)).rowcount == 1
 
@@ -73,7 +73,7 @@ class Leases(Repository):
     def acquire_lease(self, run_id: str, owner: str, seconds: float) -> RunRecord:
         """Make `owner` the run's executor for the next `seconds`; the run is then running, its old ending forgotten.
 
-        An owner may acquire again what it holds. Raises RunBusyError while somebody else's lease is valid (that of a
+        An owner may acquire again what it holds. Raises RunBusyError while another owner's lease is valid (that of a
         process of this machine that has ended is not), NotFoundError for an unknown run.
         """
 
@@ -142,7 +142,7 @@ class Leases(Repository):
     def reap(self) -> list[str]:
         """Mark the running runs whose executor has ended, or whose lease has, as interrupted; their ids, sorted.
 
-        Where somebody had asked for that end, the run is cancelled.
+        Where that end was requested, the run is cancelled.
         """
         leases = select(RUN.c.id, RUN.c.lease_owner, RUN.c.lease_until).where(RUN.c.status == "running")
         with self._database.reading() as connection:

@@ -1,4 +1,4 @@
-"""Which suites a deployment evaluates: whoever may create runs in Prefect names a suite, and a suite runs code.
+"""Which suites a deployment evaluates: every user who may create runs in Prefect names a suite, and a suite runs code.
 
 So it has to lie below a folder that the operator has named: in FEPFLOW_SUITE_ROOTS, by `fepflow serve` (the working
 directory, and what its prefect.yaml deploys), or by `fepflow schedule`, which note theirs in a file of the home folder.
@@ -14,7 +14,7 @@ from fepflow.errors import UserError
 from fepflow.settings import settings
 
 _SHIPPED = Path(__file__).resolve().parents[2] / "deployments" / "suites"
-"""The suites that come with fepflow: whoever installed it has named them."""
+"""The suites that come with fepflow: the operator who installed it has named them."""
 
 
 def allow_below(folders: Iterable[Path]) -> None:

@@ -35,7 +35,7 @@ class Target(Protocol):
     async def call(self, case: TestCase) -> TargetResponse:
         """Ask once. Raises TargetError, or JSONPathError when the request cannot be rendered.
 
-        It has no deadline of its own; whoever calls sets one (`fepflow.targets.client.ask` does).
+        It has no deadline of its own; its caller sets one (`fepflow.targets.client.ask` does).
         """
 
     async def aclose(self) -> None:

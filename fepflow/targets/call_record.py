@@ -58,7 +58,7 @@ class CallRecord:
         `{attempt, started_at, latency_ms, error}`, error null for the one that answered.
         """
         if self.answer is None:
-            assert self.error is not None  # one of them is there once somebody has asked
+            assert self.error is not None  # one of them is there after the first attempt
             failure = {"error": _describe(self.error), "attempts": len(self.attempts), "attempt_log": self._log()}
             return Output(value=None, metadata=failure)
         latency_ms = self.attempts[-1].latency_ms

@@ -117,7 +117,7 @@ def _units(grid: list[list[SampleOutcome]], rule: PassRule, threshold: float) ->
 
 
 def _reached(endings: Sequence[SampleOutcome], needed: float) -> SampleOutcome:
-    """Whether enough of them passed, whatever those in error or skipped might have been; else why nobody can say."""
+    """Whether enough of them passed, whatever those in error or skipped might have been; else why that is not known."""
     passed, missing = endings.count("passed"), endings.count("error") + endings.count("skipped")
     if passed / len(endings) >= needed:
         return "passed"

@@ -125,7 +125,7 @@ class Comparison(BaseModel):
 class ModelCosts(BaseModel):
     """What the models that checks asked have cost in this run, as far as it is known; answers from before cost nothing.
 
-    `requests` are all that were made, also those without an answer. Of `without_usd` answers nobody knows what they
+    `requests` are all that were made, also those without an answer. Of `without_usd` answers it is not known what they
     cost: it is not in `usd`, and it is not nothing.
     """
 

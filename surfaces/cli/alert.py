@@ -38,7 +38,7 @@ class Kinds(click.ParamType[list[str]]):
 @click.option("--remove", metavar="NAME", help="Remove the alert of this name.")
 def alert(on: tuple[list[str], ...], suite: str | None, name: str | None, grace: str, as_list: bool,
           remove: str | None, **channels: str | None) -> None:  # fmt: skip
-    """Let Prefect notify somebody: of a verdict of fail or a worse one, of a run that crashed or did not come."""
+    """Let Prefect send notifications: of a verdict of fail or a worse one, of a run that crashed or did not come."""
     if as_list:
         _show(_asked("list")["alerts"])
         return

@@ -63,7 +63,7 @@ def main() -> None:
         click.echo("Interrupted.", err=True)
         _leave(130)
     except BrokenPipeError:
-        # Whoever reads has gone, as in `fepflow list | head`; nothing more can be said to them.
+        # The reader has gone, as in `fepflow list | head`; nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as error:

@@ -108,7 +108,7 @@ def _say_what_comes(done: dict[str, Any]) -> None:
 
 
 def _say_nobody_works() -> None:
-    click.echo("Nobody executes runs now: start `fepflow serve`, and leave it running.")
+    click.echo("No worker executes runs now: start `fepflow serve`, and leave it running.")
 
 
 def local_time(moment: str) -> str:

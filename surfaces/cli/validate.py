@@ -15,7 +15,7 @@ MOST_PROBLEMS = 1_000
 @click.command()
 @SUITE
 def validate(suite: Path) -> None:
-    """Find every mistake in a suite and in the files that it names. Calls nobody."""
+    """Find every mistake in a suite and in the files that it names. Makes no call."""
     from surfaces import service
 
     inspection = service.inspect(suite)

@@ -75,7 +75,7 @@ def write_report(store: Store, run: RunRecord, path: Path, junit_failures: Junit
 
 @contextmanager
 def _part(path: Path) -> Iterator[Path]:
-    """A new file beside `path`, of a name that nobody can have foreseen, gone afterwards unless it was moved."""
+    """A new file beside `path`, of an unpredictable name, gone afterwards unless it was moved."""
     part = path.with_name(f".fepflow-{secrets.token_hex(8)}.part")
     os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, PRIVATE))
     try:

@@ -1,6 +1,6 @@
 """A verdict as a page of markdown: what decided first, then where to look, the figures, and what else there is to say.
 
-Links are relative, so that they stay in whichever of Prefect's UIs somebody is in, wherever its server is: `../../`
+Links are relative, so that they stay in whichever of Prefect's UIs the reader is in, wherever its server is: `../../`
 leads to the UI's root from the page of an artifact, of an artifact's key and of a flow run.
 """
 

@@ -1,7 +1,8 @@
-"""Stopping a run because somebody wants it to stop: `fepflow cancel`, Cancel in Prefect's UI, SIGTERM from a worker.
+"""Cancelling a run on request: `fepflow cancel`, Cancel in Prefect's UI, SIGTERM from a worker.
 
-Nobody kills a flow run that a process executes by itself, and a worker kills its processes without our store's
-knowing. So each executor looks for itself, and whoever has asked, the run is stopped once, from inside, and says so.
+Prefect does not kill a flow run that a process executes by itself, and a worker kills its processes without our store's
+knowing. So each executor polls for itself, and whatever the request's source, the run is stopped once, from inside, and
+says so.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class _Stop:
 async def stopped_on_request(
     store: Store, run_id: str, flow_run_id: str | None, own_flag: Callable[[], bool] = bool
 ) -> AsyncIterator[None]:
-    """Cancel the body, as asyncio does, soon after somebody has asked for the run to be cancelled.
+    """Cancel the body, as asyncio does, soon after a request to cancel the run.
 
     Where `own_flag` says that the body has raised the store's flag itself, for others, that is no request.
 
@@ -99,7 +100,7 @@ async def _answer(asked: StopRequest) -> bool:
     try:
         return await asked()
     except Exception as error:
-        logger.debug("nobody says whether the run is to stop: %s", error)
+        logger.debug("it is not known whether the run is to stop: %s", error)
         return False
 
 
@@ -124,7 +125,7 @@ def _sigterm(told: Callable[[], Coroutine[Any, Any, None]], stop: _Stop) -> Iter
     Prefect's own handler raises in the middle of whatever is at work, which may be what writes the results. Once the
     run is stopping, ours stays: a worker's SIGTERM must not break off how the run ends.
     """
-    if threading.current_thread() is not threading.main_thread():  # nobody else hears signals
+    if threading.current_thread() is not threading.main_thread():  # only it hears signals
         yield
         return
     loop = asyncio.get_running_loop()

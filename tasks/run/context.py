@@ -157,7 +157,7 @@ class RunContext:
         return room and not self.caller.allowance.ended
 
     def count(self, **more: int) -> None:
-        """Note progress, and tell whoever listens, a few times a second."""
+        """Note progress, and tell the listener, a few times a second."""
         for name, number in more.items():
             self.counts[name] += number
         now = monotonic()

@@ -22,7 +22,7 @@ logger = logging.getLogger("fepflow.run")
 async def hold_lease(renew: Callable[[], bool], what: str) -> AsyncIterator[None]:
     """Renew the lease of `what` while the body runs; `renew` blocks, and gives False when the lease is lost.
 
-    Then the body is stopped, and RunBusyError raised: somebody else has it.
+    Then the body is stopped, and RunBusyError raised: another executor has it.
     """
     body = asyncio.current_task()
     lost = False

@@ -76,7 +76,7 @@ async def open_run(run_id: str, flow_run_id: str | None = None) -> AsyncIterator
 
 @asynccontextmanager
 async def open_shard(run_id: str, share: ShardSpec, flow_run_id: str | None = None) -> AsyncIterator[RunContext]:
-    """Take the lease of a part of a run and hold it. What becomes of the run is for whoever holds its own lease to say.
+    """Take the lease of a part of a run and hold it. What becomes of the run is said by the holder of the run's lease.
 
     Waits while another executor, which may have been given up too early, holds the lease.
     """

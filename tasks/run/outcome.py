@@ -114,7 +114,7 @@ async def mark_flow_run(client: PrefectClient, flow_run_id: UUID, outcome: Outco
         name = name.removesuffix(f"{SEPARATOR}{ending}")
     tags = without_verdict(there.tags) | ({f"{TAG}{outcome}"} if outcome else set())
     policy = there.empirical_policy
-    if policy.retries:  # given by whoever called the flow: a verdict is no trouble that another try mends
+    if policy.retries:  # given by the flow's caller: no retry mends a verdict
         policy = policy.model_copy(update={"retries": 0})
     await client.update_flow_run(
         flow_run_id, name=f"{name}{SEPARATOR}{outcome or NOT_EVALUATED}", tags=tags, empirical_policy=policy

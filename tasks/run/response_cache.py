@@ -60,7 +60,7 @@ class StoredResponseCache:
         mine[key] = answer
         async with self._writing:
             if self._new is not mine:
-                return  # somebody has taken it along
+                return  # another batch has taken it along
             await asyncio.sleep(0)
             self._new = {}
             try:

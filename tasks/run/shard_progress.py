@@ -18,7 +18,7 @@ LOOK_SECONDS = 1.0
 
 @asynccontextmanager
 async def progress_watched(runtime: RunContext) -> AsyncIterator[None]:
-    """Count what all shards have stored, for whoever wants to know how far the run is."""
+    """Count what all shards have stored, for the progress of the run."""
     looking = asyncio.create_task(_look_again_and_again(runtime), name="fepflow-shards")
     try:
         yield
@@ -52,7 +52,7 @@ async def _look(runtime: RunContext) -> None:
 
 
 async def stop_shards(runtime: RunContext) -> None:
-    """Raise the flag that every executor of the run looks at; not when somebody else goes on with the run."""
+    """Raise the flag that every executor of the run looks at; not when another executor has resumed the run."""
     runtime.stopping_shards = True
     try:
         holder = (await asyncio.to_thread(runtime.store.run, runtime.run.id)).lease_owner

@@ -59,7 +59,7 @@ async def reap(store: Store) -> list[str]:
 async def tell_of_the_one_before(flow_run_id: str) -> None:
     """Tell Prefect that a flow run's executor is gone, whose run another flow run has just gone on with.
 
-    The store does not know it any more, so nobody else would. When Prefect is in the way, it stays as it is.
+    The store does not know it any more, so nothing else would. When Prefect is in the way, it stays as it is.
     """
     try:
         async with asyncio.timeout(PATIENCE_SECONDS), get_client() as client:
@@ -91,7 +91,7 @@ async def _tell(store: Store, client: PrefectClient, marked: Collection[str]) ->
     flow_runs = await client.read_flow_runs(
         flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
         flow_run_filter=FlowRunFilter(state=_in(StateType.RUNNING, StateType.CANCELLING)),
-        sort=FlowRunSort.START_TIME_ASC,  # the oldest are the ones that nobody executes
+        sort=FlowRunSort.START_TIME_ASC,  # the oldest are the ones without an executor
         limit=MAX_RUNS,
     )
     for flow_run in flow_runs:

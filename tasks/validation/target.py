@@ -1,4 +1,4 @@
-"""The suite's target: whether it can be opened. Nobody is called."""
+"""The suite's target: whether it can be opened. No call is made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks.validation.suite_validation import SuiteValidation, file_of
 
 
 def inspect_target(found: SuiteValidation) -> Target | None:
-    """Open the target, which calls nobody, for the mistakes that only it knows: headers, recorded outputs.
+    """Open the target, which makes no call, for the mistakes that only it knows: headers, recorded outputs.
 
     None if it does not open.
     """

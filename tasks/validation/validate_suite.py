@@ -19,7 +19,7 @@ from tasks.validation.target import inspect_target
 
 
 def validate_suite(path: Path, env: Mapping[str, str] = os.environ, limit: float | None = None) -> SuiteValidation:
-    """Read a suite and all files that it names, and collect every mistake. Calls nobody. `limit` is of the cases.
+    """Read a suite and all files that it names, and collect every mistake. Makes no call. `limit` is of the cases.
 
     Raises InputError only if the file itself is no document.
     """

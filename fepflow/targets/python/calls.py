@@ -141,7 +141,7 @@ def failure_of(error: BaseException, folder: Path) -> Failure:
         return error.failure
     try:
         text = " ".join(str(error)[:_MAX_MESSAGE].split())
-    except Exception:  # somebody's own __str__
+    except Exception:  # a user's own __str__
         text = ""
     place = own_place(error, folder)
     status = _status_of(error)
@@ -170,7 +170,7 @@ def _status_of(error: BaseException) -> int | None:
 
 def _retry_after(error: BaseException) -> float | None:
     try:
-        header = getattr(error, "response").headers.get("retry-after")  # noqa: B009  # somebody's own object
+        header = getattr(error, "response").headers.get("retry-after")  # noqa: B009  # a user's own object
         return seconds_to_wait(header) if isinstance(header, str) else None
     except Exception:
         return None

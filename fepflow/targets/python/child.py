@@ -1,4 +1,4 @@
-"""The process of an isolated agent: a guard, which runs nobody's code, and under it the worker, which calls the agent.
+"""The process of an isolated agent: a guard, which runs no user's code, and under it the worker, which calls the agent.
 
 Started as a script by `fepflow.targets.python.process`, with one argument, JSON: `{root, socket, function, folder,
 roots, names, limit}`. The worker reads requests and writes replies, a line of JSON each, on the socket. What the agent

@@ -231,9 +231,7 @@ class _Process:
             return line
         answer = line.removeprefix(b'{"answer":')
         if len(answer) < len(line):
-            return answer.rstrip()[:-1].decode(
-                "ascii"
-            )  # whoever needs it parses it, not in the event loop if it is large
+            return answer.rstrip()[:-1].decode("ascii")  # parsed by its reader, not in the event loop if it is large
         return Failure(**json.loads(line)["failure"])
 
     async def _line(self) -> bytes | Failure:

@@ -236,7 +236,7 @@ def _execute(source: Source) -> ModuleType:
     if "." in source.module and source.module != source.file.stem:
         return importlib.import_module(source.module)
     taken = sys.modules.get(source.module)
-    # A name that is somebody else's already (json.py, a notebook's own agent) stays with them.
+    # A name that another module has already (json.py, a notebook's own agent) stays with them.
     name = source.module if taken is None else f"fepflow_agent_{hashlib.sha256(bytes(source.file)).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, source.file)
     if spec is None or spec.loader is None:
