@@ -1,3 +1,5 @@
+import gc
+
 """subset, superset, set_equal, disjoint: collections as sets."""
 
 import pytest
@@ -69,7 +71,11 @@ def test_what_is_no_list_is_refused(refused, answer):
 
 def test_a_hundred_thousand_items_are_compared_in_passing(results):
     items = [{"id": index} for index in range(100_000)]
-    assert results("set_equal", answer=items, actual="$.output.value", expected=items[::-1])["passed"]
+    gc.freeze()  # the collector would look through all that the tests before have left
+    try:
+        assert results("set_equal", answer=items, actual="$.output.value", expected=items[::-1])["passed"]
+    finally:
+        gc.unfreeze()
 
 
 def test_a_set_from_code_is_taken_as_a_list_in_an_order_that_is_always_the_same():

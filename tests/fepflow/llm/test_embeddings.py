@@ -96,7 +96,7 @@ async def test_outside_of_runs_nothing_is_kept(model: Model, requests: ModelRequ
 async def test_a_request_has_64_texts_at_most(model: Model, requests: ModelRequests, model_server: Any) -> None:
     texts = [f"text {number}" for number in range(150)]
     found = await at_once(requests, model, *([text] for text in texts))
-    assert [len(some) for some in sent(model_server)] == [64, 64, 22]
+    assert sorted(len(some) for some in sent(model_server)) == [22, 64, 64]  # at once, so in any order
     assert all(isinstance(answer, EmbeddingResponse) for answer in found)
 
 

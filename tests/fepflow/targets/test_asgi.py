@@ -21,6 +21,8 @@ from fepflow.targets.factory import open_target
 
 from .conftest import CASE
 
+pytestmark = pytest.mark.may_stall(reason="runs open targets, and load their code, in a thread")
+
 Open = Callable[..., tuple[Any, TargetClient]]
 
 IMPORTS = """
