@@ -1,6 +1,6 @@
-import gc
-
 """subset, superset, set_equal, disjoint: collections as sets."""
+
+import gc
 
 import pytest
 from hypothesis import given
