@@ -325,7 +325,7 @@ SHAPES = [
     judged("a refusal of a list", lambda: chat(choosing(refusal=[[]])), NO_MODEL),
     judged("parts of a pass", lambda: chat(choosing(content=[{"type": "text", "text": PASS}])), "openai/gpt-4o-mini"),
     judged("reasoning of 3.8 MB", lambda: chat(choosing(reasoning_content="so " * 1_250_000)), EITHER),
-    judged("reasoning in the answer", lambda: content(f"<think>{'so ' * 1_000}</think>{PASS}"), EITHER),
+    judged("reasoning in the answer", lambda: content(f"<think>{'so ' * 1_000}</think>{PASS}"), PASSED),
     judged("100,000 members beside", lambda: chat(judgement() | {f"k{i}": 1 for i in range(100_000)}), EITHER),
     judged("deep members beside", lambda: with_part(judgement(), ("more",), "[" * 900 + "]" * 900), EITHER),
     judged("deeper members beside", lambda: with_part(judgement(), ("more",), "[" * 90_000 + "]" * 90_000), EITHER),
