@@ -22,6 +22,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.prefect_api import PrefectAPI
 from tests.watch import MAX_STALL, watched
 
 
@@ -34,9 +35,9 @@ class Stack:
     api_url: str
 
     @property
-    def api(self) -> str:
-        """The address of the API with the login in it, for requests that the tests make themselves."""
-        return with_login(self.api_url, self.env["FEPFLOW_HOME"])
+    def api(self) -> PrefectAPI:
+        """The API, for requests that the tests make themselves."""
+        return PrefectAPI(with_login(self.api_url, self.env["FEPFLOW_HOME"]))
 
     @property
     def prefect(self) -> dict[str, str]:

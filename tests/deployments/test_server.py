@@ -52,9 +52,9 @@ def test_the_api_is_for_those_who_know_the_login(stack) -> None:
     def ask(api: str, **headers: str) -> int:
         return httpx.post(f"{api}/flow_runs/filter", json={}, headers=headers).status_code
 
-    assert ask(stack.api) == 200
+    assert ask(stack.api.url) == 200
     assert ask(stack.api_url) == 401
-    assert ask(stack.api.replace("fepflow:", "fepflow:x")) == 401
+    assert ask(stack.api.url.replace("fepflow:", "fepflow:x")) == 401
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_api_is_for_those_who_know_the_login(stack) -> None:
     ],
 )
 def test_requests_that_a_page_from_elsewhere_makes_are_refused(stack, headers: dict[str, str], status: int) -> None:
-    assert httpx.post(f"{stack.api}/flow_runs/filter", json={}, headers=headers).status_code == status
+    assert stack.api.post("/flow_runs/filter", json={}, headers=headers).status_code == status
     assert httpx.get(stack.api_url.removesuffix("/api"), headers=headers).status_code == status
 
 
@@ -134,7 +134,7 @@ def test_a_run_goes_to_the_server_that_the_profile_of_the_home_folder_names(tmp_
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "other" / "server.json").exists(), "no server of our own was started"
     flow_run = json.loads(done.stdout)["metadata"]["flow_run_id"]
-    assert httpx.get(f"{stack.api}/flow_runs/{flow_run}").json()["state_type"] == "COMPLETED"
+    assert stack.api.get(f"/flow_runs/{flow_run}").json()["state_type"] == "COMPLETED"
 
 
 def test_a_configured_api_that_is_away_is_a_sentence(tmp_path: Path, stack) -> None:

@@ -18,6 +18,7 @@ from ruamel.yaml import YAML
 
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
+from tests.prefect_api import PrefectAPI
 
 from .endpoint import Endpoint, serving
 
@@ -30,7 +31,7 @@ class Stack(Protocol):
     home: Path
     env: dict[str, str]
     api_url: str
-    api: str
+    api: PrefectAPI
     prefect: dict[str, str]
     fepflow: Callable[..., subprocess.CompletedProcess[str]]
 

@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from fepflow.store.store import Store
@@ -42,9 +41,9 @@ def receiver() -> Iterator[Receiver]:
 @pytest.fixture(autouse=True)
 def _no_alerts_left(stack: Stack) -> Iterator[None]:
     yield
-    for one in httpx.post(f"{stack.api}/automations/filter", json={}).raise_for_status().json():
+    for one in stack.api.post("/automations/filter", json={}).raise_for_status().json():
         if "fepflow-alert" in one["tags"]:
-            httpx.delete(f"{stack.api}/automations/{one['id']}").raise_for_status()
+            stack.api.delete(f"/automations/{one['id']}").raise_for_status()
 
 
 @dataclass
@@ -85,7 +84,7 @@ def mails() -> Iterator[Mails]:
 def events(stack: Stack, name: str, run_id: str) -> list[dict[str, Any]]:
     """The events of this name that tell of the run."""
     body = {"filter": {"event": {"name": [name]}}, "limit": 50}
-    found = httpx.post(f"{stack.api}/events/filter", json=body).raise_for_status().json()["events"]
+    found = stack.api.post("/events/filter", json=body).raise_for_status().json()["events"]
     return [event for event in found if event["payload"]["run_id"] == run_id]
 
 
@@ -137,9 +136,9 @@ def test_fail_and_worsened_are_told_once_each_by_webhook_slack_mail_and_block(
 
     # The address is a secret: encrypted in a block, and nowhere else.
     said = made.stdout + made.stderr + again.stdout + workplace.fepflow("alert", "--list").stdout
-    said += httpx.post(f"{stack.api}/automations/filter", json={}).text
-    said += httpx.post(f"{stack.api}/block_documents/filter", json={}).text
-    said += httpx.post(f"{stack.api}/events/filter", json={"limit": 50}).text
+    said += stack.api.post("/automations/filter", json={}).text
+    said += stack.api.post("/block_documents/filter", json={}).text
+    said += stack.api.post("/events/filter", json={"limit": 50}).text
     home = Path(stack.env["FEPFLOW_HOME"])
     files = [home / "server.log", *(home / "prefect").glob("prefect.db*")]
     said += "".join(path.read_bytes().decode(errors="replace") for path in files)
@@ -175,14 +174,14 @@ def nightly(workplace: Workplace, stack: Stack, receiver: Receiver) -> Iterator[
     assert done.returncode == 0, done.stderr
     planned = workplace.fepflow("schedule", workplace.suite, "--every", "20s")
     assert planned.returncode == 0, planned.stderr
-    found = httpx.get(f"{stack.api}/deployments/name/evaluate/nightly agent").raise_for_status().json()
+    found = stack.api.get("/deployments/name/evaluate/nightly agent").raise_for_status().json()
     yield str(found["id"])
     assert workplace.fepflow("schedule", "nightly agent", "--remove").returncode == 0
 
 
 def test_a_run_that_nobody_executes_was_missed(stack: Stack, receiver: Receiver, nightly: str) -> None:
     """A run that is ordered: Prefect calls one late at once that it has planned before for more than five minutes."""
-    ordered = httpx.post(f"{stack.api}/deployments/{nightly}/create_flow_run", json={}).raise_for_status().json()
+    ordered = stack.api.post(f"/deployments/{nightly}/create_flow_run", json={}).raise_for_status().json()
     wait_for(lambda: receiver.got, "the notification")
     note = receiver.got[0]
     assert (note["kind"], note["deployment"], note["flow_run"]) == ("missed", "nightly agent", ordered["name"])
@@ -208,13 +207,13 @@ def test_a_scheduled_run_that_prefect_never_planned_was_missed(
 ) -> None:
     def due() -> list[dict[str, Any]]:
         body = {"deployments": {"id": {"any_": [nightly]}}, "sort": "EXPECTED_START_TIME_ASC"}
-        found = httpx.post(f"{stack.api}/flow_runs/filter", json=body).raise_for_status().json()
+        found = stack.api.post("/flow_runs/filter", json=body).raise_for_status().json()
         now = datetime.now(UTC) - timedelta(seconds=1)
         return [run for run in found if datetime.fromisoformat(run["expected_start_time"]) < now]
 
     wait_for(lambda: len(due()) > 1, "two scheduled runs")
     *_, last = due()
-    httpx.delete(f"{stack.api}/flow_runs/{last['id']}").raise_for_status()
+    stack.api.delete(f"/flow_runs/{last['id']}").raise_for_status()
     with workplace.running(code=MISSED, **stack.prefect) as process:
         out, err = process.communicate(timeout=60)
     assert "evaluate/nightly agent that was due at" in out, err

@@ -14,7 +14,7 @@ from yarl import URL
 from .conftest import Stack, Workplace, wait_for
 from .endpoint import Endpoint
 from .relay import relayed
-from .worker import set_state, state_of, working
+from .worker import working
 
 pytestmark = pytest.mark.e2e
 
@@ -75,7 +75,7 @@ def test_a_signal_while_the_agent_hangs(
     assert (process.returncode, workplace.record.status) == (130, "cancelled")
     assert "Traceback" not in err
     assert "fepflow run --resume" in out
-    assert state_of(stack.api, str(workplace.record.flow_run_id)) == CANCELLED
+    assert stack.api.state_of(str(workplace.record.flow_run_id)) == CANCELLED
     assert kept(workplace) == len(CASES)
 
 
@@ -89,7 +89,7 @@ def test_ctrl_c_while_a_check_computes(workplace: Workplace, endpoint: Endpoint,
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=60)
     assert workplace.record.status == "cancelled"
-    assert state_of(stack.api, str(workplace.record.flow_run_id)) == CANCELLED
+    assert stack.api.state_of(str(workplace.record.flow_run_id)) == CANCELLED
 
 
 def test_ctrl_c_while_prefect_is_away(workplace: Workplace, endpoint: Endpoint, stack: Stack) -> None:
@@ -117,11 +117,11 @@ def test_cancel_in_the_ui_of_a_run_that_a_command_executes(
         wait_for(lambda: is_under_way(workplace, endpoint), "the question that hangs")
         flow_run_id = str(workplace.record.flow_run_id)
         with within_the_promise("the process has ended"):
-            set_state(stack.api, flow_run_id, type="CANCELLING", name="Cancelling")
+            stack.api.set_state(flow_run_id, type="CANCELLING", name="Cancelling")
             _, err = process.communicate(timeout=60)
     assert "Traceback" not in err
     assert (process.returncode, workplace.record.status) == (130, "cancelled")
-    assert state_of(stack.api, flow_run_id) == CANCELLED
+    assert stack.api.state_of(flow_run_id) == CANCELLED
     assert kept(workplace) == len(CASES)
 
 
@@ -135,9 +135,9 @@ def test_cancel_in_the_ui_of_a_run_that_a_worker_executes(
         processes = pool.processes()
         assert processes
         with within_the_promise("store and Prefect say so, and the process is gone"):
-            set_state(stack.api, flow_run_id, type="CANCELLING", name="Cancelling")
+            stack.api.set_state(flow_run_id, type="CANCELLING", name="Cancelling")
             wait_for(lambda: workplace.record.status == "cancelled", "the store's word")
-            wait_for(lambda: state_of(stack.api, flow_run_id) == CANCELLED, "Prefect's word")
+            wait_for(lambda: stack.api.state_of(flow_run_id) == CANCELLED, "Prefect's word")
             _, alive = psutil.wait_procs(processes, timeout=20)
         assert not alive
     assert workplace.record.flow_run_id == flow_run_id
@@ -158,7 +158,7 @@ def test_the_command_cancels_what_another_process_executes(
     assert record.cancel_requested_at is not None
     assert record.completed_at is not None
     assert (record.completed_at - record.cancel_requested_at).total_seconds() < 2.5
-    assert state_of(stack.api, str(record.flow_run_id)) == CANCELLED
+    assert stack.api.state_of(str(record.flow_run_id)) == CANCELLED
     again = workplace.fepflow("cancel", "latest")
     assert (again.returncode, "is over, it is cancelled" in again.stderr) == (2, True)
 

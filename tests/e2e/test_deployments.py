@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
 from ruamel.yaml import YAML
 
@@ -59,7 +58,7 @@ def deployed(stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[s
 @pytest.mark.parametrize("written", DEPLOYMENTS, ids=lambda written: str(written["name"]))
 def test_prefect_has_what_the_file_says(stack, deployed: dict[str, str], written: dict[str, Any]) -> None:
     flow = written["entrypoint"].rpartition(".")[2].replace("_", "-")
-    found = httpx.get(f"{stack.api}/deployments/name/{flow}/{written['name']}").raise_for_status().json()
+    found = stack.api.get(f"/deployments/name/{flow}/{written['name']}").raise_for_status().json()
     assert "{{" not in json.dumps(found)
     assert found["description"] == written["description"]
     assert set(found["tags"]) == set(written["tags"])
@@ -74,20 +73,20 @@ def test_prefect_has_what_the_file_says(stack, deployed: dict[str, str], written
 
 @pytest.mark.e2e
 def test_an_agent_that_was_deployed_is_evaluated_by_the_gate(stack, deployed: dict[str, str]) -> None:
-    gate = httpx.get(f"{stack.api}/deployments/name/evaluate/gate").raise_for_status().json()
-    owned = httpx.get(f"{stack.api}/automations/related-to/prefect.deployment.{gate['id']}").raise_for_status()
+    gate = stack.api.get("/deployments/name/evaluate/gate").raise_for_status().json()
+    owned = stack.api.get(f"/automations/related-to/prefect.deployment.{gate['id']}").raise_for_status()
     (automation,) = owned.json()
     assert (automation["name"], automation["enabled"]) == ("fepflow gate", True)
 
     query = {"deployments": {"id": {"any_": [gate["id"]]}}}
 
     def runs() -> list[dict[str, Any]]:
-        return httpx.post(f"{stack.api}/flow_runs/filter", json=query).raise_for_status().json()
+        return stack.api.post("/flow_runs/filter", json=query).raise_for_status().json()
 
     def emit(event: str, resource: str) -> None:
         happened = {"id": str(uuid4()), "occurred": datetime.now(UTC).isoformat(), "event": event}
         happened["resource"] = {"prefect.resource.id": resource}
-        httpx.post(f"{stack.api}/events", json=[happened]).raise_for_status()
+        stack.api.post("/events", json=[happened]).raise_for_status()
 
     emit("agent.removed", "agent.refund-desk")
     emit("agent.deployed", "agent.refund-desk")
@@ -96,12 +95,12 @@ def test_an_agent_that_was_deployed_is_evaluated_by_the_gate(stack, deployed: di
     assert run["created_by"]["type"] == "AUTOMATION"
     assert run["parameters"] == gate["parameters"]
     # The agent of the shipped suite does not run here.
-    httpx.delete(f"{stack.api}/flow_runs/{run['id']}").raise_for_status()
+    stack.api.delete(f"/flow_runs/{run['id']}").raise_for_status()
 
 
 @pytest.mark.e2e
 def test_the_form_in_the_ui_explains_each_parameter(stack, deployed: dict[str, str]) -> None:
-    found = httpx.get(f"{stack.api}/deployments/name/evaluate/suite").raise_for_status().json()
+    found = stack.api.get("/deployments/name/evaluate/suite").raise_for_status().json()
     schema = found["parameter_openapi_schema"]
     assert schema["required"] == ["suite"]
     assert all(field["description"] for field in schema["properties"].values())
@@ -116,7 +115,7 @@ def test_a_worker_runs_any_suite_on_demand(stack, deployed: dict[str, str], tmp_
     assert done.returncode == 0, done.stdout + done.stderr
 
     query = {"sort": "START_TIME_DESC", "limit": 1, "flow_runs": {"name": {"any_": ["greeting · pass"]}}}
-    (run,) = httpx.post(f"{stack.api}/flow_runs/filter", json=query).raise_for_status().json()
+    (run,) = stack.api.post("/flow_runs/filter", json=query).raise_for_status().json()
     assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Completed")
     assert {"fepflow", "on-demand", "gate", "verdict:pass"} <= set(run["tags"])
 

@@ -44,7 +44,7 @@ class Troubled:
 @pytest.fixture(scope="module")
 def troubled(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubled]:
     folder: Path = tmp_path_factory.mktemp("troubled")
-    with serving() as endpoint, httpx.Client(base_url=stack.api) as api:
+    with serving() as endpoint, httpx.Client(base_url=stack.api.url) as api:
         store = f"sqlite:///{folder / 'store.db'}"
         workplace = Workplace(stack, folder, {"AGENT_URL": endpoint.url, "FEPFLOW_STORE_URL": store})
         cases = [*TROUBLED, "fail 1 in the batch", *(f"quiet {number}" for number in range(30))]
@@ -110,7 +110,7 @@ def test_an_agent_that_is_down_is_left_alone_and_asked_again_by_going_on(
     asked = sum(result.output.metadata["attempts"] for result in results.values())
     assert asked == len(endpoint.asked)
     body = {"flow_runs": {"id": {"any_": [record.flow_run_id]}}, "limit": 200}
-    task_runs = httpx.post(f"{workplace.stack.api}/task_runs/filter", json=body).raise_for_status().json()
+    task_runs = workplace.stack.api.post("/task_runs/filter", json=body).raise_for_status().json()
     given_up = [run["state"]["message"] for run in task_runs if " given up: " in (run["state"]["message"] or "")]
     assert given_up
     assert {run["state_name"] for run in task_runs} <= {"Completed", "Failed"}, "the UI's lists hide other names"

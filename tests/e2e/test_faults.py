@@ -92,7 +92,7 @@ class Faulty:
 @pytest.fixture(scope="module")
 def faulty(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
     folder = tmp_path_factory.mktemp("faulty")
-    with serving() as endpoint, httpx.Client(base_url=stack.api) as prefect:
+    with serving() as endpoint, httpx.Client(base_url=stack.api.url) as prefect:
         env = {"AGENT_URL": endpoint.url, "FEPFLOW_STORE_URL": f"sqlite:///{folder / 'store.db'}"}
         workplace = Workplace(stack, folder, env)
         headers = {"Authorization": "Bearer ${AGENT_TOKEN}"}

@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
 from yarl import URL
@@ -18,7 +17,7 @@ from .conftest import Stack, Workplace, end, wait_for
 from .endpoint import Endpoint
 from .essence import essence
 from .relay import relayed
-from .worker import set_state, state_of, working
+from .worker import working
 
 pytestmark = pytest.mark.e2e
 
@@ -102,11 +101,11 @@ def test_prefects_server_is_killed_and_started_again(
     if seconds:  # what the server's end has cut off from its holder ends with its lease
         wait_for(lambda: free_slots(stack, limit) == 2, "the slots of the shared limit are given back", seconds=120)
     reap(workplace, stack)
-    assert state_of(stack.api, flow_run_id(workplace)) == ("COMPLETED", "Completed")
+    assert stack.api.state_of(flow_run_id(workplace)) == ("COMPLETED", "Completed")
 
 
 def free_slots(stack: Stack, limit: str) -> int:
-    found = httpx.get(f"{stack.api}/v2/concurrency_limits/{limit}").raise_for_status().json()
+    found = stack.api.get(f"/v2/concurrency_limits/{limit}").raise_for_status().json()
     return int(found["limit"] - found["active_slots"])
 
 
@@ -131,7 +130,7 @@ def test_prefects_api_cannot_be_reached_for_a_while_in_the_middle_of_a_run(
     assert process.returncode == 0, err
     assert essence(out) == essence(undisturbed)
     assert set(endpoint.questions.values()) == {1}
-    assert state_of(stack.api, flow_run_id(workplace)) == ("COMPLETED", "Completed")
+    assert stack.api.state_of(flow_run_id(workplace)) == ("COMPLETED", "Completed")
 
 
 @pytest.mark.battery
@@ -153,11 +152,11 @@ def test_prefect_learns_how_a_run_ended_while_its_api_was_away(
             process.communicate(timeout=100)
     assert process.returncode == 0
     assert essence(shown(workplace)) == essence(undisturbed)
-    assert state_of(stack.api, flow_run_id(workplace)) == ("RUNNING", "Running")
+    assert stack.api.state_of(flow_run_id(workplace)) == ("RUNNING", "Running")
 
     assert reap(workplace, stack) == []
 
-    assert state_of(stack.api, flow_run_id(workplace)) == ("COMPLETED", "Completed")
+    assert stack.api.state_of(flow_run_id(workplace)) == ("COMPLETED", "Completed")
 
 
 @pytest.mark.battery
@@ -173,11 +172,11 @@ def test_prefect_learns_that_a_process_was_killed(workplace: Workplace, endpoint
             wait_for(lambda before=asked: len(endpoint.asked) > before, "a request")
             if wish:
                 process.send_signal(signal.SIGSTOP)  # it cannot see that somebody wants it to stop
-                set_state(stack.api, flow_run_id(workplace), type="CANCELLING", name="Cancelling")
+                stack.api.set_state(flow_run_id(workplace), type="CANCELLING", name="Cancelling")
             end(process, signal.SIGKILL)
         assert reap(workplace, stack) == [workplace.record.id]
         assert workplace.record.status == status
-        assert state_of(stack.api, flow_run_id(workplace)) == state
+        assert stack.api.state_of(flow_run_id(workplace)) == state
         assert reap(workplace, stack) == []
 
 
@@ -197,15 +196,15 @@ def test_a_lost_worker_and_retry_in_the_ui_go_on_with_the_same_run(
         kept = {case for case, result in workplace.results.items() if result.output is not None}
         asked_before = endpoint.questions
         assert kept
-        assert state_of(stack.api, ordered) == ("RUNNING", "Running"), "nobody has told Prefect"
+        assert stack.api.state_of(ordered) == ("RUNNING", "Running"), "nobody has told Prefect"
         assert "interrupted" in workplace.fepflow("list").stdout
         reap(workplace, stack)
-        assert state_of(stack.api, ordered) == ("CRASHED", "Crashed")
+        assert stack.api.state_of(ordered) == ("CRASHED", "Crashed")
 
-        set_state(stack.api, ordered, type="SCHEDULED", name="AwaitingRetry")
+        stack.api.set_state(ordered, type="SCHEDULED", name="AwaitingRetry")
         pool.start_worker()
         wait_for(lambda: workplace.record.outcome is not None, "the verdict")
-        wait_for(lambda: state_of(stack.api, ordered) == ("COMPLETED", "Completed"), "Prefect's word")
+        wait_for(lambda: stack.api.state_of(ordered) == ("COMPLETED", "Completed"), "Prefect's word")
     assert (workplace.record.id, workplace.record.flow_run_id) == (run.id, ordered)
     assert {case for case in kept if endpoint.questions[case] > asked_before[case]} == set()
     assert essence(shown(workplace)) == essence(undisturbed)
@@ -224,6 +223,6 @@ def test_a_worker_that_is_told_to_end_leaves_a_run_to_go_on_with(
         )
         process.terminate()
         wait_for(lambda: workplace.record.status == "interrupted", "the store's word")
-        wait_for(lambda: state_of(stack.api, ordered)[0] == "FAILED", "Prefect's word")
-        state = httpx.get(f"{stack.api}/flow_runs/{ordered}").json()["state"]
+        wait_for(lambda: stack.api.state_of(ordered)[0] == "FAILED", "Prefect's word")
+        state = stack.api.get(f"/flow_runs/{ordered}").json()["state"]
     assert "told to end (SIGTERM)" in state["message"]

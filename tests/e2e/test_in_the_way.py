@@ -11,7 +11,6 @@ import time
 from contextlib import closing
 from typing import Any
 
-import httpx
 import pytest
 from yarl import URL
 
@@ -26,7 +25,7 @@ CASES = [f"question {number}" for number in range(60)]
 
 def flow_state(stack: Stack, workplace: Workplace) -> tuple[str, str]:
     """Type and name of the flow run's state, as Prefect's API has it."""
-    state = httpx.get(f"{stack.api}/flow_runs/{workplace.record.flow_run_id}").json()["state"]
+    state = stack.api.get(f"/flow_runs/{workplace.record.flow_run_id}").json()["state"]
     return state["type"], state["name"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from .conftest import Stack, Workplace
@@ -26,7 +25,7 @@ JUDGE = {
 
 def task_runs(workplace: Workplace) -> dict[str, dict[str, Any]]:
     body = {"flow_runs": {"id": {"any_": [workplace.record.flow_run_id]}}, "limit": 200}
-    found = httpx.post(f"{workplace.stack.api}/task_runs/filter", json=body).raise_for_status().json()
+    found = workplace.stack.api.post("/task_runs/filter", json=body).raise_for_status().json()
     return {run["name"]: run for run in found}
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from .browser import Browser, browsing
@@ -42,12 +41,12 @@ def seen(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     folder = tmp_path_factory.mktemp("pages")
 
     def flow_run(flow_run_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = httpx.get(f"{stack.api}/flow_runs/{flow_run_id}").raise_for_status().json()
+        found: dict[str, Any] = stack.api.get(f"/flow_runs/{flow_run_id}").raise_for_status().json()
         return found
 
     def log(flow_run_id: str) -> str:
         body = {"logs": {"flow_run_id": {"any_": [flow_run_id]}}, "limit": 200}
-        return httpx.post(f"{stack.api}/logs/filter", json=body).raise_for_status().text
+        return stack.api.post("/logs/filter", json=body).raise_for_status().text
 
     with serving() as endpoint:
         place = _place(stack, folder, endpoint)
@@ -60,7 +59,7 @@ def seen(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Seen:
                 wait_for(lambda run=ordered: "Finished in state" in log(run), "the end of the run's log")
                 ended.append(flow_run(ordered))
     of_failed = {"flow_runs": {"id": {"any_": [ended[1]["id"]]}}}
-    found = httpx.post(f"{stack.api}/artifacts/filter", json=of_failed).raise_for_status().json()
+    found = stack.api.post("/artifacts/filter", json=of_failed).raise_for_status().json()
     return Seen(pool.deployment, *ended, {artifact["key"]: artifact["id"] for artifact in found})
 
 

@@ -18,7 +18,6 @@ from fepflow.store.store import Store
 from .conftest import MAIN, Workplace, wait_for
 from .endpoint import Endpoint
 from .essence import essence
-from .worker import state_of
 
 pytestmark = pytest.mark.e2e
 
@@ -135,7 +134,7 @@ class Killed:
         """Go on to the end; the result is that of an undisturbed run."""
         finished = self.workplace.fepflow("run", "--resume", "latest", "--json")
         assert finished.returncode == 0, finished.stderr
-        ends = {state_of(self.workplace.stack.api, flow_run)[0] for flow_run in self.flow_runs - {"None"}}
+        ends = {self.workplace.stack.api.state_of(flow_run)[0] for flow_run in self.flow_runs - {"None"}}
         assert ends <= {"CRASHED", "COMPLETED"}, "Prefect has been told of all that were killed"
         assert set(self.endpoint.questions) == set(self.cases)
         assert essence(finished.stdout) == essence(self.undisturbed)

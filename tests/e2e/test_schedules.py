@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from deployments.server_log import LOCKED
@@ -66,7 +65,7 @@ def fepflow(workplace: Workplace, *arguments: str | Path) -> Any:
 
 
 def deployment(served: Served, name: str) -> dict[str, Any]:
-    return httpx.get(f"{served.api}/deployments/name/evaluate/{name}", timeout=30).raise_for_status().json()
+    return served.api.get(f"/deployments/name/evaluate/{name}").raise_for_status().json()
 
 
 def schedules(served: Served, name: str) -> dict[str, bool]:
@@ -79,7 +78,7 @@ def runs(served: Served, name: str, *types: str) -> list[dict[str, Any]]:
         "deployments": {"id": {"any_": [deployment(served, name)["id"]]}},
         "flow_runs": {"state": {"type": {"any_": list(types)}}},
     }
-    return httpx.post(f"{served.api}/flow_runs/filter", json=body, timeout=30).raise_for_status().json()
+    return served.api.post("/flow_runs/filter", json=body).raise_for_status().json()
 
 
 def test_a_schedule_fires_and_its_run_ends_with_a_verdict(served: Served, workplace: Workplace) -> None:
@@ -110,11 +109,11 @@ def test_a_schedule_fires_and_its_run_ends_with_a_verdict(served: Served, workpl
 
 def test_what_a_person_switched_stays_when_the_stack_starts_again(served: Served, workplace: Workplace) -> None:
     first = deployment(served, "first")
-    address = f"{served.api}/deployments/{first['id']}"
     by_cron = {one["schedule"]["cron"]: one["id"] for one in first["schedules"]}
     resumed = served.prefect("deployment", "schedule", "resume", "evaluate/first", by_cron["0 2 * * *"])
     assert resumed.returncode == 0, resumed.stderr
-    httpx.patch(f"{address}/schedules/{by_cron['0 3 * * *']}", json={"active": False}).raise_for_status()
+    path = f"/deployments/{first['id']}/schedules/{by_cron['0 3 * * *']}"
+    served.api.patch(path, json={"active": False}).raise_for_status()
     added = served.prefect("deployment", "schedule", "create", "evaluate/first", "--cron", "0 9 * * *")
     assert added.returncode == 0, added.stderr
     switched = {"0 2 * * *": True, "0 3 * * *": False, "0 9 * * *": True}
@@ -132,5 +131,5 @@ def test_what_a_person_switched_stays_when_the_stack_starts_again(served: Served
         assert schedules(again, "second") == {"0 4 * * *": False}
         assert schedules(again, "one") == mine == {"0 5 * * *": True}
         fepflow(workplace, "schedule", "one", "--remove")
-        found = httpx.get(f"{again.api}/deployments/name/evaluate/one")
+        found = again.api.get("/deployments/name/evaluate/one")
         assert found.status_code == 404

@@ -21,6 +21,7 @@ import pytest
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tests.conftest import login_of
+from tests.prefect_api import PrefectAPI
 
 from .conftest import Workplace, wait_for
 from .endpoint import Endpoint, serving
@@ -68,9 +69,8 @@ class Served:
         return {"PREFECT_API_URL": self.api_url, "PREFECT_API_AUTH_STRING": login}
 
     @property
-    def api(self) -> str:
-        """The address of the API with the login in it."""
-        return self.api_url.replace("://", f"://{self.login['PREFECT_API_AUTH_STRING']}@", 1)
+    def api(self) -> PrefectAPI:
+        return PrefectAPI(self.api_url.replace("://", f"://{self.login['PREFECT_API_AUTH_STRING']}@", 1))
 
     def prefect(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         env = {**self.workplace.env, **self.login}
@@ -82,7 +82,7 @@ class Served:
         return self.prefect("deployment", "run", "evaluate/suite", "--param", path, "--watch")
 
     def flow_run(self, flow_run_id: str | None) -> dict[str, Any]:
-        return httpx.get(f"{self.api}/flow_runs/{flow_run_id}").raise_for_status().json()
+        return self.api.get(f"/flow_runs/{flow_run_id}").raise_for_status().json()
 
     def family(self) -> list[int]:
         """Every process of this stack that is there, by the home that is in its environment."""

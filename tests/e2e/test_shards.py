@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from fepflow.store.store import Store
@@ -17,7 +16,7 @@ from fepflow.store.store import Store
 from .conftest import MAIN, Stack, Workplace, end, wait_for
 from .endpoint import Endpoint
 from .essence import essence
-from .worker import Pool, set_state, state_of
+from .worker import Pool
 
 pytestmark = pytest.mark.e2e
 
@@ -54,7 +53,7 @@ def workers(pools: list[Pool]) -> list[Pool]:
 def shard_runs(workplace: Workplace, run_id: str | None = None) -> list[dict[str, Any]]:
     """The flow runs of the shards of a run, the newest one's if none is named."""
     body = {"flows": {"name": {"any_": ["evaluate-shard"]}}, "limit": 200}
-    found = httpx.post(f"{workplace.stack.api}/flow_runs/filter", json=body).raise_for_status().json()
+    found = workplace.stack.api.post("/flow_runs/filter", json=body).raise_for_status().json()
     return [run for run in found if run["parameters"]["run_id"] == (run_id or workplace.record.id)]
 
 
@@ -96,7 +95,7 @@ def test_a_shard_that_is_lost_is_executed_again(spread: Workplace, endpoint: End
     assert process.returncode == 0, stderr
     assert [row["execution_context"]["test_case"]["id"] for row in json.loads(stdout)["results"]] == CASES
     assert all(endpoint.questions[name] == before[name] for name in committed), "asked for what was committed"
-    states = sorted(state_of(spread.stack.api, run["id"])[0] for run in shard_runs(spread))
+    states = sorted(spread.stack.api.state_of(run["id"])[0] for run in shard_runs(spread))
     assert states.count("COMPLETED") == 2
     assert set(states) <= {"COMPLETED", "CRASHED"}
 
@@ -113,10 +112,10 @@ def test_a_shard_may_wait_for_a_worker_and_one_whose_worker_is_gone_before_it_be
     with spread.running("run", spread.suite, "--json", code=SOON + MAIN, **at_once) as process:
         wait_for(lambda: len(shard_runs(spread)) == 2, "the order of both shards")
         taken, other = shard_runs(spread)
-        set_state(spread.stack.api, taken["id"], type="PENDING", name="Pending")  # as a worker says, and no more
-        wait_for(lambda: state_of(spread.stack.api, taken["id"])[0] == "CRASHED", "the loss is noticed", 60)
+        spread.stack.api.set_state(taken["id"], type="PENDING", name="Pending")  # as a worker says, and no more
+        wait_for(lambda: spread.stack.api.state_of(taken["id"])[0] == "CRASHED", "the loss is noticed", 60)
         wait_for(lambda: len(shard_runs(spread)) == 3, "another order")
-        assert state_of(spread.stack.api, other["id"])[0] == "SCHEDULED", "nobody has it, so nobody is gone"
+        assert spread.stack.api.state_of(other["id"])[0] == "SCHEDULED", "nobody has it, so nobody is gone"
         pools[0].start_worker()
         _, stderr = process.communicate(timeout=120)
     assert process.returncode == 0, stderr
@@ -180,12 +179,12 @@ def test_prefect_is_told_of_the_shards_of_a_dead_run(
 
 
 def test_without_the_deployment_a_sentence_says_what_to_do(workplace: Workplace, endpoint: Endpoint) -> None:
-    by_name = f"{workplace.stack.api}/deployments/name/evaluate-shard/evaluate-shard"
+    by_name = "/deployments/name/evaluate-shard/evaluate-shard"
 
     def is_gone() -> bool:
-        found = httpx.get(by_name, timeout=30)
+        found = workplace.stack.api.get(by_name)
         if found.status_code == 200:
-            httpx.delete(f"{workplace.stack.api}/deployments/{found.json()['id']}", timeout=30)
+            workplace.stack.api.delete(f"/deployments/{found.json()['id']}")
         return found.status_code == 404
 
     wait_for(is_gone, "the end of the deployment")

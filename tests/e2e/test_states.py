@@ -7,13 +7,12 @@ import sys
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
 
 from .conftest import Stack, Workplace, wait_for
 from .endpoint import Endpoint
 from .receiver import receiving
-from .worker import Pool, set_state, working
+from .worker import Pool, working
 
 pytestmark = pytest.mark.e2e
 
@@ -27,7 +26,7 @@ print(block.save(sys.argv[2]))
 
 
 def flow_run(stack: Stack, flow_run_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{stack.api}/flow_runs/{flow_run_id}").raise_for_status().json()
+    found: dict[str, Any] = stack.api.get(f"/flow_runs/{flow_run_id}").raise_for_status().json()
     return found
 
 
@@ -39,7 +38,7 @@ def ended(stack: Stack, flow_run_id: str) -> dict[str, Any]:
 def task_states(stack: Stack, flow_run_id: str) -> dict[str, tuple[str, str, str]]:
     """Type, name and message of each task run's state."""
     body = {"flow_runs": {"id": {"any_": [flow_run_id]}}, "limit": 200}
-    found = httpx.post(f"{stack.api}/task_runs/filter", json=body).raise_for_status().json()
+    found = stack.api.post("/task_runs/filter", json=body).raise_for_status().json()
     return {
         run["name"]: (run["state_type"], run["state_name"], run["state"]["message"] or "")
         for run in found
@@ -146,7 +145,7 @@ def test_retry_asks_again_only_for_what_errored_and_judges_anew(
         assert (before["name"], before["state_name"]) == ("e2e · inconclusive", "Failed")
         assert before["tags"] == ["verdict:inconclusive"]
         run_id = workplace.record.id
-        set_state(stack.api, ordered, type="SCHEDULED", name="AwaitingRetry")
+        stack.api.set_state(ordered, type="SCHEDULED", name="AwaitingRetry")
         wait_for(lambda: flow_run(stack, ordered)["state_type"] == "COMPLETED", "the verdict of the retry")
     after = flow_run(stack, ordered)
     assert (after["name"], after["tags"]) == ("e2e · pass", ["verdict:pass"])
@@ -161,7 +160,7 @@ def test_retry_of_a_failed_check_asks_nobody_and_fails_again(
     with working(stack, workplace.env) as pool:
         ordered = pool.run(suite=str(workplace.suite))
         ended(stack, ordered)
-        set_state(stack.api, ordered, type="SCHEDULED", name="AwaitingRetry")
+        stack.api.set_state(ordered, type="SCHEDULED", name="AwaitingRetry")
         wait_for(lambda: flow_run(stack, ordered)["run_count"] == 2, "the retry")
         after = ended(stack, ordered)
     assert (after["name"], after["state_name"], after["tags"]) == ("e2e · fail", "Failed", ["verdict:fail"])

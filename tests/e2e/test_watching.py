@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
 import pytest
 
 from .conftest import Stack, Workplace, wait_for
@@ -20,7 +19,7 @@ def progress(stack: Stack, workplace: Workplace) -> list[dict[str, Any]]:
     """The progress artifacts of the newest run."""
     by = {"id": {"any_": [workplace.record.flow_run_id]}}
     body = {"flow_runs": by, "artifacts": {"type": {"any_": ["progress"]}}}
-    found: list[dict[str, Any]] = httpx.post(f"{stack.api}/artifacts/filter", json=body).raise_for_status().json()
+    found: list[dict[str, Any]] = stack.api.post("/artifacts/filter", json=body).raise_for_status().json()
     return found
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import psutil
 
 from .conftest import Stack
@@ -42,13 +40,8 @@ class Pool:
         return str(self.post("/deployments/", body)["id"])
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """What the API answers; a server that is busy, with SQLite under it, is asked again."""
-        for _ in range(10):
-            answer = httpx.post(f"{self.api}{path}", json=body, timeout=30)
-            if answer.status_code != 503:
-                break
-            time.sleep(1)
-        return answer.raise_for_status().json()
+        """What the API answers."""
+        return self.api.post(path, json=body).raise_for_status().json()
 
     def run(self, **parameters: Any) -> str:
         """Order a run; the flow run's id."""
@@ -90,15 +83,3 @@ def working(stack: Stack, env: Mapping[str, str]) -> Iterator[Pool]:
         yield pool
     finally:
         pool.kill()
-
-
-def set_state(api: str, flow_run_id: str, **state: Any) -> Any:
-    """Ask for a state of a flow run, as the buttons of the UI do."""
-    address = f"{api}/flow_runs/{flow_run_id}/set_state"
-    return httpx.post(address, json={"state": state}, timeout=30).raise_for_status().json()
-
-
-def state_of(api: str, flow_run_id: str) -> tuple[str, str]:
-    """Type and name of a flow run's state."""
-    state = httpx.get(f"{api}/flow_runs/{flow_run_id}", timeout=30).raise_for_status().json()["state"]
-    return state["type"], state["name"]
