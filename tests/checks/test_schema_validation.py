@@ -2,6 +2,7 @@ import json
 import socket
 from contextlib import suppress
 from time import perf_counter
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -53,7 +54,9 @@ def test_a_text_is_read_as_json(results):
 
 
 def test_a_model_of_pydantic_is_data_too():
-    assert SchemaValidationCheck(schema=CITY, data=City(name="Paris"))()["passed"]
+    results = SchemaValidationCheck(schema=CITY, data=City(name="Paris"))()
+    assert isinstance(results, dict)
+    assert results["passed"]
 
 
 def test_places_are_told_and_long_values_cut(results):
@@ -130,7 +133,7 @@ def test_other_formats_are_remarks(results, name):
     assert validate(results, {"format": name}, '"("')["passed"]
 
 
-ORDINARY = [
+ORDINARY: list[tuple[dict[str, Any], list[Any]]] = [
     ({"pattern": "^a+$"}, ["aaa", "ab", 5]),
     ({"patternProperties": {"^x-": {"type": "integer"}}}, [{"x-a": 1}, {"x-a": "1"}, {"y": "1"}]),
     (
@@ -227,7 +230,7 @@ def test_a_validation_that_takes_too_long_is_given_up(ask, monkeypatch):
 
 
 def test_a_schema_that_contains_itself_is_a_validation_error(refused):
-    schema = {"properties": {}}
+    schema: dict[str, Any] = {"properties": {}}
     schema["properties"]["a"] = schema
     assert refused("schema_validation", schema=schema, data={})
 

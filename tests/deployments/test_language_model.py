@@ -91,6 +91,7 @@ def test_a_knob_or_fault_that_is_not_there_is_told(model_server):
 def test_it_runs_as_a_process_with_its_knobs_on_the_command_line():
     command = [sys.executable, "-m", "deployments.simulators.language_model", "--port", "0", "--fault", "error"]
     with subprocess.Popen([*command, "--often", "0.5"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         address = process.stdout.readline().strip()
         statuses = [
             httpx.post(f"{address}/v1/embeddings", json={"model": "x", "input": "a"}).status_code for _ in range(20)

@@ -1,6 +1,7 @@
 """Test cases that wait on disk."""
 
 import gc
+from typing import Any
 
 import pytest
 
@@ -45,14 +46,15 @@ def test_several_may_read_at_once_and_more_may_come():
 def test_what_is_too_much_for_memory_is_in_a_file_that_goes_with_them(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     kept = CasesOnDisk(case(number, metadata={"long": "x" * 100_000}) for number in range(60))
-    assert sum(len(mine.metadata["long"]) for mine in kept) == 6_000_000
+    assert sum(len((mine.metadata or {})["long"]) for mine in kept) == 6_000_000
     assert list(tmp_path.iterdir()) == []  # it has no name
     del kept
     gc.collect()
 
 
 def test_a_case_without_a_json_form_is_refused_and_leaves_no_trace():
-    deep = value = []
+    deep: list[Any] = []
+    value = deep
     for _ in range(300):
         value.append([])
         value = value[0]

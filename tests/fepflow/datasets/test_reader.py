@@ -79,7 +79,7 @@ def test_a_format_that_is_named_counts_more_than_the_ending(read: Read) -> None:
 
 
 def test_inputs_of_any_kind_are_kept(read: Read) -> None:
-    values = [None, 0, True, 1.5, [], {"a": [1]}, "\ud800\x00", ""]
+    values: list[Any] = [None, 0, True, 1.5, [], {"a": [1]}, "\ud800\x00", ""]
     found = read(lines(*({"id": str(number), "input": value} for number, value in enumerate(values))))
     assert [case.input for case in found.cases] == values
 

@@ -3,9 +3,9 @@ import json
 
 import pytest
 
-from fepflow.documents.loader import MAX_BYTES, dotted, loads, parse_document, read_document
+from fepflow.documents.loader import MAX_BYTES, dotted, parse_document, read_document
 from fepflow.errors import InputError
-from fepflow.json.decoder import MAX_DEPTH
+from fepflow.json.decoder import MAX_DEPTH, loads
 
 
 def problem_in(text, file="suite.yaml"):

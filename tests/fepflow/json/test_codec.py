@@ -1,6 +1,7 @@
 import json
 import math
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,8 +23,8 @@ values = st.recursive(
 )
 
 
-def nested(depth: int) -> list:
-    value: list = []
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
     for _ in range(depth):
         value = [value]
     return value
@@ -106,7 +107,7 @@ def test_what_has_no_json_form_is_refused_with_its_reason(value, reason):
 
 
 def test_a_value_that_contains_itself_is_refused():
-    value: list = []
+    value: list[Any] = []
     value.append(value)
 
     with pytest.raises(NotJsonError, match="contains itself"):

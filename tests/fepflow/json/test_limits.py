@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from fepflow.json.limits import is_small
@@ -20,13 +22,13 @@ def test_characters_are_counted_where_asked():
 
 
 def test_a_value_that_contains_itself_is_large():
-    endless = []
+    endless: list[Any] = []
     endless.append(endless)
     assert not is_small(endless, 1_000)
 
 
 def test_no_more_is_looked_at_than_needed():
-    class Watched(list):
+    class Watched(list[int]):
         def __iter__(self):
             raise AssertionError("it was looked at")
 

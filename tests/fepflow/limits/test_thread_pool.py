@@ -14,7 +14,7 @@ async def test_work_is_done_in_a_thread_and_its_value_or_error_comes_back():
     workers = ThreadPool("test", 2, computes=False)
     assert await workers.run(threading.current_thread) is not threading.main_thread()
     with pytest.raises(KeyError):
-        await workers.run(lambda: {}["a"])
+        await workers.run(lambda: dict[str, int]()["a"])
 
 
 async def test_what_leaves_a_program_or_a_loop_is_an_error_like_any_other():
@@ -33,7 +33,7 @@ async def test_what_leaves_a_program_or_a_loop_is_an_error_like_any_other():
 
 
 async def test_jobs_are_done_one_after_the_other_by_one_worker_and_side_by_side_by_many():
-    order = []
+    order: list[int] = []
     one = ThreadPool("test", 1, computes=True)
     await asyncio.gather(*[one.run(lambda n=n: order.append(n)) for n in range(20)])
     assert order == list(range(20))
@@ -79,7 +79,7 @@ async def test_a_job_that_nobody_waits_for_any_more_does_not_begin():
 
 
 async def test_the_callers_context_is_there():
-    number = ContextVar("number")
+    number: ContextVar[int] = ContextVar("number")
     number.set(5)
     assert await ThreadPool("test", 1, computes=False).run(number.get) == 5
 
@@ -115,11 +115,12 @@ def test_the_switch_interval_is_shorter_while_anything_computes_and_then_as_it_w
     usual = sys.getswitchinterval()
     workers = ThreadPool("test", 1, computes=True)
     begun, released = threading.Event(), threading.Event()
-    job = workers.begin(lambda: begun.set() or released.wait(10))
+    job = workers.begin(lambda: (begun.set(), released.wait(10)))
     assert begun.wait(10)
     with short_turns():
         released.set()
         workers.close()
+        assert job.thread is not None
         job.thread.join()
         assert sys.getswitchinterval() < usual
     assert sys.getswitchinterval() == usual

@@ -28,6 +28,7 @@ def test_objects_are_closed_at_every_depth_and_all_members_required():
 def test_reasons_come_before_the_verdict_and_the_rest_keeps_its_order():
     members = {key: {"type": "string"} for key in ["passed", "score", "reasoning", "explanation"]}
     adapted = strict({"type": "object", "properties": members, "required": list(members)})
+    assert adapted is not None
     assert adapted["required"] == list(adapted["properties"]) == ["reasoning", "explanation", "passed", "score"]
 
 
@@ -38,6 +39,7 @@ def test_definitions_are_adapted_and_references_stay():
         "$defs": {"Claim": {"type": "object", "properties": {"true": {"type": "boolean"}}, "required": ["true"]}},
     }
     adapted = strict(schema)
+    assert adapted is not None
     assert adapted["$defs"] == {"Claim": closed(true={"type": "boolean"})}
     assert adapted["properties"] == {"claim": {"anyOf": [{"$ref": "#/$defs/Claim"}, {"type": "null"}]}}
 

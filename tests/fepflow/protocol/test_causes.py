@@ -52,7 +52,7 @@ def test_what_differs_in_numbers_and_ids_is_one_cause() -> None:
     def say(n: int, case_id: str) -> str:
         return f"HTTP 500 Internal Server Error: order {case_id} took {n}.5 s, trace {n:08x}a1b2c3d4 of 3 workers"
 
-    results = [(f"order-x{n}", no_answer(say(n, f"order-x{n}"), 500), []) for n in range(10)]
+    results: list[Any] = [(f"order-x{n}", no_answer(say(n, f"order-x{n}"), 500), []) for n in range(10)]
     assert lines(*results) == [
         "10 × HTTP 500 Internal Server Error: order … took … s, trace … of 3 workers",
     ]

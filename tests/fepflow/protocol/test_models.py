@@ -40,7 +40,10 @@ class TestTestCase:
         assert json.loads(Output(value=None).model_dump_json()) == {"value": None}
 
     def test_the_same_content_has_the_same_id_everywhere(self):
-        first, second = TestCase(input={"a": 1, "b": 2}), TestCase(input={"b": 2, "a": 1}, id=None)
+        first, second = (
+            TestCase(input={"a": 1, "b": 2}),
+            TestCase.model_validate({"input": {"b": 2, "a": 1}, "id": None}),
+        )
         assert first.id == second.id
         assert first.id.startswith("case-")
         assert first.id != TestCase(input={"a": 1, "b": 2}, expected=1).id
@@ -66,6 +69,7 @@ class TestTestCase:
     def test_it_carries_declared_and_typed_checks_and_emits_declarations(self):
         typed = ContainsCheck(text="$.output.value", phrases="a")
         case = TestCase(id="a", input="", checks=[typed, Check(type="regex")])
+        assert case.checks is not None
         assert case.checks[0] is typed
         data = json.loads(case.model_dump_json())
         assert data["checks"] == [
@@ -123,7 +127,7 @@ class TestCheckResult:
     def test_an_error_has_one_of_four_types(self):
         assert CheckError(type="jsonpath_error", message="").recoverable is False
         with pytest.raises(ValidationError):
-            CheckError(type="network_error", message="")
+            CheckError.model_validate({"type": "network_error", "message": ""})
 
     def test_a_trusted_one_is_the_same_as_a_validated_one(self):
         fields = {name: getattr(self.RESULT, name) for name in ("check_type", "status", "results", "evaluated_at")}

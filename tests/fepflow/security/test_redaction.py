@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -40,7 +41,7 @@ def units(char: str) -> list[int]:
     return [int.from_bytes(raw[start : start + 2], "big") for start in range(0, len(raw), 2)]
 
 
-FORMS = {
+FORMS: dict[str, Callable[[str], str]] = {
     "plain": str,
     "JSON": lambda text: json.dumps(text)[1:-1],
     "JSON in JSON": lambda text: json.dumps(json.dumps(text))[3:-3],

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from fepflow.documents.loader import parse_document
@@ -5,7 +7,7 @@ from fepflow.suite.env_vars import expand, holds_a_literal_secret
 
 
 def expanded(value, path=("target",), **env):
-    references = []
+    references: list[Any] = []
     return expand(value, path, env, references), references
 
 
