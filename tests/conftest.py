@@ -62,6 +62,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes longest: two processes that share the tests then end at about the same time."""
     items.sort(key=lambda item: "e2e" not in item.path.parts)
+    for item in items:
+        if item.get_closest_marker("battery"):
+            item.add_marker(pytest.mark.timeout(1800))
     if part := config.getoption("part"):
         number, parts = map(int, part.split("/"))
         config.hook.pytest_deselected(items=[item for index, item in enumerate(items) if index % parts != number - 1])
