@@ -140,8 +140,8 @@ def is_ours(check_class: CheckClass) -> bool:
 
 
 @cache
-def source_address(check_class: CheckClass) -> str | None:
-    """A content address of the source of a user's own check; None for ours, whose version says it all."""
+def source_hash(check_class: CheckClass) -> str | None:
+    """The content hash of the source of a user's own check; None for ours, whose version says it all."""
     if is_ours(check_class):
         return None
     try:

@@ -9,7 +9,7 @@ from itertools import chain
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.errors import NotFoundError
 from fepflow.protocol.results import CheckResult, passed_of
-from fepflow.store.case_index import FailureKind
+from fepflow.store.case_lookup import FailureKind
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
 from surfaces.reports.expected import shared_check_ids
@@ -58,15 +58,15 @@ def selected(store: Store, run: RunRecord, selection: Selection) -> Iterator[Cas
     if selection.check_id is not None:
         _require_check(store, run, selection.check_id)
     if selection.case_id is not None:
-        position = store.position_of(run.id, selection.case_id)
-        if position is None:
+        case_index = store.index_of_case(run.id, selection.case_id)
+        if case_index is None:
             raise _unknown("case", selection.case_id, store.case_ids(run.id, MOST_COMPARED))
-        positions = [position]
+        case_indices = [case_index]
     elif selection.failed:
-        positions = _worst_first(store, run, selection)
+        case_indices = _worst_first(store, run, selection)
     else:
-        positions = list(range(run.n_cases))
-    return (result for result in store.results(run.id, positions=positions) if selection.holds(result))
+        case_indices = list(range(run.n_cases))
+    return (result for result in store.results(run.id, case_indices=case_indices) if selection.holds(result))
 
 
 def count_cases(store: Store, run: RunRecord, selection: Selection) -> int:
@@ -75,21 +75,21 @@ def count_cases(store: Store, run: RunRecord, selection: Selection) -> int:
 
 
 def _failed(store: Store, run: RunRecord, selection: Selection) -> list[int]:
-    return store.failed_positions(run.id, selection.check_id, "error" if selection.errors else None)
+    return store.failed_case_indices(run.id, selection.check_id, "error" if selection.errors else None)
 
 
 def _worst_first(store: Store, run: RunRecord, selection: Selection) -> list[int]:
-    """The positions of the cases that did not pass: of the rule that decided, of the next one, of none."""
+    """The indices of the cases that did not pass: of the rule that decided, of the next one, of none."""
     verdict = run.verdict or {}
     groups: list[list[int]] = []
     for rule in verdict.get("rules", ()):
         if rule["outcome"] != "pass" and selection.check_id in (None, rule.get("check")):
             kind: FailureKind = "failed" if rule["outcome"] == "fail" else "error"
-            groups.append(store.failed_positions(run.id, rule.get("check"), kind))
-            groups.append(store.failed_positions(run.id, rule.get("check")))
+            groups.append(store.failed_case_indices(run.id, rule.get("check"), kind))
+            groups.append(store.failed_case_indices(run.id, rule.get("check")))
     wanted = _failed(store, run, selection)
     among = set(wanted)
-    return [position for position in dict.fromkeys(chain(*groups, wanted)) if position in among]
+    return [case_index for case_index in dict.fromkeys(chain(*groups, wanted)) if case_index in among]
 
 
 def _require_check(store: Store, run: RunRecord, check_id: str) -> None:

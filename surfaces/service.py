@@ -92,13 +92,13 @@ def back_up_store(target: Path) -> str:
     return back_up(settings().store_address, target)
 
 
-def clear_answers(model: str | None, older_than: float | None) -> int:
+def clear_cache(model: str | None, older_than: float | None) -> int:
     """Delete answers of models that are kept: of one model or of all, older than so many seconds or all; how many."""
     from fepflow.protocol.model import utc_now
 
     before = None if older_than is None else utc_now() - timedelta(seconds=older_than)
     with open_store() as store:
-        return store.forget_answers(model, before)
+        return store.delete_cached_responses(model, before)
 
 
 def with_metrics_so_far(store: Store, run: RunRecord) -> RunRecord:
@@ -164,7 +164,7 @@ def cancel(run_id: str) -> RunRecord:
         return run
 
 
-def labels_of_suite(path: Path, labels: Path, check: str | None, member: str | None) -> LabelSet:
+def labels_of_suite(path: Path, labels: Path, check: str | None, field: str | None) -> LabelSet:
     """People's labels of a suite's test cases, and the judge that they are for; raises UserError."""
     from checks.models.judge_spec import judges_of_suite
     from tasks.analysis.labels import read_labels
@@ -172,11 +172,11 @@ def labels_of_suite(path: Path, labels: Path, check: str | None, member: str | N
     inspection = inspect(path)
     inspection.require()
     judges = judges_of_suite(inspection.loaded)
-    return read_labels(labels, judges, {case.id for case in inspection.cases}, check, member)
+    return read_labels(labels, judges, {case.id for case in inspection.cases}, check, field)
 
 
 def labels_of_run(
-    path: Path, run_id: str, labels: Path, check: str | None, member: str | None, note: Note
+    path: Path, run_id: str, labels: Path, check: str | None, field: str | None, note: Note
 ) -> tuple[RunRecord, LabelSet]:
     """A run of the suite, with people's labels of its test cases and the judge, as it was then; raises UserError.
 
@@ -193,7 +193,7 @@ def labels_of_run(
         if run.name != suite.section("name"):
             raise UserError(f"Run {run.id[:8]} is one of the suite {run.name}, and not of {path}.")
         cases = {case.id for case in store.cases(run.id)}
-    labelled = read_labels(labels, judges_of_run(run), cases, check, member)
+    labelled = read_labels(labels, judges_of_run(run), cases, check, field)
     judge, now = labelled.judge, judges_of_suite(suite)
     if (judge.judge, judge.rubric) not in {(each.judge, each.rubric) for each in now}:
         note(f"{judge.check_id} has changed since run {run.id[:8]}: as it is in {path} now, it is not calibrated")

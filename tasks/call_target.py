@@ -15,7 +15,7 @@ from fepflow.errors import CircuitOpenError, JSONPathError, RunLimitExceededErro
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewOutput
-from fepflow.targets.base import output_address
+from fepflow.targets.base import output_hash
 from fepflow.targets.call_record import CallRecord, is_failed
 from tasks.run.asyncio_helpers import gather_or_raise
 from tasks.run.batches import Batch
@@ -32,7 +32,7 @@ class CallOutcome:
     """A case that has had its attempts without an answer, for a reason that another try may mend."""
 
     case: TestCase
-    position: int
+    case_index: int
     repeat: int
     asked: CallRecord
 
@@ -56,7 +56,7 @@ async def call_target(runtime: RunContext, batch: Batch) -> BatchResult:
     but given back as trouble, while there are not too many. What the run's deadline or budget leaves out stays out.
     """
     store, run = runtime.store, runtime.run
-    first, last = batch.positions(run.repeats)
+    first, last = batch.case_range(run.repeats)
     present = await asyncio.to_thread(store.present_outputs, run.id, first, last)
     missing = [unit for unit in batch.units(run.repeats) if unit not in present]
     runtime.count(calls=len(batch.units(run.repeats)) - len(missing))
@@ -111,13 +111,13 @@ def store_output(runtime: RunContext, ended: CallOutcome) -> None:
     elif not failed:
         runtime.caller.allowance.spend(output.metadata)
     runtime.count(calls=1, failed_calls=int(failed))
-    address = _address(runtime, ended.case, ended.repeat)
-    runtime.writer.add(outputs=[NewOutput(ended.position, ended.repeat, address, output, failed)])
+    hashed = _content_hash(runtime, ended.case, ended.repeat)
+    runtime.writer.add(outputs=[NewOutput(ended.case_index, ended.repeat, hashed, output, failed)])
 
 
-def _address(runtime: RunContext, case: TestCase, repeat: int) -> str:
+def _content_hash(runtime: RunContext, case: TestCase, repeat: int) -> str:
     try:
-        return output_address(runtime.target, case, repeat)
+        return output_hash(runtime.target, case, repeat)
     except JSONPathError as error:  # no request can be made of this case; its output says so
         return content_hash(runtime.target.fingerprint, case.id, str(error), repeat)
 

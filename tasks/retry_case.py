@@ -37,7 +37,7 @@ async def try_again(runtime: RunContext, trouble: CallOutcome) -> bool:
 
 async def escalate(runtime: RunContext, trouble: CallOutcome) -> None:
     """Try the case in its own task run until it has an answer or no retry is left; either way, store the outcome."""
-    index = trouble.position * runtime.run.repeats + trouble.repeat
+    index = trouble.case_index * runtime.run.repeats + trouble.repeat
     label = runtime.label_of(trouble.case, Batch(index, index + 1))
     retries = runtime.suite.target.retries
     patient = call_case_task.with_options(retries=retries, retry_delay_seconds=exponential_backoff(FIRST_PAUSE))

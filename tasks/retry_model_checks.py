@@ -23,7 +23,7 @@ RETRIES = 2
 async def judge_again(runtime: RunContext, trouble: PendingRetry) -> None:
     """Ask in a task run of its own until there is an answer or no retry is left; either way, store the outcome."""
     output = trouble.output
-    index = output.position * runtime.run.repeats + output.repeat
+    index = output.case_index * runtime.run.repeats + output.repeat
     label = runtime.label_of(output.case, Batch(index, index + 1))
     await task_result(judge_case_task(runtime, trouble, label, return_state=True))
     store_asked(runtime, output, trouble.asking)

@@ -35,7 +35,7 @@ class PendingChecks(NamedTuple):
     """An output, and checks whose results are not there."""
 
     case: TestCase
-    position: int
+    case_index: int
     repeat: int
     stored: StoredOutput
     checks: Sequence[CompiledCheck]
@@ -44,16 +44,16 @@ class PendingChecks(NamedTuple):
 async def pending_checks(runtime: RunContext, batch: Batch, *, asking: bool) -> list[PendingChecks]:
     """Which checks the outputs of a batch lack, of those that ask a model, or of the others."""
     store, run = runtime.store, runtime.run
-    first, last = batch.positions(run.repeats)
+    first, last = batch.case_range(run.repeats)
     cases, present = await asyncio.gather(
         runtime.cases(batch),
         asyncio.to_thread(store.present_checks, run.id, first, last),
     )
     missing: dict[tuple[int, int], list[CompiledCheck]] = {}
-    for position, repeat in batch.units(run.repeats):
-        checks = runtime.checks_for(cases[position - first], asking=asking)
-        if ready := [check for check in checks if (position, repeat, check.check_id) not in present]:
-            missing[position, repeat] = ready
+    for case_index, repeat in batch.units(run.repeats):
+        checks = runtime.checks_for(cases[case_index - first], asking=asking)
+        if ready := [check for check in checks if (case_index, repeat, check.check_id) not in present]:
+            missing[case_index, repeat] = ready
     outputs = await asyncio.to_thread(store.outputs, run.id, first, last) if missing else {}
     return [
         PendingChecks(cases[unit[0] - first], *unit, outputs[unit], checks)
@@ -88,7 +88,7 @@ async def run_checks_of_batch(runtime: RunContext, batch: Batch) -> int:
 async def _store_later(runtime: RunContext, output: PendingChecks, results: Awaitable[list[CheckResult]]) -> None:
     found = await results
     if is_large(evaluation_context(output.case, output.stored.output)):
-        # A result's address is made of all that was checked.
+        # A result's content hash is made of all that was checked.
         rows = await LOOKUPS.run(partial(_rows, output, output.checks, found))
         _store_rows(runtime, rows)
     else:
@@ -120,18 +120,18 @@ def _rows(
 
 
 def _row(output: PendingChecks, check: CompiledCheck, result: CheckResult) -> NewCheckResult:
-    address = check_address(output.stored.address, output.repeat, check, result)
-    return NewCheckResult(output.position, output.repeat, check.check_id, address, result, passed_of(result))
+    hashed = check_hash(output.stored.content_hash, output.repeat, check, result)
+    return NewCheckResult(output.case_index, output.repeat, check.check_id, hashed, result, passed_of(result))
 
 
-def check_address(output_address: str, repeat: int, check: CompiledCheck, result: CheckResult) -> str:
-    """The content address of an answer: what was checked, by which check, with which arguments."""
+def check_hash(output_hash: str, repeat: int, check: CompiledCheck, result: CheckResult) -> str:
+    """The content hash of a check result: what was checked, by which check, with which arguments."""
     shown = (result.resolved_arguments or {}).items()
     values = {name: argument.get("value", argument.get(HASH)) for name, argument in shown}
     arguments = {name: value for name, value in values.items() if value is not None}
     source = "" if check.error else check.source or ""
     version = (result.metadata or {}).get("check_version", "")
-    return content_hash(output_address, repeat, check.check_type, version, arguments, source)
+    return content_hash(output_hash, repeat, check.check_type, version, arguments, source)
 
 
 @task(name="run-checks", task_run_name="check {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)

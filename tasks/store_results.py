@@ -63,13 +63,15 @@ def _rows(run_id: str, results: Sequence[SampleResult]) -> tuple[list[NewOutput]
     for result in results:
         if result.output is None:
             continue
-        unit = (result.position, result.sample)
-        # The address holds the run's id: it is not known whether a function would give the same answer again.
-        address = content_hash("pytest", run_id, *unit)
-        outputs.append(NewOutput(*unit, address, result.output, is_failed(result.output)))
+        unit = (result.case_index, result.sample)
+        # The hash covers the run's id: it is not known whether a function would give the same answer again.
+        output_hash = content_hash("pytest", run_id, *unit)
+        outputs.append(NewOutput(*unit, output_hash, result.output, is_failed(result.output)))
         for check in result.checks:
             checks.append(
-                NewCheckResult(*unit, check.check_id, content_hash(address, check.check_id), check, passed_of(check))
+                NewCheckResult(
+                    *unit, check.check_id, content_hash(output_hash, check.check_id), check, passed_of(check)
+                )
             )
     return outputs, checks
 

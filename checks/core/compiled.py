@@ -15,7 +15,7 @@ from checks.base import UNKNOWN_ARGUMENT, BaseAsyncCheck, BaseCheck, answering
 from checks.core.arguments import Arguments
 from checks.custom_function import CustomFunctionCheck
 from checks.models.model_check import ModelCheck
-from checks.registry import find_check, is_ours, source_address
+from checks.registry import find_check, is_ours, source_hash
 from fepflow.errors import (
     CheckArgumentsError,
     CheckTimeoutError,
@@ -93,7 +93,7 @@ class CompiledCheck:
         declared = self.check
         check_class = type(check) if isinstance(check, BaseCheck) else find_check(declared.type, declared.version)
         self.version = check_class.check_version
-        self.source = source_address(check_class)
+        self.source = source_hash(check_class)
         self._arguments = Arguments(check_class, declared.type, declared.arguments)
         self._template = self._arguments.template
         self.warnings += [UNKNOWN_ARGUMENT % (declared.type, name) for name in self._arguments.unknown]

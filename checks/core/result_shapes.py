@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from checks.models.voting import resolved_member
+from checks.models.voting import resolved_schema
 from checks.registry import find_check, is_ours
 from fepflow.errors import CheckArgumentsError
 from fepflow.protocol.check import Check
@@ -47,7 +47,7 @@ def result_shape(check: Check) -> Mapping[str, Any] | None:
 def _of_schema(member: Any, schema: Any) -> Mapping[str, Any] | str:
     if not isinstance(member, dict) or not isinstance(schema, dict) or any(word in member for word in _BRANCHES):
         return ANY
-    member = resolved_member(member, schema)
+    member = resolved_schema(member, schema)
     kind, properties = member.get("type"), member.get("properties")
     if kind in ("number", "integer", "boolean"):
         return NUMBER

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from checks.llm_judge import SAMPLED, LLMJudgeCheck
 from checks.models.defaults import CheckDefaults
-from checks.models.voting import resolved_member
+from checks.models.voting import resolved_schema
 from fepflow.json.parser import parse
 from fepflow.llm.configuration import CHAT
 from fepflow.protocol.check import Check, to_check
@@ -21,9 +21,9 @@ Kind = Literal["boolean", "number", "word"]
 
 @dataclass(frozen=True)
 class JudgeSpec:
-    """A judge of a suite. `judge` is the content address of the model and its parameters, `rubric` that of the rest.
+    """A judge of a suite. `judge` is the content hash of the model and its parameters, `rubric` that of the rest.
 
-    `members` are those of its responses that can be compared with a person's label, by name: `boolean`, `number`, or
+    `fields` are those of its responses that can be compared with a person's label, by name: `boolean`, `number`, or
     the words that a `word` may be.
     """
 
@@ -33,7 +33,7 @@ class JudgeSpec:
     samples: int
     judge: str
     rubric: str
-    members: dict[str, tuple[Kind, tuple[str, ...]]]
+    fields: dict[str, tuple[Kind, tuple[str, ...]]]
 
 
 def judges_of_suite(suite: LoadedSuite) -> list[JudgeSpec]:
@@ -70,7 +70,7 @@ def _judge(check_id: str, check: Check) -> JudgeSpec:
         samples,
         judge=content_hash("judge", model, parameters, address),
         rubric=content_hash("rubric", arguments.get("prompt"), schema, samples, LLMJudgeCheck.check_version),
-        members=_members(schema) if isinstance(schema, dict) else {},
+        fields=_fields(schema) if isinstance(schema, dict) else {},
     )
 
 
@@ -95,17 +95,17 @@ def _schema(response_format: Any) -> Any:
         return response_format
 
 
-def _members(schema: dict[str, Any]) -> dict[str, tuple[Kind, tuple[str, ...]]]:
-    members: dict[str, tuple[Kind, tuple[str, ...]]] = {}
-    for name, member in _mapping(schema.get("properties")).items():
-        known = resolved_member(member, schema)
+def _fields(schema: dict[str, Any]) -> dict[str, tuple[Kind, tuple[str, ...]]]:
+    fields: dict[str, tuple[Kind, tuple[str, ...]]] = {}
+    for name, field in _mapping(schema.get("properties")).items():
+        known = resolved_schema(field, schema)
         types = known.get("type")
         types = types if isinstance(types, list) else [types]
         words = tuple(word for word in known.get("enum") or () if isinstance(word, str))
         if "boolean" in types:
-            members[name] = "boolean", ()
+            fields[name] = "boolean", ()
         elif "integer" in types or "number" in types:
-            members[name] = "number", ()
+            fields[name] = "number", ()
         elif words:
-            members[name] = "word", words
-    return members
+            fields[name] = "word", words
+    return fields

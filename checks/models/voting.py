@@ -93,7 +93,7 @@ def _places(
     """Where the values hold something that can be counted, and how: in their order."""
     for name in dict.fromkeys(name for value in values for name in value):
         given = [value[name] for value in values if value.get(name) is not None]
-        known = resolved_member(schema.get("properties", {}).get(name), root)
+        known = resolved_schema(schema.get("properties", {}).get(name), root)
         if given and all(isinstance(value, dict) for value in given):
             yield from _places(known, root, given, (*above, name))
         elif given and (kind := _kind(known, given)):
@@ -109,7 +109,7 @@ def _kind(schema: dict[str, Any], values: Sequence[Any]) -> Kind | None:
     return "vote" if scalar and ("enum" in schema or "const" in schema) else None
 
 
-def resolved_member(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
+def resolved_schema(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
     """A member's schema without its references, and without the `null` beside it."""
     for _ in range(_MOST_REFERENCES):
         if not isinstance(schema, dict):

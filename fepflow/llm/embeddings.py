@@ -132,4 +132,4 @@ def _from_cache(response: CachedResponse) -> EmbeddingResponse | None:
     if not vector or not all(map(math.isfinite, vector)):
         return None
     usage = Usage(response.prompt_tokens, response.completion_tokens, response.cost_usd)
-    return EmbeddingResponse([vector], response.model_answered, usage, response.not_honoured, 0, 0.0, cached=True)
+    return EmbeddingResponse([vector], response.response_model, usage, response.dropped_params, 0, 0.0, cached=True)

@@ -144,8 +144,8 @@ def _from_cache(
     except CheckArgumentsError:
         return None
     usage = Usage(response.prompt_tokens, response.completion_tokens, response.cost_usd)
-    dropped = response.not_honoured
-    return value, ResponseDetails(response.model_answered, mode, 0, usage, 0.0, dropped, cached=True)
+    dropped = response.dropped_params
+    return value, ResponseDetails(response.response_model, mode, 0, usage, 0.0, dropped, cached=True)
 
 
 async def _request(

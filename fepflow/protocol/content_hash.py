@@ -1,4 +1,4 @@
-"""Content addresses: the same content has the same name, on every machine."""
+"""Content hashes: the same content has the same hash, on every machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import orjson
 def canonical_json(value: Any) -> bytes:
     """`value` as JSON with sorted keys and no spaces.
 
-    What JSON cannot say (NaN, a lone surrogate, a Python object) is written in Python's way: an address must exist for
+    What JSON cannot say (NaN, a lone surrogate, a Python object) is written in Python's way: a hash must exist for
     every value.
     """
     try:

@@ -17,16 +17,16 @@ class CachedResponse:
     """One answer that was found to be of use, with what it took when it was asked for; None is what was not reported.
 
     `text` is the answer as it came, a vector in the form of `fepflow.llm.embeddings`. `model` is the one that was
-    asked, `model_answered` the one that says that it answered; `mode` is how a judge was asked.
+    asked, `response_model` the one that says that it answered; `mode` is how a judge was asked.
     """
 
     kind: Kind
     model: str
-    model_answered: str
+    response_model: str
     mode: str | None
     text: str
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cost_usd: float | None = None
-    not_honoured: tuple[str, ...] = ()
-    answered_at: datetime = field(default_factory=utc_now)
+    dropped_params: tuple[str, ...] = ()
+    responded_at: datetime = field(default_factory=utc_now)

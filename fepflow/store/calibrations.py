@@ -30,17 +30,17 @@ class Calibrations(Repository):
             row = connection.execute(newest.order_by(table.created_at.desc(), table.id).limit(1)).mappings().first()
         return None if row is None else Calibration(**row)
 
-    def answers_of(self, run_id: str, check_id: str) -> Iterator[tuple[int, Any]]:
-        """The position of each case that a check has completed, with its `results`, by position and repeat."""
+    def completed_results(self, run_id: str, check_id: str) -> Iterator[tuple[int, Any]]:
+        """The index of each case that a check has completed, with its `results`, by case index and repeat."""
         checks = CHECK_RESULT.c
-        completed = select(checks.position, checks.result).where(
+        completed = select(checks.case_index, checks.result).where(
             checks.run_id == run_id, checks.check_id == check_id, checks.status == "completed"
         )
         with self._database.reading() as connection:
             rows = connection.execute(
-                completed.order_by(checks.position, checks.repeat), execution_options={"yield_per": _ROWS_AT_ONCE}
+                completed.order_by(checks.case_index, checks.repeat), execution_options={"yield_per": _ROWS_AT_ONCE}
             )
-            yield from ((row.position, row.result["results"]) for row in rows)
+            yield from ((row.case_index, row.result["results"]) for row in rows)
 
     def checks_of_type(self, run_id: str, check_type: str) -> set[str]:
         """The ids of the checks of a type that a run has results of."""

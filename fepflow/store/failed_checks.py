@@ -10,15 +10,15 @@ from fepflow.store.tables import CHECK_RESULT
 
 
 class Failures(Repository):
-    """Failed checks by position; positions and repeats count from 0, ranges exclude their `stop`."""
+    """Failed checks by case index; case indices and repeats count from 0, ranges exclude their `stop`."""
 
     def failed_checks(self, run_id: str, start: int, stop: int) -> list[FailedCheck]:
-        """The checks of the cases from `start` to `stop` that failed or ended in error, by position and repeat."""
+        """The checks of the cases from `start` to `stop` that failed or ended in error, by case index and repeat."""
         checks = CHECK_RESULT.c
         in_error = checks.status == "error"
         failed = (
-            select(checks.position, checks.repeat, checks.check_id, in_error)
-            .where(checks.run_id == run_id, checks.position >= start, checks.position < stop)
+            select(checks.case_index, checks.repeat, checks.check_id, in_error)
+            .where(checks.run_id == run_id, checks.case_index >= start, checks.case_index < stop)
             .where(or_(in_error, checks.passed.is_(False)))
         )
         with self._database.reading() as connection:

@@ -20,7 +20,7 @@ SPELLED_OUT = 20
 
 _ROWS_AT_ONCE = 1_000
 _READERS: dict[Column[Any], Callable[[Any], object]] = {
-    CASE.c.payload: TestCase.model_validate,
+    CASE.c.data: TestCase.model_validate,
     CHECK_RESULT.c.result: CheckResult.model_validate,
     OUTPUT.c.metadata: lambda metadata: Output(value=None, metadata=metadata),
 }
@@ -96,7 +96,7 @@ def _orphans(connection: Connection) -> Iterator[str]:
     for table in METADATA.sorted_tables:
         for constraint in table.foreign_key_constraints:
             yield from _without_parent(connection, table, constraint.referred_table, _pairs(constraint))
-    same = [(CHECK_RESULT.c[name], OUTPUT.c[name]) for name in ("run_id", "position", "repeat")]
+    same = [(CHECK_RESULT.c[name], OUTPUT.c[name]) for name in ("run_id", "case_index", "repeat")]
     yield from _without_parent(connection, CHECK_RESULT, OUTPUT, same)
 
 

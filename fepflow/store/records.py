@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import dataclasses
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 from uuid import uuid4
@@ -23,7 +24,7 @@ class NewRun:
     """A run to be created. `suite` is the suite's document with its `${NAME}` references, never their values.
 
     `started_at` is for what is over when it is stored; else a run starts when its lease is first taken. `suite_hash`
-    is the content address of what the suite measures, `options` what was asked of this run beyond the suite.
+    is the content hash of what the suite measures, `options` what was asked of this run beyond the suite.
     """
 
     id: str
@@ -31,7 +32,7 @@ class NewRun:
     suite: dict[str, Any]
     suite_path: str | None
     repeats: int
-    tags: list[str] = field(default_factory=list)
+    tags: list[str] = dataclasses.field(default_factory=list)
     flow_run_id: str | None = None
     started_at: datetime | None = None
     suite_hash: str | None = None
@@ -43,7 +44,7 @@ class NewRun:
 class RunRecord:
     """A run as the store knows it. Times are aware, in UTC; `outcome` is there once the run is completed.
 
-    `cases_hash` is the content address of the set of its cases. Runs of older versions have no hashes and no cause.
+    `cases_hash` is the content hash of the set of its cases. Runs of older versions have no hashes and no cause.
     """
 
     id: str
@@ -79,11 +80,11 @@ class RunRecord:
 
 
 class NewOutput(NamedTuple):
-    """What the target gave for the case at `position` (from 0), asked for the `repeat`-th time (from 0)."""
+    """What the target gave for the case at `case_index` (from 0), asked for the `repeat`-th time (from 0)."""
 
-    position: int
+    case_index: int
     repeat: int
-    address: str
+    content_hash: str
     output: Output
     failed: bool = False
 
@@ -91,10 +92,10 @@ class NewOutput(NamedTuple):
 class NewCheckResult(NamedTuple):
     """One check's answer; `passed` is None where there is none (error, skip, a check without a yes or no)."""
 
-    position: int
+    case_index: int
     repeat: int
     check_id: str
-    address: str
+    content_hash: str
     result: CheckResult
     passed: bool | None
 
@@ -104,7 +105,7 @@ class StoredOutput:
     """An output that is in the store."""
 
     output: Output
-    address: str
+    content_hash: str
     failed: bool
 
 
@@ -112,7 +113,7 @@ class StoredOutput:
 class CheckRow:
     """One check's answer, as plain data; `result` is a CheckResult (FEP 2.3.4) as JSON, None where it was not read."""
 
-    position: int
+    case_index: int
     repeat: int
     check_id: str
     status: Status
@@ -123,7 +124,7 @@ class CheckRow:
 class FailedCheck(NamedTuple):
     """A check of an output that failed, or ended in error."""
 
-    position: int
+    case_index: int
     repeat: int
     check_id: str
     in_error: bool
@@ -133,7 +134,7 @@ class FailedCheck(NamedTuple):
 class CaseResult:
     """All that is known about one repeat of one case; `output` is None while it is not there."""
 
-    position: int
+    case_index: int
     repeat: int
     case: TestCase
     output: Output | None
@@ -170,8 +171,8 @@ class CheckCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerTotals:
-    """The kept answers of one model. `cost_usd` is that of all whose cost is known; `unpriced` are the others."""
+class CacheTotals:
+    """The cached responses of one model. `cost_usd` is that of all whose cost is known; `unpriced` are the others."""
 
     kind: Kind
     model: str
@@ -187,9 +188,9 @@ class AnswerTotals:
 class Calibration:
     """How far a judge agreed with people's labels, in one run.
 
-    `judge` is the content address of who judges (model and parameters), `rubric` that of what by (prompt, response
-    format, samples); `member` is the member of its responses that was compared. `n` labels were, `missing` had no
-    verdict. `figures` are kappa and the rest, as JSON.
+    `judge` is the content hash of who judges (model and parameters), `rubric` that of what by (prompt, response
+    format, samples); `field` is the field of its responses that was compared. `n` labels were, `missing` had no
+    verdict. `statistics` are kappa and the rest, as JSON.
     """
 
     judge: str
@@ -197,10 +198,10 @@ class Calibration:
     model: str
     parameters: dict[str, Any]
     check_id: str
-    member: str
+    field: str
     run_id: str
     n: int
     missing: int
-    figures: dict[str, Any]
-    id: str = field(default_factory=lambda: uuid4().hex)
-    created_at: datetime = field(default_factory=utc_now)
+    statistics: dict[str, Any]
+    id: str = dataclasses.field(default_factory=lambda: uuid4().hex)
+    created_at: datetime = dataclasses.field(default_factory=utc_now)

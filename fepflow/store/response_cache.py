@@ -1,4 +1,4 @@
-"""What models answered, by the content address of the question, for all runs."""
+"""Cached responses of models, by the content hash of the request; shared by all runs."""
 
 from __future__ import annotations
 
@@ -10,103 +10,107 @@ from sqlalchemy import Connection, Row, delete, func, select
 
 from fepflow.protocol.model_response import CachedResponse
 from fepflow.store.database import Repository, upserting
-from fepflow.store.records import AnswerTotals
-from fepflow.store.tables import ANSWER
+from fepflow.store.records import CacheTotals
+from fepflow.store.tables import CACHED_RESPONSE
 
 _KEYS_AT_ONCE = 500
 _ROWS_AT_ONCE = 50
-_PARTS_OF_A_DOLLAR = 10**12
+_PICOUSD = 10**12
 
 
 class ResponseCacheTable(Repository):
-    """Keeping, finding and forgetting the answers of models."""
+    """Storing, finding and deleting responses of models."""
 
-    def answers(self, keys: Collection[str], since: datetime) -> dict[str, CachedResponse]:
-        """Those of the answers that are there, by their keys; none that was given before `since`."""
+    def cached_responses(self, keys: Collection[str], since: datetime) -> dict[str, CachedResponse]:
+        """The responses that are there, by their keys; none that came before `since`."""
         wanted, found = list(keys), {}
         with self._database.reading() as connection:
             for start in range(0, len(wanted), _KEYS_AT_ONCE):
-                some = ANSWER.c.key.in_(wanted[start : start + _KEYS_AT_ONCE])
-                for row in connection.execute(select(ANSWER).where(some, ANSWER.c.answered_at >= since)):
-                    found[row.key] = _answer(row)
+                some = CACHED_RESPONSE.c.key.in_(wanted[start : start + _KEYS_AT_ONCE])
+                for row in connection.execute(
+                    select(CACHED_RESPONSE).where(some, CACHED_RESPONSE.c.responded_at >= since)
+                ):
+                    found[row.key] = _response(row)
         return found
 
-    def keep_answers(self, answers: Mapping[str, CachedResponse]) -> None:
-        """Keep answers by their keys, in the place of older ones, in one transaction."""
-        rows = [_row(key, answers[key]) for key in sorted(answers)]
+    def cache_responses(self, responses: Mapping[str, CachedResponse]) -> None:
+        """Store responses by their keys, in the place of older ones, in one transaction."""
+        rows = [_row(key, responses[key]) for key in sorted(responses)]
 
         def insert(connection: Connection) -> None:
             for start in range(0, len(rows), _ROWS_AT_ONCE):
-                new = upserting(connection, ANSWER).values(rows[start : start + _ROWS_AT_ONCE])
+                new = upserting(connection, CACHED_RESPONSE).values(rows[start : start + _ROWS_AT_ONCE])
                 columns = {
-                    column.name: new.excluded[column.name] for column in ANSWER.columns if not column.primary_key
+                    column.name: new.excluded[column.name]
+                    for column in CACHED_RESPONSE.columns
+                    if not column.primary_key
                 }
-                connection.execute(new.on_conflict_do_update(index_elements=[ANSWER.c.key], set_=columns))
+                connection.execute(new.on_conflict_do_update(index_elements=[CACHED_RESPONSE.c.key], set_=columns))
 
         if rows:
             self._database.write(insert)
 
-    def forget_answers(self, model: str | None = None, before: datetime | None = None) -> int:
-        """Delete the answers of a model, or of all, that were given before a time, or ever; how many there were."""
-        gone = delete(ANSWER)
+    def delete_cached_responses(self, model: str | None = None, before: datetime | None = None) -> int:
+        """Delete the responses of a model, or of all, that came before a time, or ever; the number of rows deleted."""
+        statement = delete(CACHED_RESPONSE)
         if model is not None:
-            gone = gone.where(ANSWER.c.model == model)
+            statement = statement.where(CACHED_RESPONSE.c.model == model)
         if before is not None:
-            gone = gone.where(ANSWER.c.answered_at < before)
-        return self._database.write(lambda connection: connection.execute(gone).rowcount)
+            statement = statement.where(CACHED_RESPONSE.c.responded_at < before)
+        return self._database.write(lambda connection: connection.execute(statement).rowcount)
 
-    def answer_totals(self) -> list[AnswerTotals]:
-        """The answers by kind and model, counted."""
-        answers = ANSWER.c
+    def cache_totals(self) -> list[CacheTotals]:
+        """The responses by kind and model, counted."""
+        columns = CACHED_RESPONSE.c
         totals = select(
-            answers.kind,
-            answers.model,
+            columns.kind,
+            columns.model,
             func.count(),
-            func.sum(func.length(answers.text)),
-            func.sum(answers.cost),
-            func.count() - func.count(answers.cost),
-            func.min(answers.answered_at),
-            func.max(answers.answered_at),
-        ).group_by(answers.kind, answers.model)
+            func.sum(func.length(columns.text)),
+            func.sum(columns.cost_picousd),
+            func.count() - func.count(columns.cost_picousd),
+            func.min(columns.responded_at),
+            func.max(columns.responded_at),
+        ).group_by(columns.kind, columns.model)
         with self._database.reading() as connection:
             rows = [
-                AnswerTotals(kind, model, count, int(size), _dollars(cost), unknown, oldest, newest)
+                CacheTotals(kind, model, count, int(size), _usd(cost), unknown, oldest, newest)
                 for kind, model, count, size, cost, unknown, oldest, newest in connection.execute(totals)
             ]
         return sorted(rows, key=lambda row: (row.kind, row.model))  # each PostgreSQL orders text in its own way
 
 
-def _dollars(parts: Any) -> float | None:
-    return None if parts is None else int(parts) / _PARTS_OF_A_DOLLAR
+def _usd(picousd: Any) -> float | None:
+    return None if picousd is None else int(picousd) / _PICOUSD
 
 
-def _answer(row: Row[Any]) -> CachedResponse:
+def _response(row: Row[Any]) -> CachedResponse:
     return CachedResponse(
         row.kind,
         row.model,
-        row.model_answered,
+        row.response_model,
         row.mode,
         row.text,
         row.prompt_tokens,
         row.completion_tokens,
-        _dollars(row.cost),
-        tuple(row.not_honoured),
-        row.answered_at,
+        _usd(row.cost_picousd),
+        tuple(row.dropped_params),
+        row.responded_at,
     )
 
 
-def _row(key: str, answer: CachedResponse) -> dict[str, Any]:
-    cost = None if answer.cost_usd is None else round(answer.cost_usd * _PARTS_OF_A_DOLLAR)
+def _row(key: str, response: CachedResponse) -> dict[str, Any]:
+    cost = None if response.cost_usd is None else round(response.cost_usd * _PICOUSD)
     return {
         "key": key,
-        "kind": answer.kind,
-        "model": answer.model,
-        "model_answered": answer.model_answered,
-        "mode": answer.mode,
-        "text": answer.text,
-        "prompt_tokens": answer.prompt_tokens,
-        "completion_tokens": answer.completion_tokens,
-        "cost": cost,
-        "not_honoured": list(answer.not_honoured),
-        "answered_at": answer.answered_at,
+        "kind": response.kind,
+        "model": response.model,
+        "response_model": response.response_model,
+        "mode": response.mode,
+        "text": response.text,
+        "prompt_tokens": response.prompt_tokens,
+        "completion_tokens": response.completion_tokens,
+        "cost_picousd": cost,
+        "dropped_params": list(response.dropped_params),
+        "responded_at": response.responded_at,
     }

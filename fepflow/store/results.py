@@ -30,7 +30,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.bulk_insert import insert_new
-from fepflow.store.case_index import CaseIndex
+from fepflow.store.case_lookup import CaseLookup
 from fepflow.store.large_arguments import fill_in_large
 from fepflow.store.records import CaseResult, CheckCounts, CheckRow, NewCheckResult, NewOutput, Progress, StoredOutput
 from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT, RUN
@@ -38,8 +38,8 @@ from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT, RUN
 _CASES_AT_ONCE = 100
 
 
-class Results(CaseIndex):
-    """The outputs and check results of runs. Positions and repeats count from 0; ranges exclude their `stop`."""
+class Results(CaseLookup):
+    """The outputs and check results of runs. Case indices and repeats count from 0; ranges exclude their `stop`."""
 
     def write(self, run_id: str, outputs: Sequence[NewOutput], checks: Sequence[NewCheckResult]) -> None:
         """Store the rows in one transaction; return when it is committed. What is there already stays as it is.
@@ -59,18 +59,18 @@ class Results(CaseIndex):
             self._database.write(insert_both)
 
     def outputs(self, run_id: str, start: int = 0, stop: int | None = None) -> dict[tuple[int, int], StoredOutput]:
-        """The outputs of the cases from `start` to `stop`, by (position, repeat)."""
+        """The outputs of the cases from `start` to `stop`, by (case index, repeat)."""
         with self._database.reading() as connection:
             return _outputs(connection, run_id, _between(OUTPUT, start, stop))
 
     def present_outputs(self, run_id: str, start: int = 0, stop: int | None = None) -> set[tuple[int, int]]:
-        """The (position, repeat) of the outputs that are there, failed ones included."""
-        return {(row.position, row.repeat) for row in self._keys(OUTPUT, run_id, start, stop)}
+        """The (case index, repeat) of the outputs that are there, failed ones included."""
+        return {(row.case_index, row.repeat) for row in self._keys(OUTPUT, run_id, start, stop)}
 
     def present_checks(self, run_id: str, start: int = 0, stop: int | None = None) -> set[tuple[int, int, str]]:
-        """The (position, repeat, check id) of the check results that are there, in whatever status."""
+        """The (case index, repeat, check id) of the check results that are there, in whatever status."""
         rows = self._keys(CHECK_RESULT, run_id, start, stop)
-        return {(row.position, row.repeat, row.check_id) for row in rows}
+        return {(row.case_index, row.repeat, row.check_id) for row in rows}
 
     def forget_errors(self, run_id: str) -> int:
         """Delete what going on with an ended run asks for again; the number of rows deleted.
@@ -79,7 +79,7 @@ class Results(CaseIndex):
         """
         failed = and_(OUTPUT.c.run_id == run_id, OUTPUT.c.failed.is_(True))
         of_failed_output = exists().where(
-            failed, OUTPUT.c.position == CHECK_RESULT.c.position, OUTPUT.c.repeat == CHECK_RESULT.c.repeat
+            failed, OUTPUT.c.case_index == CHECK_RESULT.c.case_index, OUTPUT.c.repeat == CHECK_RESULT.c.repeat
         )
         erroneous = or_(CHECK_RESULT.c.status == "error", of_failed_output)
 
@@ -139,55 +139,55 @@ class Results(CaseIndex):
             rows = connection.execute(totals.where(checks.run_id == run_id).group_by(checks.check_id)).mappings()
             return sorted((CheckCounts(**row) for row in rows), key=lambda row: row.check_id)
 
-    def check_rows(self, run_id: str, *, payloads: bool = True, types: Sequence[str] = ()) -> Iterator[CheckRow]:
-        """All check results by position, repeat and check id, read a hundred cases at a time.
+    def check_rows(self, run_id: str, *, results: bool = True, types: Sequence[str] = ()) -> Iterator[CheckRow]:
+        """All check results by case index, repeat and check id, read a hundred cases at a time.
 
-        Without `payloads` no `result` is read, which takes a fraction of the time. `types` are check types; none: all.
+        Without `results` no `result` is read, which takes a fraction of the time. `types` are check types; none: all.
         """
         only = CHECK_RESULT.c.check_type.in_(types) if types else true()
-        for positions in self._all_positions(run_id):
+        for case_indices in self._all_case_indices(run_id):
             with self._database.reading() as connection:
-                rows = connection.execute(_checks(run_id, positions, payloads=payloads).where(only)).all()
+                rows = connection.execute(_checks(run_id, case_indices, results=results).where(only)).all()
             for row in sorted(rows, key=_check_key):
                 yield CheckRow(*row)
 
     def results(
-        self, run_id: str, *, failed_only: bool = False, positions: Sequence[int] | None = None
+        self, run_id: str, *, failed_only: bool = False, case_indices: Sequence[int] | None = None
     ) -> Iterator[CaseResult]:
-        """One result for each repeat of each case by position and repeat, read a hundred cases at a time.
+        """One result for each repeat of each case by case index and repeat, read a hundred cases at a time.
 
         What the run has not got to is there too, without an output. `failed_only` leaves the results whose output
-        failed or that have a check that did not pass or ended in error. With `positions`: of
+        failed or that have a check that did not pass or ended in error. With `case_indices`: of
         those cases, in that order.
         """
         with self._database.reading() as connection:
             repeats = connection.scalar(select(RUN.c.repeats).where(RUN.c.id == run_id)) or 0
-        if positions is not None:
-            chunks = _chunks(positions)
+        if case_indices is not None:
+            chunks = _chunks(case_indices)
         else:
-            chunks = _chunks(self.failed_positions(run_id)) if failed_only else self._all_positions(run_id)
+            chunks = _chunks(self.failed_case_indices(run_id)) if failed_only else self._all_case_indices(run_id)
         for chunk in chunks:
             for result, failed in self._results(run_id, chunk, repeats):
                 if failed or not failed_only:
                     yield result
 
-    def _results(self, run_id: str, positions: Sequence[int], repeats: int) -> Iterator[tuple[CaseResult, bool]]:
-        of_cases = CASE.c.run_id == run_id, CASE.c.position.in_(positions)
+    def _results(self, run_id: str, case_indices: Sequence[int], repeats: int) -> Iterator[tuple[CaseResult, bool]]:
+        of_cases = CASE.c.run_id == run_id, CASE.c.case_index.in_(case_indices)
         with self._database.reading() as connection:
-            payloads = connection.execute(select(CASE.c.position, CASE.c.payload).where(*of_cases)).all()
-            outputs = _outputs(connection, run_id, OUTPUT.c.position.in_(positions))
+            rows = connection.execute(select(CASE.c.case_index, CASE.c.data).where(*of_cases)).all()
+            outputs = _outputs(connection, run_id, OUTPUT.c.case_index.in_(case_indices))
             checks: dict[tuple[int, int], list[Row[Any]]] = defaultdict(list)
-            for row in sorted(connection.execute(_checks(run_id, positions)), key=_check_key):
-                checks[row.position, row.repeat].append(row)
-        cases = {position: TestCase.model_validate(payload) for position, payload in payloads}
-        for position in (position for position in positions if position in cases):
+            for row in sorted(connection.execute(_checks(run_id, case_indices)), key=_check_key):
+                checks[row.case_index, row.repeat].append(row)
+        cases = {case_index: TestCase.model_validate(data) for case_index, data in rows}
+        for case_index in (case_index for case_index in case_indices if case_index in cases):
             for repeat in range(repeats):
-                stored = outputs.get((position, repeat))
-                case, output = cases[position], stored.output if stored else None
-                rows = checks.get((position, repeat), [])
+                stored = outputs.get((case_index, repeat))
+                case, output = cases[case_index], stored.output if stored else None
+                rows = checks.get((case_index, repeat), [])
                 results = [CheckResult.model_validate(fill_in_large(row.result, case, output)) for row in rows]
                 yield (
-                    CaseResult(position, repeat, case, output, results),
+                    CaseResult(case_index, repeat, case, output, results),
                     bool(stored and stored.failed) or any(row.status == "error" or row.passed is False for row in rows),
                 )
 
@@ -196,30 +196,38 @@ class Results(CaseIndex):
         with self._database.reading() as connection:
             return connection.execute(keys).all()
 
-    def _all_positions(self, run_id: str) -> Iterator[Sequence[int]]:
+    def _all_case_indices(self, run_id: str) -> Iterator[Sequence[int]]:
         with self._database.reading() as connection:
             cases = connection.scalar(select(RUN.c.n_cases).where(RUN.c.id == run_id)) or 0
         for start in range(0, cases, _CASES_AT_ONCE):
             yield range(start, min(start + _CASES_AT_ONCE, cases))
 
 
-def _chunks(positions: Sequence[int]) -> Iterator[Sequence[int]]:
-    for start in range(0, len(positions), _CASES_AT_ONCE):
-        yield positions[start : start + _CASES_AT_ONCE]
+def _chunks(case_indices: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(case_indices), _CASES_AT_ONCE):
+        yield case_indices[start : start + _CASES_AT_ONCE]
 
 
 def _between(table: Table, start: int, stop: int | None) -> ColumnElement[bool]:
-    from_start = table.c.position >= start
-    return from_start if stop is None else and_(from_start, table.c.position < stop)
+    from_start = table.c.case_index >= start
+    return from_start if stop is None else and_(from_start, table.c.case_index < stop)
 
 
 def _outputs(connection: Connection, run_id: str, which: ColumnElement[bool]) -> dict[tuple[int, int], StoredOutput]:
     table = OUTPUT.c
-    columns = table.position, table.repeat, table.output_id, table.value, table.metadata, table.address, table.failed
+    columns = (
+        table.case_index,
+        table.repeat,
+        table.output_id,
+        table.value,
+        table.metadata,
+        table.content_hash,
+        table.failed,
+    )
     rows = connection.execute(select(*columns).where(table.run_id == run_id, which))
     return {
-        (position, repeat): StoredOutput(_output(output_id, value, metadata), address, failed)
-        for position, repeat, output_id, value, metadata, address, failed in rows
+        (case_index, repeat): StoredOutput(_output(output_id, value, metadata), content_hash, failed)
+        for case_index, repeat, output_id, value, metadata, content_hash, failed in rows
     }
 
 
@@ -228,23 +236,23 @@ def _output(output_id: str | None, value: Any, metadata: dict[str, Any] | None) 
     return Output(value=value, **{name: given for name, given in optional.items() if given is not None})
 
 
-def _checks(run_id: str, positions: Iterable[int], *, payloads: bool = True) -> Select[Any]:
+def _checks(run_id: str, case_indices: Iterable[int], *, results: bool = True) -> Select[Any]:
     checks = CHECK_RESULT.c
-    result = checks.result if payloads else null().label("result")
+    result = checks.result if results else null().label("result")
     return (
-        select(checks.position, checks.repeat, checks.check_id, checks.status, checks.passed, result)
-        .where(checks.run_id == run_id, checks.position.in_(positions))
-        .order_by(checks.position, checks.repeat)
+        select(checks.case_index, checks.repeat, checks.check_id, checks.status, checks.passed, result)
+        .where(checks.run_id == run_id, checks.case_index.in_(case_indices))
+        .order_by(checks.case_index, checks.repeat)
     )
 
 
 def _output_key(new: NewOutput) -> tuple[int, int]:
-    return new.position, new.repeat
+    return new.case_index, new.repeat
 
 
 def _check_key(check: NewCheckResult | Row[Any]) -> tuple[int, int, str]:
     # Of rows, too: each PostgreSQL database orders text by the rules of a language of its own.
-    return check.position, check.repeat, check.check_id
+    return check.case_index, check.repeat, check.check_id
 
 
 def _output_row(run_id: str, new: NewOutput, now: datetime) -> dict[str, Any]:
@@ -257,9 +265,9 @@ def _output_row(run_id: str, new: NewOutput, now: datetime) -> dict[str, Any]:
         metadata = encode({"error": _no_json_form("output", error).model_dump()})
     return {
         "run_id": run_id,
-        "position": new.position,
+        "case_index": new.case_index,
         "repeat": new.repeat,
-        "address": new.address,
+        "content_hash": new.content_hash,
         "output_id": output_id,
         "value": value,
         "metadata": metadata,
@@ -285,10 +293,10 @@ def _check_row(run_id: str, new: NewCheckResult, now: datetime) -> dict[str, Any
         text = encode(result.model_dump())
     return {
         "run_id": run_id,
-        "position": new.position,
+        "case_index": new.case_index,
         "repeat": new.repeat,
         "check_id": new.check_id,
-        "address": new.address,
+        "content_hash": new.content_hash,
         "check_type": result.check_type,
         "status": result.status,
         "passed": passed,

@@ -46,15 +46,15 @@ class Runs(Repository):
                     f"There is already a run {run.id}, or one of the flow run {run.flow_run_id}: a new run needs an id "
                     "of its own."
                 ) from None
-            count, addresses = 0, 0
+            count, total = 0, 0
             rows = _case_rows(run.id, cases)
             while some := list(islice(rows, _CASES_AT_ONCE)):
                 connection.execute(insert(CASE), some)
                 count += len(some)
                 # A sum, as the same cases in another order are the same set.
-                addresses += sum(int(content_hash(str(row["payload"])), 16) for row in some)
+                total += sum(int(content_hash(str(row["data"])), 16) for row in some)
             ended = update(RUN).where(RUN.c.id == run.id)
-            connection.execute(ended.values(n_cases=count, cases_hash=f"{addresses % 2**256:064x}"))
+            connection.execute(ended.values(n_cases=count, cases_hash=f"{total % 2**256:064x}"))
 
         self._database.write_once(create)  # `cases` may be an iterator, which cannot be read twice
 
@@ -122,12 +122,12 @@ class Runs(Repository):
         self._database.write(note)
 
     def cases(self, run_id: str, start: int = 0, stop: int | None = None) -> list[TestCase]:
-        """The run's test cases at the positions from `start` up to, without, `stop`."""
-        payloads = select(CASE.c.payload).where(CASE.c.run_id == run_id, CASE.c.position >= start)
+        """The run's test cases at the indices from `start` up to, without, `stop`."""
+        rows = select(CASE.c.data).where(CASE.c.run_id == run_id, CASE.c.case_index >= start)
         if stop is not None:
-            payloads = payloads.where(CASE.c.position < stop)
+            rows = rows.where(CASE.c.case_index < stop)
         with self._database.reading() as connection:
-            return [TestCase.model_validate(data) for data in connection.scalars(payloads.order_by(CASE.c.position))]
+            return [TestCase.model_validate(data) for data in connection.scalars(rows.order_by(CASE.c.case_index))]
 
     def _records(self, statement: Select[Any]) -> list[RunRecord]:
         with self._database.reading() as connection:
@@ -146,22 +146,22 @@ def _run_row(run: NewRun) -> dict[str, Any]:
 
 
 def _case_rows(run_id: str, cases: Iterable[TestCase]) -> Iterator[dict[str, Any]]:
-    positions: dict[str, int] = {}
-    for position, case in enumerate(cases):
-        path = f"test_cases[{position}]"
-        if (first := positions.setdefault(case.id, position)) != position:
+    case_indices: dict[str, int] = {}
+    for case_index, case in enumerate(cases):
+        path = f"test_cases[{case_index}]"
+        if (first := case_indices.setdefault(case.id, case_index)) != case_index:
             raise InputError(
                 Problem(f"the id {case.id!r} is that of test_cases[{first}] too", path=path, advice="ids are unique")
             )
         try:
-            payload = encode(case.model_dump())
+            data = encode(case.model_dump())
         except ValueError as error:
             raise InputError(Problem(f"the case {case.id!r} has no JSON form: {error}", path=path)) from None
-        yield {"run_id": run_id, "position": position, "case_id": _indexed(case.id), "payload": payload}
+        yield {"run_id": run_id, "case_index": case_index, "case_id": _indexed(case.id), "data": data}
 
 
 def _indexed(case_id: str) -> str:
-    """A case's id as the index has it, unique in its run. The case itself, with the whole id, is in the payload."""
+    """A case's id as the index has it, unique in its run. The case itself, with the whole id, is in `data`."""
     if len(encode(case_id)) <= MAX_INDEXED:
         return case_id
     return f"{case_id[:100]}… {sha256(case_id.encode('utf-8', 'surrogatepass')).hexdigest()}"

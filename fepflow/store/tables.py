@@ -1,6 +1,6 @@
 """The tables of the store, portable between SQLite and PostgreSQL.
 
-A test case is known by its position in its run, so (run, position, repeat, check id) is the natural key of a check's
+A test case is known by its index in its run, so (run, case index, repeat, check id) is the natural key of a check's
 result: the same row cannot be there twice. All times are UTC.
 """
 
@@ -99,9 +99,9 @@ class CaseRow(_Row, table=True):
     )
 
     run_id: str = Field(sa_column=Column(String(64), primary_key=True))
-    position: int = Field(primary_key=True)
+    case_index: int = Field(primary_key=True)
     case_id: str = Field(sa_column=Column(EscapedText, nullable=False))
-    payload: Any = Field(sa_column=Column(JsonText, nullable=False))
+    data: Any = Field(sa_column=Column(JsonText, nullable=False))
 
 
 class ShardRow(_Row, table=True):
@@ -121,13 +121,13 @@ class OutputRow(_Row, table=True):
 
     __tablename__: ClassVar[str] = "output"
     __table_args__ = (
-        ForeignKeyConstraint(["run_id", "position"], ["run_case.run_id", "run_case.position"], ondelete="CASCADE"),
+        ForeignKeyConstraint(["run_id", "case_index"], ["run_case.run_id", "run_case.case_index"], ondelete="CASCADE"),
     )
 
     run_id: str = Field(sa_column=Column(String(64), primary_key=True))
-    position: int = Field(primary_key=True)
+    case_index: int = Field(primary_key=True)
     repeat: int = Field(primary_key=True)
-    address: str = Field(sa_column=Column(String(64), nullable=False))
+    content_hash: str = Field(sa_column=Column(String(64), nullable=False))
     output_id: str | None = Field(sa_column=Column(EscapedText))
     value: Any = Field(sa_column=Column(JsonText, nullable=False))
     metadata_: Any = Field(sa_column=Column("metadata", JsonText(nullable=True)))
@@ -140,16 +140,16 @@ class CheckResultRow(_Row, table=True):
 
     __tablename__: ClassVar[str] = "check_result"
     __table_args__ = (
-        ForeignKeyConstraint(["run_id", "position"], ["run_case.run_id", "run_case.position"], ondelete="CASCADE"),
-        # Counting and finding failures reads this index and none of the payloads.
-        Index("ix_check_result_outcome", "run_id", "status", "passed", "position", "repeat"),
+        ForeignKeyConstraint(["run_id", "case_index"], ["run_case.run_id", "run_case.case_index"], ondelete="CASCADE"),
+        # Counting and finding failures reads this index and none of the results.
+        Index("ix_check_result_outcome", "run_id", "status", "passed", "case_index", "repeat"),
     )
 
     run_id: str = Field(sa_column=Column(String(64), primary_key=True))
-    position: int = Field(primary_key=True)
+    case_index: int = Field(primary_key=True)
     repeat: int = Field(primary_key=True)
     check_id: str = Field(sa_column=Column(EscapedText, primary_key=True))
-    address: str = Field(sa_column=Column(String(64), nullable=False))
+    content_hash: str = Field(sa_column=Column(String(64), nullable=False))
     check_type: str = Field(sa_column=Column(EscapedText, nullable=False))
     status: str = Field(sa_column=Column(String(16), nullable=False))
     passed: bool | None
@@ -157,22 +157,22 @@ class CheckResultRow(_Row, table=True):
     created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
 
 
-class AnswerRow(_Row, table=True):
-    """What a model answered to one question of whatever run; `key` is the content address of the question."""
+class CachedResponseRow(_Row, table=True):
+    """A response of a model; `key` is the content hash of the request. Shared by all runs."""
 
-    __tablename__: ClassVar[str] = "model_answer"
+    __tablename__: ClassVar[str] = "cached_response"
 
     key: str = Field(sa_column=Column(String(64), primary_key=True))
     kind: str = Field(sa_column=Column(String(16), nullable=False))
     model: str = Field(sa_column=Column(EscapedText, nullable=False, index=True))
-    model_answered: str = Field(sa_column=Column(EscapedText, nullable=False))
+    response_model: str = Field(sa_column=Column(EscapedText, nullable=False))
     mode: str | None = Field(sa_column=Column(String(16)))
     text: str = Field(sa_column=Column(EscapedText, nullable=False))
     prompt_tokens: int | None
     completion_tokens: int | None
-    cost: int | None = Field(sa_column=Column(BigInteger))  # in millionths of a millionth of a dollar
-    not_honoured: list[str] = Field(sa_column=Column(JsonText, nullable=False))
-    answered_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False, index=True))
+    cost_picousd: int | None = Field(sa_column=Column(BigInteger))
+    dropped_params: list[str] = Field(sa_column=Column(JsonText, nullable=False))
+    responded_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False, index=True))
 
 
 class CalibrationRow(_Row, table=True):
@@ -188,11 +188,11 @@ class CalibrationRow(_Row, table=True):
     model: str = Field(sa_column=Column(EscapedText, nullable=False))
     parameters: Any = Field(sa_column=Column(JsonText, nullable=False))
     check_id: str = Field(sa_column=Column(EscapedText, nullable=False))
-    member: str = Field(sa_column=Column(EscapedText, nullable=False))
+    field: str = Field(sa_column=Column(EscapedText, nullable=False))
     run_id: str = Field(sa_column=Column(String(64), nullable=False))
     n: int
     missing: int
-    figures: Any = Field(sa_column=Column(JsonText, nullable=False))
+    statistics: Any = Field(sa_column=Column(JsonText, nullable=False))
 
 
 RUN: Table = METADATA.tables["run"]
@@ -200,5 +200,5 @@ SHARD: Table = METADATA.tables["shard"]
 CASE: Table = METADATA.tables["run_case"]
 OUTPUT: Table = METADATA.tables["output"]
 CHECK_RESULT: Table = METADATA.tables["check_result"]
-ANSWER: Table = METADATA.tables["model_answer"]
+CACHED_RESPONSE: Table = METADATA.tables["cached_response"]
 CALIBRATION: Table = METADATA.tables["calibration"]

@@ -27,10 +27,10 @@ class Target(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Content address of what is asked, and of how the answer is read. Neither secrets nor timeouts are in it."""
+        """Content hash of what is asked, and of how the answer is read. Neither secrets nor timeouts are in it."""
 
     def render(self, case: TestCase) -> Any:
-        """The request for `case` as JSON without secrets, for its content address; raises JSONPathError."""
+        """The request for `case` as JSON without secrets, for its content hash; raises JSONPathError."""
 
     async def call(self, case: TestCase) -> TargetResponse:
         """Ask once. Raises TargetError, or JSONPathError when the request cannot be rendered.
@@ -42,8 +42,8 @@ class Target(Protocol):
         """Give connections back. The target is of no use afterwards."""
 
 
-def output_address(target: Target, case: TestCase, repeat: int) -> str:
-    """The content address of an output, 64 hexadecimal digits; raises JSONPathError. `expected` is a part of it only
+def output_hash(target: Target, case: TestCase, repeat: int) -> str:
+    """The content hash of an output, 64 hexadecimal digits; raises JSONPathError. `expected` is a part of it only
     if the request has it inside."""
     return content_hash(target.fingerprint, case.id, target.render(case), repeat)
 

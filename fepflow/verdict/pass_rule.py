@@ -32,12 +32,12 @@ _OUTCOMES: dict[SampleOutcome, Outcome] = {"passed": "pass", "failed": "fail", "
 
 @dataclass(frozen=True, slots=True)
 class SampleResult:
-    """One sample, from 0, of the test case at `position`; `output` is None and there are no `checks` if it was skipped.
+    """One sample, from 0, of a test case. A skipped one has no `output` (None) and no `checks`.
 
     `why` says in one line what kept it from being checked: a skip, or what the system under test raised.
     """
 
-    position: int
+    case_index: int
     sample: int
     output: Output | None
     checks: list[CheckResult]
@@ -103,7 +103,7 @@ def _ending_of_check(check: CheckResult) -> SampleOutcome:
 
 
 def _grid(results: Sequence[SampleResult], samples: int) -> list[list[SampleOutcome]]:
-    ordered = sorted(results, key=lambda result: (result.position, result.sample))
+    ordered = sorted(results, key=lambda result: (result.case_index, result.sample))
     endings = [result.ending for result in ordered]
     return [endings[start : start + samples] for start in range(0, len(endings), samples)]
 
@@ -139,7 +139,7 @@ def _check_estimates(results: Sequence[SampleResult], samples: int) -> list[Metr
     endings: dict[str, dict[int, list[SampleOutcome]]] = {}
     for result in results:
         for check in result.checks:
-            endings.setdefault(check.check_id, {}).setdefault(result.position, []).append(_ending_of_check(check))
+            endings.setdefault(check.check_id, {}).setdefault(result.case_index, []).append(_ending_of_check(check))
     for by_case in endings.values():
         for found in by_case.values():
             found += ["skipped"] * (samples - len(found))

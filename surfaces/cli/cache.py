@@ -33,12 +33,12 @@ def stats(as_json: bool) -> None:
     """Show how many answers are kept, of which models, and what they cost."""
     from surfaces import service
     from surfaces.cli.console import Console
-    from surfaces.reports.fep import answers_summary, dumps
+    from surfaces.reports.fep import cache_summary, dumps
 
     with service.open_store() as store:
-        totals = store.answer_totals()
+        totals = store.cache_totals()
     if as_json:
-        click.echo(dumps(answers_summary(totals)))
+        click.echo(dumps(cache_summary(totals)))
     else:
         Console().answers(totals)
 
@@ -50,5 +50,5 @@ def clear(model: str | None, older_than: float | None) -> None:
     """Delete kept answers: what they answered is asked again. Results of runs stay."""
     from surfaces import service
 
-    count = service.clear_answers(model, older_than)
+    count = service.clear_cache(model, older_than)
     click.echo(f"Deleted {count:,} answers." if count != 1 else "Deleted 1 answer.")

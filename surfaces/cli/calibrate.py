@@ -22,12 +22,13 @@ MOST_COLUMNS = 12
 @click.option("--labels", required=True, type=click.Path(path_type=Path), metavar="FILE",
               help="What people say: id,label (.csv, .jsonl, .json, .yaml).")  # fmt: skip
 @click.option("--check", metavar="ID", help="The judge, if the suite has several.")
-@click.option("--member", metavar="NAME", help="What of its response is compared (default: passed).")
+@click.option("--field", metavar="NAME", help="The field of its response that is compared (default: passed).")
+@click.option("--member", "former_field", hidden=True)  # the name of --field in earlier versions
 @click.option("--run", "run_id", metavar="RUN", help="Take the verdicts of this run, instead of asking for new ones.")
 @click.option("--min-kappa", type=click.FloatRange(-1, 1), metavar="X", help="Exit with 1 if kappa is smaller.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def calibrate(suite: Path, labels: Path, check: str | None, member: str | None, run_id: str | None,
-              min_kappa: float | None, as_json: bool) -> int:  # fmt: skip
+def calibrate(suite: Path, labels: Path, check: str | None, field: str | None, former_field: str | None,
+              run_id: str | None, min_kappa: float | None, as_json: bool) -> int:  # fmt: skip
     """Compare a judge of SUITE with people's labels: how far do they agree?
 
     Runs the labelled cases as `fepflow run` does, or takes what a run has. What comes out is stored, and shown beside
@@ -36,14 +37,15 @@ def calibrate(suite: Path, labels: Path, check: str | None, member: str | None, 
     from surfaces import service
     from surfaces.cli.console import Console
 
+    field = field or former_field
     if run_id is None:
-        labelled = service.labels_of_suite(suite, labels, check, member)
+        labelled = service.labels_of_suite(suite, labels, check, field)
         run, code = _run(suite, frozenset(labelled.labels))
         if run.outcome is None:
             return code
     else:
         note = Console(to_stderr=True).note
-        run, labelled = service.labels_of_run(suite, run_id, labels, check, member, note)
+        run, labelled = service.labels_of_run(suite, run_id, labels, check, field, note)
     calibration = service.calibrate(run, labelled)
     if as_json:
         import json
@@ -54,7 +56,7 @@ def calibrate(suite: Path, labels: Path, check: str | None, member: str | None, 
     else:
         for line in _report(calibration):
             click.echo(line)
-    kappa = calibration.figures["kappa"]["value"]
+    kappa = calibration.statistics["kappa"]["value"]
     return int(min_kappa is not None and (kappa is None or kappa < min_kappa))
 
 
@@ -78,18 +80,18 @@ def _report(calibration: Calibration) -> Iterator[str]:
     from fepflow.errors import printable
     from tasks.analysis.judge_reliability import warnings_of
 
-    figures = calibration.figures
-    yield f"judge {printable(calibration.check_id)} ({printable(calibration.model)}), {printable(calibration.member)}"
+    statistics = calibration.statistics
+    yield f"judge {printable(calibration.check_id)} ({printable(calibration.model)}), {printable(calibration.field)}"
     missing = f", {calibration.missing} more without a verdict" if calibration.missing else ""
     yield f"{calibration.n} labels{missing}; run {calibration.run_id[:8]}"
     yield ""
-    kind = " (quadratic weights)" if figures["kappa"]["weights"] == "quadratic" else ""
-    yield _line("kappa", figures["kappa"], kind)
-    yield _line("agreement", figures["agreement"])
+    kind = " (quadratic weights)" if statistics["kappa"]["weights"] == "quadratic" else ""
+    yield _line("kappa", statistics["kappa"], kind)
+    yield _line("agreement", statistics["agreement"])
     for name, said in (("tpr", "pass"), ("tnr", "fail")):
-        if name in figures:
-            yield _line(name.upper(), figures[name], f" (of {figures[name]['n']} that people {said})")
-    yield from _matrix(figures)
+        if name in statistics:
+            yield _line(name.upper(), statistics[name], f" (of {statistics[name]['n']} that people {said})")
+    yield from _matrix(statistics)
     yield from (f"! {warning}" for warning in warnings_of(calibration))
 
 
@@ -102,13 +104,13 @@ def _line(name: str, figure: dict[str, Any], more: str = "") -> str:
     return f"  {name:<10} {number(figure['value']):<7} {interval}{more}"
 
 
-def _matrix(figures: dict[str, Any]) -> Iterator[str]:
+def _matrix(statistics: dict[str, Any]) -> Iterator[str]:
     from fepflow.errors import printable
 
     words = {True: "pass", False: "fail"}
     names = [
         words[item] if isinstance(item, bool) else f"{item:g}" if isinstance(item, float) else printable(item)
-        for item in figures["categories"]
+        for item in statistics["categories"]
     ]
     yield ""
     if len(names) > MOST_COLUMNS:
@@ -117,6 +119,6 @@ def _matrix(figures: dict[str, Any]) -> Iterator[str]:
         corner = "people / judge"
         first, width = max(len(corner), *map(len, names)), max(6, *map(len, names))
         yield f"  {corner:<{first}}  " + "  ".join(f"{name:>{width}}" for name in names)
-        for name, row in zip(names, figures["matrix"], strict=True):
+        for name, row in zip(names, statistics["matrix"], strict=True):
             yield f"  {name:<{first}}  " + "  ".join(f"{count:>{width}}" for count in row)
     yield ""

@@ -19,7 +19,7 @@ from surfaces.prefect_api import store_place, ui_login
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fepflow.store.records import AnswerTotals, CaseResult, RunRecord
+    from fepflow.store.records import CacheTotals, CaseResult, RunRecord
     from fepflow.store.store import Store
     from surfaces.failed_results import Selection
     from surfaces.local_run import Listener
@@ -118,9 +118,9 @@ class Console:
 
         shown: set[int] = set()
         for result in results:
-            if result.position not in shown and len(shown) == limit:
+            if result.case_index not in shown and len(shown) == limit:
                 break
-            shown.add(result.position)
+            shown.add(result.case_index)
             yield from case_view(run, result, selection)
         if not shown:
             yield "No case is in error." if selection.errors else "No case failed."
@@ -178,7 +178,7 @@ class Console:
             rows.add_row(safe(one["name"]), safe(one["suite"] or "·"), safe(", ".join(one["when"])), due)
         self._out.print(rows)
 
-    def answers(self, totals: Sequence[AnswerTotals]) -> None:
+    def answers(self, totals: Sequence[CacheTotals]) -> None:
         """A table of the answers that are kept."""
         if not totals:
             self._out.print("No answers of models are kept.")

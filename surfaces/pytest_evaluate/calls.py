@@ -35,7 +35,7 @@ _OF_THE_WHOLE_TEST = (KeyboardInterrupt, GeneratorExit, pytest.exit.Exception, p
 class _Answer:
     """What one call gave; `ending` is None where the checks have the say, `output` where there is nothing to check."""
 
-    position: int
+    case_index: int
     sample: int
     output: Output | None
     ending: SampleOutcome | None = None
@@ -44,7 +44,7 @@ class _Answer:
 
 def run_samples(call: Call, plan: Plan) -> list[SampleResult]:
     """Call once for each sample of each case, one after another, and check what came."""
-    answers = [_ask(call, plan.cases[position], position, sample) for position, sample in _units(plan)]
+    answers = [_ask(call, plan.cases[case_index], case_index, sample) for case_index, sample in _units(plan)]
     results: list[SampleResult] = []
     for group in _by_sample(answers):
         checked = evaluate(*_to_check(group, plan)) if any(answer.output for answer in group) else None
@@ -59,46 +59,46 @@ async def ask_all_async(call: AsyncCall, plan: Plan) -> list[SampleResult]:
 
     async def work() -> None:
         try:
-            for position, sample in units:
-                answers.append(await _ask_async(call, plan.cases[position], position, sample))
+            for case_index, sample in units:
+                answers.append(await _ask_async(call, plan.cases[case_index], case_index, sample))
         except BaseException:
             units.close()  # it was about the whole test: the others take no more
             raise
 
     await _all_or_none([asyncio.ensure_future(work()) for _ in range(plan.concurrency or DEFAULT_CONCURRENCY)])
     results: list[SampleResult] = []
-    for group in _by_sample(sorted(answers, key=lambda answer: (answer.sample, answer.position))):
+    for group in _by_sample(sorted(answers, key=lambda answer: (answer.sample, answer.case_index))):
         checked = await evaluate_async(*_to_check(group, plan)) if any(answer.output for answer in group) else None
         results += _joined(group, checked)
     return results
 
 
 def _units(plan: Plan) -> Generator[tuple[int, int]]:
-    """The (position of the case, sample) of each call."""
-    return ((position, sample) for sample in range(plan.samples) for position in range(len(plan.cases)))
+    """The (case index, sample) of each call."""
+    return ((case_index, sample) for sample in range(plan.samples) for case_index in range(len(plan.cases)))
 
 
-def _ask(call: Call, case: TestCase, position: int, sample: int) -> _Answer:
+def _ask(call: Call, case: TestCase, case_index: int, sample: int) -> _Answer:
     started = perf_counter()
     try:
-        return _answer(call(case), position, sample, started)
+        return _answer(call(case), case_index, sample, started)
     except _OF_THE_WHOLE_TEST:
         raise
     except BaseException as error:
-        return _raised(error, position, sample, started)
+        return _raised(error, case_index, sample, started)
 
 
-async def _ask_async(call: AsyncCall, case: TestCase, position: int, sample: int) -> _Answer:
+async def _ask_async(call: AsyncCall, case: TestCase, case_index: int, sample: int) -> _Answer:
     started = perf_counter()
     try:
-        return _answer(await call(case), position, sample, started)
+        return _answer(await call(case), case_index, sample, started)
     except _OF_THE_WHOLE_TEST:
         raise
     except BaseException as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise  # it is us who are stopped; else something inside the function was
-        return _raised(error, position, sample, started)
+        return _raised(error, case_index, sample, started)
 
 
 async def _all_or_none(tasks: Sequence[asyncio.Future[None]]) -> None:
@@ -114,10 +114,10 @@ async def _all_or_none(tasks: Sequence[asyncio.Future[None]]) -> None:
             task.result()
 
 
-def _answer(value: Any, position: int, sample: int, started: float) -> _Answer:
+def _answer(value: Any, case_index: int, sample: int, started: float) -> _Answer:
     if isinstance(value, Output):
-        return _Answer(position, sample, value)
-    return _Answer(position, sample, Output(value=_as_it_is_now(value), metadata=_latency(started)))
+        return _Answer(case_index, sample, value)
+    return _Answer(case_index, sample, Output(value=_as_it_is_now(value), metadata=_latency(started)))
 
 
 def _as_it_is_now(value: Any) -> Any:
@@ -130,12 +130,12 @@ def _as_it_is_now(value: Any) -> Any:
         return value
 
 
-def _raised(error: BaseException, position: int, sample: int, started: float) -> _Answer:
+def _raised(error: BaseException, case_index: int, sample: int, started: float) -> _Answer:
     if isinstance(error, pytest.skip.Exception):
-        return _Answer(position, sample, None, "skipped", f"skipped: {_one_line(error.msg or '')}")
+        return _Answer(case_index, sample, None, "skipped", f"skipped: {_one_line(error.msg or '')}")
     if _is_time_limit(error):
         raise error
-    logger.debug("the call for test_cases[%d] raised", position, exc_info=error)
+    logger.debug("the call for test_cases[%d] raised", case_index, exc_info=error)
     judged = isinstance(error, AssertionError | pytest.fail.Exception)
     name = "failed" if isinstance(error, pytest.fail.Exception) else type(error).__name__
     message = f"{name}: {_one_line(str(error))}{_place(error)}"
@@ -146,7 +146,7 @@ def _raised(error: BaseException, position: int, sample: int, started: float) ->
         "recoverable": False,
     }
     output = Output(value=None, metadata={"error": cause, **_latency(started)})
-    return _Answer(position, sample, output, "failed" if judged else "error", message)
+    return _Answer(case_index, sample, output, "failed" if judged else "error", message)
 
 
 def _is_time_limit(error: BaseException) -> bool:
@@ -178,7 +178,7 @@ def _by_sample(answers: Sequence[_Answer]) -> Iterator[list[_Answer]]:
 
 
 def _to_check(group: Sequence[_Answer], plan: Plan) -> tuple[list[TestCase], list[Output], Any]:
-    pairs = [(plan.cases[answer.position], answer.output) for answer in group if answer.output is not None]
+    pairs = [(plan.cases[answer.case_index], answer.output) for answer in group if answer.output is not None]
     return [case for case, _ in pairs], [output for _, output in pairs], plan.checks
 
 
@@ -187,4 +187,4 @@ def _joined(group: Sequence[_Answer], checked: EvaluationRunResult | None) -> It
     for answer in group:
         found: list[CheckResult] = next(checks).check_results if answer.output is not None else []
         ending = answer.ending or ending_of(found)
-        yield SampleResult(answer.position, answer.sample, answer.output, found, ending, answer.why)
+        yield SampleResult(answer.case_index, answer.sample, answer.output, found, ending, answer.why)

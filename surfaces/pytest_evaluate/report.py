@@ -42,7 +42,7 @@ def _all_causes(plan: Plan, results: Sequence[SampleResult]) -> Iterator[str]:
         return
     causes = Causes()
     for result in without:
-        causes.add(plan.cases[result.position].id, result.output, result.checks)
+        causes.add(plan.cases[result.case_index].id, result.output, result.checks)
     if lines := causes.lines():
         yield from ["", "Causes:", *(cut(printable(f"  {line}"), MAX_LINE) for line in lines)]
 
@@ -51,22 +51,22 @@ def _block(ending: SampleOutcome, title: str, plan: Plan, results: Sequence[Samp
     by_case: dict[int, list[SampleResult]] = defaultdict(list)
     for result in results:
         if result.ending == ending:
-            by_case[result.position].append(result)
+            by_case[result.case_index].append(result)
     if not by_case:
         return
     total = sum(map(len, by_case.values()))
     yield ""
     yield f"{title}: {plural(total, 'result')} of {plural(len(by_case), 'test case')}"
     worst_first = sorted(by_case.items(), key=lambda item: (-len(item[1]), item[0]))
-    for position, found in worst_first[:MAX_CASES]:
-        yield from _case(plan, position, sorted(found, key=lambda result: result.sample))
+    for case_index, found in worst_first[:MAX_CASES]:
+        yield from _case(plan, case_index, sorted(found, key=lambda result: result.sample))
     if len(worst_first) > MAX_CASES:
-        names = ", ".join(plan.cases[position].id for position, _ in worst_first[MAX_CASES:])
+        names = ", ".join(plan.cases[case_index].id for case_index, _ in worst_first[MAX_CASES:])
         yield cut(f"  ... and {plural(len(worst_first) - MAX_CASES, 'more test case')}: {printable(names)}", MAX_LINE)
 
 
-def _case(plan: Plan, position: int, found: Sequence[SampleResult]) -> Iterator[str]:
-    case = plan.cases[position]
+def _case(plan: Plan, case_index: int, found: Sequence[SampleResult]) -> Iterator[str]:
+    case = plan.cases[case_index]
     which = f" in {len(found)} of {plan.samples} samples" if plan.samples > 1 else ""
     yield f"  {cut(printable(case.id), MAX_INPUT)}{which}, input: {cut(_text(case.input), MAX_INPUT)}"
     causes: dict[str, list[tuple[int, str]]] = defaultdict(list)

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from fepflow.protocol.model import FepModel, utc_now
 from fepflow.protocol.results import Status, status_of
-from fepflow.store.records import AnswerTotals, CaseResult, RunRecord, RunStatus
+from fepflow.store.records import CacheTotals, CaseResult, RunRecord, RunStatus
 from fepflow.store.store import Store
 from tasks.analysis.judge_reliability import doubts_of
 
@@ -77,7 +77,7 @@ def run_summary(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def answers_summary(totals: Sequence[AnswerTotals]) -> dict[str, Any]:
+def cache_summary(totals: Sequence[CacheTotals]) -> dict[str, Any]:
     """The answers of models that are kept; `cost_usd` is that of all but the `unpriced` ones, null if of none."""
     known = [row.cost_usd for row in totals if row.cost_usd is not None]
     models = [{**asdict(row), "oldest": _time(row.oldest), "newest": _time(row.newest)} for row in totals]

@@ -17,7 +17,7 @@ MOST_VALUES = 50
 
 CONFIDENCE = 0.95
 
-Figures = dict[str, Any]
+Statistics = dict[str, Any]
 
 
 def calibrate(store: Store, run: RunRecord, labelled: LabelSet) -> Calibration:
@@ -45,11 +45,11 @@ def calibrate(store: Store, run: RunRecord, labelled: LabelSet) -> Calibration:
         model=judge.model,
         parameters=judge.parameters,
         check_id=judge.check_id,
-        member=labelled.member,
+        field=labelled.field,
         run_id=run.id,
         n=len(pairs),
         missing=len(labelled.labels) - len(pairs),
-        figures=_figures(pairs, labelled),
+        statistics=_statistics(pairs, labelled),
     )
     store.add_calibration(calibration)
     return calibration
@@ -58,20 +58,20 @@ def calibrate(store: Store, run: RunRecord, labelled: LabelSet) -> Calibration:
 def _verdicts(store: Store, run: RunRecord, labelled: LabelSet) -> dict[str, Label]:
     """What the judge said of the labelled cases, by id."""
     cases = (case for start in range(0, run.n_cases, 1_000) for case in store.cases(run.id, start, start + 1_000))
-    ids = {position: case.id for position, case in enumerate(cases) if case.id in labelled.labels}
+    ids = {case_index: case.id for case_index, case in enumerate(cases) if case.id in labelled.labels}
     found = {}
-    for position, results in store.answers_of(run.id, labelled.judge.check_id):
-        value = results["response"].get(labelled.member)
-        if position in ids and value is not None:
-            found[ids[position]] = float(value) if labelled.kind == "number" else value
+    for case_index, results in store.completed_results(run.id, labelled.judge.check_id):
+        value = results["response"].get(labelled.field)
+        if case_index in ids and value is not None:
+            found[ids[case_index]] = float(value) if labelled.kind == "number" else value
     return found
 
 
-def _figures(pairs: Sequence[tuple[Label, Label]], labelled: LabelSet) -> Figures:
+def _statistics(pairs: Sequence[tuple[Label, Label]], labelled: LabelSet) -> Statistics:
     table = tabulate(pairs, _categories(pairs, labelled))
     quadratic = labelled.kind == "number"
     kappa = cohen_kappa(table, quadratic=quadratic, confidence=CONFIDENCE)
-    figures: Figures = {
+    statistics: Statistics = {
         "kappa": {
             "value": kappa.value,
             "low": kappa.low,
@@ -85,31 +85,31 @@ def _figures(pairs: Sequence[tuple[Label, Label]], labelled: LabelSet) -> Figure
         "matrix": [list(row) for row in table.counts],
     }
     if labelled.kind == "boolean":
-        figures |= _rates(table)
-    return figures
+        statistics |= _rates(table)
+    return statistics
 
 
 def _categories(pairs: Sequence[tuple[Label, Label]], labelled: LabelSet) -> list[Label]:
     if labelled.kind == "boolean":
         return [True, False]
     if labelled.kind == "word":
-        return list(labelled.judge.members[labelled.member][1])
+        return list(labelled.judge.fields[labelled.field][1])
     values = sorted({float(value) for pair in pairs for value in pair})
     if len(values) > MOST_VALUES:
         raise UserError(
-            f"{labelled.member} and its labels take {len(values)} different values, and kappa is for scales of a few: "
+            f"{labelled.field} and its labels take {len(values)} different values, and kappa is for scales of a few: "
             "have the judge answer on the scale that people use, such as integers from 1 to 5."
         )
     return list(values)
 
 
-def _rates(table: ConfusionMatrix) -> Figures:
+def _rates(table: ConfusionMatrix) -> Statistics:
     """Of what people pass how much the judge passes, and of what they fail how much it fails."""
     (true_yes, false_no), (false_yes, true_no) = table.counts
     return {"tpr": _share(true_yes, true_yes + false_no), "tnr": _share(true_no, false_yes + true_no)}
 
 
-def _share(count: int, n: int) -> Figures:
+def _share(count: int, n: int) -> Statistics:
     if not n:
         return {"value": None, "low": None, "high": None, "n": 0}
     low, high = wilson_interval(count / n, n, CONFIDENCE)

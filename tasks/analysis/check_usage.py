@@ -16,17 +16,17 @@ BILL = "spent"
 class CheckUsage(NamedTuple):
     """What one check result has cost."""
 
-    position: int
+    case_index: int
     repeat: int
     bill: dict[str, Any]
 
 
 def bills(store: Store, run_id: str) -> Iterator[CheckUsage]:
-    """All that a run has paid models for, by position and repeat."""
+    """All that a run has paid models for, by case index and repeat."""
     for row in store.check_rows(run_id, types=types_that_ask()):
         bill = ((row.result or {}).get("metadata") or {}).get(BILL)
         if bill is not None:
-            yield CheckUsage(row.position, row.repeat, bill)
+            yield CheckUsage(row.case_index, row.repeat, bill)
 
 
 def costs_of(store: Store, run_id: str) -> ModelCosts:

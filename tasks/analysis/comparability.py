@@ -22,7 +22,7 @@ MOST_CASES = 20_000
 
 
 def suite_hash(snapshot: dict[str, Any], repeats: int, folder: Path) -> str:
-    """The content address of what a suite measures, with the code of its plugins."""
+    """The content hash of what a suite measures, with the code of its plugins."""
     code = [sha256((folder / name).read_bytes()).hexdigest() for name in snapshot.get("plugins") or ()]
     return content_hash(_content(snapshot, repeats), code)
 
@@ -43,11 +43,11 @@ def why_not(store: Store, run: RunRecord, other: RunRecord) -> str | None:
 def _in_common(store: Store, run: RunRecord, other: RunRecord) -> str:
     if max(run.n_cases, other.n_cases) > MOST_CASES:
         return f"{other.n_cases}, and this run {run.n_cases}"
-    now, then = (_addresses(store, each) for each in (run, other))
+    now, then = (_case_hashes(store, each) for each in (run, other))
     return f"{len(now & then)} of its {other.n_cases} are among the {run.n_cases} of this run"
 
 
-def _addresses(store: Store, run: RunRecord) -> set[str]:
+def _case_hashes(store: Store, run: RunRecord) -> set[str]:
     return {content_hash(case.model_dump()) for case in store.cases(run.id)}
 
 

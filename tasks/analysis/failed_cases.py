@@ -45,19 +45,19 @@ def failed_cases(runtime: RunContext, verdict: Verdict) -> FailedCases:
     store, run = runtime.store, runtime.run
     rules = [rule for rule in verdict.rules if rule.outcome != "pass" and rule.check is not None]
     by_rule = (
-        store.failed_positions(run.id, rule.check, kind)
+        store.failed_case_indices(run.id, rule.check, kind)
         for rule in rules
         for kind in ("failed" if rule.outcome == "fail" else "error", None)
     )
-    positions = list(dict.fromkeys(chain(*by_rule, store.failed_positions(run.id))))
+    case_indices = list(dict.fromkeys(chain(*by_rule, store.failed_case_indices(run.id))))
     decided = rules[0].check if rules else None
     rows: list[Row] = []
     shown: set[int] = set()
-    for result in store.results(run.id, failed_only=True, positions=positions[:MAX_ROWS]):
+    for result in store.results(run.id, failed_only=True, case_indices=case_indices[:MAX_ROWS]):
         if found := list(islice(_rows_of(result, run.repeats, decided), MAX_ROWS - len(rows))):
             rows += found
-            shown.add(result.position)
-    cases, left_out = len(positions), len(positions) - len(shown)
+            shown.add(result.case_index)
+    cases, left_out = len(case_indices), len(case_indices) - len(shown)
     where = f"{len(shown)} of them are here, {left_out} are left out" if left_out else "all here"
     about = (
         f"{cases} of {run.n_cases} cases did not pass ({where}). In full: `fepflow show {run.id[:8]} --failed`. "

@@ -96,7 +96,7 @@ def _doubt(store: Store, run: RunRecord, judge: JudgeSpec) -> JudgeReliability:
 
 def _shares(store: Store, run: RunRecord, judge: JudgeSpec) -> Iterator[float | None]:
     """Of each answer the share of samples that agree: on `passed`, else where they do the least."""
-    for _, results in store.answers_of(run.id, judge.check_id):
+    for _, results in store.completed_results(run.id, judge.check_id):
         agreement = results["metadata"].get("samples", {}).get("agreement", {})
         yield agreement.get("passed", min(agreement.values(), default=None))
 
@@ -108,14 +108,14 @@ def calibration_data(calibration: Calibration) -> dict[str, Any]:
         "created_at": calibration.created_at.isoformat().replace("+00:00", "Z"),
         "run_id": calibration.run_id,
         "check": calibration.check_id,
-        "member": calibration.member,
+        "member": calibration.field,
         "model": calibration.model,
         "parameters": calibration.parameters,
         "judge": calibration.judge,
         "rubric": calibration.rubric,
         "n": calibration.n,
         "missing": calibration.missing,
-        **calibration.figures,
+        **calibration.statistics,
         "warnings": warnings_of(calibration),
     }
 
@@ -124,16 +124,16 @@ def calibration_words(calibration: Calibration | None) -> str:
     """How far a judge agrees with people, in a part of a sentence."""
     if calibration is None:
         return "not calibrated"
-    kappa = calibration.figures["kappa"]
+    kappa = calibration.statistics["kappa"]
     size = f"n = {calibration.n}, {calibration.created_at:%Y-%m-%d}"
-    of = "" if calibration.member == "passed" else f" of {calibration.member}"
+    of = "" if calibration.field == "passed" else f" of {calibration.field}"
     if kappa["value"] is None:
         return f"calibrated without a kappa{of} ({kappa['why']}; {size})"
     words = f"kappa{of} {number(kappa['value'])} with people ({_interval(kappa)}, {size})"
     rates = [
         f"{name.upper()} {number(rate['value'])}"
         for name in ("tpr", "tnr")
-        if (rate := calibration.figures.get(name)) and rate["value"] is not None
+        if (rate := calibration.statistics.get(name)) and rate["value"] is not None
     ]
     if kappa["value"] < ENOUGH_KAPPA:
         rates.append(f"below {ENOUGH_KAPPA}: not to be relied on")
@@ -148,7 +148,7 @@ def _interval(figure: dict[str, Any]) -> str:
 
 def warnings_of(calibration: Calibration) -> list[str]:
     """What keeps a judge, or what is known of it, from being relied on."""
-    return [*_of_kappa(calibration.figures["kappa"], calibration.n), *_of_size(calibration)]
+    return [*_of_kappa(calibration.statistics["kappa"], calibration.n), *_of_size(calibration)]
 
 
 def _of_kappa(kappa: dict[str, Any], n: int) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _of_size(calibration: Calibration) -> Iterator[str]:
     few = [
         f"{name.upper()} rests on {plural(rate['n'], 'case')} that should {kinds[name]}"
         for name in kinds
-        if (rate := calibration.figures.get(name)) and rate["n"] < FEW_OF_A_KIND
+        if (rate := calibration.statistics.get(name)) and rate["n"] < FEW_OF_A_KIND
     ]
     if few:
         yield f"{listed(few)}."

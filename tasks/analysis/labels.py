@@ -25,16 +25,16 @@ _PASSED = "passed"
 
 @dataclass(frozen=True)
 class LabelSet:
-    """What people say of test cases, by id, and the member of a judge's response that it is compared with."""
+    """What people say of test cases, by id, and the field of a judge's response that it is compared with."""
 
     judge: JudgeSpec
-    member: str
+    field: str
     labels: dict[str, Label]
 
     @property
     def kind(self) -> str:
-        """What the member is: `boolean`, `number` or `word`."""
-        return self.judge.members[self.member][0]
+        """What the field is: `boolean`, `number` or `word`."""
+        return self.judge.fields[self.field][0]
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ def read_labels(
     judges: Sequence[JudgeSpec],
     case_ids: Collection[str],
     check: str | None = None,
-    member: str | None = None,
+    field: str | None = None,
 ) -> LabelSet:
     """The labels in a file (`id` or `case_id`, `label`, and `check` where there are labels of several judges).
 
     A row without a label is left out. Raises InputError with all mistakes, each with its line: ids that no case has or
-    that stand twice, labels that are none. UserError if it is open which judge, or which member, is meant.
+    that stand twice, labels that are none. UserError if it is open which judge, or which field, is meant.
     """
     mistakes = ErrorCollector(str(path))
     rows = list(_rows(path, mistakes))
     mistakes.raise_if_any()
     judge = _judge_of(judges, check, rows, mistakes)
-    named = _member_of(judge, member)
+    named = _field_of(judge, field)
     labels: dict[str, Label] = {}
     lines: dict[str, int] = {}
     for row in rows:
@@ -73,7 +73,7 @@ def read_labels(
         elif row.case_id not in case_ids:
             mistakes.add(f"there is no test case with the id {row.case_id!r}", row.line)
         else:
-            label = _read(row.label, *judge.members[named])
+            label = _read(row.label, *judge.fields[named])
             if label is None:
                 mistakes.add(_unreadable(row.label, judge, named), row.line)
             else:
@@ -122,15 +122,15 @@ def _judge_of(
     return known[wanted.pop()]
 
 
-def _member_of(judge: JudgeSpec, member: str | None) -> str:
-    members = list(judge.members)
-    if member is not None and member not in members:
-        raise UserError(f"{judge.check_id} gives no {member} (--member) to compare: it gives {_listed(members)}.")
-    if not members:
+def _field_of(judge: JudgeSpec, field: str | None) -> str:
+    fields = list(judge.fields)
+    if field is not None and field not in fields:
+        raise UserError(f"{judge.check_id} gives no {field} (--field) to compare: it gives {_listed(fields)}.")
+    if not fields:
         raise UserError(f"{judge.check_id} gives nothing that can be compared: no boolean, number or word of an enum.")
-    if member is None and _PASSED not in members and len(members) > 1:
-        raise UserError(f"{judge.check_id} gives {_listed(members)}: say what the labels are about with --member.")
-    return member or (_PASSED if _PASSED in members else members[0])
+    if field is None and _PASSED not in fields and len(fields) > 1:
+        raise UserError(f"{judge.check_id} gives {_listed(fields)}: say what the labels are about with --field.")
+    return field or (_PASSED if _PASSED in fields else fields[0])
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -155,9 +155,9 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _unreadable(label: Any, judge: JudgeSpec, member: str) -> str:
-    kind, words = judge.members[member]
+def _unreadable(label: Any, judge: JudgeSpec, field: str) -> str:
+    kind, words = judge.fields[field]
     wanted = {"boolean": f"one of {', '.join((*YES, *NO))}", "number": "a number", "word": f"one of {', '.join(words)}"}
-    others = [name for name in judge.members if name != member]
-    more = f"; --member compares {' or '.join(others)} instead" if others else ""
-    return f"the label {str(label)[:50]!r} is not {wanted[kind]}, as {judge.check_id} gives {member}{more}"
+    others = [name for name in judge.fields if name != field]
+    more = f"; --field compares {' or '.join(others)} instead" if others else ""
+    return f"the label {str(label)[:50]!r} is not {wanted[kind]}, as {judge.check_id} gives {field}{more}"

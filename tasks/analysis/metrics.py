@@ -30,12 +30,12 @@ from tasks.analysis.ranges import is_of_passes, range_of
 
 @dataclass
 class MetricAccumulator:
-    """What the results of one check give for one metric, of the cases at `positions`, which have that check."""
+    """What the results of one check give for one metric, of the cases at `case_indices`, which have that check."""
 
     metric: Metric
     path: Path | None
     scale: Scale | None
-    positions: Sequence[int]
+    case_indices: Sequence[int]
     repeats: int
     error: int = 0
     skipped: int = 0
@@ -50,7 +50,7 @@ class MetricAccumulator:
         if value is not None and self.scale is not None and not self.scale.holds(value):
             self._outside, self._example, value = self._outside + 1, value, None
         if value is not None:
-            self._values.setdefault(row.position, []).append(value)
+            self._values.setdefault(row.case_index, []).append(value)
         elif row.status == "skip":
             self.skipped += 1
         else:
@@ -66,9 +66,9 @@ class MetricAccumulator:
         """The metric, with its interval over all that was expected; without a value if it cannot be computed."""
         found = self._counted or list(self._values.values())
         # A case without results is in the sample, too.
-        by_case = [*found, *repeat((), len(self.positions) - len(found))]
+        by_case = [*found, *repeat((), len(self.case_indices) - len(found))]
         completed = sum(map(len, by_case))
-        counts = Counts(len(self.positions) * self.repeats, completed, self.error, self.skipped)
+        counts = Counts(len(self.case_indices) * self.repeats, completed, self.error, self.skipped)
         try:
             estimate = mean_estimate(by_case, counts, gate.confidence, self.scale, gate.interval)
         except (ArithmeticError, ValueError) as error:
@@ -88,9 +88,9 @@ class MetricAccumulator:
 
 
 class Carriers(NamedTuple):
-    """Which cases have a check, by their positions, and all declarations of it that there are."""
+    """Which cases have a check, by their indices, and all declarations of it that there are."""
 
-    positions: array[int]
+    case_indices: array[int]
     declared: list[Check]
 
 
@@ -109,13 +109,13 @@ def judge_run(store: Store, run: RunRecord, suite: Suite) -> Verdict:
             for tally in by_check.get(counts.check_id, ()):
                 tally.add_counted(counts)
     else:
-        for row in store.check_rows(run.id, payloads=any_path):
+        for row in store.check_rows(run.id, results=any_path):
             for tally in by_check.get(row.check_id, ()):
                 tally.add(row)
     estimates = [tally.estimate(gate) for tally in tallies]
     thresholds = Thresholds.model_validate(suite.thresholds) if isinstance(suite.thresholds, dict) else None
     totals = [
-        _totals(check_id, len(found.positions) * run.repeats, counted.get(check_id))
+        _totals(check_id, len(found.case_indices) * run.repeats, counted.get(check_id))
         for check_id, found in carriers.items()
     ]
     return decide(estimates, suite.gate, thresholds, totals, gate.verdict)
@@ -139,15 +139,15 @@ def _carriers(store: Store, run: RunRecord, suite: Suite) -> dict[str, Carriers]
     ids = check_ids(suite.checks)
     shared = dict(zip(ids, suite.checks, strict=True))
     carriers = {check_id: Carriers(array("Q"), [check]) for check_id, check in shared.items()}
-    for position, case in enumerate(_cases(store, run)):
+    for case_index, case in enumerate(_cases(store, run)):
         own = [to_check(check) for check in case.checks or ()]
         for check_id, check in zip(check_ids(own, ids), own, strict=True):
             found = carriers.setdefault(check_id, Carriers(array("Q"), []))
-            found.positions.append(position)
+            found.case_indices.append(case_index)
             if check not in found.declared:
                 found.declared.append(check)
         for check_id in shared:
-            carriers[check_id].positions.append(position)
+            carriers[check_id].case_indices.append(case_index)
     return carriers
 
 
@@ -157,7 +157,9 @@ def _tallies(run: RunRecord, suite: Suite, carriers: dict[str, Carriers]) -> lis
     for metric in suite.metrics or [Metric(id=check_id, check=check_id) for check_id in carriers]:
         found = carriers.get(metric.check, nobody)
         path = compile_path(metric.value) if metric.value else None
-        tallies.append(MetricAccumulator(metric, path, range_of(metric, found.declared), found.positions, run.repeats))
+        tallies.append(
+            MetricAccumulator(metric, path, range_of(metric, found.declared), found.case_indices, run.repeats)
+        )
     return tallies
 
 

@@ -23,11 +23,11 @@ class Batch:
     stop: int
 
     def units(self, repeats: int) -> list[tuple[int, int]]:
-        """The (position of the case, repeat) of each call."""
+        """The (case index, repeat) of each call."""
         return [divmod(index, repeats) for index in range(self.start, self.stop)]
 
-    def positions(self, repeats: int) -> tuple[int, int]:
-        """The cases of this batch: the first position, and the one after the last."""
+    def case_range(self, repeats: int) -> tuple[int, int]:
+        """The cases of this batch: the first index, and the one after the last."""
         return self.start // repeats, (self.stop - 1) // repeats + 1
 
 

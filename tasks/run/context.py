@@ -124,7 +124,7 @@ class RunContext:
         """The test cases of a batch; they stay in memory until the batch is done."""
         if batch not in self._cases:
             self._cases[batch] = await asyncio.to_thread(
-                self.store.cases, self.run.id, *batch.positions(self.run.repeats)
+                self.store.cases, self.run.id, *batch.case_range(self.run.repeats)
             )
         return self._cases[batch]
 
@@ -134,7 +134,7 @@ class RunContext:
 
     async def label(self, batch: Batch) -> str:
         """What a task run of the batch is named after: its case, or how many cases from where."""
-        first, last = batch.positions(self.run.repeats)
+        first, last = batch.case_range(self.run.repeats)
         if last - first > 1:
             return f"cases {first + 1}-{last}"
         (case,) = await self.cases(batch)
@@ -175,7 +175,7 @@ class RunContext:
                 if not stored.failed:
                     self.caller.allowance.spend(stored.output.metadata)
         for found in bills(self.store, self.run.id):
-            if calls.start <= found.position * self.run.repeats + found.repeat < calls.stop:
+            if calls.start <= found.case_index * self.run.repeats + found.repeat < calls.stop:
                 self.caller.allowance.spend(found.bill)
 
     def _tell(self) -> None:

@@ -20,7 +20,7 @@ async def failed_checks_message(runtime: RunContext, batch: Batch, *, asking: bo
     By what the store has, so also of results from before. None if all passed.
     """
     store, run = runtime.store, runtime.run
-    first, last = batch.positions(run.repeats)
+    first, last = batch.case_range(run.repeats)
     found = await asyncio.to_thread(store.failed_checks, run.id, first, last)
     if not found:
         return None
@@ -28,14 +28,14 @@ async def failed_checks_message(runtime: RunContext, batch: Batch, *, asking: bo
     runtime.forget(batch)
     units = batch.units(run.repeats)
     ids = {
-        position: {check.check_id for check in runtime.checks_for(cases[position - first], asking=asking)}
-        for position in {row.position for row in found}
+        case_index: {check.check_id for check in runtime.checks_for(cases[case_index - first], asking=asking)}
+        for case_index in {row.case_index for row in found}
     }
     failed: dict[Unit, list[str]] = {}
     errors: dict[Unit, list[str]] = {}
-    for position, repeat, check_id, in_error in found:
-        if (position, repeat) in units and check_id in ids[position]:
-            (errors if in_error else failed).setdefault((position, repeat), []).append(check_id)
+    for case_index, repeat, check_id, in_error in found:
+        if (case_index, repeat) in units and check_id in ids[case_index]:
+            (errors if in_error else failed).setdefault((case_index, repeat), []).append(check_id)
 
     def named(units: Mapping[Unit, Sequence[str]]) -> str:
         names = {unit: runtime.name_of(cases[unit[0] - first], unit[1]) for unit in units}

@@ -24,7 +24,7 @@ from tasks.run.gc_tuning import tuned_interpreter
 from tasks.run.lease import LEASE_SECONDS, STORE_PATIENCE, hold_lease
 from tasks.run.log import one_line, run_log
 from tasks.run.loop_watch import loop_watched
-from tasks.run.response_cache import forget_old_answers
+from tasks.run.response_cache import delete_expired_responses
 from tasks.run.shard_spec import FULL_RUN, ShardSpec
 from tasks.run.zombie_runs import tell_of_the_one_before
 from tasks.validation.cases import read_cases
@@ -102,7 +102,7 @@ async def _working(
 ) -> AsyncIterator[None]:
     """While a run, or a part of it, is worked on: its rows are written, its lease is kept, and it can be stopped."""
     try:
-        await asyncio.to_thread(forget_old_answers, runtime.store)
+        await asyncio.to_thread(delete_expired_responses, runtime.store)
         with tuned_interpreter():
             async with (
                 runtime.writer,

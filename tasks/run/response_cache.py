@@ -15,9 +15,9 @@ from fepflow.store.store import Store
 from tasks.run.log import run_log
 
 
-def forget_old_answers(store: Store) -> None:
+def delete_expired_responses(store: Store) -> None:
     """Delete what is too old to be used again. Raises InfrastructureError."""
-    store.forget_answers(before=utc_now() - _max_age())
+    store.delete_cached_responses(before=utc_now() - _max_age())
 
 
 def _max_age() -> timedelta:
@@ -51,7 +51,9 @@ class StoredResponseCache:
                 await asyncio.sleep(0)  # who asks in the same moment comes along
                 if self._lookup is mine:
                     self._lookup = _Lookup()
-                found = mine.found = await asyncio.to_thread(self._store.answers, mine.keys, utc_now() - self._age)
+                found = mine.found = await asyncio.to_thread(
+                    self._store.cached_responses, mine.keys, utc_now() - self._age
+                )
         return {key: found[key] for key in keys if key in found}
 
     async def put(self, key: str, answer: CachedResponse) -> None:
@@ -64,6 +66,6 @@ class StoredResponseCache:
             await asyncio.sleep(0)
             self._new = {}
             try:
-                await asyncio.to_thread(self._store.keep_answers, mine)
+                await asyncio.to_thread(self._store.cache_responses, mine)
             except InfrastructureError as error:
                 run_log().warning("%d answers of models could not be kept: %s", len(mine), error)

@@ -2,7 +2,7 @@ import pytest
 
 from checks.base import BaseCheck
 from checks.contains import ContainsCheck
-from checks.registry import CHECKS, find_check, get_latest_version, list_checks, list_versions, register, source_address
+from checks.registry import CHECKS, find_check, get_latest_version, list_checks, list_versions, register, source_hash
 from fepflow.errors import CheckArgumentsError
 
 
@@ -85,16 +85,16 @@ def test_a_version_that_is_none_is_refused(version):
         registered(version=version)
 
 
-def test_somebodys_check_has_an_address_of_its_source_and_ours_has_none():
+def test_a_user_check_has_a_source_hash_and_a_built_in_one_has_none():
     class Mine(BaseCheck):
         """First."""
 
     class Other(BaseCheck):
         """Second."""
 
-    assert source_address(ContainsCheck) is None
-    assert source_address(Mine) != source_address(Other)
-    assert len(source_address(Mine)) == 64
+    assert source_hash(ContainsCheck) is None
+    assert source_hash(Mine) != source_hash(Other)
+    assert len(source_hash(Mine)) == 64
 
 
 @pytest.mark.parametrize("ask", [get_latest_version, find_check])

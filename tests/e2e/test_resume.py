@@ -67,7 +67,7 @@ def rows(workplace: Workplace, table: str) -> list[str]:
     store = workplace.folder / "store.db"
     if not store.exists():
         return []
-    query = f"SELECT case_id FROM {table} JOIN run_case USING (run_id, position)"
+    query = f"SELECT case_id FROM {table} JOIN run_case USING (run_id, case_index)"
     with closing(sqlite3.connect(store)) as connection:
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [table]).fetchone():
             return []

@@ -87,8 +87,8 @@ def test_a_shard_that_is_lost_is_executed_again(spread: Workplace, endpoint: End
     with spread.running("run", spread.suite, "--json") as process:
         wait_for(lambda: at_work(endpoint, 12), "both shards at work")
         with Store.open(spread.env["FEPFLOW_STORE_URL"]) as store:
-            committed = {store.cases(run_id, position, position + 1)[0].id for run_id in [store.run("latest").id]
-                         for position, _ in store.outputs(run_id)}  # fmt: skip
+            committed = {store.cases(run_id, case_index, case_index + 1)[0].id for run_id in [store.run("latest").id]
+                         for case_index, _ in store.outputs(run_id)}  # fmt: skip
         before = dict(endpoint.questions)
         workers[0].kill()
         stdout, stderr = process.communicate(timeout=150)

@@ -111,13 +111,13 @@ def fill_run(store: Store) -> FillRun:
         store.create_run(new, [TestCase(id=name, input=f"input of {name}", expected="yes") for name, _, _ in rows])
         store.acquire_lease(run_id, "host/1/a", 30)
         outputs = [
-            NewOutput(position, 0, "a" * 64, output, output.value is None)
-            for position, (_, output, _) in enumerate(rows)
+            NewOutput(case_index, 0, "a" * 64, output, output.value is None)
+            for case_index, (_, output, _) in enumerate(rows)
             if output is not None
         ]
         checks = [
-            NewCheckResult(position, 0, "says_so", "b" * 64, result, result.results.get("passed"))
-            for position, (_, _, result) in enumerate(rows)
+            NewCheckResult(case_index, 0, "says_so", "b" * 64, result, result.results.get("passed"))
+            for case_index, (_, _, result) in enumerate(rows)
             if result is not None
         ]
         store.write(run_id, outputs, checks)

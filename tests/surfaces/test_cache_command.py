@@ -13,17 +13,17 @@ from .conftest import Cli
 
 NOW = utc_now()
 JUDGE = CachedResponse("judge", "openai/judge", "judge-1", "json_schema", "{}", 12, 5, 0.25, (), NOW)
-VECTOR = CachedResponse("embedding", "local:mine", "local:mine", None, "A" * 2000, answered_at=NOW - timedelta(days=8))
+VECTOR = CachedResponse("embedding", "local:mine", "local:mine", None, "A" * 2000, responded_at=NOW - timedelta(days=8))
 
 
 @pytest.fixture
 def filled(store: Store) -> Store:
-    store.keep_answers({f"{number:064x}": JUDGE for number in range(3)} | {"a" * 64: VECTOR})
+    store.cache_responses({f"{number:064x}": JUDGE for number in range(3)} | {"a" * 64: VECTOR})
     return store
 
 
 def left(store: Store) -> dict[str, int]:
-    return {row.model: row.answers for row in store.answer_totals()}
+    return {row.model: row.answers for row in store.cache_totals()}
 
 
 def test_stats_tell_how_many_of_whom_and_what_they_cost(cli: Cli, filled: Store) -> None:
@@ -39,7 +39,7 @@ def test_stats_are_json_for_programs(cli: Cli, filled: Store) -> None:
     told = json.loads(cli("cache", "stats", "--json").stdout)
 
     models = told.pop("models")
-    oldest, newest = (moment.isoformat().replace("+00:00", "Z") for moment in (VECTOR.answered_at, NOW))
+    oldest, newest = (moment.isoformat().replace("+00:00", "Z") for moment in (VECTOR.responded_at, NOW))
     counts = {"answers": 4, "characters": 2006, "cost_usd": 0.75, "unpriced": 1}
     assert told == {**counts, "oldest": oldest, "newest": newest}
     assert [(row["kind"], row["model"], row["answers"], row["cost_usd"]) for row in models] == [
@@ -57,7 +57,7 @@ def test_clearing_deletes_all_or_those_of_a_model_or_old_ones(cli: Cli, filled: 
     assert cli("cache", "clear", "--older-than", "9d").stdout == "Deleted 0 answers.\n"
     assert cli("cache", "clear", "--older-than", "7d").stdout == "Deleted 1 answer.\n"
     assert left(filled) == {"openai/judge": 3}
-    filled.keep_answers({"a" * 64: VECTOR})
+    filled.cache_responses({"a" * 64: VECTOR})
     assert cli("cache", "clear", "--model", "openai/judge").stdout == "Deleted 3 answers.\n"
     assert left(filled) == {"local:mine": 1}
     assert cli("cache", "clear").stdout == "Deleted 1 answer.\n"

@@ -49,8 +49,8 @@ def run(home: Path, store: Store, suite: Path) -> RunRecord:
     )
     store.acquire_lease("cafe0001", "me", 30)
     checks = []
-    for position in range(40):
-        response = {"passed": position < 20, "score": position % 5}
+    for case_index in range(40):
+        response = {"passed": case_index < 20, "score": case_index % 5}
         result = CheckResult(
             check_type="llm_judge",
             status="completed",
@@ -58,8 +58,8 @@ def run(home: Path, store: Store, suite: Path) -> RunRecord:
             evaluated_at=utc_now(),
             metadata={"check_id": "right"},
         )
-        checks.append(NewCheckResult(position, 0, "right", "a" * 64, result, position < 20))
-    store.write("cafe0001", [NewOutput(position, 0, "b" * 64, Output(value="x")) for position in range(40)], checks)
+        checks.append(NewCheckResult(case_index, 0, "right", "a" * 64, result, case_index < 20))
+    store.write("cafe0001", [NewOutput(case_index, 0, "b" * 64, Output(value="x")) for case_index in range(40)], checks)
     verdict = {"gate": "Every check must pass.", "reasons": [], "warnings": []}
     store.finish("cafe0001", "me", "completed", outcome="fail", verdict=verdict, metrics=[])
     return store.run("cafe0001")
@@ -158,11 +158,18 @@ def test_without_a_run_the_suite_has_to_be_valid(cli: Cli, home: Path, suite: Pa
     assert "A_KEY_THAT_IS_NOT_SET" in done.stderr
 
 
-def test_scores_are_compared_when_they_are_named(cli: Cli, home: Path, suite: Path, run: RunRecord):
+@pytest.mark.parametrize("option", ["--field", "--member"])
+def test_scores_are_compared_when_the_field_is_named(cli: Cli, home: Path, suite: Path, run: RunRecord, option: str):
     path = home / "scores.csv"
     path.write_text("id,label\n" + "".join(f"c{number},{number % 5}\n" for number in range(40)), encoding="utf-8")
-    done = cli("calibrate", suite, "--labels", path, "--run", "cafe", "--member", "score")
+    done = cli("calibrate", suite, "--labels", path, "--run", "cafe", option, "score")
     assert done.exit_code == 0
     assert "(quadratic weights)" in done.stdout
     assert "TPR" not in done.stdout
     assert "kappa of score 1 with people" in cli("show", "cafe").stdout
+
+
+def test_the_former_name_of_an_option_is_not_in_its_help(cli: Cli):
+    shown = cli("calibrate", "--help").stdout
+    assert "--field" in shown
+    assert "--member" not in shown

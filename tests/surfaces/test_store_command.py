@@ -36,7 +36,7 @@ def test_a_whole_store_is_said_to_be_whole(cli: Cli, filled: None) -> None:
 
 def test_what_is_wrong_is_told_and_ends_with_3(cli: Cli, store: Store, filled: None) -> None:
     store._database.write(
-        lambda connection: connection.execute(text("UPDATE output SET value = '{' WHERE position = 1"))
+        lambda connection: connection.execute(text("UPDATE output SET value = '{' WHERE case_index = 1"))
     )
 
     done = cli("store", "check")

@@ -72,13 +72,13 @@ async def test_no_more_calls_are_under_way_than_the_suite_allows(plan: Plan, age
     assert agent.most_at_once == 3
 
 
-async def test_every_repeat_is_a_call_and_has_an_address_of_its_own(plan: Plan, store: Store, agent: Agent) -> None:
+async def test_every_repeat_is_a_call_and_has_a_content_hash_of_its_own(plan: Plan, store: Store, agent: Agent) -> None:
     run_id = plan(["a", "b"], repeats=3)
     async with open_run(run_id) as runtime:
         assert (await call_target(runtime, Batch(2, 5))).calls == 3
     outputs = store.outputs(run_id)
     assert set(outputs) == {(0, 2), (1, 0), (1, 1)}
-    assert len({stored.address for stored in outputs.values()}) == 3
+    assert len({stored.content_hash for stored in outputs.values()}) == 3
 
 
 async def test_a_case_whose_request_cannot_be_made_is_an_error_without_a_call(

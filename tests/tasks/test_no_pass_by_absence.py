@@ -24,7 +24,7 @@ from fepflow.verdict.verdict import Verdict
 from tasks.analysis.metrics import judge_run
 
 Cell = tuple[int, int, str]
-"""Position, repeat, check id."""
+"""Case index, repeat, check id."""
 
 Answer = dict[str, Any]
 """What a check gave: its results, or {"status": ...} if none."""

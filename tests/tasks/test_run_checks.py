@@ -64,7 +64,7 @@ async def test_a_check_that_cannot_read_an_output_is_an_error_and_the_others_go_
     deep = {"id": "deep", "type": "exact_match", "arguments": {"actual": "$.output.value.deep", "expected": 1}}
     run_id = plan(["a", "b"], checks=[deep, SAME])
     await evaluated(run_id, 2)
-    rows = {(row.position, row.check_id): (row.status, row.passed) for row in store.check_rows(run_id)}
+    rows = {(row.case_index, row.check_id): (row.status, row.passed) for row in store.check_rows(run_id)}
     assert rows == {
         (0, "deep"): ("error", None),
         (0, "exact_match"): ("completed", True),

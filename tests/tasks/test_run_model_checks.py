@@ -64,7 +64,7 @@ async def asked_for(run_id: str, calls: int) -> ModelCheckResult:
 
 
 def rows(store: Store, run_id: str) -> dict[tuple[int, str], tuple[str, bool | None]]:
-    return {(row.position, row.check_id): (row.status, row.passed) for row in store.check_rows(run_id)}
+    return {(row.case_index, row.check_id): (row.status, row.passed) for row in store.check_rows(run_id)}
 
 
 def bill(store: Store, run_id: str, check_id: str = "judge") -> dict[str, Any]:

@@ -38,7 +38,7 @@ def test_it_is_known_without_the_environment():
     one = judge()
     assert (one.check_id, one.model, one.samples) == ("llm_judge", "openai/gpt-4o-mini", 1)
     assert one.parameters == {"temperature": 0.0, "max_tokens": 1024}
-    assert one.members == {"passed": ("boolean", ()), "score": ("number", ()), "tone": ("word", ("rude", "kind"))}
+    assert one.fields == {"passed": ("boolean", ()), "score": ("number", ()), "tone": ("word", ("rude", "kind"))}
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_only_judges_are_judges_and_have_the_ids_of_their_suite():
     declared = Check(type="llm_judge", arguments={"prompt": "?", "response_format": "Verdict", "llm_function": "ask"})
     found = judges_of([other, named, declared, declared])
     assert [one.check_id for one in found] == ["tone", "llm_judge", "llm_judge-2"]
-    assert (found[1].model, found[1].members) == ("the function ask", {})
+    assert (found[1].model, found[1].fields) == ("the function ask", {})

@@ -224,7 +224,7 @@ async def test_who_wants_it_anew_asks_each_time_and_replaces_what_is_kept(
     assert [asked.cached for _, asked in told] == [False, False]
     assert len(model_server.seen) == 3
     assert memory.kept.keys() == {key}
-    assert memory.kept[key].answered_at > before.answered_at
+    assert memory.kept[key].responded_at > before.responded_at
 
 
 async def test_work_that_nobody_waits_for_any_more_is_cancelled_and_begins_anew() -> None:

@@ -47,7 +47,7 @@ def test_a_backup_that_is_taken_while_a_process_writes_has_all_that_was_committe
     backup_url = restored(tmp_path / "backup")
     assert inspect_store(backup_url).problems == []
     with Store.open(backup_url) as backup:
-        outputs = {position for position, _ in backup.present_outputs("run-1")}
+        outputs = {case_index for case_index, _ in backup.present_outputs("run-1")}
         assert acknowledged <= outputs
         assert checks_per_case(backup) == dict.fromkeys(outputs, 3)
 

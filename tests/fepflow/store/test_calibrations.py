@@ -35,7 +35,7 @@ def test_a_calibration_is_there_after_opening_again(store: Store, url):
     with Store.open(url) as again:
         kept = again.calibration_of(A, B)
     assert kept is not None
-    assert (kept.id, kept.model, kept.figures) == ("kept", "openai/é\0", FIGURES)
+    assert (kept.id, kept.model, kept.statistics) == ("kept", "openai/é\0", FIGURES)
 
 
 def test_answers_of_a_check_are_those_that_are_there(store: Store, make_run):
@@ -56,7 +56,9 @@ def test_answers_of_a_check_are_those_that_are_there(store: Store, make_run):
         NewCheckResult(1, 0, "other", A, answer("other", True), True),
     ]
     store.write(run, [], rows)
-    found = [(position, results["response"]["passed"]) for position, results in store.answers_of(run, "judge")]
+    found = [
+        (case_index, results["response"]["passed"]) for case_index, results in store.completed_results(run, "judge")
+    ]
     assert found == [(0, False), (0, True), (2, False)]
     assert store.checks_of_type(run, "llm_judge") == {"judge", "other"}
     assert store.checks_of_type(run, "contains") == set()

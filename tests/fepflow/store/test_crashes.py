@@ -17,7 +17,7 @@ CASES_A_KILL = 40
 """More than a writer gets to."""
 
 # As a run writes: many callers at once through a BatchWriter, a case's output and checks in one go. All rows of a case
-# carry the number of the process. A case's position is printed once it is committed.
+# carry the number of the process. A case's index is printed once it is committed.
 WRITER = """
 import asyncio, os, sys
 from datetime import UTC, datetime
@@ -27,18 +27,19 @@ from fepflow.store.records import NewCheckResult, NewOutput
 from fepflow.store.store import Store
 from fepflow.store.writer import BatchWriter
 
-store, cases, address = Store.open(sys.argv[1]), int(sys.argv[2]), str(os.getpid())
-present = {position for position, _ in store.present_outputs("run-1")}
-missing = [position for position in range(cases) if position not in present]
+store, cases, content_hash = Store.open(sys.argv[1]), int(sys.argv[2]), str(os.getpid())
+present = {case_index for case_index, _ in store.present_outputs("run-1")}
+missing = [case_index for case_index in range(cases) if case_index not in present]
 result = CheckResult(check_type="contains", status="completed", results={}, evaluated_at=datetime.now(UTC))
 
 async def write(writer):
     while missing:
-        position = missing.pop()
-        output = NewOutput(position, 0, address, Output(value="x" * 500))
-        writer.add([output], [NewCheckResult(position, 0, name, address, result, True) for name in ("c", "a", "b")])
+        case_index = missing.pop()
+        output = NewOutput(case_index, 0, content_hash, Output(value="x" * 500))
+        names = ("c", "a", "b")
+        writer.add([output], [NewCheckResult(case_index, 0, name, content_hash, result, True) for name in names])
         await writer.committed()
-        print(position, flush=True)
+        print(case_index, flush=True)
         await asyncio.sleep(0.002)
 
 async def main():
@@ -51,14 +52,14 @@ asyncio.run(main())
 
 PARTIAL = text("""
     SELECT count(*) FROM (
-        SELECT output.position FROM output
-        LEFT JOIN check_result ON check_result.position = output.position
-        GROUP BY output.position
-        HAVING count(*) <> 3 OR min(check_result.address) <> max(output.address)
-            OR max(check_result.address) <> max(output.address)
+        SELECT output.case_index FROM output
+        LEFT JOIN check_result ON check_result.case_index = output.case_index
+        GROUP BY output.case_index
+        HAVING count(*) <> 3 OR min(check_result.content_hash) <> max(output.content_hash)
+            OR max(check_result.content_hash) <> max(output.content_hash)
     ) AS partial
 """)
-STRAY = text("SELECT count(*) FROM check_result WHERE position NOT IN (SELECT position FROM output)")
+STRAY = text("SELECT count(*) FROM check_result WHERE case_index NOT IN (SELECT case_index FROM output)")
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ def kill_writers(url: str, kills: int) -> None:
         store.create_run(run, (TestCase(id=str(number), input=number) for number in range(cases)))
         for number in range(kills):
             acknowledged |= killed_writer(url, cases)
-            present = {position for position, _ in store.present_outputs("run-1")}
+            present = {case_index for case_index, _ in store.present_outputs("run-1")}
             assert acknowledged <= present, f"lost by kill {number}"
             with store._database.reading() as connection:
                 assert connection.scalar(PARTIAL) == 0, f"partial after kill {number}"

@@ -23,9 +23,9 @@ def url(postgresql_url: str) -> str:
     return postgresql_url
 
 
-def check(position: int, name: str) -> NewCheckResult:
+def check(case_index: int, name: str) -> NewCheckResult:
     result = CheckResult(check_type="c", status="completed", results={}, evaluated_at=utc_now())
-    return NewCheckResult(position, 0, name, "a" * 64, result, None)
+    return NewCheckResult(case_index, 0, name, "a" * 64, result, None)
 
 
 def rename(run_id: str):
@@ -104,10 +104,12 @@ def test_batches_of_the_same_rows_in_any_order_do_not_deadlock(url, store: Store
     def write_all(number: int) -> None:
         with Store.open(url) as mine:
             for run in runs:
-                positions = random.sample(range(100), 100)
-                checks = [check(position, name) for position in positions for name in ("b", "a")]
+                case_indices = random.sample(range(100), 100)
+                checks = [check(case_index, name) for case_index in case_indices for name in ("b", "a")]
                 all_there.wait(30)
-                mine.write(run, [NewOutput(position, 0, "a" * 64, Output(value=1)) for position in positions], checks)
+                mine.write(
+                    run, [NewOutput(case_index, 0, "a" * 64, Output(value=1)) for case_index in case_indices], checks
+                )
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(write_all, range(4)))
@@ -215,7 +217,7 @@ def test_no_detail_of_a_row_is_in_an_error(store: Store, make_run):
     make_run(cases=1)
     broken = text("INSERT INTO run_case VALUES ('run-1', 5, 'a customer''s letter', NULL)")
 
-    with pytest.raises(InfrastructureError, match="payload") as caught:
+    with pytest.raises(InfrastructureError, match="data") as caught:
         store._database.write(lambda connection: connection.execute(broken))
 
     assert "letter" not in str(caught.value)

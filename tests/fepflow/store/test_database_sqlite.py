@@ -26,7 +26,7 @@ def url(sqlite_url: str) -> str:
 
 
 def outputs(text: str, count: int = 1) -> list[NewOutput]:
-    return [NewOutput(position, 0, "a" * 64, Output(value=text)) for position in range(count)]
+    return [NewOutput(case_index, 0, "a" * 64, Output(value=text)) for case_index in range(count)]
 
 
 def path_of(url: str) -> Path:
@@ -164,7 +164,7 @@ from fepflow.store.store import Store
 
 store = Store.open({url!r})
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-rows = [NewOutput(position, 0, "a" * 64, Output(value="x" * 10_000)) for position in range(100)]
+rows = [NewOutput(case_index, 0, "a" * 64, Output(value="x" * 10_000)) for case_index in range(100)]
 try:
     store.write("run-1", rows, [])
 except InfrastructureError as error:

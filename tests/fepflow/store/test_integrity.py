@@ -16,9 +16,9 @@ def filled(store: Store, make_run) -> Store:
     make_run("run-0", cases=30)
     make_run("run-1", cases=30)
     result = CheckResult(check_type="c", status="completed", results={"passed": True}, evaluated_at=utc_now())
-    outputs = [NewOutput(position, 0, "a" * 64, Output(value="\0", metadata={})) for position in range(30)]
+    outputs = [NewOutput(case_index, 0, "a" * 64, Output(value="\0", metadata={})) for case_index in range(30)]
     store.write(
-        "run-1", outputs, [NewCheckResult(position, 0, "c\0é", "b" * 64, result, True) for position in range(30)]
+        "run-1", outputs, [NewCheckResult(case_index, 0, "c\0é", "b" * 64, result, True) for case_index in range(30)]
     )
     return store
 
@@ -43,7 +43,7 @@ def test_a_whole_store_has_no_problems(filled: Store, url):
 
     assert report.problems == []
     filled_tables = {"run": 2, "run_case": 60, "output": 30, "check_result": 30}
-    assert report.rows == {**filled_tables, "shard": 0, "model_answer": 0, "calibration": 0}
+    assert report.rows == {**filled_tables, "shard": 0, "cached_response": 0, "calibration": 0}
     assert report.revision is not None
     assert report.version.split()[0] in ("SQLite", "PostgreSQL")
 
@@ -52,29 +52,29 @@ def test_a_whole_store_has_no_problems(filled: Store, url):
     ("statement", "problems"),
     [
         (
-            "DELETE FROM run_case WHERE position = 3 AND run_id = 'run-1'",
+            "DELETE FROM run_case WHERE case_index = 3 AND run_id = 'run-1'",
             [
                 "Run run-1 has 29 test cases, not 30.",
                 "check_result run-1/3/0/c\0é has no row in run_case.",
                 "output run-1/3/0 has no row in run_case.",
             ],
         ),
-        ("DELETE FROM output WHERE position = 4", ["check_result run-1/4/0/c\0é has no row in output."]),
+        ("DELETE FROM output WHERE case_index = 4", ["check_result run-1/4/0/c\0é has no row in output."]),
         (
-            "UPDATE output SET value = '{' WHERE position = 5",
+            "UPDATE output SET value = '{' WHERE case_index = 5",
             ["output run-1/5/0: value cannot be read (JSONDecodeError)."],
         ),
         (
-            "UPDATE output SET metadata = '[]' WHERE position = 5",
+            "UPDATE output SET metadata = '[]' WHERE case_index = 5",
             ["output run-1/5/0: metadata cannot be read (ValidationError)."],
         ),
         ("UPDATE run SET name = '\\x' WHERE id = 'run-0'", ["run run-0: name cannot be read (JSONDecodeError)."]),
         (
-            "UPDATE run_case SET payload = '{}' WHERE position = 6 AND run_id = 'run-0'",
-            ["run_case run-0/6: payload cannot be read (ValidationError)."],
+            "UPDATE run_case SET data = '{}' WHERE case_index = 6 AND run_id = 'run-0'",
+            ["run_case run-0/6: data cannot be read (ValidationError)."],
         ),
         (
-            "UPDATE check_result SET result = 'null' WHERE position = 7",
+            "UPDATE check_result SET result = 'null' WHERE case_index = 7",
             ["check_result run-1/7/0/c\\u0000\\u00e9: result cannot be read (ValidationError)."],
         ),
     ],
@@ -86,7 +86,7 @@ def test_each_damage_is_named_with_its_row(filled: Store, url, statement, proble
 
 
 def test_of_many_problems_the_first_are_named_and_the_others_counted(filled: Store, url):
-    damage(filled, "UPDATE run_case SET payload = '}'")
+    damage(filled, "UPDATE run_case SET data = '}'")
 
     problems = inspect_store(url).problems
 

@@ -1,11 +1,12 @@
 import subprocess
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import JSON, MetaData, Numeric, inspect, select, text
+from sqlalchemy import JSON, Connection, MetaData, Numeric, inspect, select, text
 
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.protocol.model import utc_now
@@ -13,12 +14,27 @@ from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.store.database import Database
+from fepflow.store.integrity import inspect_store
 from fepflow.store.migrate import is_current, revisions
 from fepflow.store.records import Calibration, NewCheckResult, NewOutput
 from fepflow.store.store import Store
 from fepflow.store.tables import METADATA
 
 Rows = dict[str, list[dict[str, Any]]]
+
+RENAMED = {
+    "position": "case_index",
+    "payload": "data",
+    "address": "content_hash",
+    "member": "field",
+    "figures": "statistics",
+    "model_answer": "cached_response",
+    "model_answered": "response_model",
+    "cost": "cost_picousd",
+    "not_honoured": "dropped_params",
+    "answered_at": "responded_at",
+}
+"""What 0007 renamed."""
 
 
 def tables(store: Store) -> set[str]:
@@ -53,12 +69,15 @@ def shape(database: Database) -> dict[str, dict[str, Any]]:
 
 
 def rows(database: Database) -> Rows:
-    """Everything that is in the database, read without our models."""
+    """Everything that is in the database, read without our models, by the newest names."""
     found = MetaData()
     with database.reading() as connection:
         found.reflect(connection)
         return {
-            table.name: [dict(row) for row in connection.execute(select(table).order_by(*table.primary_key)).mappings()]
+            RENAMED.get(table.name, table.name): [
+                {RENAMED.get(name, name): value for name, value in row.items()}
+                for row in connection.execute(select(table).order_by(*table.primary_key)).mappings()
+            ]
             for table in found.sorted_tables
             if table.name != "alembic_version"
         }
@@ -77,7 +96,7 @@ def filled(store: Store, make_run) -> Store:
     for number in range(3):
         run = make_run(f"run-{number}", cases=20, repeats=2, tags=["a"], suite_path="x", flow_run_id=f"flow-{number}")
         result = CheckResult(check_type="c", status="completed", results={"passed": True}, evaluated_at=utc_now())
-        keys = [(position, repeat) for position in range(20) for repeat in range(2)]
+        keys = [(case_index, repeat) for case_index in range(20) for repeat in range(2)]
         store.acquire_lease(run, "me", 60)
         store.acquire_shard(run, 0, "me", 60)
         store.write(
@@ -85,7 +104,7 @@ def filled(store: Store, make_run) -> Store:
             [NewOutput(*key, "a" * 64, Output(value="\0", id="o", metadata={"tokens": 1})) for key in keys],
             [NewCheckResult(*key, "c\0é", "b" * 64, result, True) for key in keys],
         )
-    store.keep_answers({"k" * 64: CachedResponse("judge", "a/b", "b", "prompt", "{}\0é", 1, 2, 0.5, ("seed",))})
+    store.cache_responses({"k" * 64: CachedResponse("judge", "a/b", "b", "prompt", "{}\0é", 1, 2, 0.5, ("seed",))})
     store.add_calibration(Calibration("a" * 64, "b" * 64, "m", {}, "c\0é", "passed", "run-0", 20, 0, {"kappa": {}}))
     store.finish("run-0", "me", "completed", outcome="pass", metrics=[1], verdict={}, stats={"calls": 1}, error="e")
     return store
@@ -218,3 +237,83 @@ def test_processes_that_open_a_new_store_at_once_do_not_collide(make_url_of_empt
     errors = [opener.communicate()[1].decode() for opener in openers]
 
     assert errors == [""] * 4
+
+
+FORMER_ROWS: Rows = {
+    "run": [{
+        "id": "run-1", "name": "refunds", "status": "completed", "created_at": "2026-01-02 03:04:05", "suite": "{}",
+        "repeats": 1, "n_cases": 1, "tags": "[]",
+    }],
+    "run_case": [{"run_id": "run-1", "position": 0, "case_id": "a", "payload": '{"id": "a", "input": "hello"}'}],
+    "output": [{
+        "run_id": "run-1", "position": 0, "repeat": 0, "address": "a" * 64, "value": '"hi"', "failed": False,
+        "created_at": "2026-01-02 03:04:05",
+    }],
+    "check_result": [{
+        "run_id": "run-1", "position": 0, "repeat": 0, "check_id": "polite", "address": "b" * 64,
+        "check_type": "llm_judge", "status": "completed", "passed": True, "created_at": "2026-01-02 03:04:05",
+        "result": '{"check_type": "llm_judge", "status": "completed", "results": {"passed": true}, '
+        '"evaluated_at": "2026-01-02T03:04:05Z"}',
+    }],
+    "shard": [{"run_id": "run-1", "shard": 0}],
+    "model_answer": [{
+        "key": "c" * 64, "kind": "judge", "model": "openai/a", "model_answered": "a-2024", "mode": "prompt",
+        "text": "{}", "prompt_tokens": 1, "completion_tokens": 2, "cost": 12_300_000, "not_honoured": '["seed"]',
+        "answered_at": "2026-01-02 03:04:05",
+    }],
+    "calibration": [{
+        "id": "d" * 64, "created_at": "2026-01-02 03:04:05", "judge": "e" * 64, "rubric": "f" * 64,
+        "model": "openai/a", "parameters": "{}", "check_id": "polite", "member": "passed", "run_id": "run-1", "n": 1,
+        "missing": 0, "figures": '{"kappa": {"value": 0.5}}',
+    }],
+}  # fmt: skip
+"""A row of each table, as fepflow wrote it with schema 0006."""
+
+
+def insert_former_rows(database: Database) -> None:
+    def insert(connection: Connection) -> None:
+        for table, (row,) in FORMER_ROWS.items():
+            values = ", ".join(f":{name}" for name in row)
+            connection.execute(text(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values})"), row)
+
+    database.write(insert)
+
+
+def former_rows(database: Database) -> Rows:
+    """The columns of `FORMER_ROWS`, read by their names; times without a zone, as they were written."""
+    found = {}
+    with database.reading() as connection:
+        for table, (row,) in FORMER_ROWS.items():
+            query = text(f"SELECT {', '.join(row)} FROM {table}")
+            found[table] = [dict(each) for each in connection.execute(query).mappings()]
+    times = {name for (row,) in FORMER_ROWS.values() for name in row if name.endswith("_at")}
+    return {
+        table: [{name: str(value)[:19] if name in times else value for name, value in row.items()} for row in some]
+        for table, some in found.items()
+    }
+
+
+def test_a_store_of_schema_0006_is_upgraded_read_and_downgraded(make_url_of_empty):
+    url = make_url_of_empty()
+    database = Database(url)
+    database.migrate("0006")
+    insert_former_rows(database)
+
+    with Store.open(url) as store:
+        (result,) = store.results("run-1")
+        assert (result.case_index, result.case.id, result.case.input) == (0, "a", "hello")
+        assert result.output is not None
+        assert result.output.value == "hi"
+        assert [check.results for check in result.checks] == [{"passed": True}]
+        assert store.outputs("run-1")[0, 0].content_hash == "a" * 64
+        cached = store.cached_responses(["c" * 64], datetime(2026, 1, 1, tzinfo=UTC))["c" * 64]
+        assert (cached.response_model, cached.dropped_params, cached.cost_usd) == ("a-2024", ("seed",), 0.0000123)
+        calibration = store.calibration_of("e" * 64, "f" * 64)
+        assert calibration is not None
+        assert (calibration.field, calibration.statistics) == ("passed", {"kappa": {"value": 0.5}})
+        assert inspect_store(url).problems == []
+
+    assert database.migrate("0006", back=True) == (revisions()[-1], "0006")
+    rows_again = former_rows(database)
+    database.close()
+    assert rows_again == FORMER_ROWS

@@ -10,7 +10,7 @@ from fepflow.store.store import Store
 
 CASES = 200
 
-# Writes all cases in random order, one call with an output and three checks each, and prints a case's position after
+# Writes all cases in random order, one call with an output and three checks each, and prints a case's index after
 # its rows are committed.
 WRITER = """
 import random, sys
@@ -23,14 +23,14 @@ from fepflow.store.store import Store
 url, cases = sys.argv[1], int(sys.argv[2])
 store = Store.open(url)
 
-def check(position, name):
+def check(case_index, name):
     result = CheckResult(check_type="contains", status="completed", results={}, evaluated_at=datetime.now(UTC))
-    return NewCheckResult(position, 0, name, "a" * 64, result, True)
+    return NewCheckResult(case_index, 0, name, "a" * 64, result, True)
 
-for position in random.sample(range(cases), cases):
-    output = NewOutput(position, 0, "a" * 64, Output(value="x" * 500))
-    store.write("run-1", [output], [check(position, name) for name in ("c", "a", "b")])
-    print(position, flush=True)
+for case_index in random.sample(range(cases), cases):
+    output = NewOutput(case_index, 0, "a" * 64, Output(value="x" * 500))
+    store.write("run-1", [output], [check(case_index, name) for name in ("c", "a", "b")])
+    print(case_index, flush=True)
 """
 
 
@@ -40,7 +40,7 @@ def start_writer(url: str) -> subprocess.Popen[str]:
 
 
 def checks_per_case(store: Store) -> Counter[int]:
-    return Counter(position for position, _, _ in store.present_checks("run-1"))
+    return Counter(case_index for case_index, _, _ in store.present_checks("run-1"))
 
 
 def test_four_processes_write_the_same_run_without_locks_or_duplicates(store: Store, url, make_run):
@@ -69,7 +69,7 @@ def test_killed_writers_lose_nothing_that_was_acknowledged_and_leave_no_case_par
         # The last line may have been cut off by the kill.
         acknowledged |= {int(line) for line in (first + rest).splitlines(keepends=True) if line.endswith("\n")}
 
-        outputs = {position for position, _ in store.present_outputs("run-1")}
+        outputs = {case_index for case_index, _ in store.present_outputs("run-1")}
         assert acknowledged <= outputs
         assert checks_per_case(store) == dict.fromkeys(outputs, 3)
 

@@ -28,53 +28,53 @@ def key(number: int) -> str:
     [
         {},
         {"text": "a NUL \0, a lone surrogate \ud800, an accent é"},
-        {"prompt_tokens": None, "completion_tokens": None, "cost_usd": None, "mode": None, "not_honoured": ()},
+        {"prompt_tokens": None, "completion_tokens": None, "cost_usd": None, "mode": None, "dropped_params": ()},
         {"cost_usd": 12345.678901},
         {"cost_usd": 0.0000000002},
     ],
 )
 def test_an_answer_comes_back_as_it_was(store: Store, change: dict[str, Any]) -> None:
     answer = replace(ANSWER, **change)
-    store.keep_answers({key(1): answer})
-    assert store.answers([key(1), key(2)], LONG_AGO) == {key(1): answer}
+    store.cache_responses({key(1): answer})
+    assert store.cached_responses([key(1), key(2)], LONG_AGO) == {key(1): answer}
 
 
 def test_a_newer_answer_takes_the_place_of_an_older_one(store: Store) -> None:
-    store.keep_answers({key(1): ANSWER, key(2): VECTOR})
+    store.cache_responses({key(1): ANSWER, key(2): VECTOR})
     newer = replace(ANSWER, text="{}", cost_usd=None)
-    store.keep_answers({key(1): newer})
-    assert store.answers([key(1), key(2)], LONG_AGO) == {key(1): newer, key(2): VECTOR}
+    store.cache_responses({key(1): newer})
+    assert store.cached_responses([key(1), key(2)], LONG_AGO) == {key(1): newer, key(2): VECTOR}
 
 
 def test_what_is_too_old_is_not_found(store: Store) -> None:
-    store.keep_answers({key(1): ANSWER, key(2): VECTOR})
-    assert store.answers([key(1), key(2)], NOW - timedelta(days=1)) == {key(1): ANSWER}
+    store.cache_responses({key(1): ANSWER, key(2): VECTOR})
+    assert store.cached_responses([key(1), key(2)], NOW - timedelta(days=1)) == {key(1): ANSWER}
 
 
 def test_many_are_kept_and_found_at_once(store: Store) -> None:
     many = {key(number): replace(ANSWER, text=str(number)) for number in range(1_200)}
-    store.keep_answers(many)
-    assert store.answers(many, LONG_AGO) == many
-    assert store.answers([], LONG_AGO) == {}
+    store.cache_responses(many)
+    assert store.cached_responses(many, LONG_AGO) == many
+    assert store.cached_responses([], LONG_AGO) == {}
 
 
 def test_answers_are_forgotten_by_model_and_by_age(store: Store) -> None:
-    other = replace(ANSWER, model="openai/b", answered_at=NOW - timedelta(days=9))
-    store.keep_answers({key(1): ANSWER, key(2): VECTOR, key(3): other, key(4): replace(other, model="openai/a")})
+    other = replace(ANSWER, model="openai/b", responded_at=NOW - timedelta(days=9))
+    store.cache_responses({key(1): ANSWER, key(2): VECTOR, key(3): other, key(4): replace(other, model="openai/a")})
 
-    assert store.forget_answers("openai/a", NOW - timedelta(days=7)) == 1
-    assert store.forget_answers("nobody") == 0
-    assert store.forget_answers(before=NOW - timedelta(days=7)) == 1
-    assert set(store.answers(map(key, range(5)), LONG_AGO)) == {key(1), key(2)}
-    assert store.forget_answers() == 2
+    assert store.delete_cached_responses("openai/a", NOW - timedelta(days=7)) == 1
+    assert store.delete_cached_responses("nobody") == 0
+    assert store.delete_cached_responses(before=NOW - timedelta(days=7)) == 1
+    assert set(store.cached_responses(map(key, range(5)), LONG_AGO)) == {key(1), key(2)}
+    assert store.delete_cached_responses() == 2
 
 
 def test_they_are_counted_by_kind_and_model(store: Store) -> None:
-    assert store.answer_totals() == []
-    old = replace(ANSWER, answered_at=NOW - timedelta(days=3), cost_usd=None)
-    store.keep_answers({key(1): ANSWER, key(2): ANSWER, key(3): old, key(4): VECTOR})
+    assert store.cache_totals() == []
+    old = replace(ANSWER, responded_at=NOW - timedelta(days=3), cost_usd=None)
+    store.cache_responses({key(1): ANSWER, key(2): ANSWER, key(3): old, key(4): VECTOR})
 
-    vectors, judges = store.answer_totals()
+    vectors, judges = store.cache_totals()
 
     assert (vectors.kind, vectors.model, vectors.answers, vectors.cost_usd, vectors.unpriced) == (
         *("embedding", "openai/e", 1),
@@ -83,16 +83,16 @@ def test_they_are_counted_by_kind_and_model(store: Store) -> None:
     assert (judges.kind, judges.model, judges.answers, judges.unpriced) == ("judge", "openai/a", 3, 1)
     assert judges.cost_usd == pytest.approx(0.0000246)
     assert judges.characters >= 3 * len(ANSWER.text)
-    assert (judges.oldest, judges.newest) == (old.answered_at, NOW)
+    assert (judges.oldest, judges.newest) == (old.responded_at, NOW)
 
 
 def test_writers_of_the_same_answers_do_not_get_in_each_others_way(store: Store) -> None:
     def write(number: int) -> None:
         keys = range(40) if number % 2 else reversed(range(40))
-        store.keep_answers({key(one): replace(ANSWER, text=f"{number}") for one in keys})
+        store.cache_responses({key(one): replace(ANSWER, text=f"{number}") for one in keys})
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(write, range(24)))
-    found = store.answers(map(key, range(40)), LONG_AGO)
+    found = store.cached_responses(map(key, range(40)), LONG_AGO)
     assert len(found) == 40
     assert len({answer.text for answer in found.values()}) == 1, "the last one's, whole"

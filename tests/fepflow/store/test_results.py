@@ -10,12 +10,12 @@ from fepflow.protocol.test_case import Output
 from fepflow.store.records import CheckCounts, NewCheckResult, NewOutput, Progress
 from fepflow.store.store import Store
 
-ADDRESS = "a" * 64
+HASH = "a" * 64
 TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def output(position: int = 0, repeat: int = 0, value: object = "yes", failed: bool = False) -> NewOutput:
-    return NewOutput(position, repeat, ADDRESS, Output(value=value), failed)
+def output(case_index: int = 0, repeat: int = 0, value: object = "yes", failed: bool = False) -> NewOutput:
+    return NewOutput(case_index, repeat, HASH, Output(value=value), failed)
 
 
 def result(check_id: str = "contains", status: Status = "completed", **results: object) -> CheckResult:
@@ -31,13 +31,13 @@ def result(check_id: str = "contains", status: Status = "completed", **results: 
 
 
 def check(
-    position: int = 0,
+    case_index: int = 0,
     repeat: int = 0,
     check_id: str = "contains",
     passed: bool | None = True,
     status: Status = "completed",
 ) -> NewCheckResult:
-    return NewCheckResult(position, repeat, check_id, ADDRESS, result(check_id, status, passed=passed), passed)
+    return NewCheckResult(case_index, repeat, check_id, HASH, result(check_id, status, passed=passed), passed)
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def check(
 def test_an_output_comes_back_as_it_was(store: Store, make_run, given: Output):
     run = make_run()
 
-    store.write(run, [NewOutput(1, 0, ADDRESS, given, failed=True)], [])
+    store.write(run, [NewOutput(1, 0, HASH, given, failed=True)], [])
 
     stored = store.outputs(run)[1, 0]
     assert stored.output.model_dump() == given.model_dump()
-    assert (stored.address, stored.failed) == (ADDRESS, True)
+    assert (stored.content_hash, stored.failed) == (HASH, True)
 
 
 def test_a_check_result_comes_back_as_it_was(store: Store, make_run):
@@ -65,11 +65,11 @@ def test_a_check_result_comes_back_as_it_was(store: Store, make_run):
         update={"resolved_arguments": {"text": {"value": "x", "jsonpath": "$.output.value"}}}
     )
 
-    store.write(run, [output()], [NewCheckResult(0, 0, "c", ADDRESS, given, True)])
+    store.write(run, [output()], [NewCheckResult(0, 0, "c", HASH, given, True)])
 
     assert next(store.results(run)).checks == [given]
     (row,) = store.check_rows(run)
-    assert (row.position, row.repeat, row.check_id, row.status, row.passed) == (0, 0, "c", "completed", True)
+    assert (row.case_index, row.repeat, row.check_id, row.status, row.passed) == (0, 0, "c", "completed", True)
     assert row.result == {**given.model_dump(), "evaluated_at": "2026-01-02T03:04:05Z"}
 
 
@@ -81,16 +81,16 @@ def test_whatever_a_check_answers_comes_back_as_it_was(store: Store, make_run, v
     run = make_run()
     given = result("c", passed=True, value=value)
 
-    store.write(run, [output()], [NewCheckResult(0, 0, "c", ADDRESS, given, True)])
+    store.write(run, [output()], [NewCheckResult(0, 0, "c", HASH, given, True)])
 
     assert next(store.results(run)).checks == [given]
 
 
-def test_rows_without_payloads_have_everything_but_the_result(store: Store, make_run):
+def test_rows_without_results_have_everything_but_the_result(store: Store, make_run):
     run = make_run()
-    store.write(run, [output()], [NewCheckResult(0, 0, "c", ADDRESS, result("c", passed=True), True)])
+    store.write(run, [output()], [NewCheckResult(0, 0, "c", HASH, result("c", passed=True), True)])
 
-    (whole,), (light,) = store.check_rows(run), store.check_rows(run, payloads=False)
+    (whole,), (light,) = store.check_rows(run), store.check_rows(run, results=False)
 
     assert whole.result is not None
     assert light == replace(whole, result=None)
@@ -143,7 +143,7 @@ def test_an_output_without_a_json_form_is_stored_as_failed_and_its_neighbours_as
 
 def test_a_check_result_without_a_json_form_is_stored_as_an_error(store: Store, make_run):
     run = make_run()
-    bad = NewCheckResult(0, 0, "bad", ADDRESS, result("bad", passed=True, found=object()), True)
+    bad = NewCheckResult(0, 0, "bad", HASH, result("bad", passed=True, found=object()), True)
 
     store.write(run, [output()], [check(0, 0, "a"), bad, check(0, 0, "z")])
 
@@ -227,13 +227,13 @@ def test_forgetting_errors_keeps_every_answer(store: Store, make_run):
     assert store.forget_errors(run) == 0
 
 
-def test_results_come_by_position_and_repeat_with_what_is_missing(store: Store, make_run):
+def test_results_come_by_case_and_repeat_with_what_is_missing(store: Store, make_run):
     run = make_run(cases=2, repeats=2)
     store.write(run, [output(1, 1, "b"), output(0, 0, "a")], [check(1, 1, "z"), check(1, 1, "a")])
 
     results = list(store.results(run))
 
-    assert [(each.position, each.repeat, each.case.id) for each in results] == [
+    assert [(each.case_index, each.repeat, each.case.id) for each in results] == [
         (0, 0, "case-0"),
         (0, 1, "case-0"),
         (1, 0, "case-1"),
@@ -249,8 +249,8 @@ def test_checks_come_in_the_same_order_on_every_database(store: Store, make_run)
     in_order = ["B", "Z", "_", "a", "a\0", "a-b", "ab", "b", "é", "日", "\ud800"]
     store.write(run, [output(0), output(1)], [check(p, 0, name) for p in (1, 0) for name in names])
 
-    assert [(row.position, row.check_id) for row in store.check_rows(run)] == [
-        (position, name) for position in (0, 1) for name in in_order
+    assert [(row.case_index, row.check_id) for row in store.check_rows(run)] == [
+        (case_index, name) for case_index in (0, 1) for name in in_order
     ]
     assert [answer.check_id for answer in next(store.results(run)).checks] == in_order
     assert [totals.check_id for totals in store.check_totals(run)] == in_order
@@ -260,7 +260,7 @@ def test_failed_results_are_those_with_a_failed_output_or_a_check_that_failed_or
     run = make_run(cases=350, repeats=2)
     store.write(
         run,
-        [output(position, repeat, failed=position == 7) for position in range(350) for repeat in range(2)],
+        [output(case_index, repeat, failed=case_index == 7) for case_index in range(350) for repeat in range(2)],
         [
             check(3, 1, passed=False),
             check(120, 0, passed=None, status="error"),
@@ -271,17 +271,19 @@ def test_failed_results_are_those_with_a_failed_output_or_a_check_that_failed_or
         ],
     )
 
-    failed = [(each.position, each.repeat) for each in store.results(run, failed_only=True)]
+    failed = [(each.case_index, each.repeat) for each in store.results(run, failed_only=True)]
 
     assert failed == [(3, 1), (7, 0), (7, 1), (120, 0), (341, 0)]
 
 
 def test_everything_is_read_once_however_many_cases_there_are(store: Store, make_run):
     run = make_run(cases=1_234)
-    store.write(run, [output(position) for position in range(1_234)], [check(position) for position in range(1_234)])
+    store.write(
+        run, [output(case_index) for case_index in range(1_234)], [check(case_index) for case_index in range(1_234)]
+    )
 
-    assert [each.position for each in store.results(run)] == list(range(1_234))
-    assert [row.position for row in store.check_rows(run)] == list(range(1_234))
+    assert [each.case_index for each in store.results(run)] == list(range(1_234))
+    assert [row.case_index for row in store.check_rows(run)] == list(range(1_234))
 
 
 def test_reading_an_unknown_run_gives_nothing(store: Store):

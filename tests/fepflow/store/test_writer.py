@@ -11,8 +11,8 @@ from fepflow.store.store import Store
 from fepflow.store.writer import BatchWriter
 
 
-def output(position: int, value: object = "yes") -> NewOutput:
-    return NewOutput(position, 0, "a" * 64, Output(value=value))
+def output(case_index: int, value: object = "yes") -> NewOutput:
+    return NewOutput(case_index, 0, "a" * 64, Output(value=value))
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ async def test_many_callers_share_few_transactions(store: Store, make_run, commi
     commits.clear()
 
     async with BatchWriter(store, run) as writer:
-        for position in range(500):
-            writer.add([output(position)])
+        for case_index in range(500):
+            writer.add([output(case_index)])
         await writer.committed()
 
     assert len(store.present_outputs(run)) == 500
@@ -62,10 +62,10 @@ async def test_a_group_ends_at_its_bound_but_never_inside_a_callers_rows(store: 
 async def test_each_caller_waits_for_its_own_rows_only(store: Store, make_run):
     run = make_run(cases=40)
 
-    async def caller(position: int) -> bool:
-        writer.add([output(position)])
+    async def caller(case_index: int) -> bool:
+        writer.add([output(case_index)])
         await writer.committed()
-        return (position, 0) in store.present_outputs(run)
+        return (case_index, 0) in store.present_outputs(run)
 
     async with BatchWriter(store, run, max_rows=3) as writer:
         assert all(await asyncio.gather(*map(caller, range(40))))
@@ -74,8 +74,8 @@ async def test_each_caller_waits_for_its_own_rows_only(store: Store, make_run):
 async def test_a_failed_commit_reaches_every_caller_and_stops_new_ones(store: Store, make_run, caplog):
     run = make_run(cases=2)
 
-    async def caller(position: int) -> None:
-        writer.add([output(position)])
+    async def caller(case_index: int) -> None:
+        writer.add([output(case_index)])
         await writer.committed()
 
     with caplog.at_level(logging.ERROR, "fepflow"):

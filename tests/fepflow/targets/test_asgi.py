@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from fepflow.errors import InputError
 from fepflow.suite.target import Target
-from fepflow.targets.base import output_address
+from fepflow.targets.base import output_hash
 from fepflow.targets.call_record import CallRecord
 from fepflow.targets.client import RetryPolicy, TargetClient
 from fepflow.targets.factory import open_target
@@ -237,8 +237,8 @@ def test_an_address_or_an_application_there_must_be(http: dict[str, str], says: 
 
 
 async def test_other_code_is_another_target(open_app: Open) -> None:
-    addresses = {
-        output_address(open_app(code, **http)[0], CASE, 1)
+    hashes = {
+        output_hash(open_app(code, **http)[0], CASE, 1)
         for code, http in ((ECHO, {}), (ECHO, {"url": "/"}), (ECHO, {"url": "/ask"}), (ECHO + "# better", {}))
     }
-    assert len(addresses) == 3
+    assert len(hashes) == 3

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from fepflow.errors import InputError
 from fepflow.protocol.test_case import TestCase
-from fepflow.targets.base import output_address
+from fepflow.targets.base import output_hash
 from fepflow.targets.http import HttpTarget
 
 from .conftest import CASE, Serve, ask_once, configured, error_of, sending
@@ -286,36 +286,36 @@ class TestAddresses:
     def target(self, url: str = "http://host/ask", secrets: frozenset[str] = frozenset(), **http: Any) -> HttpTarget:
         return HttpTarget(configured(url, **http), secrets)
 
-    def test_the_same_question_has_the_same_address(self) -> None:
-        assert output_address(self.target(), CASE, 1) == output_address(self.target(), CASE, 1)
+    def test_the_same_request_has_the_same_hash(self) -> None:
+        assert output_hash(self.target(), CASE, 1) == output_hash(self.target(), CASE, 1)
 
     def test_editing_what_is_expected_changes_nothing(self) -> None:
         other = CASE.model_copy(update={"expected": "forty-two"})
-        assert output_address(self.target(), CASE, 1) == output_address(self.target(), other, 1)
+        assert output_hash(self.target(), CASE, 1) == output_hash(self.target(), other, 1)
 
     def test_repeats_inputs_and_endpoints_differ(self) -> None:
         other = CASE.model_copy(update={"input": "else"})
-        addresses = {
-            output_address(self.target(), CASE, 1),
-            output_address(self.target(), CASE, 2),
-            output_address(self.target(), other, 1),
-            output_address(self.target("http://host/v2"), CASE, 1),
-            output_address(self.target("http://host/ask?model=a"), CASE, 1),
-            output_address(self.target(method="PUT"), CASE, 1),
-            output_address(self.target(headers={"X-Model": "a"}), CASE, 1),
-            output_address(self.target(output="$.a"), CASE, 1),
+        hashes = {
+            output_hash(self.target(), CASE, 1),
+            output_hash(self.target(), CASE, 2),
+            output_hash(self.target(), other, 1),
+            output_hash(self.target("http://host/v2"), CASE, 1),
+            output_hash(self.target("http://host/ask?model=a"), CASE, 1),
+            output_hash(self.target(method="PUT"), CASE, 1),
+            output_hash(self.target(headers={"X-Model": "a"}), CASE, 1),
+            output_hash(self.target(output="$.a"), CASE, 1),
         }
-        assert len(addresses) == 8
+        assert len(hashes) == 8
 
     def test_secrets_credentials_and_patience_are_no_part_of_it(self) -> None:
-        plain = output_address(self.target("http://host/ask?api_key=one"), CASE, 1)
+        plain = output_hash(self.target("http://host/ask?api_key=one"), CASE, 1)
         rotated = self.target("http://ann:pw@host/ask?api_key=two")
-        assert output_address(rotated, CASE, 1) == plain
+        assert output_hash(rotated, CASE, 1) == plain
         slow = HttpTarget(configured("http://host/ask?api_key=x", target={"timeout": 99.0, "concurrency": 2}))
-        assert output_address(slow, CASE, 1) == plain
+        assert output_hash(slow, CASE, 1) == plain
 
     def test_a_rotated_secret_in_header_query_or_body_changes_nothing(self) -> None:
-        def address(secret: str) -> str:
+        def hash_of(secret: str) -> str:
             target = self.target(
                 f"http://host/ask?v={secret}",
                 frozenset({secret}),
@@ -323,9 +323,9 @@ class TestAddresses:
                 body={"key": secret, "q": "$.test_case.input"},
             )
             assert secret not in json.dumps(target.render(CASE))
-            return output_address(target, CASE, 1)
+            return output_hash(target, CASE, 1)
 
-        assert address("s3cret-one") == address("s3cret-two")
+        assert hash_of("s3cret-one") == hash_of("s3cret-two")
 
 
 async def test_an_answer_that_echoes_the_credentials_shows_none_of_them(serve: Serve) -> None:

@@ -13,7 +13,7 @@ from fepflow.errors import InputError, TargetError
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.target import Target
 from fepflow.targets.base import Target as OpenTarget
-from fepflow.targets.base import output_address
+from fepflow.targets.base import output_hash
 from fepflow.targets.call_record import is_failed
 from fepflow.targets.client import RetryPolicy
 from fepflow.targets.factory import open_target
@@ -83,10 +83,10 @@ def test_a_record_without_an_id_is_named(opened: Any) -> None:
         opened([{"id": "a", "value": 1}, {"value": 2}], id="$.id")
 
 
-def test_the_address_follows_what_the_record_says(opened: Any) -> None:
-    address = output_address(opened([{"value": 1}, {"value": 2}]), FIRST, 1)
-    assert output_address(opened([{"value": 1}, {"value": 3}]), FIRST, 1) == address
-    assert output_address(opened([{"value": 9}, {"value": 2}]), FIRST, 1) != address
+def test_the_content_hash_follows_what_the_record_says(opened: Any) -> None:
+    first = output_hash(opened([{"value": 1}, {"value": 2}]), FIRST, 1)
+    assert output_hash(opened([{"value": 1}, {"value": 3}]), FIRST, 1) == first
+    assert output_hash(opened([{"value": 9}, {"value": 2}]), FIRST, 1) != first
 
 
 def test_a_file_outside_of_the_suite_is_not_read(tmp_path: Path) -> None:

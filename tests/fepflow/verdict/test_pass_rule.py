@@ -25,8 +25,8 @@ def check(status: Status = "completed", **results: Any) -> CheckResult:
 def results_of(*cases: str) -> list[SampleResult]:
     """One text a case, one letter a sample."""
     return [
-        SampleResult(position, sample, Output(value="x"), [], LETTERS[letter])
-        for position, case in enumerate(cases)
+        SampleResult(case_index, sample, Output(value="x"), [], LETTERS[letter])
+        for case_index, case in enumerate(cases)
         for sample, letter in enumerate(case)
     ]
 
@@ -180,8 +180,8 @@ def test_every_rule_has_its_words(rule: PassRule, sentence: str, gate: str) -> N
 
 
 def test_each_check_has_a_metric_over_the_cases_that_have_it() -> None:
-    def result(position: int, sample: int, *checks: CheckResult) -> SampleResult:
-        return SampleResult(position, sample, Output(value="x"), list(checks), ending_of(checks))
+    def result(case_index: int, sample: int, *checks: CheckResult) -> SampleResult:
+        return SampleResult(case_index, sample, Output(value="x"), list(checks), ending_of(checks))
 
     own = check(passed=False).model_copy(update={"metadata": {"check_id": "own"}})
     results = [result(0, 0, check(passed=True)), result(0, 1, check("error"))]

@@ -46,8 +46,8 @@ def stored(store: Store, responses, check=CHECK, repeats=1, samples=None):
         [TestCase(id=f"c{number}", input=number) for number in range(len(responses))],
     )
     rows = []
-    for position, response in enumerate(responses):
-        metadata = {} if samples is None else {"samples": samples[position]}
+    for case_index, response in enumerate(responses):
+        metadata = {} if samples is None else {"samples": samples[case_index]}
         result = CheckResult(
             check_type="llm_judge",
             status="completed",
@@ -56,15 +56,15 @@ def stored(store: Store, responses, check=CHECK, repeats=1, samples=None):
             metadata={"check_id": "llm_judge"},
         )
         if response is not None:
-            rows.append(NewCheckResult(position, 0, "llm_judge", "a" * 64, result, response.get("passed")))
+            rows.append(NewCheckResult(case_index, 0, "llm_judge", "a" * 64, result, response.get("passed")))
     store.write(run_id, [NewOutput(p, 0, "b" * 64, Output(value="x")) for p in range(len(responses))], rows)
     return store.run(run_id)
 
 
-def compared(store, labels, verdicts, member="passed"):
-    run = stored(store, [None if verdict is None else {member: verdict} for verdict in verdicts])
+def compared(store, labels, verdicts, field="passed"):
+    run = stored(store, [None if verdict is None else {field: verdict} for verdict in verdicts])
     (judge,) = judges_of_run(run)
-    labelled = LabelSet(judge, member, {f"c{number}": label for number, label in enumerate(labels)})
+    labelled = LabelSet(judge, field, {f"c{number}": label for number, label in enumerate(labels)})
     return calibrate(store, run, labelled)
 
 
@@ -73,33 +73,33 @@ class TestFigures:
         labels = [True] * 25 + [False] * 25
         verdicts = [True] * 20 + [False] * 5 + [True] * 10 + [False] * 15
         made = compared(store, labels, verdicts)
-        figures = made.figures
-        assert figures["kappa"]["value"] == pytest.approx(0.4)
-        assert figures["matrix"] == [[20, 5], [10, 15]]
-        assert figures["agreement"]["value"] == 0.7
-        assert (figures["tpr"]["value"], figures["tpr"]["n"]) == (0.8, 25)
-        assert figures["tnr"]["value"] == 0.6
-        assert figures["tnr"]["low"] == pytest.approx(0.407, abs=1e-3)  # Wilson's interval of 15 of 25
-        assert figures["tnr"]["high"] == pytest.approx(0.766, abs=1e-3)
+        statistics = made.statistics
+        assert statistics["kappa"]["value"] == pytest.approx(0.4)
+        assert statistics["matrix"] == [[20, 5], [10, 15]]
+        assert statistics["agreement"]["value"] == 0.7
+        assert (statistics["tpr"]["value"], statistics["tpr"]["n"]) == (0.8, 25)
+        assert statistics["tnr"]["value"] == 0.6
+        assert statistics["tnr"]["low"] == pytest.approx(0.407, abs=1e-3)  # Wilson's interval of 15 of 25
+        assert statistics["tnr"]["high"] == pytest.approx(0.766, abs=1e-3)
         assert (made.n, made.missing, made.model) == (50, 0, "openai/any")
 
     def test_of_numbers_are_weighted_and_have_no_rates(self, store: Store):
         made = compared(store, [1.0, 2.0, 3.0, 4.0, 5.0], [2, 1, 3, 4, 5], "score")
-        assert made.figures["kappa"]["value"] == pytest.approx(0.9)
-        assert made.figures["kappa"]["weights"] == "quadratic"
-        assert made.figures["categories"] == [1.0, 2.0, 3.0, 4.0, 5.0]
-        assert "tpr" not in made.figures
+        assert made.statistics["kappa"]["value"] == pytest.approx(0.9)
+        assert made.statistics["kappa"]["weights"] == "quadratic"
+        assert made.statistics["categories"] == [1.0, 2.0, 3.0, 4.0, 5.0]
+        assert "tpr" not in made.statistics
 
     def test_of_words_are_not_weighted(self, store: Store):
         made = compared(store, ["rude", "kind", "kind", "kind"], ["rude", "kind", "kind", "rude"], "tone")
-        assert made.figures["kappa"]["weights"] == "none"
-        assert made.figures["categories"] == ["rude", "plain", "kind"]
-        assert made.figures["agreement"]["value"] == 0.75
+        assert made.statistics["kappa"]["weights"] == "none"
+        assert made.statistics["categories"] == ["rude", "plain", "kind"]
+        assert made.statistics["agreement"]["value"] == 0.75
 
     def test_what_has_no_verdict_is_missing_and_no_disagreement(self, store: Store):
         made = compared(store, [True, False, True], [True, False, None])
         assert (made.n, made.missing) == (2, 1)
-        assert made.figures["agreement"]["value"] == 1.0
+        assert made.statistics["agreement"]["value"] == 1.0
         assert any("1 labelled case without a verdict" in warning for warning in warnings_of(made))
 
     def test_cases_without_a_label_are_left_out(self, store: Store):
@@ -160,7 +160,7 @@ class TestWarnings:
 
     def test_labels_that_are_all_the_same_are_said_to_tell_nothing(self, store: Store):
         made = compared(store, [True] * 40, [True] * 40)
-        assert made.figures["kappa"]["value"] is None
+        assert made.statistics["kappa"]["value"] is None
         assert warnings_of(made)[0].startswith("kappa is not defined: all labels are the same")
 
 
@@ -175,7 +175,7 @@ class TestWhatIsSaidOfAJudge:
         assert doubt.calibration == made
         assert doubt.sentence() == (
             f"judge llm_judge (openai/any): kappa 1 with people (95 % interval "
-            f"{made.figures['kappa']['low']:.4g} to 1, n = 40, {made.created_at:%Y-%m-%d}), TPR 1, TNR 1"
+            f"{made.statistics['kappa']['low']:.4g} to 1, n = 40, {made.created_at:%Y-%m-%d}), TPR 1, TNR 1"
         )
         for change in ({"prompt": "??"}, {"model_config": {"model": "openai/other"}}, {"samples": 3}):
             other = {"type": "llm_judge", "arguments": {**CHECK["arguments"], **change}}

@@ -9,8 +9,8 @@ from tasks.analysis.labels import read_labels
 IDS = {"a", "b", "c", "7"}
 
 
-def judge(name="judge", **members):
-    return JudgeSpec(name, "openai/any", {}, 1, "j" * 64, "r" * 64, members or {"passed": ("boolean", ())})
+def judge(name="judge", **fields):
+    return JudgeSpec(name, "openai/any", {}, 1, "j" * 64, "r" * 64, fields or {"passed": ("boolean", ())})
 
 
 JUDGE = judge()
@@ -46,14 +46,14 @@ def test_yes_and_no_are_read_in_all_their_words(file, column):
     ids = [f"c{number}" for number in range(len(words))]
     text = f"{column},label\n" + "".join(f"{name},{word}\n" for name, word in zip(ids, words, strict=True))
     found = read_labels(file(text), [judge()], ids)
-    assert (found.member, found.kind) == ("passed", "boolean")
+    assert (found.field, found.kind) == ("passed", "boolean")
     assert list(found.labels.values()) == [True, False] * 4
 
 
 def test_numbers_and_words_are_read_as_the_member_has_them(file):
-    scores = read_labels(file("id,label\na,4\nb, 2.5\n"), [SCORED], IDS, member="score")
+    scores = read_labels(file("id,label\na,4\nb, 2.5\n"), [SCORED], IDS, field="score")
     assert (scores.labels, scores.kind) == ({"a": 4.0, "b": 2.5}, "number")
-    tones = read_labels(file("id,label\na,kind\n"), [SCORED], IDS, member="tone")
+    tones = read_labels(file("id,label\na,kind\n"), [SCORED], IDS, field="tone")
     assert (tones.labels, tones.kind) == ({"a": "kind"}, "word")
 
 
@@ -97,16 +97,16 @@ def test_a_file_that_is_not_there_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("member", "label", "wanted"),
+    ("field", "label", "wanted"),
     [
-        ("score", "good", "not a number, as scored gives score; --member compares passed or tone instead"),
+        ("score", "good", "not a number, as scored gives score; --field compares passed or tone instead"),
         ("score", "inf", "not a number"),
         ("tone", "angry", "not one of rude, kind"),
         (None, "4", "not one of yes, true"),
     ],
 )
-def test_a_label_has_to_be_what_the_judge_says(mistakes, member, label, wanted):
-    assert wanted in mistakes(f"id,label\na,{label}\n", [SCORED], member=member)[0]
+def test_a_label_has_to_be_what_the_judge_says(mistakes, field, label, wanted):
+    assert wanted in mistakes(f"id,label\na,{label}\n", [SCORED], field=field)[0]
 
 
 class TestWhichJudge:
@@ -137,15 +137,15 @@ class TestWhichJudge:
 class TestWhichMember:
     def test_is_passed_or_the_only_one(self, file):
         text = "id,label\na,1\n"
-        assert read_labels(file(text), [SCORED], IDS).member == "passed"
-        assert read_labels(file(text), [judge(score=("number", ()))], IDS).member == "score"
+        assert read_labels(file(text), [SCORED], IDS).field == "passed"
+        assert read_labels(file(text), [judge(score=("number", ()))], IDS).field == "score"
 
     def test_has_to_be_named_among_others(self, file):
         two = judge(clear=("boolean", ()), score=("number", ()))
-        with pytest.raises(UserError, match="judge gives clear, score: say what the labels are about with --member"):
+        with pytest.raises(UserError, match="judge gives clear, score: say what the labels are about with --field"):
             read_labels(file("id,label\na,1\n"), [two], IDS)
-        with pytest.raises(UserError, match=r"judge gives no tone \(--member\) to compare: it gives clear, score"):
-            read_labels(file("id,label\na,1\n"), [two], IDS, member="tone")
+        with pytest.raises(UserError, match=r"judge gives no tone \(--field\) to compare: it gives clear, score"):
+            read_labels(file("id,label\na,1\n"), [two], IDS, field="tone")
         nothing = JudgeSpec("silent", "openai/any", {}, 1, "j", "r", {})
         with pytest.raises(UserError, match="silent gives nothing that can be compared"):
             read_labels(file("id,label\na,1\n"), [nothing], IDS)

@@ -34,14 +34,14 @@ def test_batches_are_single_calls_while_there_are_few_and_then_about_twelve(call
 def test_a_batch_knows_its_cases_and_repeats():
     batch = Batch(4, 9)
     assert batch.units(3) == [(1, 1), (1, 2), (2, 0), (2, 1), (2, 2)]
-    assert batch.positions(3) == (1, 3)
+    assert batch.case_range(3) == (1, 3)
 
 
 @given(st.integers(0, 100), st.integers(1, 50), st.integers(1, 7))
-def test_the_positions_of_a_batch_span_its_units(start, length, repeats):
+def test_case_range_spans_the_units_of_a_batch(start, length, repeats):
     batch = Batch(start, start + length)
-    positions = [position for position, _ in batch.units(repeats)]
-    assert batch.positions(repeats) == (positions[0], positions[-1] + 1)
+    case_indices = [case_index for case_index, _ in batch.units(repeats)]
+    assert batch.case_range(repeats) == (case_indices[0], case_indices[-1] + 1)
 
 
 @given(st.integers(0, 1_000), st.integers(1, 5), st.integers(1, 100))

@@ -68,7 +68,7 @@ async def test_who_comes_later_sees_what_has_been_kept_meanwhile(store: Store) -
 
 async def test_one_who_goes_away_takes_nobodys_answer_along(store: Store) -> None:
     kept = StoredResponseCache(store)
-    store.keep_answers({key(1): ANSWER})
+    store.cache_responses({key(1): ANSWER})
     first, second = (asyncio.create_task(kept.get([key(1)])) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -77,7 +77,7 @@ async def test_one_who_goes_away_takes_nobodys_answer_along(store: Store) -> Non
 
 async def test_an_answer_that_cannot_be_kept_is_none_the_worse(store: Store, caplog: Any) -> None:
     kept = StoredResponseCache(store)
-    store._database.write(lambda connection: connection.exec_driver_sql("DROP TABLE model_answer"))
+    store._database.write(lambda connection: connection.exec_driver_sql("DROP TABLE cached_response"))
     await kept.put(key(1), ANSWER)
     assert "1 answers of models could not be kept" in caplog.text
 
@@ -87,10 +87,10 @@ async def test_what_is_too_old_is_cleared_when_a_run_begins(
 ) -> None:
     monkeypatch.setenv("FEPFLOW_CACHE_TTL", "12h")
     settings.cache_clear()
-    old = CachedResponse("judge", "a/b", "b", "prompt", "{}", answered_at=utc_now() - timedelta(hours=13))
-    store.keep_answers({key(1): old, key(2): ANSWER})
+    old = CachedResponse("judge", "a/b", "b", "prompt", "{}", responded_at=utc_now() - timedelta(hours=13))
+    store.cache_responses({key(1): old, key(2): ANSWER})
     async with open_run(plan(["a"])):
-        assert set(store.answers([key(1), key(2)], utc_now() - timedelta(days=9))) == {key(2)}
+        assert set(store.cached_responses([key(1), key(2)], utc_now() - timedelta(days=9))) == {key(2)}
 
 
 async def judged(run_id: str, calls: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from fepflow.errors import InputError
 from fepflow.suite.target import Target
-from fepflow.targets.base import output_address
+from fepflow.targets.base import output_hash
 from fepflow.targets.factory import open_target
 
 from .conftest import CASE, Ask, Open, value_of
@@ -37,18 +37,18 @@ async def test_a_file_that_has_changed_is_loaded_again(ask: Ask, tmp_path: Path)
         assert value_of(await ask(code)) == number
 
 
-async def test_the_content_address_follows_the_code_and_what_it_imports(open_agent: Open, tmp_path: Path) -> None:
-    def address(code: str, **options: Any) -> str:
-        return output_address(open_agent(code, **options)[0], CASE, 0)
+async def test_the_content_hash_follows_the_code_and_what_it_imports(open_agent: Open, tmp_path: Path) -> None:
+    def hash_of(code: str, **options: Any) -> str:
+        return output_hash(open_agent(code, **options)[0], CASE, 0)
 
     code = "import helpers\ndef answer(q):\n    return helpers.N\n"
     (tmp_path / "helpers.py").write_text("N = 1\n")
-    first = address(code)
-    assert address(code) == first == address(code, isolate="process")
-    assert address(code + "# changed\n") != first
-    assert address(code, input="$.test_case.id") != first
+    first = hash_of(code)
+    assert hash_of(code) == first == hash_of(code, isolate="process")
+    assert hash_of(code + "# changed\n") != first
+    assert hash_of(code, input="$.test_case.id") != first
     (tmp_path / "helpers.py").write_text("N = 22\n")
-    assert address(code) != first
+    assert hash_of(code) != first
 
 
 async def test_a_function_of_a_package_is_found_beside_the_suite_and_among_what_is_installed(

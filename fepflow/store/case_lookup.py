@@ -12,37 +12,35 @@ from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT
 FailureKind = Literal["failed", "error"]
 
 
-class CaseIndex(Repository):
-    """Positions of cases in runs, counted from 0."""
+class CaseLookup(Repository):
+    """Indices of cases in runs, counted from 0."""
 
-    def failed_cases(self, run_id: str) -> int:
-        """How many cases `results` has something of with `failed_only`."""
-        return len(self.failed_positions(run_id))
-
-    def failed_positions(self, run_id: str, check_id: str | None = None, kind: FailureKind | None = None) -> list[int]:
-        """The positions of cases with a result that did not pass, in order; of one check, of one kind, or all.
+    def failed_case_indices(
+        self, run_id: str, check_id: str | None = None, kind: FailureKind | None = None
+    ) -> list[int]:
+        """The indices of cases with a result that did not pass, in order; of one check, of one kind, or all.
 
         An error is a call without an answer, too, unless one check is asked for.
         """
         of_kind = {"failed": CHECK_RESULT.c.passed.is_(False), "error": CHECK_RESULT.c.status == "error"}
-        checks = select(CHECK_RESULT.c.position).where(
+        checks = select(CHECK_RESULT.c.case_index).where(
             CHECK_RESULT.c.run_id == run_id,
             of_kind[kind] if kind else or_(*of_kind.values()),
             true() if check_id is None else CHECK_RESULT.c.check_id == check_id,
         )
-        outputs = select(OUTPUT.c.position).where(OUTPUT.c.run_id == run_id, OUTPUT.c.failed.is_(True))
+        outputs = select(OUTPUT.c.case_index).where(OUTPUT.c.run_id == run_id, OUTPUT.c.failed.is_(True))
         statements = [checks, outputs] if check_id is None and kind != "failed" else [checks]
         with self._database.reading() as connection:
-            return sorted({position for statement in statements for position in connection.scalars(statement)})
+            return sorted({case_index for statement in statements for case_index in connection.scalars(statement)})
 
-    def position_of(self, run_id: str, case_id: str) -> int | None:
+    def index_of_case(self, run_id: str, case_id: str) -> int | None:
         """Where a case is in a run; None if it is not there."""
         with self._database.reading() as connection:
-            found = select(CASE.c.position).where(CASE.c.run_id == run_id, CASE.c.case_id == case_id)
+            found = select(CASE.c.case_index).where(CASE.c.run_id == run_id, CASE.c.case_id == case_id)
             return connection.scalar(found)
 
     def case_ids(self, run_id: str, limit: int) -> list[str]:
         """The ids of the first cases of a run."""
-        ids = select(CASE.c.case_id).where(CASE.c.run_id == run_id).order_by(CASE.c.position).limit(limit)
+        ids = select(CASE.c.case_id).where(CASE.c.run_id == run_id).order_by(CASE.c.case_index).limit(limit)
         with self._database.reading() as connection:
             return list(connection.scalars(ids))
