@@ -34,9 +34,9 @@ def test_a_run_can_be_narrowed_repeated_and_slowed_and_its_failures_asked_again(
         "0.75",
         "--seed",
         "3",
-        "--repeats",
+        "--epochs",
         "2",
-        "-j",
+        "--max-concurrency",
         "1",
         "--tag",
         "mine",
@@ -59,6 +59,15 @@ def test_a_run_can_be_narrowed_repeated_and_slowed_and_its_failures_asked_again(
     assert endpoint.questions == {"refunds 2": 1}
     assert again.stdout == "FAIL  exact_match: 1 of 1 result failed.\n"
     assert again.stderr == ""
+
+
+def test_a_verdict_by_points_passes_where_the_interval_is_too_wide(workplace: Workplace) -> None:
+    gate = {"min": {"exact_match": 0.5}}
+    workplace.write_suite([*(case for case in CASES if case["expected"].startswith("refunds"))], gate=gate)
+    done = workplace.run("--json", "--verdict", "point", "--filter-metadata", "topic=refunds")
+    assert done.returncode == 0, done.stderr
+    metric = json.loads(done.stdout)["metadata"]["metrics"][0]
+    assert (metric["value"], metric["low"] < 0.5) == (1, True), "by its interval it were inconclusive"
 
 
 def test_a_suite_against_an_agent_that_is_down_is_inconclusive(workplace: Workplace) -> None:

@@ -33,6 +33,7 @@ deployments:
       - {cron: "0 2 * * *", active: false}
       - {cron: "0 3 * * *", active: true}
 """
+BERLIN_TWICE = ("--timezone", "Europe/Berlin", "--repeats", "2")
 ANOTHER = """
   - name: second
     entrypoint: flows.evaluate.evaluate
@@ -118,7 +119,10 @@ def test_what_a_person_switched_stays_when_the_stack_starts_again(served: Served
     assert added.returncode == 0, added.stderr
     switched = {"0 2 * * *": True, "0 3 * * *": False, "0 9 * * *": True}
     assert schedules(served, "first") == switched
-    fepflow(workplace, "schedule", workplace.folder / "one.yaml", "--cron", "0 5 * * *")
+    fepflow(workplace, "schedule", workplace.folder / "one.yaml", "--cron", "0 5 * * *", *BERLIN_TWICE)
+    (planned,) = deployment(served, "one")["schedules"]
+    assert planned["schedule"]["timezone"] == "Europe/Berlin"
+    assert deployment(served, "one")["parameters"]["options"]["repeats"] == 2
     fepflow(workplace, "schedule", "one", "--resume")
     mine = schedules(served, "one")
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -227,6 +228,21 @@ def test_list_and_show_tell_what_the_store_has(cli: Cli, fill_run: FillRun) -> N
     assert "no answer within 2 s" in shown
     assert "good" in cli("show", "--case", "good").stdout
     assert json.loads(cli("show", "--json").stdout)["evaluation_id"] == run.id
+
+
+def test_show_writes_reports_and_leaves_the_pager_out(
+    cli: Cli, fill_run: FillRun, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = fill_run([("bad", Output(value="no"), check(False))])
+    assert cli("show", "--output", "report.json").exit_code == 0
+    assert json.loads((home / "report.json").read_text(encoding="utf-8"))["evaluation_id"] == run.id
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("PAGER", "false")
+    assert "bad" in cli("show", "--failed", "--no-pager").stdout
+
+
+def test_the_version_is_that_of_the_package(cli: Cli) -> None:
+    assert version("fepflow") in cli("--version").stdout
 
 
 def test_a_verdict_is_shown_beside_its_baseline(cli: Cli, fill_run: FillRun) -> None:

@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ OUR_PACKAGES = ("checks", "deployments", "flows", "surfaces", "tasks")
 """Packages of fepflow that have plain names: a module beside an agent must not take their place in this process."""
 
 MAX_SOURCES = 1_000
+_STANDARD_LIBRARY = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")})
 FUNCTION = "target.python.function"
 
 
@@ -100,7 +102,7 @@ def sources(source: Source) -> Iterator[Path]:
     while waiting and len(seen) < MAX_SOURCES:
         file = waiting.pop()
         yield file
-        if "site-packages" not in file.parts:
+        if not _is_installed(file):
             for neighbour in _neighbours(file, source.folder):
                 if neighbour not in seen:
                     seen.add(neighbour)
@@ -201,7 +203,12 @@ MODULES = _Modules()
 def is_own_file(file: str, folder: Path) -> bool:
     """Whether a file is one of the user's own below `folder`, and not one of an installed package."""
     path = Path(file)
-    return path.is_relative_to(folder) and "site-packages" not in path.parts
+    return path.is_relative_to(folder) and not _is_installed(path)
+
+
+def _is_installed(file: Path) -> bool:
+    """Whether a file is one of an installed package, or of Python's own library: it changes with its version only."""
+    return "site-packages" in file.parts or any(file.is_relative_to(folder) for folder in _STANDARD_LIBRARY)
 
 
 _loaded: dict[Path, tuple[str, ModuleType]] = {}
