@@ -9,18 +9,21 @@ import json
 import os
 import re
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import warnings
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from filelock import FileLock
 
 from tests.prefect_api import PrefectAPI
 from tests.watch import MAX_STALL, watched
@@ -33,6 +36,8 @@ class Stack:
     home: Path
     env: dict[str, str]
     api_url: str
+    new_home: Callable[[Path], Path]
+    """Makes a folder the FEPFLOW_HOME of another server, with Prefect's tables in its database."""
 
     @property
     def api(self) -> PrefectAPI:
@@ -102,19 +107,48 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def new_home(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Makes a folder a FEPFLOW_HOME whose server has Prefect's tables already: making them takes it many seconds."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    template = shared / "prefect.db"
+    with FileLock(shared / "prefect.db.lock"):
+        if not template.exists():
+            env = {
+                **clean_environment(),
+                "PREFECT_HOME": str(shared),
+                "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{template}",
+            }
+            command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"]
+            subprocess.run(command, env=env, capture_output=True, check=True, timeout=300)
+
+    def make(home: Path) -> Path:
+        home.mkdir(mode=0o700)
+        database = home / "prefect" / "prefect.db"
+        database.parent.mkdir(mode=0o700)
+        with closing(sqlite3.connect(template)) as source, closing(sqlite3.connect(database)) as copy:
+            source.backup(copy)
+        database.chmod(0o600)
+        return home
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory, new_home: Callable[[Path], Path]) -> Iterator[Stack]:
     """A real Prefect server on a free port, started once and stopped after the last test."""
     home = tmp_path_factory.mktemp("stack")
     env = {
         **clean_environment(),
-        "FEPFLOW_HOME": str(home / "fepflow"),
+        "FEPFLOW_HOME": str(new_home(home / "fepflow")),
         "FEPFLOW_PORT": str(free_port()),
         "PREFECT_HOME": str(home / "prefect-client"),  # the developer's profile may name another server
     }
     started = run_module("deployments.server", "up", cwd=home, env=env, timeout=300)
     try:
         assert started.returncode == 0, started.stderr
-        yield Stack(home, env, json.loads(started.stdout)["server"]["api_url"])
+        yield Stack(home, env, json.loads(started.stdout)["server"]["api_url"], new_home)
     finally:
         run_module("deployments.server", "down", cwd=home, env=env, timeout=60)
 

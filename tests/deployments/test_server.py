@@ -154,7 +154,7 @@ def free_port() -> int:
 @pytest.fixture
 def own(tmp_path: Path, stack) -> Iterator[dict[str, str]]:
     """The environment of a home whose server nobody has started yet."""
-    env = {**stack.env, "FEPFLOW_HOME": str(tmp_path / "home"), "FEPFLOW_PORT": str(free_port())}
+    env = {**stack.env, "FEPFLOW_HOME": str(stack.new_home(tmp_path / "home")), "FEPFLOW_PORT": str(free_port())}
     yield env
     server("down", env=env)
 
@@ -172,6 +172,7 @@ def write_suite(folder: Path) -> None:
     (folder / "outputs.jsonl").write_text('{"id": "hello", "value": "hello there"}\n', encoding="utf-8")
 
 
+@pytest.mark.battery
 def test_a_shell_that_has_the_local_servers_address_starts_it_when_it_is_down(
     tmp_path: Path, stack, own: dict[str, str]
 ) -> None:
@@ -192,6 +193,7 @@ def test_a_shell_that_has_the_local_servers_address_starts_it_when_it_is_down(
     assert "local server, process" in stack.fepflow("status", env=shell).stdout
 
 
+@pytest.mark.battery
 def test_a_service_that_fails_is_said_with_its_name_and_the_log(tmp_path: Path, stack, own: dict[str, str]) -> None:
     assert stack.fepflow("up", env=own).stderr == ""
     with closing(sqlite3.connect(tmp_path / "home" / "prefect" / "prefect.db", timeout=30)) as database:

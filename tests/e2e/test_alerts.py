@@ -227,13 +227,25 @@ def test_a_scheduled_run_that_prefect_never_planned_was_missed(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--on", "fail"], "say when and where"),
-        (["--on", "never", "--webhook", "http://x.example"], "'never' is none of fail, worsened, crashed, missed"),
+        pytest.param(["--on", "fail"], "say when and where", marks=pytest.mark.battery),
+        pytest.param(
+            ["--on", "never", "--webhook", "http://x.example"],
+            "'never' is none of fail, worsened, crashed, missed",
+            marks=pytest.mark.battery,
+        ),
         (["--on", "fail", "--webhook", "ftp://canary"], "is no http:// or https:// URL"),
-        (["--on", "fail", "--email", "nobody"], "'nobody' is no e-mail address"),
-        (["--on", "fail", "--email", "a@example.org"], "FEPFLOW_SMTP_URL"),
-        (["--on", "fail", "--block", "custom-webhook/nobody"], "no notification block 'custom-webhook/nobody'"),
-        (["--on", "missed", "--grace", "1s", "--webhook", "http://x.example"], "at least 10s"),
+        pytest.param(["--on", "fail", "--email", "nobody"], "'nobody' is no e-mail address", marks=pytest.mark.battery),
+        pytest.param(["--on", "fail", "--email", "a@example.org"], "FEPFLOW_SMTP_URL", marks=pytest.mark.battery),
+        pytest.param(
+            ["--on", "fail", "--block", "custom-webhook/nobody"],
+            "no notification block 'custom-webhook/nobody'",
+            marks=pytest.mark.battery,
+        ),
+        pytest.param(
+            ["--on", "missed", "--grace", "1s", "--webhook", "http://x.example"],
+            "at least 10s",
+            marks=pytest.mark.battery,
+        ),
         (["--remove", "nobody"], "There is no alert 'nobody'"),
     ],
 )

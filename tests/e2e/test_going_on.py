@@ -210,6 +210,7 @@ def test_a_lost_worker_and_retry_in_the_ui_go_on_with_the_same_run(
     assert essence(shown(workplace)) == essence(undisturbed)
 
 
+@pytest.mark.battery
 def test_a_worker_that_is_told_to_end_leaves_a_run_to_go_on_with(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:

@@ -86,6 +86,7 @@ def test_a_store_that_somebody_else_holds_ends_the_run_with_a_sentence(
     assert flow_state(stack, workplace) == ("FAILED", "Failed")
 
 
+@pytest.mark.battery
 def test_a_full_disk_ends_the_run_and_what_was_stored_is_gone_on_with(workplace: Workplace, endpoint: Endpoint) -> None:
     there = {"type": "contains", "arguments": {"text": "$.output.value", "phrases": ["x"]}}
     workplace.write_suite([f"long {number}" for number in range(60)], target={"concurrency": 2}, checks=[there])

@@ -45,6 +45,7 @@ def test_a_rate_is_kept(workplace: Workplace, endpoint: Endpoint, limit: str) ->
     assert (record.completed_at - record.started_at).total_seconds() >= 2.5
 
 
+@pytest.mark.battery
 def test_a_limit_that_is_not_there_is_named(workplace: Workplace, endpoint: Endpoint) -> None:
     workplace.write_suite(CASES, target={"limits": ["no-such"]})
     done = workplace.run()

@@ -68,7 +68,7 @@ def _place(stack: Stack, folder: Path, endpoint: Endpoint) -> Workplace:
     return Workplace(stack, folder, {"AGENT_URL": endpoint.url, "FEPFLOW_STORE_URL": store})
 
 
-@pytest.fixture(params=["", "/v2"], ids=["v1", "v2"])
+@pytest.fixture(params=["", pytest.param("/v2", marks=pytest.mark.battery)], ids=["v1", "v2"])
 def ui(request: pytest.FixtureRequest, stack: Stack, tmp_path: Path) -> Iterator[tuple[Browser, str]]:
     """A browser, and where the version of the UI begins."""
     with browsing(stack.api_url.removesuffix("/api"), tmp_path / "profile") as browser:

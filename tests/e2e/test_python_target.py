@@ -45,6 +45,7 @@ def test_what_init_writes_passes_at_once_from_any_folder(workplace: Workplace) -
     }
 
 
+@pytest.mark.battery
 def test_prints_of_an_agent_do_not_break_json_on_stdout(workplace: Workplace) -> None:
     agent(
         workplace,
@@ -75,6 +76,7 @@ def test_errors_of_an_agent_are_told_with_their_line_and_the_run_can_be_gone_on_
     assert workplace.fepflow("run", "--resume", "latest").returncode == 0
 
 
+@pytest.mark.battery
 def test_a_command_ends_although_calls_hang_in_a_pool_of_the_agents_own(workplace: Workplace) -> None:
     agent(
         workplace,

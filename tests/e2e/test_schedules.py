@@ -108,6 +108,7 @@ def test_a_schedule_fires_and_its_run_ends_with_a_verdict(served: Served, workpl
     assert fepflow(workplace, "status").stderr == ""
 
 
+@pytest.mark.battery
 def test_what_a_person_switched_stays_when_the_stack_starts_again(served: Served, workplace: Workplace) -> None:
     first = deployment(served, "first")
     by_cron = {one["schedule"]["cron"]: one["id"] for one in first["schedules"]}

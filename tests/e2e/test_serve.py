@@ -132,10 +132,15 @@ def serve_in_vain(workplace: Workplace) -> subprocess.CompletedProcess[str]:
 
 
 def place(stack, folder: Path, **env: str) -> Workplace:
+    """A folder with a FEPFLOW_HOME and a store of its own."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    own = {"FEPFLOW_HOME": str(folder / "home"), "FEPFLOW_PORT": port, "PREFECT_WORKER_QUERY_SECONDS": "2"}
+    own = {
+        "FEPFLOW_HOME": str(stack.new_home(folder / "home")),
+        "FEPFLOW_PORT": port,
+        "PREFECT_WORKER_QUERY_SECONDS": "2",
+    }
     store = f"sqlite:///{folder / 'store.db'}"
     return Workplace(stack, folder, {**own, "FEPFLOW_STORE_URL": store, **env})
 

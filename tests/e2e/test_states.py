@@ -123,10 +123,9 @@ def test_a_deployment_evaluates_no_suite_outside_of_the_operators_folders(
         pool.kill()
         pool.env["FEPFLOW_SUITE_ROOTS"] = str(other)
         pool.start_worker()
-        for suite in (workplace.suite, other / ".." / "suite.yaml", other / "link.yaml"):
-            run = ended(stack, pool.run(suite=str(suite)))
-            assert run["state_name"] == "Failed"
-            assert "list its folder in FEPFLOW_SUITE_ROOTS" in run["state"]["message"]
+        run = ended(stack, pool.run(suite=str(other / "link.yaml")))
+        assert run["state_name"] == "Failed"
+        assert "list its folder in FEPFLOW_SUITE_ROOTS" in run["state"]["message"]
         assert not (workplace.folder / "ran").exists()
         planned = workplace.fepflow("schedule", workplace.suite, "--every", "1h")  # names its folder
         assert planned.returncode == 0, planned.stderr
@@ -153,6 +152,7 @@ def test_retry_asks_again_only_for_what_errored_and_judges_anew(
     assert endpoint.questions == {"good": 1, "fail 1 once": 2}
 
 
+@pytest.mark.battery
 def test_retry_of_a_failed_check_asks_nobody_and_fails_again(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import pytest
 
-from .attack import Attack
-
 SEED = int(os.environ.get("FEPFLOW_TEST_SEED", "1"))
+
+
+class Attack(Protocol):
+    """Something hostile, which has a name."""
+
+    @property
+    def name(self) -> str: ...
 
 
 def sampled(attacks: Iterable[Attack], count: int, always: Sequence[str] = ()) -> list[pytest.ParameterSet]:

@@ -13,12 +13,19 @@ from tasks.validation.validate_suite import validate_suite
 from tests.watch import watched
 
 from .files import HostileFile, all_files
+from .sample import sampled
 
-LARGE = ("1 GB of newlines in gzip", "20 million empty objects in gzip", "a line of 50 MB")
-"""What takes many seconds to make alone: no matter for the ordinary tests."""
+LARGE = (
+    "1 GB of newlines in gzip",
+    "20 million empty objects in gzip",
+    "a line of 50 MB",
+    "a schema with 10,000 members",
+    "a schema with 10,000 alternatives",
+)
+"""What takes many seconds to make or to read: no matter for the ordinary tests."""
 
-FILES = [
-    pytest.param(file, id=file.name, marks=pytest.mark.battery if file.name in LARGE else ()) for file in all_files()
+FILES = sampled((file for file in all_files() if file.name not in LARGE), 40) + [
+    pytest.param(file, id=file.name, marks=pytest.mark.battery) for file in all_files() if file.name in LARGE
 ]
 
 

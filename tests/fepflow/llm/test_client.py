@@ -48,7 +48,9 @@ def threads() -> int:
     return sum(thread.name == "fepflow-llm" for thread in threading.enumerate())
 
 
-@pytest.mark.parametrize("end", ["await client.aclose()", "sys.modules['kept'] = client"])
+@pytest.mark.parametrize(
+    "end", [pytest.param("await client.aclose()", marks=pytest.mark.battery), "sys.modules['kept'] = client"]
+)
 def test_a_process_ends_without_a_word_even_if_its_client_was_not_closed(model_server: Any, end: str) -> None:
     code = USE.format(base=f"{model_server.address}/v1", end=end)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
