@@ -224,30 +224,22 @@ def test_a_scheduled_run_that_prefect_never_planned_was_missed(
     assert "was never planned" in note["body"]
 
 
+REFUSED = [
+    (["--on", "fail", "--webhook", "ftp://canary"], "is no http:// or https:// URL"),
+    (["--remove", "nobody"], "There is no alert 'nobody'"),
+]
+ALSO_REFUSED = [
+    (["--on", "fail"], "say when and where"),
+    (["--on", "never", "--webhook", "http://x.example"], "'never' is none of fail, worsened, crashed, missed"),
+    (["--on", "fail", "--email", "nobody"], "'nobody' is no e-mail address"),
+    (["--on", "fail", "--email", "a@example.org"], "FEPFLOW_SMTP_URL"),
+    (["--on", "fail", "--block", "custom-webhook/nobody"], "no notification block 'custom-webhook/nobody'"),
+    (["--on", "missed", "--grace", "1s", "--webhook", "http://x.example"], "at least 10s"),
+]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        pytest.param(["--on", "fail"], "say when and where", marks=pytest.mark.battery),
-        pytest.param(
-            ["--on", "never", "--webhook", "http://x.example"],
-            "'never' is none of fail, worsened, crashed, missed",
-            marks=pytest.mark.battery,
-        ),
-        (["--on", "fail", "--webhook", "ftp://canary"], "is no http:// or https:// URL"),
-        pytest.param(["--on", "fail", "--email", "nobody"], "'nobody' is no e-mail address", marks=pytest.mark.battery),
-        pytest.param(["--on", "fail", "--email", "a@example.org"], "FEPFLOW_SMTP_URL", marks=pytest.mark.battery),
-        pytest.param(
-            ["--on", "fail", "--block", "custom-webhook/nobody"],
-            "no notification block 'custom-webhook/nobody'",
-            marks=pytest.mark.battery,
-        ),
-        pytest.param(
-            ["--on", "missed", "--grace", "1s", "--webhook", "http://x.example"],
-            "at least 10s",
-            marks=pytest.mark.battery,
-        ),
-        (["--remove", "nobody"], "There is no alert 'nobody'"),
-    ],
+    ("arguments", "says"), [*REFUSED, *(pytest.param(*one, marks=pytest.mark.battery) for one in ALSO_REFUSED)]
 )
 def test_what_cannot_be_set_up_is_said_in_a_sentence(workplace: Workplace, arguments: list[str], says: str) -> None:
     done = workplace.fepflow("alert", *arguments)
