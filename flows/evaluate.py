@@ -57,13 +57,13 @@ async def evaluate(
     verdict: Verdict | None = None
     try:
         planned = await plan_task(suite, run_id, RunOptions(limit=limit, repeats=repeats, cache=cache))
-        async with open_run(planned, flow_run.id) as runtime, progress_shown(runtime):
-            if runtime.suite.shards > 1:
-                await run_shards(runtime)
+        async with open_run(planned, flow_run.id) as context, progress_shown(context):
+            if context.suite.shards > 1:
+                await run_shards(context)
             else:
-                await run_batches(runtime)
-            verdict = await task_result(decide_task(runtime, return_state=True))
-            await publish_task(runtime, verdict)
+                await run_batches(context)
+            verdict = await task_result(decide_task(context, return_state=True))
+            await publish_task(context, verdict)
     except asyncio.CancelledError:
         uncancel()
         if verdict is None:

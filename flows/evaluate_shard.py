@@ -34,11 +34,11 @@ async def evaluate_shard(
         ends_at: The run's deadline, by the store's clock.
     """
     try:
-        async with open_shard(run_id, ShardSpec(shard, shards, ends_at), flow_run.id) as runtime:
-            await run_batches(runtime)
+        async with open_shard(run_id, ShardSpec(shard, shards, ends_at), flow_run.id) as context:
+            await run_batches(context)
     except asyncio.CancelledError:
         uncancel()
         return Cancelled(message="What was stored is kept.")
     except Exception as error:
         return failed_state(error)
-    return Completed(message=f"{runtime.counts['calls']} calls, {runtime.counts['checks']} checks.")
+    return Completed(message=f"{context.counts['calls']} calls, {context.counts['checks']} checks.")

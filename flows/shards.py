@@ -18,17 +18,17 @@ from tasks.run.shard_spec import ShardSpec
 from tasks.run_shard import label, run_shard_task
 
 
-async def run_shards(runtime: RunContext) -> None:
+async def run_shards(context: RunContext) -> None:
     """Have all shards executed. What stops this stops them too, within a second."""
     # Each shard has a part of the places for calls, one at least.
-    shards = min(runtime.suite.shards, runtime.run.n_cases, runtime.suite.target.concurrency)
-    deadline = runtime.suite.deadline
-    ends_at = None if deadline is None else await asyncio.to_thread(runtime.store.now) + timedelta(seconds=deadline)
-    run_log().info("run %s: %d calls in %d shards", runtime.run.id, runtime.calls, shards)
+    shards = min(context.suite.shards, context.run.n_cases, context.suite.target.concurrency)
+    deadline = context.suite.deadline
+    ends_at = None if deadline is None else await asyncio.to_thread(context.store.now) + timedelta(seconds=deadline)
+    run_log().info("run %s: %d calls in %d shards", context.run.id, context.calls, shards)
     parts = [ShardSpec(number, shards, ends_at) for number in range(shards)]
     try:
-        async with progress_watched(runtime):
-            await gather_or_raise(run_shard_task(runtime, part, label(part)) for part in parts)
+        async with progress_watched(context):
+            await gather_or_raise(run_shard_task(context, part, label(part)) for part in parts)
     except BaseException:
-        await asyncio.shield(stop_shards(runtime))
+        await asyncio.shield(stop_shards(context))
         raise

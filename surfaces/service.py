@@ -125,9 +125,9 @@ def start(path: Path, wishes: RunOptions, note: Note, *, show_logs: bool = False
 
     Raises InputError with all mistakes of the suite before anything is started or called.
     """
-    inspection = inspect(path, wishes.limit)
-    inspection.require()
-    for warning in inspection.warnings:
+    validation = inspect(path, wishes.limit)
+    validation.require()
+    for warning in validation.warnings:
         note(f"warning: {warning}")
     connect(note, show_logs=show_logs)
     from fepflow.store.store import Store
@@ -135,7 +135,7 @@ def start(path: Path, wishes: RunOptions, note: Note, *, show_logs: bool = False
 
     # Dead runs are left to the flow, which tells Prefect of those that it marks itself.
     with Store.open(settings().store_address) as store:
-        return store.run(create_run(store, inspection, wishes))
+        return store.run(create_run(store, validation, wishes))
 
 
 def resume(run_id: str, note: Note, *, show_logs: bool = False) -> RunRecord:
@@ -169,10 +169,10 @@ def labels_of_suite(path: Path, labels: Path, check: str | None, field: str | No
     from checks.models.judge_spec import judges_of_suite
     from tasks.analysis.labels import read_labels
 
-    inspection = inspect(path)
-    inspection.require()
-    judges = judges_of_suite(inspection.loaded)
-    return read_labels(labels, judges, {case.id for case in inspection.cases}, check, field)
+    validation = inspect(path)
+    validation.require()
+    judges = judges_of_suite(validation.loaded)
+    return read_labels(labels, judges, {case.id for case in validation.cases}, check, field)
 
 
 def labels_of_run(

@@ -21,7 +21,7 @@ from tasks.run.asyncio_helpers import gather_or_raise
 from tasks.run.batches import Batch
 from tasks.run.context import MAX_LABEL, RunContext
 from tasks.run.failure_messages import count_of_cases, listed_cases
-from tasks.run.global_limits import Slot, shared_places
+from tasks.run.global_limits import Slot, acquire_slots
 from tasks.run.log import one_line, run_log
 
 MAX_CAUSE = 300
@@ -29,117 +29,117 @@ MAX_CAUSE = 300
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """A case that has had its attempts without an answer, for a reason that another try may mend."""
+    """A case and what its calls came to. In `BatchResult.to_retry`: no response, for a reason that a retry may mend."""
 
     case: TestCase
     case_index: int
     repeat: int
-    asked: CallRecord
+    record: CallRecord
 
 
 @dataclass(slots=True)
 class BatchResult:
-    """What came of a batch: calls that ended, cases to be tried again, cases given up as the target is down."""
+    """The result of a batch: calls that ended, cases to retry, cases not called as the circuit is open."""
 
     calls: int = 0
-    troubled: list[CallOutcome] = field(default_factory=list)
+    to_retry: list[CallOutcome] = field(default_factory=list)
     failed: list[tuple[str, str]] = field(default_factory=list)
-    """Cases without an answer, and why, without those that were given up as the target is down."""
+    """Cases without a response, and why; without those that were not called as the circuit is open."""
     circuit_open: int = 0
     down: CircuitOpenError | None = field(default=None, repr=False)
 
 
-async def call_target(runtime: RunContext, batch: Batch) -> BatchResult:
-    """Ask the store which outputs are there, call for the others, store each as it arrives.
+async def call_target(context: RunContext, batch: Batch) -> BatchResult:
+    """Read from the store which outputs are there, call the target for the others, store each as it arrives.
 
     A call that fails for good is stored too, as an output with its cause. A call that may succeed later is not stored,
-    but given back as trouble, while there are not too many. What the run's deadline or budget leaves out stays out.
+    but returned in `to_retry`, while there are not too many. What the run's deadline or budget excludes is not called.
     """
-    store, run = runtime.store, runtime.run
+    store, run = context.store, context.run
     first, last = batch.case_range(run.repeats)
     present = await asyncio.to_thread(store.present_outputs, run.id, first, last)
     missing = [unit for unit in batch.units(run.repeats) if unit not in present]
-    runtime.count(calls=len(batch.units(run.repeats)) - len(missing))
-    called = BatchResult()
-    if missing and not runtime.caller.allowance.ended:
-        cases = await runtime.cases(batch)
+    context.count(calls=len(batch.units(run.repeats)) - len(missing))
+    result = BatchResult()
+    if missing and not context.target_client.budget.ended:
+        cases = await context.cases(batch)
         with suppress(RunLimitExceededError):
-            async with places_for(runtime, len(missing)) as place:
-                await gather_or_raise(_call(runtime, place, called, cases[unit[0] - first], unit) for unit in missing)
-    await runtime.writer.committed()
-    return called
+            async with slots_for(context, len(missing)) as slot:
+                await gather_or_raise(_call(context, slot, result, cases[unit[0] - first], unit) for unit in missing)
+    await context.writer.committed()
+    return result
 
 
-def places_for(runtime: RunContext, calls: int) -> AbstractAsyncContextManager[Slot]:
-    """Places for so many calls, under the limits that the run shares with others."""
-    target = runtime.suite.target
-    return shared_places(target.limits, calls, target.concurrency, runtime.caller.allowance.left())
+def slots_for(context: RunContext, calls: int) -> AbstractAsyncContextManager[Slot]:
+    """Slots for so many calls, under the limits that the run shares with others."""
+    target = context.suite.target
+    return acquire_slots(target.limits, calls, target.concurrency, context.target_client.budget.left())
 
 
-async def _call(runtime: RunContext, place: Slot, called: BatchResult, case: TestCase, unit: tuple[int, int]) -> None:
+async def _call(context: RunContext, slot: Slot, result: BatchResult, case: TestCase, unit: tuple[int, int]) -> None:
     try:
-        async with place():
-            asked = await runtime.caller.ask(case)
+        async with slot():
+            record = await context.target_client.ask(case)
     except RunLimitExceededError:
         return
-    runtime.at_work = case.id
-    called.calls += 1
-    trouble = CallOutcome(case, *unit, asked)
-    if asked.may_recover and asked.time_left() > 0 and _may_escalate(runtime):
-        runtime.escalations += 1
-        called.troubled.append(trouble)
+    context.at_work = case.id
+    result.calls += 1
+    outcome = CallOutcome(case, *unit, record)
+    if record.may_recover and record.time_left() > 0 and _may_escalate(context):
+        context.escalations += 1
+        result.to_retry.append(outcome)
         return
-    if isinstance(asked.error, CircuitOpenError):
-        called.circuit_open += 1
-        called.down = asked.error
-    elif asked.error is not None and asked.answer is None:
-        called.failed.append((runtime.name_of(case, unit[1]), str(asked.error)))
-    store_output(runtime, trouble)
+    if isinstance(record.error, CircuitOpenError):
+        result.circuit_open += 1
+        result.down = record.error
+    elif record.error is not None and record.response is None:
+        result.failed.append((context.name_of(case, unit[1]), str(record.error)))
+    store_output(context, outcome)
 
 
-def _may_escalate(runtime: RunContext) -> bool:
-    return runtime.suite.target.retries > 0 and runtime.may_escalate() and not runtime.caller.is_down
+def _may_escalate(context: RunContext) -> bool:
+    return context.suite.target.retries > 0 and context.may_escalate() and not context.target_client.is_down
 
 
-def store_output(runtime: RunContext, ended: CallOutcome) -> None:
-    """Write down what came of a case, be it an answer or an error."""
-    output = ended.asked.output()
+def store_output(context: RunContext, ended: CallOutcome) -> None:
+    """Store what the calls of a case came to, a response or an error."""
+    output = ended.record.output()
     failed = is_failed(output)
-    if failed and not isinstance(ended.asked.error, CircuitOpenError):  # its task run says so, once for all cases
-        # Prefect makes a logger at every asking: only what has something to say asks for one.
-        run_log().error("%s: no output: %s", one_line(ended.case.id, MAX_LABEL), ended.asked.error)
+    if failed and not isinstance(ended.record.error, CircuitOpenError):  # its task run says so, once for all cases
+        # Prefect makes a logger at every request, so one is requested only for a message.
+        run_log().error("%s: no output: %s", one_line(ended.case.id, MAX_LABEL), ended.record.error)
     elif not failed:
-        runtime.caller.allowance.spend(output.metadata)
-    runtime.count(calls=1, failed_calls=int(failed))
-    hashed = _content_hash(runtime, ended.case, ended.repeat)
-    runtime.writer.add(outputs=[NewOutput(ended.case_index, ended.repeat, hashed, output, failed)])
+        context.target_client.budget.spend(output.metadata)
+    context.count(calls=1, failed_calls=int(failed))
+    hashed = _content_hash(context, ended.case, ended.repeat)
+    context.writer.add(outputs=[NewOutput(ended.case_index, ended.repeat, hashed, output, failed)])
 
 
-def _content_hash(runtime: RunContext, case: TestCase, repeat: int) -> str:
+def _content_hash(context: RunContext, case: TestCase, repeat: int) -> str:
     try:
-        return output_hash(runtime.target, case, repeat)
+        return output_hash(context.target, case, repeat)
     except JSONPathError as error:  # no request can be made of this case; its output says so
-        return content_hash(runtime.target.fingerprint, case.id, str(error), repeat)
+        return content_hash(context.target.fingerprint, case.id, str(error), repeat)
 
 
 @task(name="call-target", task_run_name="call {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)
-async def call_target_task(runtime: RunContext, batch: Batch, label: str) -> State[BatchResult]:
+async def call_target_task(context: RunContext, batch: Batch, label: str) -> State[BatchResult]:
     """`call_target` as a Prefect task run, named after the cases that it carries."""
-    called = await call_target(runtime, batch)
-    of = f"of {count_of_cases(len(batch.units(runtime.run.repeats)), runtime.run.repeats)}"
+    result = await call_target(context, batch)
+    of = f"of {count_of_cases(len(batch.units(context.run.repeats)), context.run.repeats)}"
     told = []
-    if called.circuit_open:
+    if result.circuit_open:
         told.append(
-            f"{called.circuit_open} {of} given up: {one_line(str(called.down), MAX_CAUSE)}. "
-            f"`fepflow run --resume {runtime.run.id[:8]}` asks for them."
+            f"{result.circuit_open} {of} given up: {one_line(str(result.down), MAX_CAUSE)}. "
+            f"`fepflow run --resume {context.run.id[:8]}` asks for them."
         )
-    if called.failed:
-        names = listed_cases([case for case, _ in called.failed])
-        cause = one_line(called.failed[0][1], MAX_CAUSE)
-        told.append(f"{len(called.failed)} {of} without an answer: {names}: {cause}")
+    if result.failed:
+        names = listed_cases([case for case, _ in result.failed])
+        cause = one_line(result.failed[0][1], MAX_CAUSE)
+        told.append(f"{len(result.failed)} {of} without an answer: {names}: {cause}")
     failed = bool(told)
-    if called.troubled:
-        names = listed_cases([runtime.name_of(trouble.case, trouble.repeat) for trouble in called.troubled])
+    if result.to_retry:
+        names = listed_cases([context.name_of(outcome.case, outcome.repeat) for outcome in result.to_retry])
         told.append(f"Still without an answer, each gets a task run of its own: {names}.")
     message = " ".join(told) or None
-    return Failed(message=message, data=called) if failed else Completed(message=message, data=called)
+    return Failed(message=message, data=result) if failed else Completed(message=message, data=result)

@@ -12,50 +12,50 @@ from fepflow.errors import FepflowError
 from fepflow.verdict.verdict import Verdict
 from tasks.analysis.baseline import compare, find_baseline, why_none
 from tasks.analysis.check_usage import costs_of
-from tasks.analysis.metrics import judge_run
+from tasks.analysis.metrics import compute_verdict
 from tasks.run.context import RunContext
 from tasks.run.log import run_log
 from tasks.run.outcome import verdict_state
 
 
-async def decide_run(runtime: RunContext) -> Verdict:
+async def decide_run(context: RunContext) -> Verdict:
     """Judge the run and write the verdict: from here on the store has it, whatever becomes of Prefect."""
-    verdict = await asyncio.to_thread(judge_run, runtime.store, runtime.run, runtime.suite)
-    if left_out := await asyncio.to_thread(_left_out, runtime):
+    verdict = await asyncio.to_thread(compute_verdict, context.store, context.run, context.suite)
+    if left_out := await asyncio.to_thread(_left_out, context):
         decisive, *others = verdict.reasons
         verdict = verdict.model_copy(update={"reasons": [decisive, *left_out, *others]})
-    if runtime.asks_models:
-        verdict = await asyncio.to_thread(_with_costs, runtime, verdict)
-    if runtime.suite.baseline is not None:
-        verdict = await _beside_baseline(runtime, verdict, runtime.suite.baseline)
+    if context.uses_models:
+        verdict = await asyncio.to_thread(_with_costs, context, verdict)
+    if context.suite.baseline is not None:
+        verdict = await _beside_baseline(context, verdict, context.suite.baseline)
     document = verdict.model_dump(mode="json", exclude_none=True)
-    await runtime.finish(
+    await context.finish(
         "completed",
         outcome=verdict.outcome,
         metrics=document.pop("metrics"),
         verdict=document,
-        stats=dict(runtime.counts),
+        stats=dict(context.counts),
     )
     return verdict
 
 
-def _left_out(runtime: RunContext) -> list[str]:
+def _left_out(context: RunContext) -> list[str]:
     """What the run's deadline or budget kept it from asking, if it did."""
-    reached = runtime.caller.allowance.ended
+    reached = context.target_client.budget.ended
     if not reached:
         return []
-    outputs = runtime.calls - runtime.store.progress(runtime.run.id).outputs
-    checks = sum(runtime.left_out.values())
-    reasons = [f"{outputs} of {runtime.calls} outputs are missing"] if outputs else []
+    outputs = context.calls - context.store.progress(context.run.id).outputs
+    checks = sum(context.left_out.values())
+    reasons = [f"{outputs} of {context.calls} outputs are missing"] if outputs else []
     if checks:
         reasons.append(f"{checks} {'check' if checks == 1 else 'checks'} by models are missing")
     return [f"{reason}: the run reached {reached}." for reason in reasons]
 
 
-def _with_costs(runtime: RunContext, verdict: Verdict) -> Verdict:
+def _with_costs(context: RunContext, verdict: Verdict) -> Verdict:
     """The verdict with what models have cost, and a warning where a budget of money cannot know it."""
-    costs = costs_of(runtime.store, runtime.run.id)
-    budget = runtime.suite.budget
+    costs = costs_of(context.store, context.run.id)
+    budget = context.suite.budget
     warnings = verdict.warnings
     if budget and budget.usd is not None and costs.without_usd:
         uncounted = f"{costs.without_usd} of {costs.answers} answers of models"
@@ -63,12 +63,12 @@ def _with_costs(runtime: RunContext, verdict: Verdict) -> Verdict:
     return verdict.model_copy(update={"models": costs, "warnings": warnings})
 
 
-async def _beside_baseline(runtime: RunContext, verdict: Verdict, named: str) -> Verdict:
+async def _beside_baseline(context: RunContext, verdict: Verdict, named: str) -> Verdict:
     try:
-        baseline = await asyncio.to_thread(find_baseline, runtime.store, runtime.run, named)
+        baseline = await asyncio.to_thread(find_baseline, context.store, context.run, named)
         if baseline is not None:
             return verdict.model_copy(update={"baseline": compare(verdict, baseline)})
-        reason = await asyncio.to_thread(why_none, runtime.store, runtime.run)
+        reason = await asyncio.to_thread(why_none, context.store, context.run)
     except FepflowError as error:
         reason = str(error)
     run_log().warning("there is no baseline to compare with: %s", reason)
@@ -76,7 +76,7 @@ async def _beside_baseline(runtime: RunContext, verdict: Verdict, named: str) ->
 
 
 @task(name="decide", task_run_name="decide", retries=0, cache_policy=NO_CACHE, persist_result=False)
-async def decide_task(runtime: RunContext) -> State[Verdict]:
+async def decide_task(context: RunContext) -> State[Verdict]:
     """`decide_run` as a Prefect task run, whose state is the verdict's."""
-    verdict = await decide_run(runtime)
+    verdict = await decide_run(context)
     return verdict_state(verdict, data=verdict)

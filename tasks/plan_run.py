@@ -32,82 +32,82 @@ from tasks.validation.validate_suite import validate_suite
 
 def create_run(
     store: Store,
-    inspection: SuiteValidation,
-    wishes: RunOptions | None = None,
+    validation: SuiteValidation,
+    options: RunOptions | None = None,
     flow_run_id: str | None = None,
     cause: Cause = "command",
 ) -> str:
-    """Create the run of an inspected suite and return its id.
+    """Create the run of a validated suite and return its id.
 
     The run's row holds the suite's document (references unexpanded, thresholds read in), so that nothing of what it
     judges changes while it lasts. Raises InputError with all the suite's mistakes.
     """
-    wishes = wishes or RunOptions()
-    suite = inspection.require()
-    cases, options = _wanted(store, inspection.cases, wishes)
-    run_id, snapshot, repeats = uuid4().hex, _snapshot(inspection, wishes), wishes.repeats or suite.repeats
+    options = options or RunOptions()
+    suite = validation.require()
+    cases, case_options = _wanted(store, validation.cases, options)
+    run_id, snapshot, repeats = uuid4().hex, _snapshot(validation, options), options.repeats or suite.repeats
     run = NewRun(
         id=run_id,
         name=suite.name,
         suite=snapshot,
-        suite_path=str(inspection.path.resolve()),
+        suite_path=str(validation.path.resolve()),
         repeats=repeats,
-        tags=list(dict.fromkeys([*suite.tags, *wishes.tags])),
+        tags=list(dict.fromkeys([*suite.tags, *options.tags])),
         flow_run_id=flow_run_id,
-        suite_hash=suite_hash(snapshot, repeats, inspection.loaded.folder),
+        suite_hash=suite_hash(snapshot, repeats, validation.loaded.folder),
         cause=cause,
-        options=options,
+        options=case_options,
     )
     store.create_run(run, cases)
     return run_id
 
 
-def _snapshot(inspection: SuiteValidation, wishes: RunOptions) -> dict[str, Any]:
-    snapshot = copy.deepcopy(inspection.loaded.snapshot)
-    if inspection.thresholds is not None:
-        snapshot["thresholds"] = inspection.thresholds.model_dump(exclude_none=True)
-    if wishes.concurrency is not None:
-        snapshot["target"]["concurrency"] = wishes.concurrency
-    if wishes.verdict_mode is not None:
-        snapshot["gate"] = {**(snapshot.get("gate") or {}), "verdict": wishes.verdict_mode}
-    if wishes.cache is not None:
-        snapshot["cache"] = wishes.cache
-    recorded = inspection.require().target.recorded
+def _snapshot(validation: SuiteValidation, options: RunOptions) -> dict[str, Any]:
+    snapshot = copy.deepcopy(validation.loaded.snapshot)
+    if validation.thresholds is not None:
+        snapshot["thresholds"] = validation.thresholds.model_dump(exclude_none=True)
+    if options.concurrency is not None:
+        snapshot["target"]["concurrency"] = options.concurrency
+    if options.verdict_mode is not None:
+        snapshot["gate"] = {**(snapshot.get("gate") or {}), "verdict": options.verdict_mode}
+    if options.cache is not None:
+        snapshot["cache"] = options.cache
+    recorded = validation.require().target.recorded
     if isinstance(snapshot["test_cases"], list) and (recorded is None or recorded.id is not None):
         snapshot["test_cases"] = []  # the store has them, row by row; only records matched by order need all of them
     return snapshot
 
 
 def _wanted(
-    store: Store, cases: Collection[TestCase], wishes: RunOptions
+    store: Store, cases: Collection[TestCase], options: RunOptions
 ) -> tuple[Iterator[TestCase], dict[str, Any] | None]:
     """The cases that the run is to have, in their order, read as they are wanted; and which part of the suite's."""
-    ids = wishes.cases
-    if wishes.failing_in is not None:
-        record = store.run(wishes.failing_in)
+    ids = options.cases
+    if options.failing_in is not None:
+        record = store.run(options.failing_in)
         failing = frozenset(result.case.id for result in store.results(record.id, failed_only=True))
         ids = failing if ids is None else ids & failing
 
     def is_wanted(case: TestCase) -> bool:
         of_case = case.metadata or {}
         return (ids is None or case.id in ids) and all(
-            _text(of_case.get(key, "")) == value for key, value in wishes.metadata.items()
+            _text(of_case.get(key, "")) == value for key, value in options.metadata.items()
         )
 
-    count = len(cases) if ids is None and not wishes.metadata else sum(map(is_wanted, cases))
+    count = len(cases) if ids is None and not options.metadata else sum(map(is_wanted, cases))
     if not count:
         raise UserError("No test case is left: loosen --filter-metadata or --filter-failing.")
-    options: dict[str, Any] = {}
-    if wishes.metadata:
-        options["metadata"] = dict(wishes.metadata)
-    if wishes.failing_in is not None:
-        options["failing_in"] = record.id
-    size = sample_size(count, wishes.limit)
+    case_options: dict[str, Any] = {}
+    if options.metadata:
+        case_options["metadata"] = dict(options.metadata)
+    if options.failing_in is not None:
+        case_options["failing_in"] = record.id
+    size = sample_size(count, options.limit)
     if size == count:
-        return filter(is_wanted, cases), options or None
-    options["sample"] = {"limit": wishes.limit, "seed": wishes.seed, "cases": size, "of": count}
-    chosen = sample((case.id for case in filter(is_wanted, cases)), size, wishes.seed)
-    return (case for case in cases if case.id in chosen), options
+        return filter(is_wanted, cases), case_options or None
+    case_options["sample"] = {"limit": options.limit, "seed": options.seed, "cases": size, "of": count}
+    chosen = sample((case.id for case in filter(is_wanted, cases)), size, options.seed)
+    return (case for case in cases if case.id in chosen), case_options
 
 
 def _text(value: Any) -> str:
@@ -125,7 +125,7 @@ def resume_run(store: Store, run_id: str) -> RunRecord:
 
 
 @task(name="plan", task_run_name="plan", cache_policy=NO_CACHE, persist_result=False)
-async def plan_task(suite: str, run_id: str | None, wishes: RunOptions) -> str:
+async def plan_task(suite: str, run_id: str | None, options: RunOptions) -> str:
     """The run that this flow run is to execute: the one given, the one that it began before, or a new one."""
     with await asyncio.to_thread(Store.open, settings().store_address) as store:
         await reap(store)
@@ -134,7 +134,7 @@ async def plan_task(suite: str, run_id: str | None, wishes: RunOptions) -> str:
         if begun.deployment_id is not None and run_id is None:
             await asyncio.to_thread(require_allowed, Path(suite))
         cause = _cause(begun)
-        run = await asyncio.to_thread(_plan, store, suite, run_id, wishes, flow_run.id, cause, run_log().warning)
+        run = await asyncio.to_thread(_plan, store, suite, run_id, options, flow_run.id, cause, run_log().warning)
     await _tag(run.tags)
     return run.id
 
@@ -158,7 +158,7 @@ def _plan(
     store: Store,
     suite: str,
     run_id: str | None,
-    wishes: RunOptions,
+    options: RunOptions,
     flow_run_id: str | None,
     cause: Cause,
     note: Callable[[str], None],
@@ -166,7 +166,7 @@ def _plan(
     begun = store.run_of_flow_run(flow_run_id) if flow_run_id else None
     if run_id is not None or begun is not None:
         return resume_run(store, run_id or begun.id)  # type: ignore[union-attr]  # one of them is there
-    inspection = validate_suite(Path(suite), limit=wishes.limit)
-    for warning in inspection.warnings:
+    validation = validate_suite(Path(suite), limit=options.limit)
+    for warning in validation.warnings:
         note(str(warning))
-    return store.run(create_run(store, inspection, wishes, flow_run_id, cause))
+    return store.run(create_run(store, validation, options, flow_run_id, cause))

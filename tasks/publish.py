@@ -13,46 +13,46 @@ from fepflow.verdict.verdict import Comparison, Verdict
 from tasks.analysis.baseline import compare, find_baseline
 from tasks.analysis.causes import causes_of
 from tasks.analysis.failed_cases import failed_cases
-from tasks.analysis.judge_reliability import doubts_of
+from tasks.analysis.judge_reliability import reliability_of_judges
 from tasks.analysis.verdict_page import verdict_page, verdict_summary
 from tasks.run.context import RunContext
 from tasks.run.events import emit_verdict, slug
 from tasks.run.log import run_log
 
 
-async def publish(runtime: RunContext, verdict: Verdict) -> None:
+async def publish(context: RunContext, verdict: Verdict) -> None:
     """Create the artifacts and emit the events. What Prefect refuses is logged, not raised.
 
     A suite without a baseline is compared with the run before all the same, for the event that it has worsened.
     """
-    run, part = await asyncio.to_thread(runtime.store.run, runtime.run.id), slug(runtime.run.name)
-    store = runtime.store
-    compared, failed, doubts, causes = await asyncio.to_thread(
+    run, part = await asyncio.to_thread(context.store.run, context.run.id), slug(context.run.name)
+    store = context.store
+    compared, failed, judges, causes = await asyncio.to_thread(
         lambda: (
-            _compared(runtime, verdict),
-            failed_cases(runtime, verdict),
-            doubts_of(store, run),
+            _compared(context, verdict),
+            failed_cases(context, verdict),
+            reliability_of_judges(store, run),
             causes_of(store, run),
         )
     )
     try:
         key = f"failed-cases-{part}"
         table = await acreate_table_artifact(failed.table(), key=key, description=failed.about) if failed.rows else None
-        page = verdict_page(run, verdict, doubts, failed, str(table) if table else None, causes)
+        page = verdict_page(run, verdict, judges, failed, str(table) if table else None, causes)
         await acreate_markdown_artifact(page, key=f"verdict-{part}", description=verdict_summary(verdict))
         emit_verdict(run, verdict, compared)
     except Exception as error:
         run_log().warning("the verdict is in the store, but Prefect could not be told: %s", error)
 
 
-def _compared(runtime: RunContext, verdict: Verdict) -> Comparison | None:
-    if runtime.suite.baseline is not None:
+def _compared(context: RunContext, verdict: Verdict) -> Comparison | None:
+    if context.suite.baseline is not None:
         return verdict.baseline
-    before = find_baseline(runtime.store, runtime.run, PREVIOUS)
+    before = find_baseline(context.store, context.run, PREVIOUS)
     return compare(verdict, before) if before else None
 
 
 @task(name="publish", task_run_name="publish", cache_policy=NO_CACHE, persist_result=False)
-async def publish_task(runtime: RunContext, verdict: Verdict) -> None:
+async def publish_task(context: RunContext, verdict: Verdict) -> None:
     """`publish` as a Prefect task run."""
-    await publish(runtime, verdict)
+    await publish(context, verdict)

@@ -1,4 +1,4 @@
-"""Give an output whose judge did not answer a task run of its own, which Prefect retries with growing pauses."""
+"""Retry model checks without a response in a task run of their own, which Prefect retries with growing pauses."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 from prefect.tasks import exponential_backoff
 
-from tasks.retry_case import FIRST_PAUSE, JITTER, WORTH_ANOTHER_TRY, longest_pause, may_retry
+from tasks.retry_case import FIRST_PAUSE, JITTER, RETRYABLE, longest_pause, may_retry
 from tasks.run.asyncio_helpers import task_result
 from tasks.run.batches import Batch
 from tasks.run.context import RunContext
-from tasks.run_model_checks import PendingRetry, ask, store_asked
+from tasks.run_model_checks import PendingRetry, run_calls, store_model_results
 
 RETRIES = 2
 """Prefect's, after the first try of the task run."""
 
 
-async def judge_again(runtime: RunContext, trouble: PendingRetry) -> None:
-    """Ask in a task run of its own until there is an answer or no retry is left; either way, store the outcome."""
-    output = trouble.output
-    index = output.case_index * runtime.run.repeats + output.repeat
-    label = runtime.label_of(output.case, Batch(index, index + 1))
-    await task_result(judge_case_task(runtime, trouble, label, return_state=True))
-    store_asked(runtime, output, trouble.asking)
-    await runtime.writer.committed()
+async def retry_model_checks(context: RunContext, pending: PendingRetry) -> None:
+    """Retry in a task run of its own until there is a response or no retry is left; either way, store the outcome."""
+    output = pending.output
+    index = output.case_index * context.run.repeats + output.repeat
+    label = context.label_of(output.case, Batch(index, index + 1))
+    await task_result(judge_case_task(context, pending, label, return_state=True))
+    store_model_results(context, output, pending.calls)
+    await context.writer.committed()
 
 
-async def try_once_more(runtime: RunContext, trouble: PendingRetry) -> None:
-    """Ask for what has no answer yet; each question to a model makes one request."""
-    waiting = [one for one in trouble.asking if one.may_recover]
-    for one in waiting:
-        one.request_context.retry = False
-    await ask(runtime, trouble.output, waiting)
+async def retry_calls(context: RunContext, pending: PendingRetry) -> None:
+    """Run the checks that have no response yet; each call of a model makes one request."""
+    waiting = [call for call in pending.calls if call.may_recover]
+    for call in waiting:
+        call.request_context.retry = False
+    await run_calls(context, pending.output, waiting)
 
 
 @task(
@@ -48,18 +48,18 @@ async def try_once_more(runtime: RunContext, trouble: PendingRetry) -> None:
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-async def judge_case_task(runtime: RunContext, trouble: PendingRetry, label: str) -> State[Any]:
-    """`try_once_more` as a Prefect task run, named after its case."""
-    await try_once_more(runtime, trouble)
-    failed = [one for one in trouble.asking if one.result is not None and one.result.error is not None]
-    requests = sum(one.request_context.requests for one in trouble.asking)
+async def judge_case_task(context: RunContext, pending: PendingRetry, label: str) -> State[Any]:
+    """`retry_calls` as a Prefect task run, named after its case."""
+    await retry_calls(context, pending)
+    failed = [call for call in pending.calls if call.result is not None and call.result.error is not None]
+    requests = sum(call.request_context.requests for call in pending.calls)
     if not failed:
         return Completed(message=f"{label}: answered, after {requests} requests.")
-    allowance = runtime.caller.allowance
-    in_time = allowance.left() > longest_pause() and not allowance.ended
-    another = in_time and any(one.may_recover for one in failed)
+    budget = context.target_client.budget
+    in_time = budget.left() > longest_pause() and not budget.ended
+    another = in_time and any(call.may_recover for call in failed)
     error = failed[0].result.error if failed[0].result else None
     return Failed(
         message=f"{label}: {failed[0].check.check_id}, after {requests} requests: {error.message if error else ''}",
-        data=WORTH_ANOTHER_TRY if another else None,
+        data=RETRYABLE if another else None,
     )

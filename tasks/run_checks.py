@@ -1,4 +1,4 @@
-"""Run the checks that a batch's outputs still lack, those that ask no model; `ask_models` runs the others."""
+"""Run the checks that a batch's outputs still lack, those that call no model; `run_model_checks` runs the others."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class PendingChecks(NamedTuple):
     checks: Sequence[CompiledCheck]
 
 
-async def pending_checks(runtime: RunContext, batch: Batch, *, asking: bool) -> list[PendingChecks]:
-    """Which checks the outputs of a batch lack, of those that ask a model, or of the others."""
-    store, run = runtime.store, runtime.run
+async def pending_checks(context: RunContext, batch: Batch, *, by_model: bool) -> list[PendingChecks]:
+    """Which checks the outputs of a batch lack, of those that call a model, or of the others."""
+    store, run = context.store, context.run
     first, last = batch.case_range(run.repeats)
     cases, present = await asyncio.gather(
-        runtime.cases(batch),
+        context.cases(batch),
         asyncio.to_thread(store.present_checks, run.id, first, last),
     )
     missing: dict[tuple[int, int], list[CompiledCheck]] = {}
     for case_index, repeat in batch.units(run.repeats):
-        checks = runtime.checks_for(cases[case_index - first], asking=asking)
+        checks = context.checks_for(cases[case_index - first], by_model=by_model)
         if ready := [check for check in checks if (case_index, repeat, check.check_id) not in present]:
             missing[case_index, repeat] = ready
     outputs = await asyncio.to_thread(store.outputs, run.id, first, last) if missing else {}
@@ -62,49 +62,49 @@ async def pending_checks(runtime: RunContext, batch: Batch, *, asking: bool) -> 
     ]
 
 
-async def run_checks_of_batch(runtime: RunContext, batch: Batch) -> int:
-    """Ask the store which answers are there, run the other checks, store a case's answers whole; their number."""
-    missing = await pending_checks(runtime, batch, asking=False)
+async def run_checks_of_batch(context: RunContext, batch: Batch) -> int:
+    """Read from the store which results are there, run the other checks, store a case's results whole; their number."""
+    missing = await pending_checks(context, batch, by_model=False)
     waiting = []
-    last_breath = perf_counter()
+    last_yield = perf_counter()
     for output in missing:
-        runtime.at_work = output.case.id
-        # Users' checks may call ours that ask models.
-        requests = ModelRequests(runtime.models, RequestContext(repeat=output.repeat))
+        context.at_work = output.case.id
+        # Users' checks may call ours that call models.
+        requests = ModelRequests(context.models, RequestContext(repeat=output.repeat))
         results = run_checks(output.case, output.stored.output, output.checks, requests)
         if isinstance(results, list):
-            store_results(runtime, output, output.checks, results)
+            store_results(context, output, output.checks, results)
         else:
-            waiting.append(_store_later(runtime, output, results))
-        if perf_counter() - last_breath > YIELD_INTERVAL:
+            waiting.append(_store_later(context, output, results))
+        if perf_counter() - last_yield > YIELD_INTERVAL:
             await asyncio.sleep(0)
-            last_breath = perf_counter()
+            last_yield = perf_counter()
     await gather_or_raise(waiting)
-    await runtime.writer.committed()
-    runtime.forget(batch)
+    await context.writer.committed()
+    context.forget(batch)
     return sum(len(output.checks) for output in missing)
 
 
-async def _store_later(runtime: RunContext, output: PendingChecks, results: Awaitable[list[CheckResult]]) -> None:
+async def _store_later(context: RunContext, output: PendingChecks, results: Awaitable[list[CheckResult]]) -> None:
     found = await results
     if is_large(evaluation_context(output.case, output.stored.output)):
         # A result's content hash is made of all that was checked.
         rows = await LOOKUPS.run(partial(_rows, output, output.checks, found))
-        _store_rows(runtime, rows)
+        _store_rows(context, rows)
     else:
-        store_results(runtime, output, output.checks, found)
+        store_results(context, output, output.checks, found)
 
 
 def store_results(
-    runtime: RunContext, output: PendingChecks, checks: Sequence[CompiledCheck], results: Sequence[CheckResult]
+    context: RunContext, output: PendingChecks, checks: Sequence[CompiledCheck], results: Sequence[CheckResult]
 ) -> None:
-    """Write down what came of checks of an output, in one transaction."""
-    _store_rows(runtime, _rows(output, checks, results))
+    """Store the results of checks of an output, in one transaction."""
+    _store_rows(context, _rows(output, checks, results))
 
 
-def _store_rows(runtime: RunContext, rows: Sequence[NewCheckResult]) -> None:
-    runtime.writer.add(checks=rows)
-    runtime.count(
+def _store_rows(context: RunContext, rows: Sequence[NewCheckResult]) -> None:
+    context.writer.add(checks=rows)
+    context.count(
         checks=len(rows),
         passed=sum(row.passed is True for row in rows),
         failed=sum(row.passed is False for row in rows),
@@ -135,8 +135,8 @@ def check_hash(output_hash: str, repeat: int, check: CompiledCheck, result: Chec
 
 
 @task(name="run-checks", task_run_name="check {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)
-async def run_checks_task(runtime: RunContext, batch: Batch, label: str) -> int | State[int]:
+async def run_checks_task(context: RunContext, batch: Batch, label: str) -> int | State[int]:
     """`run_checks_of_batch` as a Prefect task run, named after its cases, and Failed if some of them did."""
-    results = await run_checks_of_batch(runtime, batch)
-    message = await failed_checks_message(runtime, batch, asking=False)
+    results = await run_checks_of_batch(context, batch)
+    message = await failed_checks_message(context, batch, by_model=False)
     return Failed(message=message, data=results) if message else results

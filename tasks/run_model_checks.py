@@ -1,4 +1,4 @@
-"""Run the checks of a batch that ask a model: a judge, or an embedding model."""
+"""Run the checks of a batch that call a model: a judge, or an embedding model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fepflow.llm.request_context import RequestContext
 from fepflow.protocol.context import Context, evaluation_context
 from fepflow.protocol.results import CheckResult
 from fepflow.security.redaction import words_of
-from tasks.analysis.check_usage import BILL
+from tasks.analysis.check_usage import USAGE
 from tasks.run.asyncio_helpers import gather_or_raise
 from tasks.run.batches import Batch
 from tasks.run.context import MAX_LABEL, RunContext
@@ -31,7 +31,7 @@ DOWN = "circuit_open"
 
 @dataclass(slots=True, eq=False)
 class ModelCheckCall:
-    """A check that asks a model, what that has cost so far, and the result, if there is one."""
+    """A check that calls a model, its usage so far, and the result, if there is one."""
 
     check: CompiledCheck
     request_context: RequestContext
@@ -39,132 +39,134 @@ class ModelCheckCall:
 
     @property
     def kind(self) -> str | None:
-        """What the model has done wrong, see ModelError; None if it has not."""
+        """The kind of the model's error, see ModelError; None if there is none."""
         return ((self.result and self.result.metadata) or {}).get("model_error")
 
     @property
     def may_recover(self) -> bool:
-        """Whether there is no answer, for a reason that another try may mend."""
+        """Whether there is no response, for a reason that a retry may mend."""
         error = self.result.error if self.result else None
         return error is not None and error.recoverable and self.kind not in (None, DOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRetry:
-    """An output with checks whose model has had its attempts without an answer, and may answer another time."""
+    """An output with checks whose model has not responded in its attempts, and may respond to a retry."""
 
     output: PendingChecks
-    asking: list[ModelCheckCall]
+    calls: list[ModelCheckCall]
 
 
 @dataclass(slots=True)
 class ModelCheckResult:
-    """What came of a batch: results, requests made for them, outputs to be tried again, and what was left out."""
+    """The result of a batch: results, requests made for them, outputs to retry, and what was not run."""
 
     results: int = 0
     completed: int = 0
     requests: int = 0
     left_out: int = 0
     down: list[CheckResult] = field(default_factory=list, repr=False)
-    troubled: list[PendingRetry] = field(default_factory=list)
+    to_retry: list[PendingRetry] = field(default_factory=list)
 
     @property
     def from_cache(self) -> bool:
-        """Whether all answers were there before."""
+        """Whether all responses came from the cache."""
         return self.requests == 0 and self.completed == self.results > 0
 
 
-async def ask_models(runtime: RunContext, batch: Batch) -> ModelCheckResult:
-    """Ask the store which answers are there, ask the models for the others, store a case's answers whole.
+async def run_model_checks(context: RunContext, batch: Batch) -> ModelCheckResult:
+    """Read from the store which results are there, call the models for the others, store a case's results whole.
 
-    A check that may succeed later is not stored, but given back as trouble, while there are not too many. What the
-    run's deadline or budget leaves out stays out.
+    A check that may succeed later is not stored, but returned in `to_retry`, while there are not too many. What the
+    run's deadline or budget excludes is not run.
     """
-    asked = ModelCheckResult()
-    missing = await pending_checks(runtime, batch, asking=True)
-    await gather_or_raise(_ask_for(runtime, asked, output) for output in missing)
-    runtime.left_out[batch] = asked.left_out
-    await runtime.writer.committed()
-    runtime.forget(batch)
-    return asked
+    result = ModelCheckResult()
+    missing = await pending_checks(context, batch, by_model=True)
+    await gather_or_raise(_run_output_checks(context, result, output) for output in missing)
+    context.left_out[batch] = result.left_out
+    await context.writer.committed()
+    context.forget(batch)
+    return result
 
 
-async def _ask_for(runtime: RunContext, asked: ModelCheckResult, output: PendingChecks) -> None:
+async def _run_output_checks(context: RunContext, result: ModelCheckResult, output: PendingChecks) -> None:
     failure = failure_of(output.stored.output)
     if failure is not None:
-        store_results(runtime, output, output.checks, [check.failed(failure) for check in output.checks])
+        store_results(context, output, output.checks, [check.failed(failure) for check in output.checks])
         return
-    asking = [ModelCheckCall(check, _request_context(runtime, check, output.repeat)) for check in output.checks]
-    await ask(runtime, output, asking)
-    asked.requests += sum(one.request_context.requests for one in asking)
-    asked.left_out += sum(one.result is None for one in asking)
-    troubled = [one for one in asking if one.may_recover]
-    if troubled and runtime.may_escalate():
-        runtime.escalations += 1
-        asked.troubled.append(PendingRetry(output, troubled))
-        asking = [one for one in asking if one not in troubled]
-    asked.results += store_asked(runtime, output, asking)
-    asked.completed += sum(one.result is not None and one.result.error is None for one in asking)
-    asked.down += [one.result for one in asking if one.result is not None and one.kind == DOWN]
+    calls = [ModelCheckCall(check, _request_context(context, check, output.repeat)) for check in output.checks]
+    await run_calls(context, output, calls)
+    result.requests += sum(call.request_context.requests for call in calls)
+    result.left_out += sum(call.result is None for call in calls)
+    to_retry = [call for call in calls if call.may_recover]
+    if to_retry and context.may_escalate():
+        context.escalations += 1
+        result.to_retry.append(PendingRetry(output, to_retry))
+        calls = [call for call in calls if call not in to_retry]
+    result.results += store_model_results(context, output, calls)
+    result.completed += sum(call.result is not None and call.result.error is None for call in calls)
+    result.down += [call.result for call in calls if call.result is not None and call.kind == DOWN]
 
 
-def _request_context(runtime: RunContext, check: CompiledCheck, repeat: int) -> RequestContext:
+def _request_context(context: RunContext, check: CompiledCheck, repeat: int) -> RequestContext:
     assert check.asks is not None
-    concurrency = max(1, runtime.defaults.places(check.asks) // runtime.share.shards)
-    return RequestContext(runtime.caller.allowance, concurrency, repeat)
+    concurrency = max(1, context.defaults.places(check.asks) // context.shard_spec.shards)
+    return RequestContext(context.target_client.budget, concurrency, repeat)
 
 
-async def ask(runtime: RunContext, output: PendingChecks, asking: Sequence[ModelCheckCall]) -> None:
-    """Run checks that ask models; what came of each is in its `result`, which stays as it is if none was asked."""
-    context = evaluation_context(output.case, output.stored.output)
-    await gather_or_raise(_answer(runtime, one, context) for one in asking)
+async def run_calls(context: RunContext, output: PendingChecks, calls: Sequence[ModelCheckCall]) -> None:
+    """Run model checks; each one's result is in its `result`, which stays as it is if no model was called."""
+    check_context = evaluation_context(output.case, output.stored.output)
+    await gather_or_raise(_run_check(context, call, check_context) for call in calls)
 
 
-async def _answer(runtime: RunContext, one: ModelCheckCall, context: Context) -> None:
+async def _run_check(context: RunContext, call: ModelCheckCall, check_context: Context) -> None:
     try:
-        result = one.check.run(context, ModelRequests(runtime.models, one.request_context))
-        one.result = result if isinstance(result, CheckResult) else await result
+        result = call.check.run(check_context, ModelRequests(context.models, call.request_context))
+        call.result = result if isinstance(result, CheckResult) else await result
     except RunLimitExceededError:
         pass
     except InfrastructureError:
         raise
     except Exception as error:  # a fault of ours ends with its check, and the run goes on
-        run_log().error("%s: %s", one.check.check_id, words_of(error))
-        one.result = one.check.failed(error)
+        run_log().error("%s: %s", call.check.check_id, words_of(error))
+        call.result = call.check.failed(error)
 
 
-def store_asked(runtime: RunContext, output: PendingChecks, asking: Sequence[ModelCheckCall]) -> int:
-    """Write down the results that there are, each with its bill; their number."""
-    done = [(one, one.result) for one in asking if one.result is not None]
-    for one, result in done:
+def store_model_results(context: RunContext, output: PendingChecks, calls: Sequence[ModelCheckCall]) -> int:
+    """Store the results that there are, each with its usage; their number."""
+    done = [(call, call.result) for call in calls if call.result is not None]
+    for call, result in done:
         assert result.metadata is not None  # every result of ours has some
-        result.metadata[BILL] = one.request_context.usage()
-        if result.error is not None and one.kind not in (None, DOWN):
+        result.metadata[USAGE] = call.request_context.usage()
+        if result.error is not None and call.kind not in (None, DOWN):
             name = one_line(output.case.id, MAX_LABEL)
-            run_log().error("%s: %s gave no result: %s", name, one.check.check_id, result.error.message)
+            run_log().error("%s: %s gave no result: %s", name, call.check.check_id, result.error.message)
     if done:
-        store_results(runtime, output, [one.check for one, _ in done], [result for _, result in done])
+        store_results(context, output, [call.check for call, _ in done], [result for _, result in done])
     return len(done)
 
 
 @task(name="judge", task_run_name="judge {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)
-async def ask_models_task(runtime: RunContext, batch: Batch, label: str) -> ModelCheckResult | State[ModelCheckResult]:
-    """`ask_models` as a Prefect task run, named after its cases, and Failed if some of them did."""
-    asked = await ask_models(runtime, batch)
-    told = []
-    if asked.down:
-        cause = asked.down[-1].error
-        told.append(f"{len(asked.down)} checks are given up: {cause.message if cause else ''}.")
-        told.append(f"`fepflow run --resume {runtime.run.id[:8]}` asks for them.")
-    if failures := await failed_checks_message(runtime, batch, asking=True):
-        told.append(failures)
-    failed = bool(told)
-    if asked.troubled:
-        outputs = [trouble.output for trouble in asked.troubled]
-        names = listed_cases([runtime.name_of(output.case, output.repeat) for output in outputs])
-        told.append(f"Not judged yet, each gets a task run of its own: {names}.")
-    if told:
-        return (Failed if failed else Completed)(message=" ".join(told), data=asked)
-    if asked.from_cache:
-        return Completed(name="Cached", message="All answers were there from before.", data=asked)
-    return asked
+async def run_model_checks_task(
+    context: RunContext, batch: Batch, label: str
+) -> ModelCheckResult | State[ModelCheckResult]:
+    """`run_model_checks` as a Prefect task run, named after its cases, and Failed if some of them did."""
+    result = await run_model_checks(context, batch)
+    sentences = []
+    if result.down:
+        cause = result.down[-1].error
+        sentences.append(f"{len(result.down)} checks are given up: {cause.message if cause else ''}.")
+        sentences.append(f"`fepflow run --resume {context.run.id[:8]}` asks for them.")
+    if failures := await failed_checks_message(context, batch, by_model=True):
+        sentences.append(failures)
+    failed = bool(sentences)
+    if result.to_retry:
+        outputs = [pending.output for pending in result.to_retry]
+        names = listed_cases([context.name_of(output.case, output.repeat) for output in outputs])
+        sentences.append(f"Not judged yet, each gets a task run of its own: {names}.")
+    if sentences:
+        return (Failed if failed else Completed)(message=" ".join(sentences), data=result)
+    if result.from_cache:
+        return Completed(name="Cached", message="All answers were there from before.", data=result)
+    return result

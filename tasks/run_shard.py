@@ -41,18 +41,18 @@ class ShardLostError(InfrastructureError):
     """A shard's executor is gone, or has failed; another one may succeed."""
 
 
-async def run_shard(runtime: RunContext, share: ShardSpec) -> None:
+async def run_shard(context: RunContext, spec: ShardSpec) -> None:
     """Order the shard's execution and wait for its end.
 
     Raises InfrastructureError when it did not complete or could not be ordered, UserError when Prefect has no such
     deployment.
     """
-    parameters = {"run_id": runtime.run.id, **asdict(share)}
-    name = f"{runtime.run.name} {label(share)}"
-    before = await _holder(runtime, share)
+    parameters = {"run_id": context.run.id, **asdict(spec)}
+    name = f"{context.run.name} {label(spec)}"
+    before = await _holder(context, spec)
     try:
         ordered: Any = await arun_deployment(
-            DEPLOYMENT, parameters=parameters, flow_run_name=name, tags=runtime.run.tags, timeout=0
+            DEPLOYMENT, parameters=parameters, flow_run_name=name, tags=context.run.tags, timeout=0
         )
     except ObjectNotFound:
         advice = "`prefect deploy --all` makes it, and so does `fepflow serve`; or leave `shards` out of the suite"
@@ -62,30 +62,30 @@ async def run_shard(runtime: RunContext, share: ShardSpec) -> None:
             f"{name} could not be ordered from Prefect: {type(error).__name__}: {words_of(error)}"
         ) from error
     async with get_client() as client:
-        watch = _Watch(client, runtime, share, ordered, before.owner if before else None)
+        watch = _Watch(client, context, spec, ordered, before.owner if before else None)
         state = await watch.end()
     if not state.is_completed() and not watch.too_late:
         raise ShardLostError(f"{name}: {state.name}: {state.message or 'no reason was given'}")
 
 
-async def _holder(runtime: RunContext, share: ShardSpec) -> LeaseHolder | None:
-    return await asyncio.to_thread(runtime.store.shard_holder, runtime.run.id, share.shard)
+async def _holder(context: RunContext, spec: ShardSpec) -> LeaseHolder | None:
+    return await asyncio.to_thread(context.store.shard_holder, context.run.id, spec.shard)
 
 
 class _Watch:
     """Looks at a shard's flow run until its end; `before` is who had the shard last, and may have left its lease."""
 
     def __init__(
-        self, client: PrefectClient, runtime: RunContext, share: ShardSpec, ordered: FlowRun, before: str | None
+        self, client: PrefectClient, context: RunContext, spec: ShardSpec, ordered: FlowRun, before: str | None
     ) -> None:
         self._client = client
-        self._runtime = runtime
-        self._share = share
+        self._context = context
+        self._spec = spec
         self._ordered = ordered
         self._before = before
         self._stage: tuple[StateType, bool] | None = None
         self._since = monotonic()
-        self._told = False
+        self._warned = False
         self.too_late = False
         """Whether the run's deadline is over, and no worker has begun. The verdict tells what is missing."""
 
@@ -96,7 +96,7 @@ class _Watch:
             try:
                 state = await self._look()
             except (httpx.HTTPError, FepflowError) as error:
-                run_log().debug("%s: %s", label(self._share), error)
+                run_log().debug("%s: %s", label(self._spec), error)
             else:
                 if state.is_final():
                     return state
@@ -106,23 +106,23 @@ class _Watch:
         assert state is not None  # it was ordered with one
         if state.is_final():
             return state
-        holder = await _holder(self._runtime, self._share)
+        holder = await _holder(self._context, self._spec)
         alive = holder is not None and holder.alive
         if self._stage != (state.type, alive):
             self._stage, self._since = (state.type, alive), monotonic()
         waited = monotonic() - self._since
         if alive:
             return state
-        if self._share.ends_at is not None and await asyncio.to_thread(self._runtime.store.now) > self._share.ends_at:
+        if self._spec.ends_at is not None and await asyncio.to_thread(self._context.store.now) > self._spec.ends_at:
             self.too_late = True
             return await self._end_as(Cancelled(message="The run's deadline was over before a worker had begun."))
         if (holder and holder.owner != self._before) or waited > BEGIN_SECONDS.get(state.type, math.inf):
             more = f"The run has a shard executed {RERUNS} times more at most."
             return await self._end_as(Crashed(message=f"Its executor is gone. {more}"))
-        if state.is_scheduled() and waited > UNASKED_SECONDS and not self._told:
-            self._told = True
+        if state.is_scheduled() and waited > UNASKED_SECONDS and not self._warned:
+            self._warned = True
             unasked = "%s: no worker has taken it yet (`prefect worker start --pool fepflow`)"
-            run_log().warning(unasked, label(self._share))
+            run_log().warning(unasked, label(self._spec))
         return state
 
     async def _end_as(self, state: State[Any]) -> State[Any]:
@@ -130,9 +130,9 @@ class _Watch:
         return state
 
 
-def label(share: ShardSpec) -> str:
+def label(spec: ShardSpec) -> str:
     """What a shard is called, counting from 1."""
-    return f"shard {share.shard + 1} of {share.shards}"
+    return f"shard {spec.shard + 1} of {spec.shards}"
 
 
 def _may_retry(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
@@ -148,6 +148,6 @@ def _may_retry(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-async def run_shard_task(runtime: RunContext, share: ShardSpec, name: str) -> None:
+async def run_shard_task(context: RunContext, spec: ShardSpec, name: str) -> None:
     """`run_shard` as a Prefect task run, which Prefect retries when the shard is lost."""
-    await run_shard(runtime, share)
+    await run_shard(context, spec)

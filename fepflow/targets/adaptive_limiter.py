@@ -12,7 +12,7 @@ from fepflow.errors import TargetError, TargetTimeoutError
 
 OVERLOAD = (429, 503)
 
-OnPace = Callable[[int, TargetError | None], None]
+OnLimitChange = Callable[[int, TargetError | None], None]
 """Told of calls at once from now on: that they are fewer than ever, and why; or that all places are back."""
 
 ROUNDS = 16
@@ -26,60 +26,60 @@ class AdaptiveLimiter:
     answers brings a sixteenth of `most` back (additive increase, multiplicative decrease, as TCP has it).
     """
 
-    def __init__(self, most: int, per_minute: float | None = None, on_change: OnPace | None = None) -> None:
+    def __init__(self, most: int, per_minute: float | None = None, on_change: OnLimitChange | None = None) -> None:
         self._most = most
         # One at a time, evenly: a bucket that holds a whole minute's calls would let them all out at once.
         self._rate = AsyncLimiter(1, 60 / per_minute) if per_minute else None
         self._on_change = on_change
-        self._places: CapacityLimiter | None = None
+        self._slots: CapacityLimiter | None = None
         self._regained = 0.0
         self._slowed_at = 0.0
         self._fewest = most
 
     @property
-    def places(self) -> int:
+    def slots(self) -> int:
         """Calls at once, for now."""
-        return self._most if self._places is None else int(self._places.total_tokens)
+        return self._most if self._slots is None else int(self._slots.total_tokens)
 
-    async def enter(self, caller: object) -> None:
-        """Wait for a place, and for the minute to have room; `caller` gives it back with `leave`."""
-        if self._places is None:
-            self._places = CapacityLimiter(self._most)  # belongs to the event loop that runs now
-        await self._places.acquire_on_behalf_of(caller)
+    async def enter(self, holder: object) -> None:
+        """Wait for a place, and for the minute to have room; `holder` gives it back with `leave`."""
+        if self._slots is None:
+            self._slots = CapacityLimiter(self._most)  # belongs to the event loop that runs now
+        await self._slots.acquire_on_behalf_of(holder)
         if self._rate is not None:
             try:
                 await self._rate.acquire()
             except BaseException:
-                self.leave(caller)
+                self.leave(holder)
                 raise
 
-    def leave(self, caller: object) -> None:
+    def leave(self, holder: object) -> None:
         """Give the caller's place back."""
-        assert self._places is not None
-        self._places.release_on_behalf_of(caller)
+        assert self._slots is not None
+        self._slots.release_on_behalf_of(holder)
 
     def answered(self) -> None:
         """A call went well."""
-        places = self.places
-        if places == self._most:
+        slots = self.slots
+        if slots == self._most:
             return
-        self._regained += max(1.0, self._most / ROUNDS) / places
+        self._regained += max(1.0, self._most / ROUNDS) / slots
         if self._regained >= 1:
-            self._change(min(places + int(self._regained), self._most), None)
+            self._change(min(slots + int(self._regained), self._most), None)
 
     def failed(self, error: TargetError, started: float) -> None:
         """A call that began at `started` (monotonic) failed. Only overload slows the pace, and once a round."""
         overloaded = error.status in OVERLOAD or isinstance(error, TargetTimeoutError)
-        if overloaded and self.places > 1 and started >= self._slowed_at:
+        if overloaded and self.slots > 1 and started >= self._slowed_at:
             self._slowed_at = time.monotonic()
-            self._change(self.places // 2, error)
+            self._change(self.slots // 2, error)
 
-    def _change(self, places: int, cause: TargetError | None) -> None:
-        assert self._places is not None
-        self._places.total_tokens = places
+    def _change(self, slots: int, cause: TargetError | None) -> None:
+        assert self._slots is not None
+        self._slots.total_tokens = slots
         self._regained = 0.0
         # A target that fails now and then makes the pace go up and down all the time: only what is new is told.
-        news = places == self._most or places < self._fewest
-        self._fewest = self._most if places == self._most else min(places, self._fewest)
-        if news and self._on_change is not None:
-            self._on_change(places, cause)
+        changed = slots == self._most or slots < self._fewest
+        self._fewest = self._most if slots == self._most else min(slots, self._fewest)
+        if changed and self._on_change is not None:
+            self._on_change(slots, cause)

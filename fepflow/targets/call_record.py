@@ -35,7 +35,7 @@ class CallRecord:
     """What has come of asking for one case so far: an answer, or an error; and every attempt."""
 
     attempts: list[Attempt] = field(default_factory=list)
-    answer: TargetResponse | None = None
+    response: TargetResponse | None = None
     error: TargetError | JSONPathError | None = None
     ends_at: float | None = None
     """When the time for the case is over, by the event loop's clock."""
@@ -47,7 +47,7 @@ class CallRecord:
     @property
     def may_recover(self) -> bool:
         """Whether there is no answer yet, for a reason that another try may mend."""
-        return self.answer is None and isinstance(self.error, TargetError) and self.error.retryable
+        return self.response is None and isinstance(self.error, TargetError) and self.error.retryable
 
     def output(self) -> Output:
         """As FEP has it (3.3): an error is an output without a value.
@@ -57,15 +57,15 @@ class CallRecord:
         was one. If more than one attempt was made or the only one failed, `attempt_log` lists them:
         `{attempt, started_at, latency_ms, error}`, error null for the one that answered.
         """
-        if self.answer is None:
+        if self.response is None:
             assert self.error is not None  # one of them is there after the first attempt
             failure = {"error": _describe(self.error), "attempts": len(self.attempts), "attempt_log": self._log()}
             return Output(value=None, metadata=failure)
         latency_ms = self.attempts[-1].latency_ms
-        metadata = {**self.answer.metadata, "latency_ms": latency_ms, "attempts": len(self.attempts)}
+        metadata = {**self.response.metadata, "latency_ms": latency_ms, "attempts": len(self.attempts)}
         if len(self.attempts) > 1:
             metadata["attempt_log"] = self._log()
-        return Output(value=self.answer.value, metadata=metadata)
+        return Output(value=self.response.value, metadata=metadata)
 
     def _log(self) -> list[dict[str, Any]]:
         return [attempt.entry(number) for number, attempt in enumerate(self.attempts, 1)]

@@ -18,7 +18,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import without_secrets, words_of
 from fepflow.suite import target
-from fepflow.targets.adaptive_limiter import AdaptiveLimiter, OnPace
+from fepflow.targets.adaptive_limiter import AdaptiveLimiter, OnLimitChange
 from fepflow.targets.base import Target, TargetResponse
 from fepflow.targets.call_record import Attempt, CallRecord
 
@@ -62,112 +62,112 @@ class TargetClient:
     def __init__(
         self,
         target: Target,
-        patience: RetryPolicy,
-        allowance: RunBudget | None = None,
+        policy: RetryPolicy,
+        budget: RunBudget | None = None,
         on_retry: OnRetry = lambda *_: None,
-        on_pace: OnPace | None = None,
+        on_limit_change: OnLimitChange | None = None,
     ) -> None:
-        self.allowance = allowance or RunBudget()
+        self.budget = budget or RunBudget()
         self._target = target
-        self._patience = patience
+        self._policy = policy
         self._on_retry = on_retry
-        self._pace = AdaptiveLimiter(patience.concurrency, patience.requests_per_minute, on_pace)
-        self._breaker = CircuitBreaker()
+        self._limiter = AdaptiveLimiter(policy.concurrency, policy.requests_per_minute, on_limit_change)
+        self._circuit_breaker = CircuitBreaker()
 
     @property
     def is_down(self) -> bool:
         """Whether the target does not answer any more, and has had time to come back."""
-        return self._breaker.down
+        return self._circuit_breaker.down
 
     async def ask(self, case: TestCase) -> CallRecord:
         """Ask until there is an answer, a cause that no retry mends, or no attempt left. Raises no TargetError.
 
         Raises RunLimitExceededError, having made no call, when the run may make none any more.
         """
-        asked = CallRecord()
+        record = CallRecord()
         try:
-            await self._turn(asked)  # the case's time begins when it is its turn
-            async with self._case_time(asked, self._patience.case_timeout):
-                asked.answer = await self._first_attempt_then_retries(case, asked)
+            await self._turn(record)  # the case's time begins when it is its turn
+            async with self._case_time(record, self._policy.case_timeout):
+                record.response = await self._first_attempt_then_retries(case, record)
         except (RunLimitExceededError, CircuitOpenError) as error:
-            if asked.attempts:
-                asked.error = asked.attempts[-1].error
+            if record.attempts:
+                record.error = record.attempts[-1].error
             elif isinstance(error, RunLimitExceededError):
                 raise
             else:
-                asked.error = error
+                record.error = error
         except (TargetError, JSONPathError) as error:
-            asked.error = error
-        return asked
+            record.error = error
+        return record
 
-    async def ask_once_more(self, case: TestCase, asked: CallRecord) -> bool:
-        """One call more for a case that has had its attempts; `asked` gets what came of it.
+    async def ask_once_more(self, case: TestCase, record: CallRecord) -> bool:
+        """One call more for a case that has had its attempts; `record` gets what came of it.
 
         False, having made no call, while the target is down. Raises RunLimitExceededError, having made
         no call, when the run may make none any more.
         """
         try:
-            await self._turn(asked)
-            async with self._case_time(asked, asked.time_left()):
-                asked.answer = await self._attempt_and_leave(case, asked)
+            await self._turn(record)
+            async with self._case_time(record, record.time_left()):
+                record.response = await self._attempt_and_leave(case, record)
         except CircuitOpenError:
             return False
         except (TargetError, JSONPathError) as error:
-            asked.error = error
+            record.error = error
         return True
 
     @asynccontextmanager
-    async def _case_time(self, asked: CallRecord, seconds: float | None) -> AsyncIterator[None]:
+    async def _case_time(self, record: CallRecord, seconds: float | None) -> AsyncIterator[None]:
         if seconds is None or seconds == math.inf:
             yield
             return
         try:
             async with asyncio.timeout(seconds) as deadline:
-                asked.ends_at = deadline.when()
+                record.ends_at = deadline.when()
                 yield
         except TimeoutError:
             if not deadline.expired():
                 raise
-            message = f"no answer within {self._patience.case_timeout:g} s, all attempts together (target.case_timeout)"
+            message = f"no answer within {self._policy.case_timeout:g} s, all attempts together (target.case_timeout)"
             raise TargetTimeoutError(message, retryable=False) from None
 
-    async def _turn(self, asked: CallRecord) -> None:
+    async def _turn(self, record: CallRecord) -> None:
         """Wait until a call may be made, and take its place, which the call gives back.
 
         Who has waited for a target that was down takes its place anew: else all who waited would call at once.
         """
         admitted = False
         while True:
-            await self._pace.enter(asked)
+            await self._limiter.enter(record)
             try:
-                self.allowance.require()
-                if admitted or self._breaker.closed:
+                self.budget.require()
+                if admitted or self._circuit_breaker.closed:
                     return
             except BaseException:
-                self._pace.leave(asked)
+                self._limiter.leave(record)
                 raise
-            self._pace.leave(asked)
-            await self._breaker.admit()
+            self._limiter.leave(record)
+            await self._circuit_breaker.admit()
             admitted = True
 
-    async def _first_attempt_then_retries(self, case: TestCase, asked: CallRecord) -> TargetResponse:
+    async def _first_attempt_then_retries(self, case: TestCase, record: CallRecord) -> TargetResponse:
         """Nearly every call answers at once: only one that does not pays for tenacity, 0.2 ms of computing."""
         try:
-            return await self._attempt_and_leave(case, asked)
+            return await self._attempt_and_leave(case, record)
         except TargetError as error:
             failures = [error]
 
         async def attempt() -> TargetResponse:
             if failures:
                 raise failures.pop()  # the first attempt, which tenacity has not seen
-            await self._turn(asked)
-            return await self._attempt_and_leave(case, asked)
+            await self._turn(record)
+            return await self._attempt_and_leave(case, record)
 
         def before_sleep(state: RetryCallState) -> None:
             self._on_retry(case.id, state.attempt_number, _cause(state), state.upcoming_sleep)
 
         retrying = AsyncRetrying(
-            stop=stop_after_attempt(self._patience.attempts),
+            stop=stop_after_attempt(self._policy.attempts),
             wait=_wait,
             retry=retry_if_exception(lambda error: isinstance(error, TargetError) and error.retryable),
             before_sleep=before_sleep,
@@ -175,21 +175,21 @@ class TargetClient:
         )
         return await retrying(attempt)
 
-    async def _attempt_and_leave(self, case: TestCase, asked: CallRecord) -> TargetResponse:
+    async def _attempt_and_leave(self, case: TestCase, record: CallRecord) -> TargetResponse:
         try:
-            return await self._attempt(case, asked)
+            return await self._attempt(case, record)
         finally:
-            self._pace.leave(asked)
+            self._limiter.leave(record)
 
-    async def _attempt(self, case: TestCase, asked: CallRecord) -> TargetResponse:
+    async def _attempt(self, case: TestCase, record: CallRecord) -> TargetResponse:
         started_at, started = utc_now(), time.monotonic()
         error: TargetError | JSONPathError | None = None
         try:
             answer = await self._within_deadline(case)
         except TargetError as caught:
             error = caught
-            self._pace.failed(caught, started)
-            self._breaker.failed(caught, first=not asked.attempts)
+            self._limiter.failed(caught, started)
+            self._circuit_breaker.failed(caught, first=not record.attempts)
             raise
         except JSONPathError as caught:
             error = caught
@@ -198,19 +198,19 @@ class TargetClient:
             error = TargetTimeoutError("the call was cut off: the time for the case was over")
             raise
         else:
-            self._pace.answered()
-            self._breaker.answered()
+            self._limiter.answered()
+            self._circuit_breaker.answered()
             return answer
         finally:
-            asked.attempts.append(Attempt(started_at, round((time.monotonic() - started) * 1000, 1), error))
+            record.attempts.append(Attempt(started_at, round((time.monotonic() - started) * 1000, 1), error))
 
     async def _within_deadline(self, case: TestCase) -> TargetResponse:
-        seconds = min(self._patience.timeout, self.allowance.left())
+        seconds = min(self._policy.timeout, self.budget.left())
         try:
             async with asyncio.timeout(seconds):
                 return await self._answer(case)
         except TimeoutError:
-            if seconds < self._patience.timeout:
+            if seconds < self._policy.timeout:
                 raise TargetTimeoutError("the call was cut off: the run's deadline was over") from None
             raise TargetTimeoutError(f"no complete answer within {seconds:g} s (target.timeout)") from None
 
@@ -228,8 +228,8 @@ class TargetClient:
 
 
 def _wait(state: RetryCallState) -> float:
-    asked_for = _cause(state).retry_after
-    return _BACKOFF(state) if asked_for is None else min(asked_for, LONGEST_WAIT)
+    retry_after = _cause(state).retry_after
+    return _BACKOFF(state) if retry_after is None else min(retry_after, LONGEST_WAIT)
 
 
 def _cause(state: RetryCallState) -> TargetError:

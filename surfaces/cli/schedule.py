@@ -50,11 +50,11 @@ def schedule(suite: str | None, as_list: bool, action: str | None, name: str | N
 
     arguments = _when(**when)
     path = Path(suite)
-    inspection = service.inspect(path)
-    suite_name = inspection.require().name
+    validation = service.inspect(path)
+    suite_name = validation.require().name
     deployment = re.sub(r"[/%&<>]+", "-", name or suite_name)[:100]
     arguments += [f"--suite={path.resolve()}", f"--suite-name={suite_name}", f"--name={deployment}"]
-    for warning in inspection.warnings:
+    for warning in validation.warnings:
         click.echo(f"warning: {warning}", err=True)
     done = _asked("put", *arguments)
     word = "Scheduled" if done["created"] else "Changed"

@@ -18,16 +18,16 @@ def validate(suite: Path) -> None:
     """Find every mistake in a suite and in the files that it names. Makes no call."""
     from surfaces import service
 
-    inspection = service.inspect(suite)
-    for problem in inspection.problems[:MOST_PROBLEMS]:
+    validation = service.inspect(suite)
+    for problem in validation.problems[:MOST_PROBLEMS]:
         click.echo(f"{problem.severity}: {problem}", err=True)
-    if (left := len(inspection.problems) - MOST_PROBLEMS) > 0:
+    if (left := len(validation.problems) - MOST_PROBLEMS) > 0:
         click.echo(f"... and {left:,} more", err=True)
-    if inspection.errors:
-        count = len(inspection.errors)
+    if validation.errors:
+        count = len(validation.errors)
         raise click.exceptions.Exit(_conclude(f"{suite}: {count} error{'s' if count > 1 else ''}.", 2))
-    checks = len(inspection.require().checks)
-    _conclude(f"{suite} is valid: {len(inspection.cases)} test cases, {checks} shared checks.", 0)
+    checks = len(validation.require().checks)
+    _conclude(f"{suite} is valid: {len(validation.cases)} test cases, {checks} shared checks.", 0)
 
 
 def _conclude(sentence: str, code: int) -> int:

@@ -12,7 +12,7 @@ from fepflow.store.records import CheckCounts, RunRecord
 from fepflow.store.store import Store
 from surfaces.cli.text import COLOURS, SHORT_ID, coloured, number, safe, table
 from tasks.analysis.causes import causes_of
-from tasks.analysis.judge_reliability import doubts_of
+from tasks.analysis.judge_reliability import reliability_of_judges
 
 
 def run_view(store: Store, run: RunRecord) -> Iterator[Table | str]:
@@ -26,9 +26,9 @@ def run_view(store: Store, run: RunRecord) -> Iterator[Table | str]:
     for row in counts:
         if row.error and row.error == row.passed + row.failed + row.error + row.skipped + row.unjudged:
             yield f"[yellow]{safe(row.check_id)} ended in an error every time: {row.error} of {row.error}[/]"
-    for doubt in doubts_of(store, run):
-        sentence = safe(doubt.sentence())
-        yield sentence if doubt.calibration else f"[yellow]{sentence}[/]"
+    for judge in reliability_of_judges(store, run):
+        sentence = safe(judge.sentence())
+        yield sentence if judge.calibration else f"[yellow]{sentence}[/]"
     yield from verdict_view(run)
     yield from _causes(store, run)
 

@@ -12,7 +12,7 @@ from fepflow.protocol.model import FepModel, utc_now
 from fepflow.protocol.results import Status, status_of
 from fepflow.store.records import CacheTotals, CaseResult, RunRecord, RunStatus
 from fepflow.store.store import Store
-from tasks.analysis.judge_reliability import doubts_of
+from tasks.analysis.judge_reliability import reliability_of_judges
 
 _STATUS: dict[RunStatus, Status] = {"completed": "completed", "failed": "error", "interrupted": "error"}
 """What FEP calls the execution of a run as a whole, whatever became of its cases; one that is not over has no word."""
@@ -115,7 +115,7 @@ def write_run(store: Store, run: RunRecord, file: TextIO) -> None:
             **{name: checks[name] for name in ("total_checks", "completed_checks", "error_checks", "skipped_checks")},
         },
         "experiment": {"name": run.name, "metadata": {"tags": run.tags}},
-        "metadata": {**run_metadata(run), "judges": [doubt.data() for doubt in doubts_of(store, run)]},
+        "metadata": {**run_metadata(run), "judges": [judge.data() for judge in reliability_of_judges(store, run)]},
     }
     file.write(f"\n],{dumps(rest)[1:]}\n")
 

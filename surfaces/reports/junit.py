@@ -24,7 +24,7 @@ from fepflow.store.store import Store
 from surfaces.reports.expected import shared_check_ids
 from surfaces.reports.text import printable
 from tasks.analysis.causes import causes_of
-from tasks.analysis.judge_reliability import doubts_of
+from tasks.analysis.judge_reliability import reliability_of_judges
 
 JunitFailures = Literal["gate", "checks"]
 """What fails: what the gate's verdict rests on, or every check that failed."""
@@ -246,7 +246,7 @@ def _attributes(attributes: dict[str, str]) -> str:
 
 def _properties(store: Store, run: RunRecord) -> ElementTree.Element:
     told: dict[str, Any] = {"run": run.id, "outcome": run.outcome or "", "status": run.status}
-    told |= {f"judge.{doubt.check_id}": doubt.sentence() for doubt in doubts_of(store, run)}
+    told |= {f"judge.{judge.check_id}": judge.sentence() for judge in reliability_of_judges(store, run)}
     element = ElementTree.Element("properties")
     for name, value in told.items():
         ElementTree.SubElement(element, "property", name=printable(f"fepflow.{name}"), value=printable(value))

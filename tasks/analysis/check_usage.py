@@ -1,4 +1,4 @@
-"""What the models that checks ask have cost, as the check results of a run have it in their metadata."""
+"""Usage of models by checks, as the check results of a run have it in their metadata."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from checks.models.defaults import types_that_ask
 from fepflow.store.store import Store
 from fepflow.verdict.verdict import ModelCosts
 
-BILL = "spent"
-"""The member of a check result's metadata that holds what this run has paid for it; see `RequestContext.usage`."""
+USAGE = "spent"
+"""The field of a check result's metadata that holds its usage in this run; see `RequestContext.usage`."""
 
 
 class CheckUsage(NamedTuple):
-    """What one check result has cost."""
+    """The usage of one check result."""
 
     case_index: int
     repeat: int
-    bill: dict[str, Any]
+    usage: dict[str, Any]
 
 
-def bills(store: Store, run_id: str) -> Iterator[CheckUsage]:
-    """All that a run has paid models for, by case index and repeat."""
+def usages(store: Store, run_id: str) -> Iterator[CheckUsage]:
+    """The usage of all check results of a run, by case index and repeat."""
     for row in store.check_rows(run_id, types=types_that_ask()):
-        bill = ((row.result or {}).get("metadata") or {}).get(BILL)
-        if bill is not None:
-            yield CheckUsage(row.case_index, row.repeat, bill)
+        usage = ((row.result or {}).get("metadata") or {}).get(USAGE)
+        if usage is not None:
+            yield CheckUsage(row.case_index, row.repeat, usage)
 
 
 def costs_of(store: Store, run_id: str) -> ModelCosts:
-    """All of it together."""
+    """Total model cost of a run."""
     costs = ModelCosts()
-    for _, _, bill in bills(store, run_id):
+    for _, _, usage in usages(store, run_id):
         costs = ModelCosts(
-            requests=costs.requests + bill["requests"],
-            answers=costs.answers + bill["answers"],
-            tokens=costs.tokens + (bill["tokens"] or 0),
-            usd=costs.usd + (bill["usd"] or 0.0),
-            without_usd=costs.without_usd + bill.get("without_usd", 0),
+            requests=costs.requests + usage["requests"],
+            answers=costs.answers + usage["answers"],
+            tokens=costs.tokens + (usage["tokens"] or 0),
+            usd=costs.usd + (usage["usd"] or 0.0),
+            without_usd=costs.without_usd + usage.get("without_usd", 0),
         )
     return costs

@@ -40,9 +40,9 @@ class FailedCases:
         return [{name: plain(text, MAX_CELL) for name, text in row.items()} for row in self.rows]
 
 
-def failed_cases(runtime: RunContext, verdict: Verdict) -> FailedCases:
+def failed_cases(context: RunContext, verdict: Verdict) -> FailedCases:
     """The first rows of what did not pass, the cases of the rule that decided first, and how much is left out."""
-    store, run = runtime.store, runtime.run
+    store, run = context.store, context.run
     rules = [rule for rule in verdict.rules if rule.outcome != "pass" and rule.check is not None]
     by_rule = (
         store.failed_case_indices(run.id, rule.check, kind)

@@ -60,13 +60,13 @@ class JudgeReliability:
         return "; ".join(told)
 
 
-def doubts_of(store: Store, run: RunRecord) -> list[JudgeReliability]:
+def reliability_of_judges(store: Store, run: RunRecord) -> list[JudgeReliability]:
     """What is known now of each judge of a run: it may be calibrated after it has judged."""
     judges = judges_of_run(run)
     known = {judge.check_id for judge in judges}
     of_cases = sorted(store.checks_of_type(run.id, CheckType.LLM_JUDGE.value) - known)
     return [
-        *(_doubt(store, run, judge) for judge in judges),
+        *(_reliability(store, run, judge) for judge in judges),
         *(JudgeReliability(check_id, None, None) for check_id in of_cases),
     ]
 
@@ -85,7 +85,7 @@ def judges_of_run(run: RunRecord) -> list[JudgeSpec]:
     return judges_of_suite(loaded)
 
 
-def _doubt(store: Store, run: RunRecord, judge: JudgeSpec) -> JudgeReliability:
+def _reliability(store: Store, run: RunRecord, judge: JudgeSpec) -> JudgeReliability:
     calibration = store.calibration_of(judge.judge, judge.rubric)
     if judge.samples == 1:
         return JudgeReliability(judge.check_id, judge, calibration)
@@ -165,10 +165,10 @@ def _of_kappa(kappa: dict[str, Any], n: int) -> Iterator[str]:
 def _of_size(calibration: Calibration) -> Iterator[str]:
     if calibration.n < FEW_LABELS:
         yield f"n = {calibration.n} is small: figures of fewer than {FEW_LABELS} labels say little."
-    kinds = {"tpr": "pass", "tnr": "fail"}
+    check_kinds = {"tpr": "pass", "tnr": "fail"}
     few = [
-        f"{name.upper()} rests on {plural(rate['n'], 'case')} that should {kinds[name]}"
-        for name in kinds
+        f"{name.upper()} rests on {plural(rate['n'], 'case')} that should {check_kinds[name]}"
+        for name in check_kinds
         if (rate := calibration.statistics.get(name)) and rate["n"] < FEW_OF_A_KIND
     ]
     if few:

@@ -94,25 +94,25 @@ class Carriers(NamedTuple):
     declared: list[Check]
 
 
-def judge_run(store: Store, run: RunRecord, suite: Suite) -> Verdict:
+def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
     """Metrics and verdict of all that the store has of a run, whether or not it is complete."""
     gate = suite.gate or Gate()
     carriers = _carriers(store, run, suite)
-    tallies = _tallies(run, suite, carriers)
+    accumulators = _accumulators(run, suite, carriers)
     by_check: dict[str, list[MetricAccumulator]] = {}
-    for tally in tallies:
-        by_check.setdefault(tally.metric.check, []).append(tally)
+    for accumulator in accumulators:
+        by_check.setdefault(accumulator.metric.check, []).append(accumulator)
     counted = {counts.check_id: counts for counts in store.check_totals(run.id)}
-    any_path = any(tally.path for tally in tallies)
+    any_path = any(accumulator.path for accumulator in accumulators)
     if run.repeats == 1 and not any_path:
         for counts in counted.values():
-            for tally in by_check.get(counts.check_id, ()):
-                tally.add_counted(counts)
+            for accumulator in by_check.get(counts.check_id, ()):
+                accumulator.add_counted(counts)
     else:
         for row in store.check_rows(run.id, results=any_path):
-            for tally in by_check.get(row.check_id, ()):
-                tally.add(row)
-    estimates = [tally.estimate(gate) for tally in tallies]
+            for accumulator in by_check.get(row.check_id, ()):
+                accumulator.add(row)
+    estimates = [accumulator.estimate(gate) for accumulator in accumulators]
     thresholds = Thresholds.model_validate(suite.thresholds) if isinstance(suite.thresholds, dict) else None
     totals = [
         _totals(check_id, len(found.case_indices) * run.repeats, counted.get(check_id))
@@ -128,7 +128,7 @@ def metrics_so_far(store: Store, run: RunRecord) -> list[dict[str, Any]]:
     """
     folder = FilePath(run.suite_path).parent if run.suite_path else FilePath.cwd()
     loaded = read_suite(Document(run.suite, run.suite_path or run.name, ""), folder)
-    verdict = judge_run(store, run, Suite.model_construct(**loaded.sections))
+    verdict = compute_verdict(store, run, Suite.model_construct(**loaded.sections))
     return [
         metric.model_dump(mode="json", exclude={"outcome", "reason"}, exclude_none=True) for metric in verdict.metrics
     ]
@@ -151,16 +151,16 @@ def _carriers(store: Store, run: RunRecord, suite: Suite) -> dict[str, Carriers]
     return carriers
 
 
-def _tallies(run: RunRecord, suite: Suite, carriers: dict[str, Carriers]) -> list[MetricAccumulator]:
-    nobody = Carriers(array("Q"), [])
-    tallies = []
+def _accumulators(run: RunRecord, suite: Suite, carriers: dict[str, Carriers]) -> list[MetricAccumulator]:
+    no_carriers = Carriers(array("Q"), [])
+    accumulators = []
     for metric in suite.metrics or [Metric(id=check_id, check=check_id) for check_id in carriers]:
-        found = carriers.get(metric.check, nobody)
+        found = carriers.get(metric.check, no_carriers)
         path = compile_path(metric.value) if metric.value else None
-        tallies.append(
+        accumulators.append(
             MetricAccumulator(metric, path, range_of(metric, found.declared), found.case_indices, run.repeats)
         )
-    return tallies
+    return accumulators
 
 
 def _cases(store: Store, run: RunRecord) -> Iterator[TestCase]:

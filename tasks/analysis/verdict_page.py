@@ -29,7 +29,7 @@ def verdict_summary(verdict: Verdict) -> str:
 def verdict_page(
     run: RunRecord,
     verdict: Verdict,
-    doubts: Sequence[JudgeReliability] = (),
+    judges: Sequence[JudgeReliability] = (),
     failed: FailedCases | None = None,
     failed_artifact: str | None = None,
     causes: Sequence[str] = (),
@@ -52,7 +52,7 @@ def verdict_page(
         lines += ["## What did not pass", ""]
         lines += [*(f"- {escape_text(cause)}" for cause in causes), "", "The first:", ""] if causes else []
         lines += [*_first_cases(failed), ""]
-    lines += [*(f"- {escape_text(doubt.sentence())}" for doubt in doubts), ""] if doubts else []
+    lines += [*(f"- {escape_text(judge.sentence())}" for judge in judges), ""] if judges else []
     lines += [f"> {escape_text(warning)}\n" for warning in verdict.warnings]
     lines += [f"Models: {verdict.models}\n"] if verdict.models else []
     lines += [f"Case by case, on a machine with the store: `fepflow show {run.id[:8]} --failed`"]

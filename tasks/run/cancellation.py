@@ -26,7 +26,7 @@ STORE_SECONDS = 1.0
 """Between two looks at our own flag."""
 PREFECT_SECONDS = 1.5
 """Between two looks at the flow run's state."""
-PREFECT_PATIENCE = 4.0
+PREFECT_TIMEOUT = 4.0
 """Seconds that such a look may take."""
 
 logger = logging.getLogger("fepflow.run")
@@ -69,11 +69,11 @@ async def stopped_on_request(
     async def cancelling() -> bool:
         return flow_run_id is not None and await _is_cancelled(UUID(flow_run_id))
 
-    async def told_to_end() -> None:
+    async def on_sigterm() -> None:
         stop(interrupted=not (await _answer(flagged) or await _answer(cancelling)))
 
     async with AsyncExitStack() as watching:
-        watching.enter_context(_sigterm(told_to_end, stop))
+        watching.enter_context(_sigterm(on_sigterm, stop))
         if await _answer(flagged):
             stop()
         await watching.enter_async_context(_watched(flagged, STORE_SECONDS, stop))
@@ -91,23 +91,23 @@ async def stopped_on_request(
 
 
 async def _is_cancelled(flow_run_id: UUID) -> bool:
-    async with asyncio.timeout(PREFECT_PATIENCE), get_client() as client:
+    async with asyncio.timeout(PREFECT_TIMEOUT), get_client() as client:
         state = (await client.read_flow_run(flow_run_id)).state
         return state is not None and (state.is_cancelling() or state.is_cancelled())
 
 
-async def _answer(asked: StopRequest) -> bool:
+async def _answer(is_requested: StopRequest) -> bool:
     try:
-        return await asked()
+        return await is_requested()
     except Exception as error:
         logger.debug("it is not known whether the run is to stop: %s", error)
         return False
 
 
 @asynccontextmanager
-async def _watched(asked: StopRequest, pause: float, stop: _Stop) -> AsyncIterator[None]:
+async def _watched(is_requested: StopRequest, pause: float, stop: _Stop) -> AsyncIterator[None]:
     async def watch() -> None:
-        while not await _answer(asked):  # noqa: ASYNC110  # what is waited for is elsewhere
+        while not await _answer(is_requested):  # noqa: ASYNC110  # what is waited for is elsewhere
             await asyncio.sleep(pause)
         stop()
 
@@ -119,7 +119,7 @@ async def _watched(asked: StopRequest, pause: float, stop: _Stop) -> AsyncIterat
 
 
 @contextmanager
-def _sigterm(told: Callable[[], Coroutine[Any, Any, None]], stop: _Stop) -> Iterator[None]:
+def _sigterm(handler: Callable[[], Coroutine[Any, Any, None]], stop: _Stop) -> Iterator[None]:
     """Hear of SIGTERM between two steps of the loop.
 
     Prefect's own handler raises in the middle of whatever is at work, which may be what writes the results. Once the
@@ -131,7 +131,7 @@ def _sigterm(told: Callable[[], Coroutine[Any, Any, None]], stop: _Stop) -> Iter
     loop = asyncio.get_running_loop()
     before = signal.getsignal(signal.SIGTERM)
     heard: set[asyncio.Task[None]] = set()
-    loop.add_signal_handler(signal.SIGTERM, lambda: heard.add(loop.create_task(told())))
+    loop.add_signal_handler(signal.SIGTERM, lambda: heard.add(loop.create_task(handler())))
     try:
         yield
     finally:

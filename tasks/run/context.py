@@ -1,4 +1,4 @@
-"""What the steps of one run share while it lasts: the store, the lease, the target, the places for calls."""
+"""What the steps of one run share while it lasts: the store, the lease, the target, the clients."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from fepflow.suite.models import Suite
 from fepflow.suite.reader import LoadedSuite
 from fepflow.targets.base import Target
 from fepflow.targets.client import RetryPolicy, TargetClient
-from tasks.analysis.check_usage import bills
+from tasks.analysis.check_usage import usages
 from tasks.run.batches import Batch
-from tasks.run.log import log_pace, one_line, run_log
+from tasks.run.log import log_limit_change, one_line, run_log
 from tasks.run.response_cache import StoredResponseCache
 from tasks.run.shard_spec import ShardSpec
 
 MAX_ESCALATIONS = 100
-"""Troubled cases of a run that get a task run of their own; a task run is dear for Prefect's server."""
+"""Cases of a run that get a task run of their own, for retries; a task run is expensive for Prefect's server."""
 
-TELL_SECONDS = 0.1
+NOTIFY_SECONDS = 0.1
 
 MAX_LABEL = 80
 """Characters of a case's id in the name of a task run; an id may be a whole question."""
@@ -49,8 +49,8 @@ class Counts(Counter[str]):
 Listener = Callable[[Counts], None]
 
 listener: ContextVar[Listener | None] = ContextVar("fepflow_progress", default=None)
-"""Who in this process wants to know of progress: the command line's progress bar. Not an argument, as between it and
-the run stands a Prefect flow, whose parameters are JSON that Prefect's API stores."""
+"""Is notified of progress: the command line's progress bar. Not an argument, as between it and the run is a Prefect
+flow, whose parameters are JSON that Prefect's API stores."""
 
 
 class RunContext:
@@ -64,7 +64,7 @@ class RunContext:
         loaded: LoadedSuite,
         suite: Suite,
         target: Target,
-        share: ShardSpec,
+        shard_spec: ShardSpec,
     ) -> None:
         self.store = store
         self.run = run
@@ -73,52 +73,56 @@ class RunContext:
         self.secrets = loaded.secrets
         self.target = target
         self.writer = BatchWriter(store, run.id)
-        self.caller = TargetClient(
-            target, RetryPolicy.of(suite.target, share.shards), share.allowance(suite, store), _log_retry, log_pace
+        self.target_client = TargetClient(
+            target,
+            RetryPolicy.of(suite.target, shard_spec.shards),
+            shard_spec.budget(suite, store),
+            _log_retry,
+            log_limit_change,
         )
         self.models = ModelClient(StoredResponseCache(store), refresh=not suite.cache)
-        self.share = share
+        self.shard_spec = shard_spec
         self.escalations = 0
-        """Cases that have got a task run of their own, because of their call or of a check that asks a model."""
+        """Cases retried in a task run of their own, because of their call or of a check that calls a model."""
         self.defaults = CheckDefaults(suite.judge, suite.embedding)
         self.shared_checks = compile_checks(self.defaults.complete(suite.checks))
-        # The run's own copy of the suite tells: cases come from the store.
+        # By the run's copy of the suite: the cases themselves come from the store.
         from_data = not isinstance(run.suite.get("test_cases"), list)
         self._case_checks = CaseChecks(self.defaults, suite.checks, settings().allowed_models, from_data=from_data)
-        self._by_kind = {asking: _those(self.shared_checks, asking) for asking in (False, True)}
+        self._by_kind = {by_model: _those(self.shared_checks, by_model) for by_model in (False, True)}
         self.left_out: dict[Batch, int] = {}
-        """Checks of each batch that no model was asked for, as the run's deadline or budget was reached."""
-        self.asks_models = bool(self._by_kind[True]) or share.shards > 1
-        """Whether there may be checks that ask models, as far as one has seen."""
+        """Model checks of each batch that were not run, as the run's deadline or budget was reached."""
+        self.uses_models = bool(self._by_kind[True]) or shard_spec.shards > 1
+        """Whether there may be checks that call models, as far as is known."""
         self.counts = Counts()
         self.at_work = "(none yet)"
         self.finished = False
         self.stopping_shards = False
         """Whether the flag that stops the run was raised from here, for its shards."""
         self._cases: dict[Batch, list[TestCase]] = {}
-        self._next_telling = 0.0
+        self._next_notification = 0.0
 
     @property
     def calls(self) -> int:
         """How many outputs the run is to have."""
         return self.run.n_cases * self.run.repeats
 
-    def checks_for(self, case: TestCase, *, asking: bool) -> Sequence[CompiledCheck]:
-        """A case's checks, its own first: those that ask a model, or the others."""
+    def checks_for(self, case: TestCase, *, by_model: bool) -> Sequence[CompiledCheck]:
+        """A case's checks, its own first: those that call a model, or the others."""
         if not case.checks:
-            return self._by_kind[asking]
+            return self._by_kind[by_model]
         own = self._case_checks.compiled(case.checks, [check.check_id for check in self.shared_checks])
-        return _those([*own, *self.shared_checks], asking)
+        return _those([*own, *self.shared_checks], by_model)
 
-    async def kinds(self, batch: Batch) -> tuple[bool, bool]:
-        """Whether the cases of a batch have checks that ask no model, and some that do."""
-        local, asking = bool(self._by_kind[False]), bool(self._by_kind[True])
-        if not (local and asking):
+    async def check_kinds(self, batch: Batch) -> tuple[bool, bool]:
+        """Whether the cases of a batch have checks that call no model, and checks that call one."""
+        local, by_model = bool(self._by_kind[False]), bool(self._by_kind[True])
+        if not (local and by_model):
             own = [check for case in await self.cases(batch) for check in case.checks or ()]
             asks = {kind_of(to_check(check)) is not None for check in own}
-            local, asking = local or False in asks, asking or True in asks
-        self.asks_models = self.asks_models or asking
-        return local, asking
+            local, by_model = local or False in asks, by_model or True in asks
+        self.uses_models = self.uses_models or by_model
+        return local, by_model
 
     async def cases(self, batch: Batch) -> list[TestCase]:
         """The test cases of a batch; they stay in memory until the batch is done."""
@@ -129,7 +133,7 @@ class RunContext:
         return self._cases[batch]
 
     def forget(self, batch: Batch) -> None:
-        """Let go of the test cases of a batch that is done."""
+        """Drop the test cases of a batch that is done from memory."""
         self._cases.pop(batch, None)
 
     async def label(self, batch: Batch) -> str:
@@ -152,46 +156,48 @@ class RunContext:
         return name if self.run.repeats == 1 else f"{name} #{repeat + 1}"
 
     def may_escalate(self) -> bool:
-        """Whether a case that is in trouble may get a task run of its own."""
-        room = self.escalations < max(1, MAX_ESCALATIONS // self.share.shards)
-        return room and not self.caller.allowance.ended
+        """Whether one more case may be retried in a task run of its own."""
+        room = self.escalations < max(1, MAX_ESCALATIONS // self.shard_spec.shards)
+        return room and not self.target_client.budget.ended
 
     def count(self, **more: int) -> None:
-        """Note progress, and tell the listener, a few times a second."""
+        """Note progress, and notify the listener, a few times a second."""
         for name, number in more.items():
             self.counts[name] += number
         now = monotonic()
-        if now >= self._next_telling:
-            self._next_telling = now + TELL_SECONDS
-            self._tell()
+        if now >= self._next_notification:
+            self._next_notification = now + NOTIFY_SECONDS
+            self._notify()
 
-    def count_what_is_spent(self) -> None:
-        """Count what the store's outputs and checks have cost: a run that is gone on with has spent of its budget."""
-        self.caller.allowance.spent = dict.fromkeys(self.caller.allowance.spent, 0.0)  # it may have been counted before
-        calls = self.share.calls(self.run)
+    def count_spending(self) -> None:
+        """Count what the store's outputs and checks have cost: a resumed run has spent part of its budget."""
+        self.target_client.budget.spent = dict.fromkeys(
+            self.target_client.budget.spent, 0.0
+        )  # it may have been counted before
+        calls = self.shard_spec.calls(self.run)
         last = calls.stop // self.run.repeats
         for start in range(calls.start // self.run.repeats, last, 1_000):
             for stored in self.store.outputs(self.run.id, start, min(start + 1_000, last)).values():
                 if not stored.failed:
-                    self.caller.allowance.spend(stored.output.metadata)
-        for found in bills(self.store, self.run.id):
+                    self.target_client.budget.spend(stored.output.metadata)
+        for found in usages(self.store, self.run.id):
             if calls.start <= found.case_index * self.run.repeats + found.repeat < calls.stop:
-                self.caller.allowance.spend(found.bill)
+                self.target_client.budget.spend(found.usage)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         listening = listener.get()
         if listening is not None:
             listening(self.counts)
 
     async def finish(self, status: RunStatus, **fields: Any) -> None:
         """End the run in the store and give the lease back."""
-        self._tell()
+        self._notify()
         await asyncio.to_thread(self.store.finish, self.run.id, self.owner, status, **fields)
         self.finished = True
 
 
-def _those(checks: Sequence[CompiledCheck], asking: bool) -> list[CompiledCheck]:
-    return [check for check in checks if (check.asks is not None) is asking]
+def _those(checks: Sequence[CompiledCheck], by_model: bool) -> list[CompiledCheck]:
+    return [check for check in checks if (check.asks is not None) is by_model]
 
 
 def _log_retry(case_id: str, attempt: int, cause: TargetError, wait: float) -> None:

@@ -14,21 +14,21 @@ MAX_NAMES = 5
 Unit = tuple[int, int]
 
 
-async def failed_checks_message(runtime: RunContext, batch: Batch, *, asking: bool) -> str | None:
+async def failed_checks_message(context: RunContext, batch: Batch, *, by_model: bool) -> str | None:
     """Which cases of a batch have checks that failed or ended in error, of those that ask a model, or of the others.
 
     By what the store has, so also of results from before. None if all passed.
     """
-    store, run = runtime.store, runtime.run
+    store, run = context.store, context.run
     first, last = batch.case_range(run.repeats)
     found = await asyncio.to_thread(store.failed_checks, run.id, first, last)
     if not found:
         return None
-    cases = await runtime.cases(batch)
-    runtime.forget(batch)
+    cases = await context.cases(batch)
+    context.forget(batch)
     units = batch.units(run.repeats)
     ids = {
-        case_index: {check.check_id for check in runtime.checks_for(cases[case_index - first], asking=asking)}
+        case_index: {check.check_id for check in context.checks_for(cases[case_index - first], by_model=by_model)}
         for case_index in {row.case_index for row in found}
     }
     failed: dict[Unit, list[str]] = {}
@@ -38,16 +38,16 @@ async def failed_checks_message(runtime: RunContext, batch: Batch, *, asking: bo
             (errors if in_error else failed).setdefault((case_index, repeat), []).append(check_id)
 
     def named(units: Mapping[Unit, Sequence[str]]) -> str:
-        names = {unit: runtime.name_of(cases[unit[0] - first], unit[1]) for unit in units}
+        names = {unit: context.name_of(cases[unit[0] - first], unit[1]) for unit in units}
         return listed_cases([f"{names[unit]} ({', '.join(checks)})" for unit, checks in units.items()])
 
-    told = []
+    sentences = []
     of = f"of {count_of_cases(len(units), run.repeats)}"
     if failed:
-        told.append(f"{len(failed)} {of} failed: {named(failed)}")
+        sentences.append(f"{len(failed)} {of} failed: {named(failed)}")
     if errors:
-        told.append(f"{len(errors)} {of} could not be checked: {named(errors)}")
-    return ("; ".join(told) + ".") if told else None
+        sentences.append(f"{len(errors)} {of} could not be checked: {named(errors)}")
+    return ("; ".join(sentences) + ".") if sentences else None
 
 
 def count_of_cases(count: int, repeats: int) -> str:

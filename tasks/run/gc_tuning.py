@@ -24,7 +24,7 @@ def rare_collections() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def tuned_interpreter() -> Iterator[None]:
+def tuned_gc() -> Iterator[None]:
     """Let Python look for cycles less often, and its threads take turns more often.
 
     A run makes few cycles, and the search took a sixth of its time. What waits for the database waits for its turn

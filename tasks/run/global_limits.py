@@ -23,50 +23,48 @@ from fepflow.errors import InfrastructureError, RunLimitExceededError, UserError
 from fepflow.suite.values import LIMIT_NAME
 
 LEASE_SECONDS = 60
-"""A batch whose process is gone gives its places back after so long; one that lives renews its lease."""
+"""A batch whose process is gone gives its slots back after so long; one that lives renews its lease."""
 
 Limit = GlobalConcurrencyLimitResponse
 Slot = Callable[[], AbstractAsyncContextManager[Any]]
-"""Called for each call: waits until it may be made, and is left when it is over."""
+"""Entered for each call: waits until it may be made, and is left when it is over."""
 
 
 @asynccontextmanager
-async def shared_places(names: Sequence[str], calls: int, at_once: int, seconds: float) -> AsyncIterator[Slot]:
-    """Places for a batch of `calls`, of which `at_once` may be under way, under the limits of these names.
+async def acquire_slots(names: Sequence[str], calls: int, at_once: int, seconds: float) -> AsyncIterator[Slot]:
+    """Slots for a batch of `calls`, of which `at_once` may be under way, under the limits of these names.
 
-    A concurrency limit gives the batch as many places as it has, if there are fewer than wanted, and gets them back at
-    the end. A rate limit lets calls go as its slots come free; a retry of a call is not counted again. Raises
-    UserError for a limit that is not there, RunLimitExceededError when no place came free within `seconds`.
+    A concurrency limit gives the batch all its slots if it has fewer than wanted, and gets them back at the end. A rate
+    limit lets calls go as its slots come free; a retry of a call is not counted again. Raises UserError for a limit
+    that does not exist, RunLimitExceededError when no slot came free within `seconds`.
     """
     if not names:
         yield nullcontext
         return
     limits = [limit for limit in [await _read(name) for name in names] if limit.active]
     rates = [limit for limit in limits if limit.slot_decay_per_second > 0]
-    places = [limit for limit in limits if limit.slot_decay_per_second == 0]
-    share = min([calls, at_once, *(limit.limit for limit in places)])
-    waiting = None if math.isinf(seconds) else max(seconds, 0.1)
+    concurrency_limits = [limit for limit in limits if limit.slot_decay_per_second == 0]
+    slots = min([calls, at_once, *(limit.limit for limit in concurrency_limits)])
+    timeout = None if math.isinf(seconds) else max(seconds, 0.1)
     try:
         async with (
-            concurrency([limit.name for limit in places], share, waiting, lease_duration=LEASE_SECONDS,
+            concurrency([limit.name for limit in concurrency_limits], slots, timeout, lease_duration=LEASE_SECONDS,
                         strict=True, raise_on_lease_renewal_failure=False),
             _granted(rates, calls) as grant,
         ):  # fmt: skip
-            under_way = asyncio.Semaphore(share)
+            under_way = asyncio.Semaphore(slots)
 
             @asynccontextmanager
-            async def place() -> AsyncIterator[None]:
+            async def slot() -> AsyncIterator[None]:
                 async with under_way:
                     await grant()
                     yield
 
-            yield place
+            yield slot
     except AcquireConcurrencySlotTimeoutError:
-        raise RunLimitExceededError(f"no place came free under the limits {', '.join(names)}") from None
+        raise RunLimitExceededError(f"no slot came free under the limits {', '.join(names)}") from None
     except ConcurrencySlotAcquisitionError as error:
-        raise InfrastructureError(
-            f"Prefect's API could not be asked for places ({', '.join(names)}): {error}"
-        ) from None
+        raise InfrastructureError(f"Prefect's API could not be asked for slots ({', '.join(names)}): {error}") from None
 
 
 @asynccontextmanager
@@ -76,27 +74,27 @@ async def _granted(rates: Sequence[Limit], calls: int) -> AsyncIterator[Callable
         yield _at_once
         return
     granted = asyncio.Semaphore(0)
-    asking = asyncio.create_task(_ask_for_slots(rates, calls, granted), name="fepflow-rate")
+    requesting = asyncio.create_task(_request_slots(rates, calls, granted), name="fepflow-rate")
 
     async def grant() -> None:
-        waiting = asyncio.ensure_future(granted.acquire())
-        await asyncio.wait({waiting, asking}, return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
-            waiting.cancel()
-            asking.result()  # it has failed: there will be no more
+        acquiring = asyncio.ensure_future(granted.acquire())
+        await asyncio.wait({acquiring, requesting}, return_when=asyncio.FIRST_COMPLETED)
+        if not acquiring.done():
+            acquiring.cancel()
+            requesting.result()  # it has failed: there will be no more
 
     try:
         yield grant
     finally:
-        asking.cancel()
-        await asyncio.wait({asking})
+        requesting.cancel()
+        await asyncio.wait({requesting})
 
 
 async def _at_once() -> None:
     return
 
 
-async def _ask_for_slots(rates: Sequence[Limit], calls: int, granted: asyncio.Semaphore) -> None:
+async def _request_slots(rates: Sequence[Limit], calls: int, granted: asyncio.Semaphore) -> None:
     most = min(limit.limit for limit in rates)
     for start in range(0, calls, most):
         slots = min(most, calls - start)

@@ -12,7 +12,7 @@ from tasks.run.asyncio_helpers import cancel_and_wait
 
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 10.0
-STORE_PATIENCE = 30.0
+STORE_WAIT = 30.0
 """Seconds for which a run waits for a store that is locked, or whose server is started anew."""
 
 logger = logging.getLogger("fepflow.run")
@@ -27,21 +27,21 @@ async def hold_lease(renew: Callable[[], bool], what: str) -> AsyncIterator[None
     body = asyncio.current_task()
     lost = False
 
-    async def keep() -> None:
+    async def renew_repeatedly() -> None:
         nonlocal lost
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             try:
-                kept = await asyncio.to_thread(renew)
+                renewed = await asyncio.to_thread(renew)
             except FepflowError as error:
                 logger.warning("the lease of %s could not be renewed: %s", what, error)
                 continue
-            if not kept and body is not None:
+            if not renewed and body is not None:
                 lost = True
                 body.cancel()
                 return
 
-    keeping = asyncio.create_task(keep(), name="fepflow-lease")
+    renewing = asyncio.create_task(renew_repeatedly(), name="fepflow-lease")
     try:
         yield
     except asyncio.CancelledError:
@@ -49,4 +49,4 @@ async def hold_lease(renew: Callable[[], bool], what: str) -> AsyncIterator[None
             raise RunBusyError(f"Another executor has taken over {what}; this one has stopped.") from None
         raise
     finally:
-        await cancel_and_wait(keeping)
+        await cancel_and_wait(renewing)

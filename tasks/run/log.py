@@ -46,10 +46,10 @@ def one_line(text: str, limit: int) -> str:
     return printable(line)
 
 
-def log_pace(places: int, cause: TargetError | None) -> None:
+def log_limit_change(slots: int, cause: TargetError | None) -> None:
     """How many calls the target bears at once from now on, and what made them fewer."""
     if cause is None:
-        run_log().info("the target bears %d calls at once again", places)
+        run_log().info("the target bears %d calls at once again", slots)
     else:
-        calls = "1 call" if places == 1 else f"{places} calls"
+        calls = "1 call" if slots == 1 else f"{slots} calls"
         run_log().warning("the target is overloaded, %s at once from now on: %s", calls, cause)

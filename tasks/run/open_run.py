@@ -20,13 +20,13 @@ from fepflow.suite.reader import read_suite
 from fepflow.targets.factory import open_target
 from tasks.run.cancellation import stopped_on_request
 from tasks.run.context import MAX_LABEL, RunContext
-from tasks.run.gc_tuning import tuned_interpreter
-from tasks.run.lease import LEASE_SECONDS, STORE_PATIENCE, hold_lease
+from tasks.run.gc_tuning import tuned_gc
+from tasks.run.lease import LEASE_SECONDS, STORE_WAIT, hold_lease
 from tasks.run.log import one_line, run_log
 from tasks.run.loop_watch import loop_watched
 from tasks.run.response_cache import delete_expired_responses
 from tasks.run.shard_spec import FULL_RUN, ShardSpec
-from tasks.run.zombie_runs import tell_of_the_one_before
+from tasks.run.zombie_runs import report_replaced_executor
 from tasks.validation.cases import read_cases
 from tasks.validation.plugins import load_plugins
 
@@ -42,81 +42,81 @@ async def open_run(run_id: str, flow_run_id: str | None = None) -> AsyncIterator
 
     Raises RunBusyError while another executor holds the lease, or as soon as this one has lost it.
     """
-    store = await asyncio.to_thread(Store.open, settings().store_address, STORE_PATIENCE)
+    store = await asyncio.to_thread(Store.open, settings().store_address, STORE_WAIT)
     with store:
         owner = new_owner()
         record = await asyncio.to_thread(store.acquire_lease, run_id, owner, LEASE_SECONDS)
         if flow_run_id is not None:
             await asyncio.to_thread(store.set_flow_run, record.id, flow_run_id)
             if record.flow_run_id not in (None, flow_run_id):
-                await tell_of_the_one_before(str(record.flow_run_id))
+                await report_replaced_executor(str(record.flow_run_id))
         try:
-            runtime = await _prepare(store, record, owner, FULL_RUN)
+            context = await _prepare(store, record, owner, FULL_RUN)
         except FepflowError as error:
             await asyncio.to_thread(store.finish, record.id, owner, "failed", error=str(error))
             raise
 
         def renew() -> bool:
-            return store.renew_lease(record.id, owner, LEASE_SECONDS) or runtime.finished
+            return store.renew_lease(record.id, owner, LEASE_SECONDS) or context.finished
 
         try:
-            async with _working(runtime, renew, f"run {record.id}", flow_run_id):
-                yield runtime
+            async with _working(context, renew, f"run {record.id}", flow_run_id):
+                yield context
         except asyncio.CancelledError:
-            await asyncio.shield(_end(runtime, "cancelled", "cancelled while it was running"))
+            await asyncio.shield(_end(context, "cancelled", "cancelled while it was running"))
             raise
         except RunInterruptedError as error:
-            await _end(runtime, "interrupted", str(error))
+            await _end(context, "interrupted", str(error))
             raise
         except Exception as error:
             message = str(error) if isinstance(error, FepflowError) else f"{type(error).__name__}: {words_of(error)}"
-            await _end(runtime, "failed", message)
+            await _end(context, "failed", message)
             raise
 
 
 @asynccontextmanager
-async def open_shard(run_id: str, share: ShardSpec, flow_run_id: str | None = None) -> AsyncIterator[RunContext]:
+async def open_shard(run_id: str, spec: ShardSpec, flow_run_id: str | None = None) -> AsyncIterator[RunContext]:
     """Take the lease of a part of a run and hold it. What becomes of the run is said by the holder of the run's lease.
 
     Waits while another executor, which may have been given up too early, holds the lease.
     """
-    store = await asyncio.to_thread(Store.open, settings().store_address, STORE_PATIENCE)
+    store = await asyncio.to_thread(Store.open, settings().store_address, STORE_WAIT)
     with store:
-        owner, what = new_owner(), f"shard {share.shard + 1} of run {run_id}"
-        while not await asyncio.to_thread(store.acquire_shard, run_id, share.shard, owner, LEASE_SECONDS):
+        owner, what = new_owner(), f"shard {spec.shard + 1} of run {run_id}"
+        while not await asyncio.to_thread(store.acquire_shard, run_id, spec.shard, owner, LEASE_SECONDS):
             run_log().warning("%s has another executor: waiting for its lease to end", what)
             await asyncio.sleep(WAIT_SECONDS)
         try:
             record = await asyncio.to_thread(store.run, run_id)
-            runtime = await _prepare(store, record, owner, share)
-            renew = partial(store.renew_shard, run_id, share.shard, owner, LEASE_SECONDS)
-            async with _working(runtime, renew, what, flow_run_id):
-                yield runtime
+            context = await _prepare(store, record, owner, spec)
+            renew = partial(store.renew_shard, run_id, spec.shard, owner, LEASE_SECONDS)
+            async with _working(context, renew, what, flow_run_id):
+                yield context
         finally:
-            await asyncio.to_thread(store.release_shard, run_id, share.shard, owner)
+            await asyncio.to_thread(store.release_shard, run_id, spec.shard, owner)
 
 
 @asynccontextmanager
 async def _working(
-    runtime: RunContext, renew: Callable[[], bool], what: str, flow_run_id: str | None
+    context: RunContext, renew: Callable[[], bool], what: str, flow_run_id: str | None
 ) -> AsyncIterator[None]:
     """While a run, or a part of it, is worked on: its rows are written, its lease is kept, and it can be stopped."""
     try:
-        await asyncio.to_thread(delete_expired_responses, runtime.store)
-        with tuned_interpreter():
+        await asyncio.to_thread(delete_expired_responses, context.store)
+        with tuned_gc():
             async with (
-                runtime.writer,
-                runtime.models,
+                context.writer,
+                context.models,
                 hold_lease(renew, what),
-                loop_watched(lambda: one_line(runtime.at_work, MAX_LABEL)),
-                stopped_on_request(runtime.store, runtime.run.id, flow_run_id, lambda: runtime.stopping_shards),
+                loop_watched(lambda: one_line(context.at_work, MAX_LABEL)),
+                stopped_on_request(context.store, context.run.id, flow_run_id, lambda: context.stopping_shards),
             ):
                 yield
     finally:
-        await runtime.target.aclose()
+        await context.target.aclose()
 
 
-async def _prepare(store: Store, record: RunRecord, owner: str, share: ShardSpec) -> RunContext:
+async def _prepare(store: Store, record: RunRecord, owner: str, spec: ShardSpec) -> RunContext:
     folder = Path(record.suite_path).parent if record.suite_path else Path.cwd()
     document = Document(record.suite, record.suite_path or record.name, "")
     loaded = read_suite(document, folder)
@@ -132,16 +132,16 @@ async def _prepare(store: Store, record: RunRecord, owner: str, share: ShardSpec
         roots=settings().allowed_roots,
         secrets=loaded.secrets,
     )
-    runtime = RunContext(store, record, owner, loaded, loaded.suite, target, share)
-    if runtime.caller.allowance.counts:
-        await asyncio.to_thread(runtime.count_what_is_spent)
-    return runtime
+    context = RunContext(store, record, owner, loaded, loaded.suite, target, spec)
+    if context.target_client.budget.counts:
+        await asyncio.to_thread(context.count_spending)
+    return context
 
 
-async def _end(runtime: RunContext, status: RunStatus, error: str) -> None:
-    if not runtime.finished:
+async def _end(context: RunContext, status: RunStatus, error: str) -> None:
+    if not context.finished:
         try:
-            await runtime.finish(status, error=error)
+            await context.finish(status, error=error)
         except FepflowError as second:
             # The reaper will say `interrupted` once the lease has ended.
-            logger.warning("the end of run %s could not be recorded: %s", runtime.run.id, second)
+            logger.warning("the end of run %s could not be recorded: %s", context.run.id, second)

@@ -28,10 +28,10 @@ LAST_SECONDS = 1.0
 
 
 @asynccontextmanager
-async def progress_shown(runtime: RunContext) -> AsyncIterator[None]:
+async def progress_shown(context: RunContext) -> AsyncIterator[None]:
     """Keep the artifact up to date while the body runs. Never fails it: what goes wrong is logged, once."""
     over = asyncio.Event()
-    showing = asyncio.create_task(_show(runtime, over), name="fepflow-progress")
+    showing = asyncio.create_task(_show(context, over), name="fepflow-progress")
     try:
         yield
     finally:
@@ -46,26 +46,26 @@ def pause(age: float, counting: float) -> float:
     return max(SECONDS, age / OF_AGE, counting * OF_COUNTING)
 
 
-async def _show(runtime: RunContext, over: asyncio.Event) -> None:
-    key = f"progress-{slug(runtime.run.name)}"
+async def _show(context: RunContext, over: asyncio.Event) -> None:
+    key = f"progress-{slug(context.run.name)}"
     artifact: UUID | None = None
     shown: tuple[float, str] | None = None
-    told = last = False
+    failure_logged = last = False
     start = monotonic()
     while not last:
         last = over.is_set()
         began = monotonic()
         try:
-            progress = await asyncio.to_thread(progress_of, runtime, over=last)
+            progress = await asyncio.to_thread(progress_of, context, over=last)
             counted = monotonic()
             if progress != shown:
                 artifact = await _put(artifact, key, *progress)
                 shown = progress
         except Exception as error:
             counted = monotonic()
-            if not told:
+            if not failure_logged:
                 run_log().warning("progress cannot be shown in Prefect: %s", error)
-            told = True
+            failure_logged = True
         if not last:
             await _wait(over, pause(counted - start, counted - began))
 
@@ -84,13 +84,13 @@ async def _wait(over: asyncio.Event, seconds: float) -> None:
         pass
 
 
-def progress_of(runtime: RunContext, *, over: bool = False) -> tuple[float, str]:
+def progress_of(context: RunContext, *, over: bool = False) -> tuple[float, str]:
     """The part of the calls that is in the store, in percent, and the counts in words; 100 % only once it is over."""
-    seen = runtime.store.progress(runtime.run.id)
+    seen = context.store.progress(context.run.id)
     words = (
-        f"{seen.outputs:,} of {runtime.calls:,} calls, "
+        f"{seen.outputs:,} of {context.calls:,} calls, "
         f"{seen.failed_outputs:,} without an answer; "
         f"checks: {seen.passed:,} passed, {seen.failed:,} failed, {seen.error:,} in error. "
-        f"So far: `fepflow show {runtime.run.id[:8]}`"
+        f"So far: `fepflow show {context.run.id[:8]}`"
     )
-    return min(100 * seen.outputs / runtime.calls, 100 if over else 99), words
+    return min(100 * seen.outputs / context.calls, 100 if over else 99), words

@@ -17,31 +17,31 @@ LOOK_SECONDS = 1.0
 
 
 @asynccontextmanager
-async def progress_watched(runtime: RunContext) -> AsyncIterator[None]:
+async def progress_watched(context: RunContext) -> AsyncIterator[None]:
     """Count what all shards have stored, for the progress of the run."""
-    looking = asyncio.create_task(_look_again_and_again(runtime), name="fepflow-shards")
+    looking = asyncio.create_task(_look_repeatedly(context), name="fepflow-shards")
     try:
         yield
     finally:
         looking.cancel()
         await asyncio.wait({looking})
-    await _look(runtime)
-    if runtime.caller.allowance.counts:
-        await asyncio.to_thread(runtime.count_what_is_spent)
+    await _look(context)
+    if context.target_client.budget.counts:
+        await asyncio.to_thread(context.count_spending)
 
 
-async def _look_again_and_again(runtime: RunContext) -> None:
+async def _look_repeatedly(context: RunContext) -> None:
     while True:
         began = monotonic()
         with suppress(FepflowError):  # the next time will do
-            await _look(runtime)
+            await _look(context)
         await asyncio.sleep(max(LOOK_SECONDS, OF_COUNTING * (monotonic() - began)))
 
 
-async def _look(runtime: RunContext) -> None:
-    seen = await asyncio.to_thread(runtime.store.progress, runtime.run.id)
-    runtime.counts.clear()
-    runtime.count(
+async def _look(context: RunContext) -> None:
+    seen = await asyncio.to_thread(context.store.progress, context.run.id)
+    context.counts.clear()
+    context.count(
         calls=seen.outputs,
         failed_calls=seen.failed_outputs,
         checks=seen.checks,
@@ -51,12 +51,12 @@ async def _look(runtime: RunContext) -> None:
     )
 
 
-async def stop_shards(runtime: RunContext) -> None:
+async def stop_shards(context: RunContext) -> None:
     """Raise the flag that every executor of the run looks at; not when another executor has resumed the run."""
-    runtime.stopping_shards = True
+    context.stopping_shards = True
     try:
-        holder = (await asyncio.to_thread(runtime.store.run, runtime.run.id)).lease_owner
-        if holder == runtime.owner:
-            await asyncio.to_thread(runtime.store.request_cancel, runtime.run.id)
+        holder = (await asyncio.to_thread(context.store.run, context.run.id)).lease_owner
+        if holder == context.owner:
+            await asyncio.to_thread(context.store.request_cancel, context.run.id)
     except FepflowError as error:
         run_log().warning("the shards could not be told to stop: %s", error)

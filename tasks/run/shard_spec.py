@@ -25,8 +25,8 @@ class ShardSpec:
         """Which calls of the run are its."""
         return calls_of_shard(run.n_cases, run.repeats, self.shard, self.shards)
 
-    def allowance(self, suite: Suite, store: Store) -> RunBudget:
-        """What it may take: the time that the run has left, and its part of the budget."""
+    def budget(self, suite: Suite, store: Store) -> RunBudget:
+        """Its part of the budget, and the time that the run has left."""
         left = None if self.ends_at is None else (self.ends_at - store.now()).total_seconds()
         return RunBudget(suite.deadline if left is None else left, _part(suite.budget, self.shards))
 

@@ -32,7 +32,7 @@ FLOW = "evaluate"
 SHARD_FLOW = "evaluate-shard"
 MAX_RUNS = 100
 """Flow runs, and interrupted runs, that are looked at in one go."""
-PATIENCE_SECONDS = 20.0
+PREFECT_TIMEOUT = 20.0
 OWN_TIME = timedelta(seconds=10)
 """What an executor has for telling Prefect by itself how its run ended."""
 
@@ -47,22 +47,22 @@ async def reap(store: Store) -> list[str]:
     """
     marked = await asyncio.to_thread(store.reap)
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS), get_client() as client:
-            killed = await _hear_of_cancellations(store, client)
-            await _tell(store, client, {*marked, *killed})
-            await _tell_of_shards(store, client)
+        async with asyncio.timeout(PREFECT_TIMEOUT), get_client() as client:
+            killed = await _mark_cancelled(store, client)
+            await _report_runs(store, client, {*marked, *killed})
+            await _report_shards(store, client)
     except Exception as error:
         logger.debug("Prefect could not be told how runs ended: %s", error)
     return marked
 
 
-async def tell_of_the_one_before(flow_run_id: str) -> None:
+async def report_replaced_executor(flow_run_id: str) -> None:
     """Tell Prefect that a flow run's executor is gone, whose run another flow run has just gone on with.
 
     The store does not know it any more, so nothing else would. When Prefect is in the way, it stays as it is.
     """
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS), get_client() as client:
+        async with asyncio.timeout(PREFECT_TIMEOUT), get_client() as client:
             state = (await client.read_flow_run(UUID(flow_run_id))).state
             if state is not None and state.type in (StateType.RUNNING, StateType.CANCELLING):
                 message = not_evaluated("its executor is gone; another flow run goes on with the run")
@@ -72,7 +72,7 @@ async def tell_of_the_one_before(flow_run_id: str) -> None:
         logger.debug("Prefect could not be told of flow run %s: %s", flow_run_id, error)
 
 
-async def _hear_of_cancellations(store: Store, client: PrefectClient) -> list[str]:
+async def _mark_cancelled(store: Store, client: PrefectClient) -> list[str]:
     """A process that did not end when Prefect cancelled its flow run was killed, and could not say why it ended."""
     newest = await asyncio.to_thread(store.runs, MAX_RUNS)
     interrupted = {UUID(run.flow_run_id): run for run in newest if run.status == "interrupted" and run.flow_run_id}
@@ -87,7 +87,7 @@ async def _hear_of_cancellations(store: Store, client: PrefectClient) -> list[st
     return [run_id for run_id in cancelled if await asyncio.to_thread(store.was_cancelled, run_id)]
 
 
-async def _tell(store: Store, client: PrefectClient, marked: Collection[str]) -> None:
+async def _report_runs(store: Store, client: PrefectClient, marked: Collection[str]) -> None:
     flow_runs = await client.read_flow_runs(
         flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
         flow_run_filter=FlowRunFilter(state=_in(StateType.RUNNING, StateType.CANCELLING)),
@@ -102,7 +102,7 @@ async def _tell(store: Store, client: PrefectClient, marked: Collection[str]) ->
                 await mark_flow_run(client, flow_run.id, run.outcome)
 
 
-async def _tell_of_shards(store: Store, client: PrefectClient) -> None:
+async def _report_shards(store: Store, client: PrefectClient) -> None:
     """Of shards whose executor is gone. A run that is under way looks after its own; this is for one that is over."""
     flow_runs = await client.read_flow_runs(
         flow_filter=FlowFilter(name=FlowFilterName(any_=[SHARD_FLOW])),

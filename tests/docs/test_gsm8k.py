@@ -66,11 +66,11 @@ async def run_without_prefect(suite: Path) -> tuple[str, dict[str, bool]]:
     """Every step of a run in its order; the verdict, and what the check said by question."""
     with Store.open(settings().store_address) as store:
         run_id = create_run(store, validate_suite(suite))
-        async with open_run(run_id) as runtime:
-            for batch in split_into_batches(range(runtime.calls)):
-                await call_target(runtime, batch)
-                await run_checks_of_batch(runtime, batch)
-            verdict = await decide_run(runtime)
+        async with open_run(run_id) as context:
+            for batch in split_into_batches(range(context.calls)):
+                await call_target(context, batch)
+                await run_checks_of_batch(context, batch)
+            verdict = await decide_run(context)
         passed = {result.case.input: result.checks[0].results["passed"] for result in store.results(run_id)}
     return verdict.outcome, passed
 

@@ -23,7 +23,7 @@ from tasks.run.batches import Batch
 from tasks.run.context import MAX_ESCALATIONS
 from tasks.run.open_run import open_run
 from tasks.run_checks import run_checks_of_batch
-from tasks.run_model_checks import ask_models
+from tasks.run_model_checks import run_model_checks
 from tasks.validation.validate_suite import validate_suite
 from tests.watch import MAX_STALL, Taken, watched
 
@@ -190,12 +190,12 @@ async def run(attack: Attack, store: Store, folder: Path) -> Ended:
         path.write_text(json.dumps(suite_at(url, attack)), encoding="utf-8")
         run_id = create_run(store, validate_suite(path))
         both = Batch(0, 2)
-        async with watched(memory=True) as taken, open_run(run_id) as runtime:
-            runtime.escalations = MAX_ESCALATIONS  # no task run of Prefect's tries again
-            await call_target(runtime, both)
-            await run_checks_of_batch(runtime, both)
-            await ask_models(runtime, both)
-            verdict = await decide_run(runtime)
+        async with watched(memory=True) as taken, open_run(run_id) as context:
+            context.escalations = MAX_ESCALATIONS  # no task run of Prefect's tries again
+            await call_target(context, both)
+            await run_checks_of_batch(context, both)
+            await run_model_checks(context, both)
+            verdict = await decide_run(context)
     attacked, neighbour = store.results(run_id)
     return Ended(attacked, neighbour, verdict, taken)
 

@@ -28,22 +28,22 @@ class Agent:
     """Says back what it is asked; `fail n` fails n times first. Knows who asked what, and how many at once."""
 
     url: str = ""
-    asked: Counter[str] = field(default_factory=Counter)
+    requests: Counter[str] = field(default_factory=Counter)
     under_way: int = 0
     most_at_once: int = 0
     delay: float = 0.0
     wrong: set[str] = field(default_factory=set)
     """Questions that are answered wrongly."""
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def respond(self, request: web.Request) -> web.Response:
         question = (await request.json())["question"]
-        self.asked[str(question)] += 1
+        self.requests[str(question)] += 1
         self.under_way += 1
         self.most_at_once = max(self.most_at_once, self.under_way)
         await asyncio.sleep(self.delay)
         self.under_way -= 1
         words = str(question).split()
-        if words[:1] == ["fail"] and self.asked[str(question)] <= int(words[1]):
+        if words[:1] == ["fail"] and self.requests[str(question)] <= int(words[1]):
             return web.Response(status=503, text=f"not yet: {request.headers.get('Authorization')}")
         return web.json_response({"answer": "wrong" if str(question) in self.wrong else question})
 
@@ -52,7 +52,7 @@ class Agent:
 async def agent() -> AsyncIterator[Agent]:
     running = Agent()
     app = web.Application()
-    app.router.add_post("/ask", running.answer)
+    app.router.add_post("/ask", running.respond)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -17,10 +17,10 @@ from .conftest import Agent, Plan
 async def test_only_what_the_store_lacks_is_asked_for(plan: Plan, store: Store, agent: Agent) -> None:
     run_id = plan(["a", "b", "c"])
     store.write(run_id, [NewOutput(1, 0, "x" * 64, Output(value="from before"))], [])
-    async with open_run(run_id) as runtime:
-        assert (await call_target(runtime, Batch(0, 3))).calls == 2
-        assert (await call_target(runtime, Batch(0, 3))).calls == 0
-    assert agent.asked == {"a": 1, "c": 1}
+    async with open_run(run_id) as context:
+        assert (await call_target(context, Batch(0, 3))).calls == 2
+        assert (await call_target(context, Batch(0, 3))).calls == 0
+    assert agent.requests == {"a": 1, "c": 1}
     assert {unit: stored.output.value for unit, stored in store.outputs(run_id).items()} == {
         (0, 0): "a",
         (1, 0): "from before",
@@ -30,23 +30,23 @@ async def test_only_what_the_store_lacks_is_asked_for(plan: Plan, store: Store, 
 
 async def test_a_batch_keeps_to_its_own_cases(plan: Plan, store: Store, agent: Agent) -> None:
     run_id = plan(["a", "b", "c", "d"])
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(1, 3))
-    assert agent.asked == {"b": 1, "c": 1}
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(1, 3))
+    assert agent.requests == {"b": 1, "c": 1}
 
 
 async def test_a_call_that_fails_for_good_is_an_output_with_its_cause(plan: Plan, store: Store, agent: Agent) -> None:
     run_id = plan(["fail 9"])
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, 1))
-        assert (await call_target(runtime, Batch(0, 1))).calls == 0, "it is not asked again by itself"
-        assert (runtime.counts["calls"], runtime.counts["failed_calls"]) == (2, 1)
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, 1))
+        assert (await call_target(context, Batch(0, 1))).calls == 0, "it is not asked again by itself"
+        assert (context.counts["calls"], context.counts["failed_calls"]) == (2, 1)
     stored = store.outputs(run_id)[0, 0]
     assert stored.failed
     assert stored.output.value is None
     assert stored.output.metadata is not None
     assert stored.output.metadata["error"]["message"].startswith("HTTP 503 Service Unavailable: not yet")
-    assert agent.asked == {"fail 9": 2}
+    assert agent.requests == {"fail 9": 2}
 
 
 async def test_each_retry_is_logged_with_case_attempt_and_cause_and_without_the_secret(
@@ -55,8 +55,8 @@ async def test_each_retry_is_logged_with_case_attempt_and_cause_and_without_the_
     monkeypatch.setenv("AGENT_TOKEN", "canary-4711")
     run_id = plan(["fail 1"], target={"http": {"headers": {"Authorization": "Bearer ${AGENT_TOKEN}"}}})
     with caplog.at_level(logging.WARNING, "fepflow.run"):
-        async with open_run(run_id) as runtime:
-            await call_target(runtime, Batch(0, 1))
+        async with open_run(run_id) as context:
+            await call_target(context, Batch(0, 1))
     slower, message = [record.getMessage() for record in caplog.records]
     assert slower.startswith("the target is overloaded, 8 calls at once from now on: HTTP 503")
     assert message.startswith("fail 1: attempt 1 failed, again in ")
@@ -67,15 +67,15 @@ async def test_each_retry_is_logged_with_case_attempt_and_cause_and_without_the_
 async def test_no_more_calls_are_under_way_than_the_suite_allows(plan: Plan, agent: Agent) -> None:
     agent.delay = 0.02
     run_id = plan([f"q{number}" for number in range(12)], target={"concurrency": 3})
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, 12))
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, 12))
     assert agent.most_at_once == 3
 
 
 async def test_every_repeat_is_a_call_and_has_a_content_hash_of_its_own(plan: Plan, store: Store, agent: Agent) -> None:
     run_id = plan(["a", "b"], repeats=3)
-    async with open_run(run_id) as runtime:
-        assert (await call_target(runtime, Batch(2, 5))).calls == 3
+    async with open_run(run_id) as context:
+        assert (await call_target(context, Batch(2, 5))).calls == 3
     outputs = store.outputs(run_id)
     assert set(outputs) == {(0, 2), (1, 0), (1, 1)}
     assert len({stored.content_hash for stored in outputs.values()}) == 3
@@ -86,19 +86,19 @@ async def test_a_case_whose_request_cannot_be_made_is_an_error_without_a_call(
 ) -> None:
     other = {"id": "b", "input": "b", "metadata": {"question": "b"}}
     run_id = plan(["a", other], target={"http": {"body": {"question": "$.test_case.metadata.question"}}})
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, 1))
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, 1))
     stored = store.outputs(run_id)[0, 0]
     assert stored.output.metadata is not None
     assert stored.output.metadata["error"]["type"] == "jsonpath_error"
-    assert not agent.asked
+    assert not agent.requests
 
 
 @pytest.mark.parametrize("value", ["", "$.x", 0, False, [], {}])
 async def test_whatever_is_an_answer_is_no_failure(plan: Plan, store: Store, value: object) -> None:
     run_id = plan([{"id": "a", "input": value}])
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, 1))
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, 1))
     stored = store.outputs(run_id)[0, 0]
     assert stored.output.value == value
     assert not stored.failed

@@ -19,10 +19,10 @@ WRONG = {"id": "wrong", "input": "wrong", "expected": "right"}
 
 async def verdict_on(run_id: str, called: int, checked: int) -> Verdict:
     """The verdict after so many calls and checks of the first cases."""
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, called))
-        await run_checks_of_batch(runtime, Batch(0, checked))
-        return await decide_run(runtime)
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, called))
+        await run_checks_of_batch(context, Batch(0, checked))
+        return await decide_run(context)
 
 
 @pytest.mark.parametrize(

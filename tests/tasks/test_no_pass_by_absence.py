@@ -21,7 +21,7 @@ from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
 from fepflow.verdict.verdict import Verdict
-from tasks.analysis.metrics import judge_run
+from tasks.analysis.metrics import compute_verdict
 
 Cell = tuple[int, int, str]
 """Case index, repeat, check id."""
@@ -133,7 +133,7 @@ def verdict_of(store: Store, world: World, cells: dict[Cell, Answer | None]) -> 
     store.create_run(NewRun(run_id, "s", {}, None, world.repeats), cases)
     outputs = [NewOutput(n, repeat, "a", Output(value="x")) for n, repeat in {cell[:2] for cell in cells}]
     store.write(run_id, outputs, [_row(cell, answer) for cell, answer in cells.items() if answer is not None])
-    return judge_run(store, store.run(run_id), world.suite)
+    return compute_verdict(store, store.run(run_id), world.suite)
 
 
 def _row(cell: Cell, answer: Answer) -> NewCheckResult:

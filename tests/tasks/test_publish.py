@@ -18,12 +18,12 @@ from .conftest import Agent, Plan
 
 async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
     run_id = plan(["good", "fail 9", {"id": "<b>", "input": "no", "expected": "yes"}], repeats=2)
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, 6))
-        await run_checks_of_batch(runtime, Batch(0, 6))
-        verdict = await decide_run(runtime)
-        failed = failed_cases(runtime, verdict)
-        page = verdict_page(runtime.run, verdict, (), failed, "1234")
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, 6))
+        await run_checks_of_batch(context, Batch(0, 6))
+        verdict = await decide_run(context)
+        failed = failed_cases(context, verdict)
+        page = verdict_page(context.run, verdict, (), failed, "1234")
     no_answer = ("(no answer)", "fail 9", "fail 9", "", "2")
     wrong = ("exact_match", "no", "yes", "no", "1")
     columns = ("check", "input", "expected", "output", "attempts")
@@ -49,10 +49,10 @@ async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
 
 
 async def test_what_is_not_known_is_a_dash(plan: Plan) -> None:
-    async with open_run(plan(["fail 9"])) as runtime:
-        await call_target(runtime, Batch(0, 1))
-        await run_checks_of_batch(runtime, Batch(0, 1))
-        page = verdict_page(runtime.run, await decide_run(runtime))
+    async with open_run(plan(["fail 9"])) as context:
+        await call_target(context, Batch(0, 1))
+        await run_checks_of_batch(context, Batch(0, 1))
+        page = verdict_page(context.run, await decide_run(context))
     assert page.startswith("# INCONCLUSIVE: s\n")
     assert re.search(r"^\| exact\\_match \| — \| — \| 0 of 1 \| 1 \|", page, re.MULTILINE)
     assert "none" not in page.lower()
@@ -63,10 +63,10 @@ async def test_the_rows_of_the_check_that_decided_come_first(plan: Plan) -> None
     checks = [{"type": "exact_match", "id": name, "arguments": paths} for name in ("asked", "watched")]
     cases = [{"id": name, "input": "no", "expected": "yes"} for name in ("a", "b")]
     checks[1]["arguments"] = {**paths, "actual": "$.test_case.id", "expected": "a"}
-    async with open_run(plan(cases, checks=checks, gate={"min": {"watched": 0.9}})) as runtime:
-        await call_target(runtime, Batch(0, 2))
-        await run_checks_of_batch(runtime, Batch(0, 2))
-        rows = failed_cases(runtime, await decide_run(runtime)).rows
+    async with open_run(plan(cases, checks=checks, gate={"min": {"watched": 0.9}})) as context:
+        await call_target(context, Batch(0, 2))
+        await run_checks_of_batch(context, Batch(0, 2))
+        rows = failed_cases(context, await decide_run(context)).rows
     assert [(row["check"], row["case"]) for row in rows] == [
         ("watched", "b"), ("asked", "b"), ("asked", "a")
     ]  # fmt: skip
@@ -74,10 +74,10 @@ async def test_the_rows_of_the_check_that_decided_come_first(plan: Plan) -> None
 
 async def test_the_table_is_cut_and_says_how_much_is_left_out(plan: Plan) -> None:
     wrong = [{"id": str(number), "input": "no", "expected": "yes"} for number in range(MAX_ROWS + 7)]
-    async with open_run(plan([*wrong, "good"])) as runtime:
-        await call_target(runtime, Batch(0, MAX_ROWS + 8))
-        await run_checks_of_batch(runtime, Batch(0, MAX_ROWS + 8))
-        failed = failed_cases(runtime, await decide_run(runtime))
+    async with open_run(plan([*wrong, "good"])) as context:
+        await call_target(context, Batch(0, MAX_ROWS + 8))
+        await run_checks_of_batch(context, Batch(0, MAX_ROWS + 8))
+        failed = failed_cases(context, await decide_run(context))
     assert len(failed.rows) == MAX_ROWS
     assert f"107 of 108 cases did not pass ({MAX_ROWS} of them are here, 7 are left out)" in failed.about
 
@@ -86,10 +86,10 @@ async def test_the_page_shows_the_baseline_beside_the_metrics(plan: Plan, agent:
     pages = []
     for wrong in (set(), {"a"}):
         agent.wrong = wrong
-        async with open_run(plan(["a"], baseline="previous")) as runtime:
-            await call_target(runtime, Batch(0, 1))
-            await run_checks_of_batch(runtime, Batch(0, 1))
-            pages.append(verdict_page(runtime.run, await decide_run(runtime)))
+        async with open_run(plan(["a"], baseline="previous")) as context:
+            await call_target(context, Batch(0, 1))
+            await run_checks_of_batch(context, Batch(0, 1))
+            pages.append(verdict_page(context.run, await decide_run(context)))
     first, second = pages
     assert "\nNo baseline: There is no earlier run of the suite to compare with" in first
     assert re.search(

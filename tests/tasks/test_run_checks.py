@@ -15,9 +15,9 @@ NOT_EMPTY = {"id": "not_empty", "type": "regex", "arguments": {"text": "$.output
 
 
 async def evaluated(run_id: str, calls: int) -> None:
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, calls))
-        await run_checks_of_batch(runtime, Batch(0, calls))
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, calls))
+        await run_checks_of_batch(context, Batch(0, calls))
 
 
 async def test_every_check_of_every_case_is_answered_a_cases_own_first(plan: Plan, store: Store) -> None:
@@ -38,10 +38,10 @@ async def test_only_the_answers_that_are_missing_are_computed(plan: Plan, store:
         check_type="exact_match", status="completed", results={"passed": False}, evaluated_at=utc_now()
     )
     store.write(run_id, [], [NewCheckResult(0, 0, "exact_match", "x" * 64, before, False)])
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, 1))
-        assert await run_checks_of_batch(runtime, Batch(0, 1)) == 1
-        assert await run_checks_of_batch(runtime, Batch(0, 1)) == 0
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, 1))
+        assert await run_checks_of_batch(context, Batch(0, 1)) == 1
+        assert await run_checks_of_batch(context, Batch(0, 1)) == 0
     (result,) = store.results(run_id)
     assert {check.check_id: check.results for check in result.checks} == {
         "exact_match": {"passed": False},
@@ -75,8 +75,8 @@ async def test_a_check_that_cannot_read_an_output_is_an_error_and_the_others_go_
 
 async def test_progress_counts_what_became_of_the_checks(plan: Plan, agent: Agent) -> None:
     run_id = plan(["a", "fail 9", {"id": "c", "input": "c", "expected": "x"}])
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, 3))
-        await run_checks_of_batch(runtime, Batch(0, 3))
-        counts = {name: runtime.counts[name] for name in ("checks", "passed", "failed", "errors")}
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, 3))
+        await run_checks_of_batch(context, Batch(0, 3))
+        counts = {name: context.counts[name] for name in ("checks", "passed", "failed", "errors")}
     assert counts == {"checks": 3, "passed": 1, "failed": 1, "errors": 1}

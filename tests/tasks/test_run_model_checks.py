@@ -15,12 +15,12 @@ from tasks.analysis.check_usage import costs_of
 from tasks.call_target import call_target
 from tasks.decide import decide_run
 from tasks.plan_run import resume_run
-from tasks.retry_model_checks import try_once_more
+from tasks.retry_model_checks import retry_calls
 from tasks.run.batches import Batch
 from tasks.run.context import MAX_ESCALATIONS
 from tasks.run.open_run import open_run
 from tasks.run_checks import run_checks_of_batch
-from tasks.run_model_checks import ModelCheckResult, ask_models
+from tasks.run_model_checks import ModelCheckResult, run_model_checks
 from tests.tasks.conftest import SAME, Agent, Plan
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*ReadOnly. qualifier")
@@ -58,16 +58,16 @@ def judged(plan: Plan, model_server: Any) -> Plan:
 
 
 async def asked_for(run_id: str, calls: int) -> ModelCheckResult:
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, calls))
-        return await ask_models(runtime, Batch(0, calls))
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, calls))
+        return await run_model_checks(context, Batch(0, calls))
 
 
 def rows(store: Store, run_id: str) -> dict[tuple[int, str], tuple[str, bool | None]]:
     return {(row.case_index, row.check_id): (row.status, row.passed) for row in store.check_rows(run_id)}
 
 
-def bill(store: Store, run_id: str, check_id: str = "judge") -> dict[str, Any]:
+def usage(store: Store, run_id: str, check_id: str = "judge") -> dict[str, Any]:
     (row,) = [row for row in store.check_rows(run_id) if row.check_id == check_id]
     assert row.result is not None
     found: dict[str, Any] = row.result["metadata"]["spent"]
@@ -78,47 +78,47 @@ async def test_only_checks_that_ask_models_are_run_and_only_those_that_are_missi
     judged: Plan, store: Store, model_server: Any
 ) -> None:
     run_id = judged(["a", {"id": "b", "input": "b", "expected": "b", "checks": [ALIKE]}])
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, 2))
-        asked = await ask_models(runtime, Batch(0, 2))
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, 2))
+        asked = await run_model_checks(context, Batch(0, 2))
         assert (asked.results, asked.completed, asked.requests) == (3, 3, 3)
         assert set(rows(store, run_id)) == {(0, "judge"), (1, "judge"), (1, "alike")}
-        assert await runtime.kinds(Batch(0, 2)) == (True, True)
-        assert (await ask_models(runtime, Batch(0, 2))).requests == 0
-        assert await run_checks_of_batch(runtime, Batch(0, 2)) == 2
+        assert await context.check_kinds(Batch(0, 2)) == (True, True)
+        assert (await run_model_checks(context, Batch(0, 2))).requests == 0
+        assert await run_checks_of_batch(context, Batch(0, 2)) == 2
     assert len(model_server.seen) == 3
 
 
 async def test_a_batch_without_such_checks_is_known_for_it(plan: Plan, judged: Plan) -> None:
-    async with open_run(plan(["a"])) as runtime:
-        assert await runtime.kinds(Batch(0, 1)) == (True, False)
+    async with open_run(plan(["a"])) as context:
+        assert await context.check_kinds(Batch(0, 1)) == (True, False)
     own = {"id": "b", "input": "b", "expected": "b", "checks": [ALIKE]}
-    async with open_run(judged(["a", own], checks=[])) as runtime:
-        assert await runtime.kinds(Batch(0, 1)) == (False, False)
-        assert await runtime.kinds(Batch(1, 2)) == (False, True)
+    async with open_run(judged(["a", own], checks=[])) as context:
+        assert await context.check_kinds(Batch(0, 1)) == (False, False)
+        assert await context.check_kinds(Batch(1, 2)) == (False, True)
 
 
 async def test_each_result_has_its_bill(judged: Plan, store: Store) -> None:
     run_id = judged(["a"], checks=[JUDGE, ALIKE])
     await asked_for(run_id, 1)
-    spent = bill(store, run_id)
+    spent = usage(store, run_id)
     assert (spent["requests"], spent["answers"]) == (1, 1)
     assert spent["tokens"] > 0
     assert spent["usd"] > 0
     costs = costs_of(store, run_id)
     assert costs.answers == 2
-    assert costs.usd == pytest.approx(spent["usd"] + bill(store, run_id, "alike")["usd"])
+    assert costs.usd == pytest.approx(spent["usd"] + usage(store, run_id, "alike")["usd"])
 
 
 @pytest.mark.parametrize(("model", "tokens"), [("nobody-knows-me", 1), ("gpt-4o-mini?fault=no_usage", None)])
 async def test_an_unknown_cost_is_null(judged: Plan, store: Store, model: str, tokens: int | None) -> None:
     run_id = judged(["a"], model, budget={"usd": 1})
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, 1))
-        await ask_models(runtime, Batch(0, 1))
-        await run_checks_of_batch(runtime, Batch(0, 1))
-        verdict = await decide_run(runtime)
-    spent = bill(store, run_id)
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, 1))
+        await run_model_checks(context, Batch(0, 1))
+        await run_checks_of_batch(context, Batch(0, 1))
+        verdict = await decide_run(context)
+    spent = usage(store, run_id)
     assert (spent["usd"], spent["without_usd"]) == (None, 1)
     assert (spent["tokens"] is None) is (tokens is None)
     assert "does not count 1 of 1 answers of models: their cost is not known" in verdict.warnings[0]
@@ -129,7 +129,7 @@ async def test_answers_that_are_of_no_use_are_paid_for(judged: Plan, store: Stor
     run_id = judged(["a"], "gpt-4o-mini?fault=misfit")
     await asked_for(run_id, 1)
     assert rows(store, run_id) == {(0, "judge"): ("error", None)}
-    spent = bill(store, run_id)
+    spent = usage(store, run_id)
     assert (spent["requests"], spent["answers"]) == (3, 3)
     assert spent["tokens"] > 100
 
@@ -139,11 +139,11 @@ async def test_what_the_budget_leaves_out_is_no_error_and_going_on_asks_for_it(
 ) -> None:
     cases = [f"q{number}" for number in range(8)]
     run_id = judged(cases, budget={"tokens": 200}, judge={"concurrency": 1})
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, 8))
-        await run_checks_of_batch(runtime, Batch(0, 8))
-        asked = await ask_models(runtime, Batch(0, 8))
-        verdict = await decide_run(runtime)
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, 8))
+        await run_checks_of_batch(context, Batch(0, 8))
+        asked = await run_model_checks(context, Batch(0, 8))
+        verdict = await decide_run(context)
     assert 0 < asked.results < 8
     assert asked.left_out == 8 - asked.results
     assert len(model_server.seen) == asked.results
@@ -152,12 +152,12 @@ async def test_what_the_budget_leaves_out_is_no_error_and_going_on_asks_for_it(
     assert {status for status, _ in rows(store, run_id).values()} == {"completed"}
 
     resume_run(store, run_id)
-    async with open_run(run_id) as runtime:
-        assert runtime.caller.allowance.ended, "what was spent before is not forgotten"
-        assert (await ask_models(runtime, Batch(0, 8))).results == 0
-        runtime.caller.allowance.spent = {"tokens": 0.0}
-        runtime.caller.allowance._budget = {"tokens": 10_000.0}
-        again = await ask_models(runtime, Batch(0, 8))
+    async with open_run(run_id) as context:
+        assert context.target_client.budget.ended, "what was spent before is not forgotten"
+        assert (await run_model_checks(context, Batch(0, 8))).results == 0
+        context.target_client.budget.spent = {"tokens": 0.0}
+        context.target_client.budget._budget = {"tokens": 10_000.0}
+        again = await run_model_checks(context, Batch(0, 8))
     assert (again.results, again.left_out) == (asked.left_out, 0)
     assert len(model_server.seen) == 8
 
@@ -174,26 +174,26 @@ async def test_a_judge_that_may_answer_later_is_not_stored_but_given_back(
     judged: Plan, store: Store, model_server: Any
 ) -> None:
     run_id = judged(["a"], "gpt-4o-mini?fault=error&times=3", where={"max_retries": 1})
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, 1))
-        (trouble,) = (await ask_models(runtime, Batch(0, 1))).troubled
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, 1))
+        (pending,) = (await run_model_checks(context, Batch(0, 1))).to_retry
         assert rows(store, run_id) == {}
         assert len(model_server.seen) == 2
-        await try_once_more(runtime, trouble)
+        await retry_calls(context, pending)
         assert len(model_server.seen) == 3, "one request, whatever max_retries says"
-        assert trouble.asking[0].may_recover
-        await try_once_more(runtime, trouble)
+        assert pending.calls[0].may_recover
+        await retry_calls(context, pending)
         assert len(model_server.seen) == 4
-        assert trouble.asking[0].result is not None
-        assert trouble.asking[0].result.status == "completed"
-        assert trouble.asking[0].request_context.requests == 4
+        assert pending.calls[0].result is not None
+        assert pending.calls[0].result.status == "completed"
+        assert pending.calls[0].request_context.requests == 4
 
 
 @pytest.mark.parametrize("fault", ["quota", "unauthorized", "refusal", "cut_off", "misfit"])
 async def test_what_no_other_try_mends_is_stored_at_once(judged: Plan, store: Store, fault: str) -> None:
     run_id = judged(["a"], f"gpt-4o-mini?fault={fault}")
     asked = await asked_for(run_id, 1)
-    assert asked.troubled == []
+    assert asked.to_retry == []
     assert rows(store, run_id) == {(0, "judge"): ("error", None)}
 
 
@@ -206,11 +206,11 @@ async def test_requests_without_an_answer_are_told(judged: Plan, store: Store) -
 
 async def test_a_limited_number_of_outputs_is_tried_again(judged: Plan, store: Store) -> None:
     run_id = judged(["a", "b", "c"], "gpt-4o-mini?fault=error", where={"max_retries": 0})
-    async with open_run(run_id) as runtime:
-        runtime.escalations = MAX_ESCALATIONS - 1
-        await call_target(runtime, Batch(0, 3))
-        asked = await ask_models(runtime, Batch(0, 3))
-        assert len(asked.troubled) == 1
+    async with open_run(run_id) as context:
+        context.escalations = MAX_ESCALATIONS - 1
+        await call_target(context, Batch(0, 3))
+        asked = await run_model_checks(context, Batch(0, 3))
+        assert len(asked.to_retry) == 1
     assert Counter(rows(store, run_id).values()) == {("error", None): 2}
 
 

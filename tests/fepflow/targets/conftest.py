@@ -99,9 +99,9 @@ def configured(url: str, *, target: dict[str, Any] | None = None, **http: Any) -
     return Target.model_validate({"http": {"url": url, **http}, **(target or {})})
 
 
-async def ask(target: AnyTarget, case: TestCase, patience: RetryPolicy, on_retry: OnRetry) -> Output:
+async def ask(target: AnyTarget, case: TestCase, policy: RetryPolicy, on_retry: OnRetry) -> Output:
     """The output of one patient call by a run of its own."""
-    return (await TargetClient(target, patience, on_retry=on_retry).ask(case)).output()
+    return (await TargetClient(target, policy, on_retry=on_retry).ask(case)).output()
 
 
 async def ask_once(

@@ -59,8 +59,8 @@ async def open_app(tmp_path: Path) -> AsyncIterator[Open]:
 
 def value_of(asked: CallRecord) -> Any:
     assert asked.error is None, asked.error
-    assert asked.answer is not None
-    return asked.answer.value
+    assert asked.response is not None
+    return asked.response.value
 
 
 @pytest.mark.parametrize(

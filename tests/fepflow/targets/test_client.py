@@ -236,7 +236,7 @@ async def test_waiting_for_ones_turn_is_not_the_cases_time(serve: Serve) -> None
     caller = TargetClient(target, RetryPolicy(1, 5, case_timeout=0.3, concurrency=1))
     answers = await asyncio.gather(*(caller.ask(CASE) for _ in range(6)))
     await target.aclose()
-    assert all(asked.answer for asked in answers)
+    assert all(asked.response for asked in answers)
 
 
 async def test_after_the_runs_deadline_nobody_is_called(serve: Serve) -> None:
@@ -341,5 +341,5 @@ async def test_who_waited_for_a_target_that_was_down_keeps_to_the_pace(
     caller = TargetClient(target, RetryPolicy(8, 5, concurrency=32))
     answers = await asyncio.gather(*(caller.ask(CASE) for _ in range(60)))
     await target.aclose()
-    assert all(asked.answer for asked in answers)
+    assert all(asked.response for asked in answers)
     assert most < 32, "it had said that it is overloaded"

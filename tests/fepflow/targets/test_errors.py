@@ -163,7 +163,7 @@ async def test_a_kept_connection_that_closes_as_a_call_begins_is_an_attempt_on_r
     caller = TargetClient(target, RetryPolicy(2, 30))
     calls = [await caller.ask(CASE) for _ in range(4)]
     await target.aclose()
-    assert [call.answer is not None for call in calls] == [True] * 4
+    assert [call.response is not None for call in calls] == [True] * 4
     assert [len(call.attempts) for call in calls] == [1, 2, 2, 2]
     for call in calls[1:]:
         assert re.fullmatch(r"connection reset by 127\.0\.0\.1:\d+ .*", str(call.attempts[0].error))

@@ -122,10 +122,10 @@ def test_a_difference_too_large_for_a_number_is_none(store: Store) -> None:
 
 
 async def verdict_of(run_id: str) -> Verdict:
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, runtime.calls))
-        await run_checks_of_batch(runtime, Batch(0, runtime.calls))
-        return await decide_run(runtime)
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, context.calls))
+        await run_checks_of_batch(context, Batch(0, context.calls))
+        return await decide_run(context)
 
 
 async def test_a_suite_that_names_a_baseline_stores_the_verdict_beside_it(

@@ -19,7 +19,7 @@ from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 from fepflow.verdict.verdict import Verdict
 from tasks.analysis.calibration import calibrate
-from tasks.analysis.judge_reliability import calibration_data, doubts_of, judges_of_run, warnings_of
+from tasks.analysis.judge_reliability import calibration_data, judges_of_run, reliability_of_judges, warnings_of
 from tasks.analysis.labels import LabelSet
 from tasks.analysis.verdict_page import verdict_page
 
@@ -167,45 +167,45 @@ class TestWarnings:
 class TestWhatIsSaidOfAJudge:
     def test_it_is_not_calibrated_until_it_is_and_not_when_it_changes(self, store: Store):
         run = stored(store, [{"passed": True}])
-        (doubt,) = doubts_of(store, run)
-        assert doubt.sentence() == "judge llm_judge (openai/any): not calibrated"
-        assert doubt.data()["calibration"] is None
+        (reliability,) = reliability_of_judges(store, run)
+        assert reliability.sentence() == "judge llm_judge (openai/any): not calibrated"
+        assert reliability.data()["calibration"] is None
         made = compared(store, [True, False] * 20, [True, False] * 20)
-        (doubt,) = doubts_of(store, run)
-        assert doubt.calibration == made
-        assert doubt.sentence() == (
+        (reliability,) = reliability_of_judges(store, run)
+        assert reliability.calibration == made
+        assert reliability.sentence() == (
             f"judge llm_judge (openai/any): kappa 1 with people (95 % interval "
             f"{made.statistics['kappa']['low']:.4g} to 1, n = 40, {made.created_at:%Y-%m-%d}), TPR 1, TNR 1"
         )
         for change in ({"prompt": "??"}, {"model_config": {"model": "openai/other"}}, {"samples": 3}):
             other = {"type": "llm_judge", "arguments": {**CHECK["arguments"], **change}}
-            (doubt,) = doubts_of(store, stored(store, [{"passed": True}], other))
-            assert doubt.sentence().endswith(": not calibrated")
+            (reliability,) = reliability_of_judges(store, stored(store, [{"passed": True}], other))
+            assert reliability.sentence().endswith(": not calibrated")
 
     def test_a_bad_judge_is_not_shown_as_a_good_one(self, store: Store):
         compared(store, [True, False] * 20, [True] * 40)
-        (doubt,) = doubts_of(store, stored(store, [{"passed": True}]))
-        assert doubt.sentence().endswith("TPR 1, TNR 0, below 0.6: not to be relied on")
+        (reliability,) = reliability_of_judges(store, stored(store, [{"passed": True}]))
+        assert reliability.sentence().endswith("TPR 1, TNR 0, below 0.6: not to be relied on")
 
     def test_the_newest_calibration_counts_and_names_what_it_is_of(self, store: Store):
         compared(store, [True, False] * 20, [True, False] * 20)
         compared(store, [1.0, 5.0] * 20, [1, 5] * 20, "score")
-        (doubt,) = doubts_of(store, stored(store, [{"passed": True}]))
-        assert "kappa of score 1 with people" in doubt.sentence()
+        (reliability,) = reliability_of_judges(store, stored(store, [{"passed": True}]))
+        assert "kappa of score 1 with people" in reliability.sentence()
 
     def test_how_far_its_samples_agree_is_told(self, store: Store):
         thrice = {"type": "llm_judge", "arguments": {**CHECK["arguments"], "samples": 3}}
         agreement = [{"passed": 1.0, "tone": 0.6667}, {"passed": 0.6667}, {"tone": 0.5}]
         told = [{"agreement": each} for each in agreement]
         run = stored(store, [{"passed": True}] * 3, thrice, samples=told)
-        (doubt,) = doubts_of(store, run)
-        assert doubt.sentence().endswith("not calibrated; its samples agree to 0.72, 2 of 3 verdicts disputed")
-        assert (doubt.data()["samples"], doubt.data()["disputed"]) == (3, 2)
+        (reliability,) = reliability_of_judges(store, run)
+        assert reliability.sentence().endswith("not calibrated; its samples agree to 0.72, 2 of 3 verdicts disputed")
+        assert (reliability.data()["samples"], reliability.data()["disputed"]) == (3, 2)
 
     def test_a_judge_that_cases_carry_themselves_is_not_calibrated(self, store: Store):
         run = stored(store, [{"passed": True}], {"type": "contains", "arguments": {"text": "a", "phrases": ["a"]}})
-        (doubt,) = doubts_of(store, run)
-        assert doubt.sentence() == "judge llm_judge: not calibrated"
+        (reliability,) = reliability_of_judges(store, run)
+        assert reliability.sentence() == "judge llm_judge: not calibrated"
 
     def test_what_the_suite_says_once_for_all_judges_is_theirs(self, store: Store):
         bare = {"type": "llm_judge", "arguments": {"prompt": "?", "response_format": SCHEMA}}
@@ -222,7 +222,7 @@ class TestWhatIsSaidOfAJudge:
         run = stored(store, [{"passed": True}])
         verdict = Verdict(outcome="pass", gate="g", reasons=[], metrics=[])
         line = r"- judge llm\_judge \(openai\/any\)\: not calibrated"
-        assert line in verdict_page(run, verdict, doubts_of(store, run)).splitlines()
+        assert line in verdict_page(run, verdict, reliability_of_judges(store, run)).splitlines()
         assert line not in verdict_page(run, verdict)
 
     def test_a_suite_without_judges_says_nothing(self, store: Store):

@@ -15,7 +15,7 @@ from fepflow.statistics.scale import PROPORTION, Scale
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 from fepflow.suite.models import Metric, Suite
-from tasks.analysis.metrics import judge_run, metrics_so_far
+from tasks.analysis.metrics import compute_verdict, metrics_so_far
 from tasks.analysis.ranges import range_of
 from tasks.call_target import call_target
 from tasks.run.batches import Batch
@@ -30,9 +30,9 @@ async def test_metrics_so_far_count_what_is_to_come(plan: Plan, store: Store, mo
     gate = {"min": {"acc": 0.9}}
     metrics = [{"id": "acc", "check": "exact_match"}]
     run_id = plan(["a", "b", "c", "d"], target={"http": {"headers": headers}}, metrics=metrics, gate=gate)
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, 3))
-        await run_checks_of_batch(runtime, Batch(0, 2))
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, 3))
+        await run_checks_of_batch(context, Batch(0, 2))
         monkeypatch.delenv("AGENT_TOKEN")  # whoever looks need not have what the target needs
         (metric,) = metrics_so_far(store, store.run(run_id))
     assert (metric["id"], metric["value"], metric["n_completed"], metric["n_expected"]) == ("acc", 1.0, 2, 4)
@@ -59,7 +59,7 @@ def judged(store: Store, results: dict[str, list[dict[str, Any] | None]], **sect
     checks = [{"type": "contains", "id": check, "arguments": {}} for check in results]
     target = {"http": {"url": "http://127.0.0.1:9/"}}
     suite = {"name": "s", "target": target, "test_cases": [], "checks": checks, **sections}
-    return judge_run(store, store.run(run_id), Suite.model_validate(suite))
+    return compute_verdict(store, store.run(run_id), Suite.model_validate(suite))
 
 
 PASSED: dict[str, Any] = {"passed": True}

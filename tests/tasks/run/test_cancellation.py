@@ -64,9 +64,9 @@ async def test_a_cancelled_run_that_somebody_goes_on_with_is_not_stopped_again(p
     with pytest.raises(asyncio.CancelledError):
         await execute(run_id, lambda: store.request_cancel(run_id))
     resume_run(store, run_id)
-    async with open_run(run_id) as runtime:
+    async with open_run(run_id) as context:
         await asyncio.sleep(0.1)
-        await runtime.finish("completed", outcome="pass")
+        await context.finish("completed", outcome="pass")
     assert store.run(run_id).status == "completed"
 
 
@@ -76,13 +76,13 @@ async def test_a_store_that_is_in_the_way_for_a_while_stops_nothing(
     monkeypatch.setattr(cancellation, "STORE_SECONDS", 0.02)
     run_id = plan(["a"])
     path = settings().store_address.removeprefix("sqlite:///")
-    async with open_run(run_id) as runtime:
+    async with open_run(run_id) as context:
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("ALTER TABLE run RENAME TO elsewhere")
             await asyncio.sleep(0.2)
             connection.execute("ALTER TABLE elsewhere RENAME TO run")
         await asyncio.sleep(0.1)
-        await runtime.finish("completed", outcome="pass")
+        await context.finish("completed", outcome="pass")
     assert store.run(run_id).status == "completed"
 
 
@@ -112,8 +112,8 @@ async def test_an_undisturbed_run_leaves_the_signal_handler_as_it_was(plan: Plan
 
 
 async def lose_a_shard(run_id: str, store: Store) -> None:
-    async with open_run(run_id) as runtime:
-        await stop_shards(runtime)
+    async with open_run(run_id) as context:
+        await stop_shards(context)
         assert store.cancel_requested(run_id)
         await asyncio.sleep(cancellation.STORE_SECONDS * 2)
         raise InfrastructureError("a shard is lost for good")
@@ -130,9 +130,9 @@ async def test_an_executor_that_has_lost_its_run_does_not_stop_the_shards_of_the
     plan: Plan, store: Store
 ) -> None:
     run_id = plan(["a"])
-    async with open_run(run_id) as runtime:
-        await runtime.finish("interrupted")
+    async with open_run(run_id) as context:
+        await context.finish("interrupted")
         store.acquire_lease(run_id, "another-host/1/x", 60)
-        await stop_shards(runtime)
+        await stop_shards(context)
         assert not store.cancel_requested(run_id)
     assert store.run(run_id).status == "running"

@@ -127,5 +127,5 @@ async def test_a_run_that_is_not_there_is_not_found(store: Store) -> None:
 async def test_a_task_run_is_named_after_what_it_carries(
     plan: Plan, cases: list[Any], repeats: int, batch: Batch, label: str
 ) -> None:
-    async with open_run(plan(cases, repeats=repeats)) as runtime:
-        assert await runtime.label(batch) == label
+    async with open_run(plan(cases, repeats=repeats)) as context:
+        assert await context.label(batch) == label

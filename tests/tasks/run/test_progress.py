@@ -12,15 +12,15 @@ from tests.tasks.conftest import Plan
 
 async def test_progress_is_what_the_store_has(plan: Plan) -> None:
     run_id = plan(["a", "fail 9", "c", {"id": "d", "input": "d", "expected": "x"}])
-    async with open_run(run_id) as runtime:
-        assert progress_of(runtime)[0] == 0
-        await call_target(runtime, Batch(0, 2))
-        assert progress_of(runtime)[0] == 50
-        await run_checks_of_batch(runtime, Batch(0, 2))
-        await call_target(runtime, Batch(2, 4))
-        assert progress_of(runtime)[0] == 99, "it is not over yet"
-        await run_checks_of_batch(runtime, Batch(2, 4))
-        percent, words = progress_of(runtime, over=True)
+    async with open_run(run_id) as context:
+        assert progress_of(context)[0] == 0
+        await call_target(context, Batch(0, 2))
+        assert progress_of(context)[0] == 50
+        await run_checks_of_batch(context, Batch(0, 2))
+        await call_target(context, Batch(2, 4))
+        assert progress_of(context)[0] == 99, "it is not over yet"
+        await run_checks_of_batch(context, Batch(2, 4))
+        percent, words = progress_of(context, over=True)
     assert percent == 100
     counts = "4 of 4 calls, 1 without an answer; checks: 2 passed, 1 failed, 1 in error."
     assert words == f"{counts} So far: `fepflow show {run_id[:8]}`"

@@ -17,7 +17,7 @@ from tasks.call_target import call_target
 from tasks.run.batches import Batch
 from tasks.run.open_run import open_run
 from tasks.run.response_cache import StoredResponseCache
-from tasks.run_model_checks import ask_models
+from tasks.run_model_checks import run_model_checks
 from tests.tasks.conftest import Plan
 
 ANSWER = CachedResponse("judge", "a/b", "b", "prompt", "{}")
@@ -94,9 +94,9 @@ async def test_what_is_too_old_is_cleared_when_a_run_begins(
 
 
 async def judged(run_id: str, calls: int) -> None:
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, calls))
-        await ask_models(runtime, Batch(0, calls))
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, calls))
+        await run_model_checks(context, Batch(0, calls))
 
 
 async def test_another_run_of_the_same_asks_for_what_has_changed_only_and_repeats_are_asked_one_by_one(

@@ -17,45 +17,45 @@ from tests.tasks.conftest import Agent, Plan
 async def test_a_shard_asks_for_its_cases_and_leaves_the_run_alone(plan: Plan, store: Store, agent: Agent) -> None:
     run_id = plan(["a", "b", "c", "d", "e"])
     async with open_run(run_id):
-        async with open_shard(run_id, ShardSpec(1, 2)) as shard:
-            calls = shard.share.calls(shard.run)
-            await call_target(shard, Batch(calls.start, calls.stop))
-            assert store.shard_holder(run_id, 1) == (shard.owner, True)
+        async with open_shard(run_id, ShardSpec(1, 2)) as context:
+            calls = context.shard_spec.calls(context.run)
+            await call_target(context, Batch(calls.start, calls.stop))
+            assert store.shard_holder(run_id, 1) == (context.owner, True)
         assert store.shard_holder(run_id, 1) is None
         assert store.run(run_id).status == "running"
-    assert agent.asked == {"c": 1, "d": 1, "e": 1}
+    assert agent.requests == {"c": 1, "d": 1, "e": 1}
 
 
 async def test_executors_of_one_run_share_its_places_its_rate_its_budget_and_its_time(plan: Plan, store: Store) -> None:
     http = {"metadata": {"tokens": "$.tokens"}}
     target = {"concurrency": 10, "requests_per_minute": 90, "http": http}
     run_id = plan(["a"], target=target, budget={"tokens": 100}, deadline="1h")
-    share = ShardSpec(0, 3, store.now() + timedelta(seconds=50))
-    async with open_shard(run_id, share) as shard:
-        patience = RetryPolicy.of(shard.suite.target, 3)
-        assert (patience.concurrency, patience.requests_per_minute) == (3, 30)
-        allowance = share.allowance(shard.suite, store)
-        assert allowance.left() < 51
-        allowance.spend({"tokens": 33})
-        assert allowance.ended
-        assert FULL_RUN.allowance(shard.suite, store).left() > 3_000
-    assert ShardSpec(0, 200).allowance(shard.suite.model_copy(update={"budget": Budget(tokens=5)}), store).ended is None
+    shard_spec = ShardSpec(0, 3, store.now() + timedelta(seconds=50))
+    async with open_shard(run_id, shard_spec) as context:
+        policy = RetryPolicy.of(context.suite.target, 3)
+        assert (policy.concurrency, policy.requests_per_minute) == (3, 30)
+        budget = shard_spec.budget(context.suite, store)
+        assert budget.left() < 51
+        budget.spend({"tokens": 33})
+        assert budget.ended
+        assert FULL_RUN.budget(context.suite, store).left() > 3_000
+    assert ShardSpec(0, 200).budget(context.suite.model_copy(update={"budget": Budget(tokens=5)}), store).ended is None
 
 
 async def test_a_shard_waits_for_an_executor_that_is_still_there(plan: Plan, store: Store) -> None:
     run_id = plan(["a", "b"])
     store.acquire_shard(run_id, 0, "elsewhere/1/x", 0.5)
-    async with open_shard(run_id, ShardSpec(0, 2)) as shard:
-        assert store.shard_holder(run_id, 0) == (shard.owner, True)
+    async with open_shard(run_id, ShardSpec(0, 2)) as context:
+        assert store.shard_holder(run_id, 0) == (context.owner, True)
         assert not store.renew_shard(run_id, 0, "elsewhere/1/x", 60)
-        assert store.renew_shard(run_id, 0, shard.owner, 60)
+        assert store.renew_shard(run_id, 0, context.owner, 60)
 
 
 async def test_what_a_run_has_spent_is_counted_once_however_often_it_is_asked(plan: Plan, store: Store) -> None:
     http = {"metadata": {"tokens": "$.answer"}}
     run_id = plan([{"id": "a", "input": 30}], target={"http": http}, budget={"tokens": 100})
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, 1))
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, 1))
         for _ in range(3):
-            runtime.count_what_is_spent()
-        assert runtime.caller.allowance.spent == {"tokens": 30}
+            context.count_spending()
+        assert context.target_client.budget.spent == {"tokens": 30}

@@ -49,5 +49,5 @@ def ask(open_agent: Open) -> Ask:
 
 def value_of(asked: CallRecord) -> Any:
     assert asked.error is None, asked.error
-    assert asked.answer is not None
-    return asked.answer.value
+    assert asked.response is not None
+    return asked.response.value

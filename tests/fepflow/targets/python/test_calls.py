@@ -67,9 +67,9 @@ async def test_what_is_returned_becomes_json(ask: Ask) -> None:
 async def test_an_output_carries_metadata_and_paths_pick_from_what_is_returned(ask: Ask) -> None:
     code = "from fepflow import Output\ndef answer(q):\n    return Output(value={'a': 4}, metadata={'tokens': 7})\n"
     asked = await ask(code)
-    assert (asked.answer.value, asked.answer.metadata) == ({"a": 4}, {"tokens": 7})
+    assert (asked.response.value, asked.response.metadata) == ({"a": 4}, {"tokens": 7})
     asked = await ask(code, output="$.a", metadata={"whole": "$"})
-    assert (asked.answer.value, asked.answer.metadata) == (4, {"tokens": 7, "whole": {"a": 4}})
+    assert (asked.response.value, asked.response.metadata) == (4, {"tokens": 7, "whole": {"a": 4}})
     asked = await ask(code, output="$.b")
     assert (asked.error.kind, asked.error.retryable) == ("missing_output", False)
     assert "nothing at $.b" in str(asked.error)
