@@ -1,4 +1,4 @@
-"""Names that FEP and flex-evals fix, for those who like constants better than strings; each equals its string."""
+"""Names of the check types, for those who like constants better than strings; each equals its string."""
 
 from __future__ import annotations
 
@@ -25,11 +25,3 @@ class CheckType(StrEnum):
     CUSTOM_FUNCTION = "custom_function"
     SEMANTIC_SIMILARITY = "semantic_similarity"
     LLM_JUDGE = "llm_judge"
-
-
-class Status(StrEnum):
-    """How a check, a test case or a run ended (FEP 2.3.4, 4.1, 4.2)."""
-
-    COMPLETED = "completed"
-    ERROR = "error"
-    SKIP = "skip"

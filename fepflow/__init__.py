@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from checks.base import BaseCheck as BaseCheck
     from checks.base import JSONPath as JSONPath
     from checks.constants import CheckType as CheckType
-    from checks.constants import Status as Status
     from checks.contains import ContainsCheck as ContainsCheck
     from checks.custom_function import CustomFunctionCheck as CustomFunctionCheck
     from checks.disjoint import DisjointCheck as DisjointCheck
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from fepflow.protocol.results import ExperimentMetadata as ExperimentMetadata
     from fepflow.protocol.results import TestCaseResult as TestCaseResult
     from fepflow.protocol.results import TestCaseSummary as TestCaseSummary
+    from fepflow.protocol.status import Status as Status
     from fepflow.protocol.test_case import Output as Output
     from fepflow.protocol.test_case import TestCase as TestCase
     from surfaces.api import Run as Run
@@ -94,7 +94,7 @@ _HOME = {
     "SemanticSimilarityCheck": "checks.semantic_similarity",
     "SetEqualCheck": "checks.set_equal",
     "SimilarityThreshold": "checks.semantic_similarity",
-    "Status": "checks.constants",
+    "Status": "fepflow.protocol.status",
     "SubsetCheck": "checks.subset",
     "SupersetCheck": "checks.superset",
     "TestCase": "fepflow.protocol.test_case",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from fepflow.errors import ErrorType
 from fepflow.protocol.model import FepModel, Result, Timestamp, construct_fast
+from fepflow.protocol.status import StatusText
 from fepflow.protocol.test_case import Output, TestCase
 
-Status = Literal["completed", "error", "skip"]
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -31,7 +32,7 @@ class CheckResult(Result):
     """
 
     check_type: str
-    status: Status
+    status: StatusText
     results: dict[str, Any]
     evaluated_at: Timestamp
     resolved_arguments: dict[str, Any] | None = None
@@ -83,7 +84,7 @@ class TestCaseResult(Result):
 
     __test__ = False
 
-    status: Status
+    status: StatusText
     execution_context: ExecutionContext
     check_results: list[CheckResult]
     summary: TestCaseSummary
@@ -169,11 +170,26 @@ class EvaluationRunResult(FepModel, ResultsView):
     evaluation_id: str
     started_at: Timestamp
     completed_at: Timestamp
-    status: Status
+    status: StatusText
     summary: EvaluationSummary
     results: list[TestCaseResult]
     experiment: ExperimentMetadata | None = None
     metadata: dict[str, Any] | None = None
+
+    if TYPE_CHECKING:  # as pydantic has it, but that a time may be text, too, which a type checker would not know
+
+        def __init__(
+            self,
+            *,
+            evaluation_id: str,
+            started_at: datetime | str,
+            completed_at: datetime | str,
+            status: StatusText,
+            summary: EvaluationSummary,
+            results: list[TestCaseResult],
+            experiment: ExperimentMetadata | None = None,
+            metadata: dict[str, Any] | None = None,
+        ) -> None: ...
 
     @property
     def expected_results(self) -> int:
@@ -184,7 +200,7 @@ class EvaluationRunResult(FepModel, ResultsView):
     __str__ = ResultsView.__repr__
 
 
-def status_of(statuses: Iterable[Status]) -> Status:
+def status_of(statuses: Iterable[StatusText]) -> StatusText:
     """FEP 4.1's precedence: any error is an error, else any skip is a skip, else completed."""
     seen = set(statuses)
     if "error" in seen:

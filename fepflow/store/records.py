@@ -10,7 +10,8 @@ from uuid import uuid4
 
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.model_response import Kind
-from fepflow.protocol.results import CheckResult, Status
+from fepflow.protocol.results import CheckResult
+from fepflow.protocol.status import StatusText
 from fepflow.protocol.test_case import Output, TestCase
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled", "interrupted"]
@@ -116,7 +117,7 @@ class CheckRow:
     case_index: int
     repeat: int
     check_id: str
-    status: Status
+    status: StatusText
     passed: bool | None
     result: dict[str, Any] | None
 

@@ -9,12 +9,13 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 from fepflow.protocol.model import FepModel, utc_now
-from fepflow.protocol.results import Status, status_of
+from fepflow.protocol.results import status_of
+from fepflow.protocol.status import StatusText
 from fepflow.store.records import CacheTotals, CaseResult, RunRecord, RunStatus
 from fepflow.store.store import Store
 from tasks.analysis.judge_reliability import reliability_of_judges
 
-_STATUS: dict[RunStatus, Status] = {"completed": "completed", "failed": "error", "interrupted": "error"}
+_STATUS: dict[RunStatus, StatusText] = {"completed": "completed", "failed": "error", "interrupted": "error"}
 """What FEP calls the execution of a run as a whole, whatever became of its cases; one that is not over has no word."""
 
 
@@ -27,7 +28,7 @@ def test_case_results(store: Store, run: RunRecord) -> Iterator[dict[str, Any]]:
 
 def test_case_result(result: CaseResult) -> dict[str, Any]:
     """One TestCaseResult as JSON data; `metadata.repeat` counts from 1."""
-    statuses: list[Status] = [check.status for check in result.checks]
+    statuses: list[StatusText] = [check.status for check in result.checks]
     assert result.output is not None
     return {
         "status": status_of(statuses),
@@ -94,7 +95,7 @@ def cache_summary(totals: Sequence[CacheTotals]) -> dict[str, Any]:
 
 def write_run(store: Store, run: RunRecord, file: TextIO) -> None:
     """Write one EvaluationRunResult (FEP 4.2) as JSON, with metrics and verdict under its `metadata`."""
-    cases: Counter[Status] = Counter()
+    cases: Counter[StatusText] = Counter()
     checks: Counter[str] = Counter()
     file.write('{"results":[')
     for number, result in enumerate(test_case_results(store, run)):

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from fepflow.errors import NotFoundError
-from fepflow.protocol.results import CheckError, CheckResult, Status
+from fepflow.protocol.results import CheckError, CheckResult
+from fepflow.protocol.status import StatusText
 from fepflow.protocol.test_case import Output
 from fepflow.store.records import CheckCounts, NewCheckResult, NewOutput, Progress
 from fepflow.store.store import Store
@@ -18,7 +19,7 @@ def output(case_index: int = 0, repeat: int = 0, value: object = "yes", failed: 
     return NewOutput(case_index, repeat, HASH, Output(value=value), failed)
 
 
-def result(check_id: str = "contains", status: Status = "completed", **results: object) -> CheckResult:
+def result(check_id: str = "contains", status: StatusText = "completed", **results: object) -> CheckResult:
     error = {"error": CheckError(type="timeout_error", message="too slow")} if status == "error" else {}
     return CheckResult(
         check_type="contains",
@@ -35,7 +36,7 @@ def check(
     repeat: int = 0,
     check_id: str = "contains",
     passed: bool | None = True,
-    status: Status = "completed",
+    status: StatusText = "completed",
 ) -> NewCheckResult:
     return NewCheckResult(case_index, repeat, check_id, HASH, result(check_id, status, passed=passed), passed)
 

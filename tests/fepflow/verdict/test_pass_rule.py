@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fepflow.protocol.model import utc_now
-from fepflow.protocol.results import CheckResult, Status, passed_of
+from fepflow.protocol.results import CheckResult, passed_of
+from fepflow.protocol.status import StatusText
 from fepflow.protocol.test_case import Output
 from fepflow.verdict.pass_rule import PassRule, SampleOutcome, SampleResult, ending_of, judge_samples
 
 LETTERS: dict[str, SampleOutcome] = {"p": "passed", "f": "failed", "e": "error", "s": "skipped"}
 
 
-def check(status: Status = "completed", **results: Any) -> CheckResult:
+def check(status: StatusText = "completed", **results: Any) -> CheckResult:
     return CheckResult(check_type="contains", status=status, results=results, evaluated_at=utc_now())
 
 
