@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, StrictBool, ValidationInfo, WithJsonSchema, field_validator
 
-from checks.base import MISSING, PATH_SCHEMA, RESOLVED, BaseCheck, JSONPath
+from checks.base import MISSING, PATH_SCHEMA, RESOLVED, BaseCheck, JSONPath, PathText
 
 
 class AttributeExistsCheck(BaseCheck):
@@ -19,7 +19,7 @@ class AttributeExistsCheck(BaseCheck):
     check_optional_paths: ClassVar[frozenset[str]] = frozenset({"path"})
 
     path: Annotated[Any, WithJsonSchema(PATH_SCHEMA)] = Field(description="JSONPath to look up.")
-    negate: StrictBool | JSONPath = Field(False, description="Pass when the path finds nothing.")
+    negate: StrictBool | PathText = Field(default=False, description="Pass when the path finds nothing.")
 
     @field_validator("path")
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, wraps
@@ -61,6 +61,13 @@ class JSONPath:
         cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         return dict(PATH_SCHEMA)
+
+
+if TYPE_CHECKING:
+    PathText = JSONPath | str  # a type checker knows what is given, not that the text `$.…` becomes a path
+else:
+    PathText = JSONPath
+"""A path, among the types of an argument that is no text: any other text is refused."""
 
 
 class Options(BaseModel):
@@ -134,8 +141,11 @@ class BaseCheck(TypedCheck):
             not isinstance(other, BaseCheck) or self.__dict__.get("id") == other.__dict__.get("id")
         )
 
-    def __call__(self) -> dict[str, Any] | Awaitable[dict[str, Any]]:
-        """The results of the check, in the shape that its type defines."""
+    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
+        """The results of the check, a dict in the shape that its type defines; or an awaitable of it.
+
+        For type checkers this is the signature that any other may override.
+        """
         raise NotImplementedError
 
     def to_check(self) -> Check:
@@ -175,7 +185,10 @@ def _add_parameters(cls: type[BaseCheck], call: Callable[..., Any]) -> list[str]
 
 
 def _resolved_only(call: Callable[..., Any], parameters: list[str]) -> Callable[[BaseCheck], Any]:
-    """`__call__` as others see it: with its parameters taken from the fields, and refusing paths."""
+    """`__call__` as others see it: with its parameters taken from the fields, and refusing paths.
+
+    What a plain function answers with a coroutine, now and then, is waited for: others get the results at once.
+    """
 
     @wraps(call)
     def answer(self: BaseCheck) -> Any:

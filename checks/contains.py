@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, StrictBool
 
-from checks.base import BaseCheck, JSONPath, as_text
+from checks.base import BaseCheck, JSONPath, PathText, as_text
 
 
 class ContainsCheck(BaseCheck):
@@ -24,10 +24,10 @@ class ContainsCheck(BaseCheck):
     phrases: str | Annotated[list[str], Field(min_length=1)] | JSONPath = Field(
         description="One phrase, or a list of them."
     )
-    negate: StrictBool | JSONPath = Field(False, description="Pass when none of the phrases is there.")
-    case_sensitive: StrictBool | JSONPath = Field(True, description="Whether upper and lower case differ.")
-    match_all: StrictBool | JSONPath = Field(
-        True, description="Whether all phrases have to be there, and not just one."
+    negate: StrictBool | PathText = Field(default=False, description="Pass when none of the phrases is there.")
+    case_sensitive: StrictBool | PathText = Field(default=True, description="Whether upper and lower case differ.")
+    match_all: StrictBool | PathText = Field(
+        default=True, description="Whether all phrases have to be there, and not just one."
     )
 
     def __call__(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from checks.base import BaseCheck, JSONPath
+from checks.base import BaseCheck, PathText
 
 
 class CustomFunctionCheck(BaseCheck):
@@ -23,8 +23,8 @@ class CustomFunctionCheck(BaseCheck):
     validation_function: SkipJsonSchema[Callable[..., Any]] = Field(
         description="Function that returns the results, sync or async."
     )
-    function_args: dict[str, Any] | JSONPath = Field(
-        {}, description="Its keyword arguments; paths inside are looked up."
+    function_args: dict[str, Any] | PathText = Field(
+        default={}, description="Its keyword arguments; paths inside are looked up."
     )
 
     @field_validator("validation_function", mode="before")

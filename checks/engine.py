@@ -32,7 +32,9 @@ from fepflow.protocol.test_case import Output, TestCase
 
 logger = logging.getLogger("fepflow.checks")
 
-Checks = Sequence[AnyCheck | dict[str, Any]] | Sequence[Sequence[AnyCheck | dict[str, Any]]]
+GivenCheck = AnyCheck | dict[str, Any]
+GivenChecks = Sequence[GivenCheck | Sequence[GivenCheck]]
+"""For all cases, or a sequence for each; in a union of two sequences mypy finds no type for a list of several kinds."""
 
 MAX_WAITING = 64
 """Test cases whose waiting checks are under way at once."""
@@ -47,7 +49,7 @@ YIELD_INTERVAL = 0.001
 def evaluate(
     test_cases: Sequence[Any],
     outputs: Sequence[Any],
-    checks: Checks | None = None,
+    checks: GivenChecks | None = None,
     experiment_metadata: ExperimentMetadata | None = None,
 ) -> EvaluationRunResult:
     """Evaluate from synchronous code; see `evaluate_async`. Works inside a running event loop, too (a notebook)."""
@@ -70,7 +72,7 @@ def evaluate(
 async def evaluate_async(
     test_cases: Sequence[Any],
     outputs: Sequence[Any],
-    checks: Checks | None = None,
+    checks: GivenChecks | None = None,
     experiment_metadata: ExperimentMetadata | None = None,
 ) -> EvaluationRunResult:
     """Run checks against the output of each test case (FEP 3.1).

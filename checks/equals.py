@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, StrictBool
 
-from checks.base import BaseCheck, JSONPath
+from checks.base import BaseCheck, PathText
 from fepflow.json.equality import json_equal
 
 
@@ -20,7 +20,7 @@ class EqualsCheck(BaseCheck):
 
     actual: Any = Field(description="Value to check.")
     expected: Any = Field(description="Value to compare with.")
-    negate: StrictBool | JSONPath = Field(False, description="Pass when the values differ.")
+    negate: StrictBool | PathText = Field(default=False, description="Pass when the values differ.")
 
     def __call__(self) -> dict[str, Any]:
         """Compare."""

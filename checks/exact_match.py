@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, StrictBool
 
-from checks.base import BaseCheck, JSONPath
+from checks.base import BaseCheck, PathText
 from fepflow.json.equality import json_equal
 
 
@@ -22,8 +22,10 @@ class ExactMatchCheck(BaseCheck):
 
     actual: Any = Field(description="Value to check.")
     expected: Any = Field(description="Value to compare with.")
-    negate: StrictBool | JSONPath = Field(False, description="Pass when the values differ.")
-    case_sensitive: StrictBool | JSONPath = Field(True, description="Whether upper and lower case differ, for texts.")
+    negate: StrictBool | PathText = Field(default=False, description="Pass when the values differ.")
+    case_sensitive: StrictBool | PathText = Field(
+        default=True, description="Whether upper and lower case differ, for texts."
+    )
 
     def __call__(self) -> dict[str, Any]:
         """Compare."""

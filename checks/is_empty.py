@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, StrictBool
 
-from checks.base import BaseCheck, JSONPath
+from checks.base import BaseCheck, PathText
 
 
 class IsEmptyCheck(BaseCheck):
@@ -19,8 +19,8 @@ class IsEmptyCheck(BaseCheck):
     check_type: ClassVar[str] = "is_empty"
 
     value: Any = Field(description="Value to check.")
-    negate: StrictBool | JSONPath = Field(False, description="Pass when the value is not empty.")
-    strip_whitespace: StrictBool | JSONPath = Field(True, description="Whether a text of white space is empty.")
+    negate: StrictBool | PathText = Field(default=False, description="Pass when the value is not empty.")
+    strip_whitespace: StrictBool | PathText = Field(default=True, description="Whether a text of white space is empty.")
 
     def __call__(self) -> dict[str, Any]:
         """Look."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from checks.base import BaseCheck, JSONPath
+from checks.base import BaseCheck, JSONPath, PathText
 from checks.core.json_schema import Schema, is_quick
 from checks.schema_validation import validated, validated_elsewhere
 
@@ -22,16 +21,16 @@ class JSONValidCheck(BaseCheck):
     check_type: ClassVar[str] = "json_valid"
 
     text: str | JSONPath = Field(description="Text to read.")
-    json_schema: Schema | JSONPath | None = Field(
-        None, alias="schema", description="JSON Schema of the value, as an object or as JSON text."
+    json_schema: Schema | PathText | None = Field(
+        default=None, alias="schema", description="JSON Schema of the value, as an object or as JSON text."
     )
 
-    def __call__(self) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    def __call__(self) -> dict[str, Any]:
         """Read; what may take long is done elsewhere."""
         schema: dict[str, Any] = self.json_schema or {}  # type: ignore[assignment]  # resolved: no path is left
         if is_quick(schema, self.text):
             return validated(schema, self.text)
-        return validated_elsewhere(schema, self.text)
+        return validated_elsewhere(schema, self.text)  # type: ignore[return-value]  # see _resolved_only
 
 
 JsonValidCheck = JSONValidCheck

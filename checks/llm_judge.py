@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field, InstanceOf, ValidationError, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from checks.base import JSONPath
+from checks.base import JSONPath, PathText
 from checks.core.json_schema import Schema, read_schema, schema_errors
 from checks.models.judge_prompt import question
 from checks.models.model_check import ModelCheck, model_of, spent
@@ -60,21 +60,26 @@ class LLMJudgeCheck(ModelCheck):
     prompt: SkipJsonSchema[InstanceOf[RenderedPrompt]] | str | JSONPath = Field(
         description="What to ask, with `{{$.path}}` placeholders."
     )
-    response_format: SkipJsonSchema[Model] | Schema | JSONPath = Field(
+    response_format: SkipJsonSchema[Model] | Schema | PathText = Field(
         description="JSON Schema of the response or, from code, a pydantic model class."
     )
     llm_function: SkipJsonSchema[Callable[..., Any] | None] = Field(
-        None, description="Function `(prompt, response_format) -> (response, metadata)`, sync or async; from code only."
+        default=None,
+        description="Function `(prompt, response_format) -> (response, metadata)`, sync or async; from code only.",
     )
     provider_config: dict[str, Any] | JSONPath = Field(
-        {}, description="Where the model is: `{api_base, api_key: ${NAME}, timeout, max_retries}`."
+        default={}, description="Where the model is: `{api_base, api_key: ${NAME}, timeout, max_retries}`."
     )
     llm_config: dict[str, Any] | JSONPath = Field(
-        {}, alias="model_config", description="Which model, and how: `{model, temperature, max_tokens, ...}`."
+        default={}, alias="model_config", description="Which model, and how: `{model, temperature, max_tokens, ...}`."
     )
 
     samples: int = Field(
-        1, ge=1, le=MOST_SAMPLES, strict=True, description="How often to ask, an odd number; the majority decides."
+        default=1,
+        ge=1,
+        le=MOST_SAMPLES,
+        strict=True,
+        description="How often to ask, an odd number; the majority decides.",
     )
 
     @field_validator("samples")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, model_validator
 
-from checks.base import BaseCheck, JSONPath, Options, as_text
+from checks.base import BaseCheck, JSONPath, Options, PathText, as_text
 from checks.core.safe_regex import MAX_PATTERN, compile_pattern, is_cheap, search_guarded
 
 _KNOWN_BITS = int(re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICODE | re.VERBOSE)
@@ -17,9 +17,9 @@ _KNOWN_BITS = int(re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICO
 class RegexFlags(Options):
     """Matching options."""
 
-    case_insensitive: StrictBool | JSONPath = Field(False, description="Upper and lower case are the same.")
-    multiline: StrictBool | JSONPath = Field(False, description="`^` and `$` match at each line.")
-    dot_all: StrictBool | JSONPath = Field(False, description="`.` matches line ends, too.")
+    case_insensitive: StrictBool | PathText = Field(default=False, description="Upper and lower case are the same.")
+    multiline: StrictBool | PathText = Field(default=False, description="`^` and `$` match at each line.")
+    dot_all: StrictBool | PathText = Field(default=False, description="`.` matches line ends, too.")
 
     def bits(self) -> int:
         """As Python's `re` has them."""
@@ -51,24 +51,24 @@ class RegexCheck(BaseCheck):
 
     text: str | JSONPath = Field(description="Text to search.")
     pattern: Annotated[str, Field(max_length=MAX_PATTERN)] | JSONPath = Field(description="Regular expression.")
-    negate: StrictBool | JSONPath = Field(False, description="Pass when the pattern is not found.")
-    flags: RegexFlags | Annotated[StrictInt, AfterValidator(_known_bits)] | JSONPath = Field(
-        RegexFlags(), description="Options, or Python's flags as a number."
+    negate: StrictBool | PathText = Field(default=False, description="Pass when the pattern is not found.")
+    flags: RegexFlags | Annotated[StrictInt, AfterValidator(_known_bits)] | PathText = Field(
+        default=RegexFlags(), description="Options, or Python's flags as a number."
     )
 
     @model_validator(mode="after")
     def _compiles(self) -> RegexCheck:
         if isinstance(self.pattern, str):
-            compile_pattern(self.pattern, 0 if isinstance(self.flags, JSONPath) else _bits(self.flags))
+            compile_pattern(self.pattern, _bits(self.flags) if isinstance(self.flags, RegexFlags | int) else 0)
         return self
 
-    def __call__(self) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    def __call__(self) -> dict[str, Any]:
         """Search; a pattern that might run away is searched elsewhere, under a time limit."""
         text, pattern = as_text(self.text), as_text(self.pattern)
         flags = _bits(self.flags)  # type: ignore[arg-type]  # resolved: no path is left
         if is_cheap(pattern, flags, len(text)):
             return self._results(compile_pattern(pattern, flags).search(text) is not None)
-        return self._search_guarded(pattern, flags, text)
+        return self._search_guarded(pattern, flags, text)  # type: ignore[return-value]  # see _resolved_only
 
     async def _search_guarded(self, pattern: str, flags: int, text: str) -> dict[str, Any]:
         return self._results(await search_guarded(pattern, flags, text))

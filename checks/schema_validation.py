@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from checks.base import BaseCheck, JSONPath
+from checks.base import BaseCheck, PathText
 from checks.core.json_schema import Schema, is_quick, schema_errors
 from fepflow.json.parser import parse
 from fepflow.limits.thread_pool import LOOKUPS
@@ -28,15 +28,15 @@ class SchemaValidationCheck(BaseCheck):
 
     check_type: ClassVar[str] = "schema_validation"
 
-    json_schema: Schema | JSONPath = Field(alias="schema", description="JSON Schema, as an object or as JSON text.")
+    json_schema: Schema | PathText = Field(alias="schema", description="JSON Schema, as an object or as JSON text.")
     data: Any = Field(description="Value to validate; a text is read as JSON.")
 
-    def __call__(self) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    def __call__(self) -> dict[str, Any]:
         """Validate; what may take long is done elsewhere, under a time limit."""
         schema: dict[str, Any] = self.json_schema  # type: ignore[assignment]  # resolved: no path is left
         if is_quick(schema, self.data):
             return validated(schema, self.data)
-        return validated_elsewhere(schema, self.data)
+        return validated_elsewhere(schema, self.data)  # type: ignore[return-value]  # see _resolved_only
 
 
 def validated_elsewhere(schema: dict[str, Any], data: Any) -> Awaitable[dict[str, Any]]:

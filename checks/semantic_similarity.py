@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictBool, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from checks.base import JSONPath, Options
+from checks.base import JSONPath, Options, PathText
 from checks.models.embedders import is_local, sender, trouble
 from checks.models.model_check import ModelCheck, model_of, spent
 from checks.models.user_function import call
@@ -28,11 +28,11 @@ Bound = Annotated[float, Field(ge=0, le=1, strict=True)]
 class SimilarityThreshold(Options):
     """Bounds of a similarity."""
 
-    min_value: Bound | JSONPath | None = Field(None, description="Smallest acceptable score.")
-    max_value: Bound | JSONPath | None = Field(None, description="Largest acceptable score.")
-    min_inclusive: StrictBool | JSONPath = Field(True, description="Whether min_value itself is acceptable.")
-    max_inclusive: StrictBool | JSONPath = Field(True, description="Whether max_value itself is acceptable.")
-    negate: StrictBool | JSONPath = Field(False, description="Pass when the score is out of bounds.")
+    min_value: Bound | PathText | None = Field(default=None, description="Smallest acceptable score.")
+    max_value: Bound | PathText | None = Field(default=None, description="Largest acceptable score.")
+    min_inclusive: StrictBool | PathText = Field(default=True, description="Whether min_value itself is acceptable.")
+    max_inclusive: StrictBool | PathText = Field(default=True, description="Whether max_value itself is acceptable.")
+    negate: StrictBool | PathText = Field(default=False, description="Pass when the score is out of bounds.")
 
     @model_validator(mode="after")
     def _has_a_bound(self) -> SimilarityThreshold:
@@ -65,18 +65,20 @@ class SemanticSimilarityCheck(ModelCheck):
 
     text: str | JSONPath = Field(description="Text to check.")
     reference: str | JSONPath = Field(description="Text to compare with.")
-    threshold: SimilarityThreshold | JSONPath | None = Field(
-        None, description="`{min_value, max_value, min_inclusive, max_inclusive, negate}`."
+    threshold: SimilarityThreshold | PathText | None = Field(
+        default=None, description="`{min_value, max_value, min_inclusive, max_inclusive, negate}`."
     )
-    similarity_metric: Literal["cosine", "dot", "euclidean"] | JSONPath = Field("cosine", description="How to compare.")
+    similarity_metric: Literal["cosine", "dot", "euclidean"] | PathText = Field(
+        default="cosine", description="How to compare."
+    )
     embedding_function: SkipJsonSchema[Callable[..., Any] | None] = Field(
-        None, description="Function `(text) -> list of numbers`, sync or async; from code only."
+        default=None, description="Function `(text) -> list of numbers`, sync or async; from code only."
     )
     provider_config: dict[str, Any] | JSONPath = Field(
-        {}, description="Where the model is: `{api_base, api_key: ${NAME}, timeout, max_retries}`."
+        default={}, description="Where the model is: `{api_base, api_key: ${NAME}, timeout, max_retries}`."
     )
     embedding_config: dict[str, Any] | JSONPath = Field(
-        {}, alias="model_config", description="Which model: `{model, dimensions}`."
+        default={}, alias="model_config", description="Which model: `{model, dimensions}`."
     )
 
     @model_validator(mode="after")

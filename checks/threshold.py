@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
-from checks.base import BaseCheck, JSONPath
+from checks.base import BaseCheck, JSONPath, PathText
 
 
 def _number(value: Any) -> Any:
@@ -25,7 +25,7 @@ def _kind(value: Any) -> str:
     return names.get(type(value), f"a {type(value).__name__}")
 
 
-Number = Annotated[int | float | JSONPath, BeforeValidator(_number)]
+Number = Annotated[int | float | PathText, BeforeValidator(_number)]
 
 
 class ThresholdCheck(BaseCheck):
@@ -39,11 +39,11 @@ class ThresholdCheck(BaseCheck):
     check_type: ClassVar[str] = "threshold"
 
     value: Number = Field(description="Number to check.")
-    min_value: Number | None = Field(None, description="Smallest acceptable value.")
-    max_value: Number | None = Field(None, description="Largest acceptable value.")
-    min_inclusive: StrictBool | JSONPath = Field(True, description="Whether min_value itself is acceptable.")
-    max_inclusive: StrictBool | JSONPath = Field(True, description="Whether max_value itself is acceptable.")
-    negate: StrictBool | JSONPath = Field(False, description="Pass when the value is out of bounds.")
+    min_value: Number | None = Field(default=None, description="Smallest acceptable value.")
+    max_value: Number | None = Field(default=None, description="Largest acceptable value.")
+    min_inclusive: StrictBool | PathText = Field(default=True, description="Whether min_value itself is acceptable.")
+    max_inclusive: StrictBool | PathText = Field(default=True, description="Whether max_value itself is acceptable.")
+    negate: StrictBool | PathText = Field(default=False, description="Pass when the value is out of bounds.")
 
     @model_validator(mode="after")
     def _has_a_bound(self) -> ThresholdCheck:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, model_validator
 
-from checks.base import RESOLVED, BaseCheck, JSONPath
+from checks.base import RESOLVED, BaseCheck, JSONPath, PathText
 from fepflow.json.equality import json_equal
 from fepflow.json.parser import parse
 
@@ -35,18 +35,22 @@ class ToolUsageCheck(BaseCheck):
 
     check_type: ClassVar[str] = "tool_usage"
 
-    calls: Calls | JSONPath = Field(
+    calls: Calls | PathText = Field(
         description="What was called: a list of `{name, arguments}`. "
         "`tool` and `args` are understood, too, and arguments that are JSON text."
     )
-    name: str | JSONPath | None = Field(None, description="Tool whose calls count; default: any.")
-    arguments: dict[str, Any] | JSONPath | None = Field(None, description="Arguments that a call must have to count.")
-    min_count: Count | JSONPath | None = Field(None, description="Fewest calls; default: 1, or 0 with `max_count`.")
-    max_count: Count | JSONPath | None = Field(None, description="Most calls.")
-    order: Annotated[list[str], Field(min_length=1)] | JSONPath | None = Field(
-        None, description="Names of tools, in the order of their calls."
+    name: str | JSONPath | None = Field(default=None, description="Tool whose calls count; default: any.")
+    arguments: dict[str, Any] | PathText | None = Field(
+        default=None, description="Arguments that a call must have to count."
     )
-    negate: StrictBool | JSONPath = Field(False, description="Pass when it is not so.")
+    min_count: Count | PathText | None = Field(
+        default=None, description="Fewest calls; default: 1, or 0 with `max_count`."
+    )
+    max_count: Count | PathText | None = Field(default=None, description="Most calls.")
+    order: Annotated[list[str], Field(min_length=1)] | PathText | None = Field(
+        default=None, description="Names of tools, in the order of their calls."
+    )
+    negate: StrictBool | PathText = Field(default=False, description="Pass when it is not so.")
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> ToolUsageCheck:

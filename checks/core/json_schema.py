@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator
@@ -31,7 +32,11 @@ def read_schema(value: Any) -> Any:
     return value
 
 
-Schema = Annotated[dict[str, Any], BeforeValidator(read_schema, json_schema_input_type=dict[str, Any] | str)]
+if TYPE_CHECKING:
+    Schema = Mapping[str, Any] | str | type[BaseModel]
+else:
+    Schema = Annotated[dict[str, Any], BeforeValidator(read_schema, json_schema_input_type=dict[str, Any] | str)]
+"""What `read_schema` takes; the field holds the object."""
 
 
 def is_quick(schema: dict[str, Any], data: Any) -> bool:

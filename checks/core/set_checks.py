@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, StrictBool
 
-from checks.base import BaseCheck, JSONPath
+from checks.base import BaseCheck, JSONPath, PathText
 from fepflow.json.equality import json_key
 
 
@@ -15,7 +16,10 @@ def _as_list(value: Any) -> Any:
     return sorted(value, key=repr) if isinstance(value, set | frozenset) else value
 
 
-Items = Annotated[list[Any] | JSONPath, BeforeValidator(_as_list, json_schema_input_type=list[Any] | JSONPath)]
+if TYPE_CHECKING:
+    Items = Collection[Any] | JSONPath  # of which a text is one, that of a path
+else:
+    Items = Annotated[list[Any] | JSONPath, BeforeValidator(_as_list, json_schema_input_type=list[Any] | JSONPath)]
 
 
 class MembershipCheck(BaseCheck):
@@ -24,8 +28,10 @@ class MembershipCheck(BaseCheck):
     Elements are equal as JSON values are: `1` is not `true`. `case_sensitive` is about elements that are texts.
     """
 
-    case_sensitive: StrictBool | JSONPath = Field(True, description="Whether upper and lower case differ, for texts.")
-    negate: StrictBool | JSONPath = Field(False, description="Pass when it is not so.")
+    case_sensitive: StrictBool | PathText = Field(
+        default=True, description="Whether upper and lower case differ, for texts."
+    )
+    negate: StrictBool | PathText = Field(default=False, description="Pass when it is not so.")
 
     def _split(self, items: Any, others: Any) -> tuple[list[Any], list[Any]]:
         """The different elements of `items` that are among `others`, and those that are not; in their order."""

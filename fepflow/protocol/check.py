@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
@@ -25,7 +26,15 @@ CHECK_ID = r"^[A-Za-z0-9_-]{1,100}$"
 CheckId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=100)]
 
 
-class Check(FepModel):
+class CheckForm(BaseModel):
+    """Base of both forms of a check, so that a list of both is a list of checks for a type checker, too."""
+
+    @abstractmethod
+    def to_check(self) -> Check:
+        """The declarative form."""
+
+
+class Check(FepModel, CheckForm):
     """One check, declared: its type, arguments, and optionally the version of its implementation.
 
     `id` is fepflow's addition: the name under which results, metrics and thresholds know the check.
@@ -43,32 +52,32 @@ class Check(FepModel):
         """Whether it asks the same; a typed check is compared by its declaration."""
         return super().__eq__(other.to_check() if isinstance(other, TypedCheck) else other)
 
+    def to_check(self) -> Check:
+        """It is that already."""
+        return self
+
     @field_serializer("arguments", when_used="json")
     def _plain_arguments(self, arguments: dict[str, Any]) -> Any:
         return to_jsonable(arguments)
 
 
-class TypedCheck(BaseModel):
+class TypedCheck(CheckForm):
     """Base of the classes whose instances are checks with typed arguments; the same thing as a `Check` underneath."""
-
-    @abstractmethod
-    def to_check(self) -> Check:
-        """The declarative form."""
 
     def __eq__(self, other: object) -> bool:
         """Whether it asks the same, in whichever form."""
         return self.to_check() == other if isinstance(other, Check) else super().__eq__(other)
 
 
-def to_check(check: Check | TypedCheck) -> Check:
+def to_check(check: CheckForm) -> Check:
     """Either form of a check, as its declaration. Raises InputError for what is no check."""
-    if not isinstance(check, Check | TypedCheck):
+    if not isinstance(check, CheckForm):
         advice = "give Check(type=..., arguments=...), or one of the typed classes, such as ContainsCheck(...)"
         raise InputError(Problem(f"{type(check).__name__} is no check", path="checks", advice=advice))
-    return check if isinstance(check, Check) else check.to_check()
+    return check.to_check()
 
 
-def _write(check: Check | TypedCheck, info: SerializationInfo) -> dict[str, Any]:
+def _write(check: CheckForm, info: SerializationInfo) -> dict[str, Any]:
     return to_check(check).model_dump(mode=info.mode)
 
 
@@ -77,6 +86,8 @@ def _read(check: Any, read: ValidatorFunctionWrapHandler) -> Any:
 
 
 if TYPE_CHECKING:
-    AnyCheck = Check | TypedCheck
+    AnyCheck = CheckForm
+    Checks = Sequence[CheckForm]
 else:  # not a union: what is wrong with a declaration is said once
     AnyCheck = Annotated[Check, WrapValidator(_read), PlainSerializer(_write)]
+    Checks = list[AnyCheck]

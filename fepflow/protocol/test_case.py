@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
-from fepflow.protocol.check import AnyCheck
+from fepflow.protocol.check import Checks
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import FepModel
 
@@ -26,7 +26,7 @@ class TestCase(FepModel):
     input: Any
     expected: Any = None
     metadata: dict[str, Any] | None = None
-    checks: list[AnyCheck] | None = None
+    checks: Checks | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from checks.core.compiled import compile_checks
 from checks.engine import checks_of
 from fepflow.errors import InputError, Problem
-from fepflow.protocol.check import AnyCheck, Check, TypedCheck
+from fepflow.protocol.check import AnyCheck, CheckForm
 from fepflow.protocol.test_case import TestCase
 from fepflow.verdict.pass_rule import PassRule
 
@@ -96,7 +96,7 @@ def _usable_cases(test_cases: Sequence[TestCase]) -> list[TestCase]:
 def _require_usable_checks(cases: list[TestCase], checks: Sequence[AnyCheck]) -> None:
     __tracebackhide__ = True
     for number, declared in enumerate(checks):
-        if not isinstance(declared, Check | TypedCheck):
+        if not isinstance(declared, CheckForm):
             raise mistake(f"checks[{number}]", f"is a {type(declared).__name__}, not a check")
     shared = compile_checks(checks)
     for index, case in enumerate(cases):
