@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -55,10 +56,10 @@ def main() -> None:
             code = fepflow.main(standalone_mode=False)
         _leave(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
+        _leave(error.exit_code)
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        _leave(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted.", err=True)
         _leave(130)
@@ -84,6 +85,7 @@ def _leave(code: int) -> NoReturn:
         deadline = threading.Timer(LEAVE_SECONDS, os._exit, [code])
         deadline.daemon = True
         deadline.start()
+    gc.freeze()  # all memory goes with the process: Python need not search what was loaded for cycles once more
     sys.exit(code)
 
 

@@ -6,21 +6,20 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-from fepflow.limits.thread_pool import short_turns
-
-USUAL_COLLECTIONS = gc.get_threshold()
-ALLOCATIONS = 20_000
+LOADING_ALLOCATIONS = 500_000
+RUN_ALLOCATIONS = 20_000
 """Objects that are allocated before the youngest are searched for cycles; Python's own number is 700."""
 
 
 @contextlib.contextmanager
-def rare_collections() -> Iterator[None]:
+def rare_collections(allocations: int = LOADING_ALLOCATIONS) -> Iterator[None]:
     """Let Python look for cycles less often: importing modules makes few, and the search took a sixth of its time."""
-    gc.set_threshold(ALLOCATIONS, *USUAL_COLLECTIONS[1:])
+    before = gc.get_threshold()
+    gc.set_threshold(allocations, *before[1:])
     try:
         yield
     finally:
-        gc.set_threshold(*USUAL_COLLECTIONS)
+        gc.set_threshold(*before)
 
 
 @contextlib.contextmanager
@@ -30,9 +29,11 @@ def tuned_gc() -> Iterator[None]:
     A run makes few cycles, and the search took a sixth of its time. What waits for the database waits for its turn
     after each answer, and the event loop for its own after each wait.
     """
+    from fepflow.limits.thread_pool import short_turns  # which loads asyncio: not for `fepflow --help`
+
     gc.freeze()  # what was loaded before is not searched at all
     try:
-        with rare_collections(), short_turns():
+        with rare_collections(RUN_ALLOCATIONS), short_turns():
             yield
     finally:
         gc.unfreeze()
