@@ -55,7 +55,12 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class _Row(SQLModel, registry=registry(metadata=METADATA)):
-    """Base of our tables, with metadata of their own: a user's plugin may have SQLModel tables too."""
+    """Base of our tables, with metadata of their own: a user's plugin may have SQLModel tables too.
+
+    Rows are written and read through the tables below, so pydantic need not build what would validate them.
+    """
+
+    model_config = {"defer_build": True}
 
 
 class RunRow(_Row, table=True):
