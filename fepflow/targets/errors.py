@@ -9,9 +9,7 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import aiohttp
 import httpx
-from aiohttp.http_exceptions import HttpProcessingError
 
 from fepflow.errors import TargetError, TargetTimeoutError
 from fepflow.http.addresses import host_and_port
@@ -31,13 +29,24 @@ def wire_errors(url: httpx.URL, timeout: httpx.Timeout) -> Iterator[None]:
     except httpx.RemoteProtocolError:  # the one that httpx itself raises here
         message = "redirects to an address that cannot be read"
         raise TargetError(message, kind="redirect", retryable=False) from None
-    except (httpx.HTTPError, aiohttp.ClientError, HttpProcessingError, OSError, ValueError) as error:
+    except _raised_by_calls() as error:
         # The transport's own exceptions say more than those that it makes of them: a reset is a ConnectTimeout there.
         cause = error.__cause__ if isinstance(error, httpx.HTTPError) and error.__cause__ else error
         raise _target_error(cause, host_and_port(str(url)), timeout) from None
 
 
+def _raised_by_calls() -> tuple[type[Exception], ...]:
+    # Here and below it is loaded where something went wrong on the wire: a suite that is validated needs no aiohttp.
+    import aiohttp
+    from aiohttp.http_exceptions import HttpProcessingError
+
+    return httpx.HTTPError, aiohttp.ClientError, HttpProcessingError, OSError, ValueError
+
+
 def _target_error(error: BaseException, place: str, timeout: httpx.Timeout) -> TargetError:
+    import aiohttp
+    from aiohttp.http_exceptions import HttpProcessingError
+
     match error:
         case aiohttp.ConnectionTimeoutError():
             return TargetTimeoutError(f"no connection to {place} within {timeout.connect:g} s (connect_timeout)")

@@ -8,11 +8,9 @@ from pathlib import Path
 from fepflow.errors import InputError, Problem
 from fepflow.suite import target
 from fepflow.suite.reader import resolve_inside
-from fepflow.targets.asgi import open_app
 from fepflow.targets.base import Target
-from fepflow.targets.http import HttpTarget
-from fepflow.targets.python.target import PythonTarget
-from fepflow.targets.recorded import open_recorded
+
+# Each kind of target is imported where a suite has it: the libraries of all take half a second to load.
 
 
 def open_target(
@@ -22,22 +20,48 @@ def open_target(
     case_ids: Callable[[], Sequence[str]],
     roots: Sequence[Path] = (),
     secrets: frozenset[str] = frozenset(),
+    is_called: bool = True,
 ) -> Target:
     """The system under test that `config` describes. Nothing is called yet; recorded outputs are read, and
     Python code is loaded.
 
     `folder` is the suite's, `roots` where else it may read, `secrets` what must never be shown. `case_ids` gives the
     ids of the whole dataset in its order, also of cases that a limit or a shard leaves out; only recorded outputs that
-    are matched by order ask for them. Raises InputError, or JSONPathError for an invalid path.
+    are matched by order ask for them. What only calls need is not loaded for a target that is not called. Raises
+    InputError, or JSONPathError for an invalid path.
     """
     if config.http is not None:
-        app = config.http.app
-        return HttpTarget(config, secrets, open_app(app, folder, roots, config.http.max_bytes) if app else None)
+        return _http_target(config, config.http, folder, roots, secrets, is_called=is_called)
     if config.python is not None:
+        from fepflow.targets.python.target import PythonTarget
+
         return PythonTarget(config, folder, roots, secrets)
     assert config.recorded is not None  # exactly one is
+    from fepflow.targets.recorded import open_recorded
+
     try:
         file = resolve_inside(folder, config.recorded.path, roots)
     except ValueError as error:
         raise InputError(Problem(str(error), config.recorded.path, path="target.recorded.path")) from None
     return open_recorded(config.recorded, file, case_ids)
+
+
+def _http_target(
+    config: target.Target,
+    http: target.HttpTarget,
+    folder: Path,
+    roots: Sequence[Path],
+    secrets: frozenset[str],
+    *,
+    is_called: bool,
+) -> Target:
+    from fepflow.targets.http import HttpTarget
+
+    app = None
+    if http.app is not None:
+        from fepflow.targets.asgi import open_app
+
+        app = open_app(http.app, folder, roots, http.max_bytes)
+    elif is_called:
+        import fepflow.targets.aiohttp_transport  # noqa: F401  # else the first call would wait for it
+    return HttpTarget(config, secrets, app)

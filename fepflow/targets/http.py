@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
@@ -19,11 +19,13 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import hide_addresses_in_logs, known_secrets, redact, redact_json, remember
 from fepflow.security.secret_names import is_secret_name, is_secret_parameter, secrets_in_address
 from fepflow.suite import target
-from fepflow.targets.asgi import AsgiApp
 from fepflow.targets.base import TargetResponse, refuse_reserved_names
 from fepflow.targets.errors import wire_errors
 from fepflow.targets.http_client import Client
 from fepflow.targets.response_parser import ResponseParser, status_error
+
+if TYPE_CHECKING:
+    from fepflow.targets.asgi import AsgiApp
 
 MAX_REDIRECTS = 5
 _SENT = ("id", "input", "expected", "metadata")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import ssl
+from functools import cached_property
 from http.cookiejar import CookieJar
 from typing import Any
 
-import aiohttp
 import httpx
-from httpx_aiohttp import AiohttpTransport
 
 from fepflow.errors import InputError, Problem
 from fepflow.http.addresses import is_loopback
@@ -41,12 +40,12 @@ class Client(httpx.AsyncClient):
             raise InputError(Problem(problem, advice=advice)) from None
 
     def _init_transport(self, *_: Any, **options: Any) -> httpx.AsyncBaseTransport:
-        return options.pop("transport") or _Transport(**options)
+        return options.pop("transport") or _Connections(**options)
 
     def _init_proxy_transport(self, proxy: httpx.Proxy, *_: Any, **options: Any) -> httpx.AsyncBaseTransport:
         if proxy.url.scheme not in ("http", "https"):
             raise ValueError("aiohttp knows no other proxies")
-        return _Transport(proxy=proxy, **options)
+        return _Connections(proxy=proxy, **options)
 
 
 class _NoCookies(CookieJar):
@@ -54,35 +53,26 @@ class _NoCookies(CookieJar):
         """Keep none, which httpx has no switch for."""
 
 
-class _Transport(AiohttpTransport):
-    def get_client(self) -> aiohttp.ClientSession:
-        """The pool of connections."""
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self.limits.max_connections or 0, ssl=self.ssl_context),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            response_class=_Response,
-        )
-        # aiohttp would send a GET or PUT again by itself when a kept-alive connection turns out to be closed: a call
-        # that no attempt log knows of. There is no public switch.
-        session._retry_connection = False
-        return session
+class _Connections(httpx.AsyncBaseTransport):
+    """aiohttp's connections. It is loaded with the first call: a suite that is validated needs none of its 0.2 s."""
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+
+    @cached_property
+    def _transport(self) -> httpx.AsyncBaseTransport:
+        from fepflow.targets.aiohttp_transport import Transport
+
+        return Transport(**self._options)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send it with the names of its headers as they are written: as a mapping, httpx's have lower case."""
-        headers = request.headers
-        request.headers = {name.decode(): value.decode() for name, value in headers.raw}  # type: ignore[assignment]
-        try:
-            return await super().handle_async_request(request)
-        finally:
-            request.headers = headers
+        """Send it."""
+        return await self._transport.handle_async_request(request)
 
-
-class _Response(aiohttp.ClientResponse):
-    async def start(self, connection: Any) -> aiohttp.ClientResponse:
-        """Read the head; what is no text in the reason, which the transport would fail at, is replaced."""
-        await super().start(connection)
-        self.reason = (self.reason or "").encode("ascii", "replace").decode()
-        return self
+    async def aclose(self) -> None:
+        """Close them, if there are any."""
+        if "_transport" in self.__dict__:
+            await self._transport.aclose()
 
 
 def _trust() -> ssl.SSLContext:

@@ -30,6 +30,7 @@ def inspect_target(found: SuiteValidation) -> Target | None:
             folder=loaded.folder,
             case_ids=lambda: [case.id for case in found.cases],
             roots=settings().allowed_roots,
+            is_called=False,
         )
     except InputError as error:
         found.problems += [_placed(loaded.document, problem) for problem in error.problems]
