@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 from ruamel.yaml import YAML
 
 from checks.base import BaseAsyncCheck, BaseCheck, Options
-from checks.registry import CHECKS, find_check
+from checks.registry import CHECKS, find_check, our_checks
 from checks.validation.schemas import check_schema
 
 BEGIN = "<!-- The reference begins; `python -m checks.docgen docs/checks.md` writes it. -->\n"
@@ -97,7 +97,7 @@ def examples() -> dict[str, Any]:
 
 def reference() -> str:
     """A section of Markdown for each of our check types."""
-    return "\n".join(_section(name, classes[-1]) for name, classes in CHECKS.items())
+    return "\n".join(_section(name, our_checks(name)[-1]) for name in CHECKS)
 
 
 def _section(name: str, check_class: type[BaseCheck]) -> str:

@@ -127,38 +127,10 @@ def test_litellm_is_imported_in_one_file_inside_functions_only() -> None:
             assert not any(module.startswith("litellm") for _, module in imports_of(path)), path
 
 
-def loaded_after(code: str) -> set[str]:
-    command = [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
-
-
-def test_importing_fepflow_loads_nothing_heavy() -> None:
-    heavy = {"prefect", "litellm", "grpc", "sqlmodel", "sqlalchemy", "pydantic"}
-    assert loaded_after("import fepflow").isdisjoint(heavy)
-    assert loaded_after("import fepflow.pytest").isdisjoint({*heavy, "pytest"})
-
-
-def test_the_library_half_needs_neither_prefect_nor_the_store() -> None:
-    code = "from fepflow import evaluate, TestCase, Output, ContainsCheck"
-    assert loaded_after(code).isdisjoint({"prefect", "litellm", "grpc", "sqlmodel", "sqlalchemy", "aiohttp"})
-
-
 def test_a_face_defines_no_public_name_of_its_own() -> None:
     for face in FACES:
         defined = [node for node in ast.parse(face.read_text(encoding="utf-8")).body if hasattr(node, "name")]
         assert all(node.name.startswith("_") for node in defined), face
-
-
-def test_the_help_of_the_command_line_loads_neither_prefect_nor_litellm() -> None:
-    code = "from surfaces.cli.main import fepflow\nfepflow.main(['--help'], standalone_mode=False)"
-    assert loaded_after(code).isdisjoint({"prefect", "litellm", "pydantic", "rich", "sqlmodel"})
-
-
-def test_validating_a_suite_does_not_load_prefect() -> None:
-    suite = ROOT / "deployments" / "suites" / "demo" / "suite.yaml"
-    code = f"from surfaces.service import inspect; from pathlib import Path; assert inspect(Path({str(suite)!r})).cases"
-    assert "prefect" not in loaded_after(code)
 
 
 def test_every_public_name_is_there() -> None:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from pydantic_core import to_jsonable_python
 
 from checks.base import UNKNOWN_ARGUMENT, BaseAsyncCheck, BaseCheck, answering
+from checks.constants import CheckType
 from checks.core.arguments import Arguments
-from checks.custom_function import CustomFunctionCheck
 from checks.models.model_check import ModelCheck
 from checks.registry import find_check, is_ours, source_hash
 from fepflow.errors import (
@@ -97,7 +97,7 @@ class CompiledCheck:
         self._arguments = Arguments(check_class, declared.type, declared.arguments)
         self._template = self._arguments.template
         self.warnings += [UNKNOWN_ARGUMENT % (declared.type, name) for name in self._arguments.unknown]
-        is_others = not is_ours(check_class) or check_class is CustomFunctionCheck
+        is_others = not is_ours(check_class) or check_class.check_type == CheckType.CUSTOM_FUNCTION
         self._is_others = is_others
         waits = issubclass(check_class, BaseAsyncCheck) or iscoroutinefunction(unwrap(check_class.__call__))
         self._in_thread = is_others and not waits

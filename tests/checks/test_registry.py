@@ -2,7 +2,16 @@ import pytest
 
 from checks.base import BaseCheck
 from checks.contains import ContainsCheck
-from checks.registry import CHECKS, find_check, get_latest_version, list_checks, list_versions, register, source_hash
+from checks.registry import (
+    CHECKS,
+    find_check,
+    get_latest_version,
+    list_checks,
+    list_versions,
+    our_checks,
+    register,
+    source_hash,
+)
 from fepflow.errors import CheckArgumentsError
 
 
@@ -17,8 +26,8 @@ def test_the_checks_of_the_specification_are_there():
 
 
 def test_every_check_says_its_own_type_and_version():
-    for name, classes in CHECKS.items():
-        for check_class in classes:
+    for name in CHECKS:
+        for check_class in our_checks(name):
             assert check_class.check_type == name
             assert check_class.check_version in list_versions(name)
 
