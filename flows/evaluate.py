@@ -25,6 +25,7 @@ from tasks.decide import decide_task
 from tasks.plan_run import plan_task
 from tasks.publish import publish_task
 from tasks.run.asyncio_helpers import task_result, uncancel
+from tasks.run.handover import local_run, run_store
 from tasks.run.log import run_log
 from tasks.run.open_run import open_run
 from tasks.run.options import RunOptions
@@ -33,7 +34,8 @@ from tasks.run.progress import progress_shown
 
 
 def _flow_run_name() -> str:
-    return name_of(flow_run.parameters["suite"])
+    begun = local_run.get()
+    return name_of(flow_run.parameters["suite"]) if begun is None else begun.run.name
 
 
 # No retries, whatever Prefect's settings say: a verdict of fail would be asked for again.
@@ -56,14 +58,15 @@ async def evaluate(
     """
     verdict: Verdict | None = None
     try:
-        planned = await plan_task(suite, run_id, RunOptions(limit=limit, repeats=repeats, cache=cache))
-        async with open_run(planned, flow_run.id) as context, progress_shown(context):
-            if context.suite.shards > 1:
-                await run_shards(context)
-            else:
-                await run_batches(context)
-            verdict = await task_result(decide_task(context, return_state=True))
-            await publish_task(context, verdict)
+        async with run_store() as store:
+            planned = await plan_task(store, suite, run_id, RunOptions(limit=limit, repeats=repeats, cache=cache))
+            async with open_run(planned, flow_run.id, store) as context, progress_shown(context):
+                if context.suite.shards > 1:
+                    await run_shards(context)
+                else:
+                    await run_batches(context)
+                verdict = await task_result(decide_task(context, return_state=True))
+                await publish_task(context, verdict)
     except asyncio.CancelledError:
         uncancel()
         if verdict is None:

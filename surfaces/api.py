@@ -7,9 +7,10 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from fepflow.errors import UserError
 from fepflow.protocol.results import ResultsView, TestCaseResult
@@ -17,6 +18,9 @@ from fepflow.store.records import RunRecord
 from fepflow.verdict.verdict import Verdict
 from surfaces import service
 from surfaces.reports.fep import dumps, test_case_results
+
+if TYPE_CHECKING:
+    from tasks.run.handover import LocalRun
 
 logger = logging.getLogger("fepflow")
 
@@ -124,7 +128,8 @@ def run(suite: str | Path, **options: Unpack[Options]) -> Run:
     is stored. Raises InputError with all the suite's mistakes, InfrastructureError when store or Prefect are in the
     way.
     """
-    finished = service.execute(_begin(suite, options), handle_sigterm=False)
+    with _begin(suite, options) as begun:
+        finished = service.execute(begun, handle_sigterm=False)
     if finished.stopped:
         raise KeyboardInterrupt
     return Run(finished.run)
@@ -136,11 +141,11 @@ async def run_async(suite: str | Path, **options: Unpack[Options]) -> Run:
     begun: list[str] = []
 
     def work() -> Run:
-        record = _begin(suite, options)
-        begun.append(record.id)
-        if cancelled.is_set():
-            service.cancel(record.id)
-        return Run(service.execute(record, handle_sigterm=False).run)
+        with _begin(suite, options) as local_run:
+            begun.append(local_run.run.id)
+            if cancelled.is_set():
+                service.cancel(local_run.run.id)
+            return Run(service.execute(local_run, handle_sigterm=False).run)
 
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
@@ -163,7 +168,7 @@ def load_run(run_id: str = "latest") -> Run:
         return Run(service.with_metrics_so_far(store, store.run(run_id)))
 
 
-def _begin(suite: str | Path, options: Options) -> RunRecord:
+def _begin(suite: str | Path, options: Options) -> AbstractContextManager[LocalRun]:
     from tasks.analysis.sampling import DEFAULT_SEED
     from tasks.run.options import RunOptions
 

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, nullcontext
@@ -19,9 +19,7 @@ from fepflow.security.redaction import words_of
 from surfaces import prefect_api
 
 if TYPE_CHECKING:
-    from fepflow.store.records import RunRecord
-
-Listener = Callable[[Mapping[str, int]], None]
+    from tasks.run.handover import LocalRun
 
 ASK_SECONDS = 5.0
 GONE_SECONDS = 30.0
@@ -38,12 +36,11 @@ class Execution:
     of the main thread, so Ctrl-C and SIGTERM both stop the run here, and what it has is stored.
     """
 
-    def __init__(self, run: RunRecord, listener: Listener | None) -> None:
+    def __init__(self, begun: LocalRun) -> None:
         self.flow_run_url: str | None = None
         self.error: BaseException | None = None
         """Why there is no ordinary end: what the flow raised, or what Prefect did."""
-        self._run = run
-        self._listener = listener
+        self._begun = begun
         self._stop: Future[None] = Future()
         self._ended: Future[None] = Future()
         # A daemon, so that the process can leave without it when Prefect's API is gone.
@@ -94,13 +91,13 @@ class Execution:
         from prefect.utilities.urls import url_for
 
         from flows.evaluate import evaluate
-        from tasks.run import context
+        from tasks.run.handover import local_run
 
-        context.listener.set(self._listener)
-        path = self._run.suite_path or self._run.name
+        local_run.set(self._begun)
+        run = self._begun.run
         try:
-            with tags(*self._run.tags):
-                state = await evaluate(suite=path, run_id=self._run.id, return_state=True)
+            with tags(*run.tags):
+                state = await evaluate(suite=run.suite_path or run.name, run_id=run.id, return_state=True)
         except Exception as error:  # what goes wrong in the flow is in its state; this is Prefect's own
             raise InfrastructureError(
                 f"Prefect's API at {os.environ.get(API_URL)} cannot be used: {words_of(error)}"

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from fepflow.store.integrity import StoreReport
     from fepflow.store.records import Calibration, RunRecord
     from fepflow.store.store import Store
-    from surfaces.local_run import Listener
     from tasks.analysis.labels import LabelSet
+    from tasks.run.handover import Listener, LocalRun
     from tasks.run.options import RunOptions
     from tasks.validation.suite_validation import SuiteValidation
 
@@ -120,7 +120,8 @@ def inspect(path: Path, limit: float | None = None) -> SuiteValidation:
     return validate_suite(path, limit=limit)
 
 
-def start(path: Path, wishes: RunOptions, note: Note, *, show_logs: bool = False) -> RunRecord:
+@contextmanager
+def start(path: Path, wishes: RunOptions, note: Note, *, show_logs: bool = False) -> Iterator[LocalRun]:
     """Create a run of the suite; `note` hears of what it can live with, and of what takes a while.
 
     Raises InputError with all mistakes of the suite before anything is started or called.
@@ -132,22 +133,25 @@ def start(path: Path, wishes: RunOptions, note: Note, *, show_logs: bool = False
     connect(note, show_logs=show_logs)
     from fepflow.store.store import Store
     from tasks.plan_run import create_run
+    from tasks.run.handover import LocalRun
 
     # Dead runs are left to the flow, which tells Prefect of those that it marks itself.
     with Store.open(settings().store_address) as store:
-        return store.run(create_run(store, validation, wishes))
+        yield LocalRun(store.run(create_run(store, validation, wishes)), store)
 
 
-def resume(run_id: str, note: Note, *, show_logs: bool = False) -> RunRecord:
+@contextmanager
+def resume(run_id: str, note: Note, *, show_logs: bool = False) -> Iterator[LocalRun]:
     """The run to go on with, by its id, a prefix of it, or `latest`; raises NotFoundError."""
     with open_store() as store:
         run = store.run(run_id)
-    if "pytest" in run.suite.get("target", {}):
-        raise UserError(f"Run {run.id} was a test: run pytest again instead.")
-    connect(note, show_logs=show_logs)
-    with open_store() as store:
+        if "pytest" in run.suite.get("target", {}):
+            raise UserError(f"Run {run.id} was a test: run pytest again instead.")
+        connect(note, show_logs=show_logs)
+        from tasks.run.handover import LocalRun
+
         store.forget_cancel(run.id)
-    return run
+        yield LocalRun(run, store)
 
 
 def cancel(run_id: str) -> RunRecord:
@@ -215,7 +219,7 @@ def connect(note: Note, *, show_logs: bool = False) -> None:
     prefect_api.use(prefect_api.usable_api(), show_logs=show_logs)
 
 
-def execute(run: RunRecord, listener: Listener | None = None, *, handle_sigterm: bool = True) -> Finished:
+def execute(begun: LocalRun, listener: Listener | None = None, *, handle_sigterm: bool = True) -> Finished:
     """Execute a run, here and now, as a Prefect flow run; a run that has begun is gone on with.
 
     Returns when it has ended, however it has. Ctrl-C stops it, and SIGTERM too if that is to be handled.
@@ -223,23 +227,24 @@ def execute(run: RunRecord, listener: Listener | None = None, *, handle_sigterm:
     """
     from surfaces.local_run import Execution
 
-    execution = Execution(run, listener)
-    told_prefect = execution.wait(lambda: _is_over(run), handle_sigterm=handle_sigterm)
+    run, store = begun.run, begun.store
+    execution = Execution(replace(begun, listener=listener))
+    told_prefect = execution.wait(lambda: _is_over(begun), handle_sigterm=handle_sigterm)
     error = execution.error
     if isinstance(error, FepflowError):
         raise error
-    with open_store() as store:
-        after = store.run(run.id)
-        if execution.stopped and after.status == "pending":
-            after = store.request_cancel(run.id)
+    store.reap()
+    after = store.run(run.id)
+    if execution.stopped and after.status == "pending":
+        after = store.request_cancel(run.id)
     if error is not None and after.outcome is None and not execution.stopped:
         raise InfrastructureError(f"run {run.id} did not end: {type(error).__name__}: {words_of(error)}")
     return Finished(after, execution.flow_run_url, told_prefect, execution.stopped)
 
 
-def _is_over(run: RunRecord) -> bool:
-    with open_store() as store:
-        return store.run(run.id).status not in ("pending", "running")
+def _is_over(begun: LocalRun) -> bool:
+    begun.store.reap()
+    return begun.store.run(begun.run.id).status not in ("pending", "running")
 
 
 def load_env_file(path: Path | None, note: Note) -> None:

@@ -16,7 +16,6 @@ from prefect.runtime import flow_run
 
 from fepflow.errors import UserError
 from fepflow.protocol.test_case import TestCase
-from fepflow.settings import settings
 from fepflow.store.records import Cause, NewRun, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.roots import require_allowed
@@ -125,16 +124,15 @@ def resume_run(store: Store, run_id: str) -> RunRecord:
 
 
 @task(name="plan", task_run_name="plan", cache_policy=NO_CACHE, persist_result=False)
-async def plan_task(suite: str, run_id: str | None, options: RunOptions) -> str:
+async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOptions) -> str:
     """The run that this flow run is to execute: the one given, the one that it began before, or a new one."""
-    with await asyncio.to_thread(Store.open, settings().store_address) as store:
-        await reap(store)
-        async with get_client() as client:
-            begun = await client.read_flow_run(UUID(flow_run.id))
-        if begun.deployment_id is not None and run_id is None:
-            await asyncio.to_thread(require_allowed, Path(suite))
-        cause = _cause(begun)
-        run = await asyncio.to_thread(_plan, store, suite, run_id, options, flow_run.id, cause, run_log().warning)
+    await reap(store)
+    async with get_client() as client:
+        begun = await client.read_flow_run(UUID(flow_run.id))
+    if begun.deployment_id is not None and run_id is None:
+        await asyncio.to_thread(require_allowed, Path(suite))
+    cause = _cause(begun)
+    run = await asyncio.to_thread(_plan, store, suite, run_id, options, flow_run.id, cause, run_log().warning)
     await _tag(run.tags)
     return run.id
 

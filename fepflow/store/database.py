@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
@@ -77,6 +78,12 @@ class Database:
             database.close()
             raise
         return database
+
+    def waiting(self, patience: float) -> Self:
+        """The same database with the same connections, and another patience."""
+        same = copy(self)
+        same._patience = patience
+        return same
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

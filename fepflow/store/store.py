@@ -32,6 +32,10 @@ class Store(Runs, Leases, Shards, Cancelling, Results, Failures, ResponseCacheTa
         """
         return cls(Database.open(url, patience))
 
+    def waiting(self, patience: float) -> Self:
+        """The same open store, for callers who wait so many seconds for a database that is away or locked."""
+        return type(self)(self._database.waiting(patience))
+
     def now(self) -> datetime:
         """The time by the database's clock, which all machines that use the store have in common."""
         with self._database.reading() as connection:

@@ -67,11 +67,11 @@ def _run(suite: Path, cases: frozenset[str]) -> tuple[RunRecord, int]:
     from tasks.run.options import RunOptions
 
     console = Console(to_stderr=True)
-    begun = service.start(suite, RunOptions(cases=cases, repeats=1, tags=("calibration",)), console.note)
-    with console.progress(begun) as listener:
+    options = RunOptions(cases=cases, repeats=1, tags=("calibration",))
+    with service.start(suite, options, console.note) as begun, console.progress(begun.run) as listener:
         finished = service.execute(begun, listener)
     if finished.run.outcome is None:
-        short = begun.id[:8]
+        short = finished.run.id[:8]
         console.note(f"nothing was compared: `fepflow run --resume {short}`, then calibrate with --run {short}")
     return finished.run, finished.exit_code
 

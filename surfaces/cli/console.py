@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from fepflow.store.records import CacheTotals, CaseResult, RunRecord
     from fepflow.store.store import Store
     from surfaces.failed_results import Selection
-    from surfaces.local_run import Listener
     from surfaces.service import Finished
+    from tasks.run.handover import Listener
 
 _KINDS = {"judge": "verdicts", "embedding": "vectors"}
 

@@ -69,27 +69,27 @@ def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None,
 
     if (suite is None) == (resume is None):
         raise click.UsageError("give a suite, or --resume RUN")
-    with stdout_for_us_alone() if as_json else nullcontext(sys.stdout) as out:
-        console = Console(quiet=quiet, to_stderr=as_json)
-        begun = _begin(suite, resume, wishes, console.note, show_logs=verbose)
+    console = Console(quiet=quiet, to_stderr=as_json)
+    with (
+        stdout_for_us_alone() if as_json else nullcontext(sys.stdout) as out,
+        _begin(suite, resume, wishes, console.note, show_logs=verbose) as begun,
+    ):
         try:
-            with console.progress(begun) as listener:
+            with console.progress(begun.run) as listener:
                 finished = service.execute(begun, listener)
         except InfrastructureError as error:
             if isinstance(error, RunBusyError):
                 raise
             raise InfrastructureError(
-                f"{error}\nWhat was stored is kept: `fepflow run --resume {begun.id[:8]}` goes on."
+                f"{error}\nWhat was stored is kept: `fepflow run --resume {begun.run.id[:8]}` goes on."
             ) from None
-        with service.open_store() as store:
-            written = reports.write(
-                store, finished.run, console.trouble
-            )  # the verdict stands, whatever becomes of them
-            if as_json:
-                from surfaces.reports.fep import write_run
+        # The verdict stands, whatever becomes of them.
+        written = reports.write(begun.store, finished.run, console.trouble)
+        if as_json:
+            from surfaces.reports.fep import write_run
 
-                write_run(store, finished.run, out)
-            console.finished(store, finished, written)
+            write_run(begun.store, finished.run, out)
+        console.finished(begun.store, finished, written)
         return finished.exit_code
 
 

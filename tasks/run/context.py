@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
@@ -27,6 +26,7 @@ from fepflow.targets.base import Target
 from fepflow.targets.client import RetryPolicy, TargetClient
 from tasks.analysis.check_usage import usages
 from tasks.run.batches import Batch
+from tasks.run.handover import local_run
 from tasks.run.log import log_limit_change, one_line, run_log
 from tasks.run.response_cache import StoredResponseCache
 from tasks.run.shard_spec import ShardSpec
@@ -44,13 +44,6 @@ logger = logging.getLogger("fepflow.run")
 
 class Counts(Counter[str]):
     """How far this process has come: calls answered and failed, checks passed, failed and in error."""
-
-
-Listener = Callable[[Counts], None]
-
-listener: ContextVar[Listener | None] = ContextVar("fepflow_progress", default=None)
-"""Is notified of progress: the command line's progress bar. Not an argument, as between it and the run is a Prefect
-flow, whose parameters are JSON that Prefect's API stores."""
 
 
 class RunContext:
@@ -185,9 +178,9 @@ class RunContext:
                 self.target_client.budget.spend(found.usage)
 
     def _notify(self) -> None:
-        listening = listener.get()
-        if listening is not None:
-            listening(self.counts)
+        begun = local_run.get()
+        if begun is not None and begun.listener is not None:
+            begun.listener(self.counts)
 
     async def finish(self, status: RunStatus, **fields: Any) -> None:
         """End the run in the store and give the lease back."""

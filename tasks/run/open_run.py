@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +21,8 @@ from fepflow.targets.factory import open_target
 from tasks.run.cancellation import stopped_on_request
 from tasks.run.context import MAX_LABEL, RunContext
 from tasks.run.gc_tuning import tuned_gc
-from tasks.run.lease import LEASE_SECONDS, STORE_WAIT, hold_lease
+from tasks.run.handover import run_store
+from tasks.run.lease import LEASE_SECONDS, hold_lease
 from tasks.run.log import one_line, run_log
 from tasks.run.loop_watch import loop_watched
 from tasks.run.response_cache import delete_expired_responses
@@ -37,13 +38,16 @@ logger = logging.getLogger("fepflow.run")
 
 
 @asynccontextmanager
-async def open_run(run_id: str, flow_run_id: str | None = None) -> AsyncIterator[RunContext]:
+async def open_run(
+    run_id: str, flow_run_id: str | None = None, store: Store | None = None
+) -> AsyncIterator[RunContext]:
     """Take the run's lease and hold it; on leaving, the run has a truthful status whatever happened.
+
+    `store` is the one that the run is in, if it is open already.
 
     Raises RunBusyError while another executor holds the lease, or as soon as this one has lost it.
     """
-    store = await asyncio.to_thread(Store.open, settings().store_address, STORE_WAIT)
-    with store:
+    async with run_store() if store is None else nullcontext(store) as store:
         owner = new_owner()
         record = await asyncio.to_thread(store.acquire_lease, run_id, owner, LEASE_SECONDS)
         if flow_run_id is not None:
@@ -80,8 +84,7 @@ async def open_shard(run_id: str, spec: ShardSpec, flow_run_id: str | None = Non
 
     Waits while another executor, which may have been given up too early, holds the lease.
     """
-    store = await asyncio.to_thread(Store.open, settings().store_address, STORE_WAIT)
-    with store:
+    async with run_store() as store:
         owner, what = new_owner(), f"shard {spec.shard + 1} of run {run_id}"
         while not await asyncio.to_thread(store.acquire_shard, run_id, spec.shard, owner, LEASE_SECONDS):
             run_log().warning("%s has another executor: waiting for its lease to end", what)
