@@ -43,9 +43,14 @@ PATH_SCHEMA = {"type": "string", "pattern": r"^\$\.", "description": "JSONPath o
 RESOLVED = {"resolved": True}
 """Validation context of arguments whose paths are resolved: a text that starts with `$.` is then just a text."""
 
+if TYPE_CHECKING:
+    _Unresolved = Any  # in `__call__` no path is left: a type checker lets `str | JSONPath` be used as a text
+else:
+    _Unresolved = object
+
 
 @dataclass(frozen=True, slots=True)
-class JSONPath:
+class JSONPath(_Unresolved):  # type: ignore[misc]  # Any is meant
     """An argument that is read from the evaluation context (FEP 2.3.1)."""
 
     expression: str

@@ -33,7 +33,7 @@ class ContainsCheck(BaseCheck):
     def __call__(self) -> dict[str, Any]:
         """Search."""
         text = as_text(self.text)
-        phrases = [self.phrases] if isinstance(self.phrases, str) else list(self.phrases)  # type: ignore[arg-type]  # resolved: no path is left
+        phrases = [self.phrases] if isinstance(self.phrases, str) else list(self.phrases)
         if not self.case_sensitive:
             text, phrases = text.casefold(), [phrase.casefold() for phrase in phrases]
         # "None of all" and "all of one" are the same question: is there any?

@@ -130,7 +130,7 @@ class LLMJudgeCheck(ModelCheck):
         if model is None:
             return self._ask_function
         schema = read_schema(self.response_format)
-        asked = question(self.prompt, schema, self.check_version)  # type: ignore[arg-type]  # no path is left
+        asked = question(self.prompt, schema, self.check_version)
         return partial(self._ask_model, requests, model, asked)
 
     async def _majority(self, ask: Callable[[int], Awaitable[Sample]]) -> Sample:

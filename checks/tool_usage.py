@@ -66,7 +66,7 @@ class ToolUsageCheck(BaseCheck):
         count = sum(self._counts(call) for call in calls)
         least = self.min_count if self.min_count is not None else 1 if self.max_count is None else 0
         enough = count >= least and (self.max_count is None or count <= self.max_count)  # type: ignore[operator]  # resolved: no path is left
-        missing = _missing(list(self.order or ()), calls)  # type: ignore[arg-type]  # see above
+        missing = _missing(list(self.order or ()), calls)
         return {"passed": (enough and not missing) is not self.negate, "count": count, "missing": missing}
 
     def _counts(self, call: ToolCall) -> bool:

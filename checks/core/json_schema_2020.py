@@ -15,14 +15,14 @@ from itertools import islice
 from time import monotonic
 from typing import Any
 
-from jsonschema import Draft202012Validator, FormatChecker  # type: ignore[import-untyped]  # it has no types
-from jsonschema._utils import (  # type: ignore[import-untyped]  # what is evaluated; nothing public tells
+from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema._utils import (  # what is evaluated; nothing public tells
     find_evaluated_item_indexes_by_schema,
     find_evaluated_property_keys_by_schema,
 )
-from jsonschema.exceptions import SchemaError, ValidationError  # type: ignore[import-untyped]  # it has no types
-from jsonschema.validators import extend  # type: ignore[import-untyped]  # it has no types
-from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # it has no types
+from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.validators import extend
+from jsonschema_specifications import REGISTRY
 from referencing.exceptions import Unresolvable
 
 from checks.core.safe_regex import MAX_PATTERN, is_cheap, search

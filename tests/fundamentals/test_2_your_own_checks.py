@@ -19,8 +19,8 @@ class MaxWords(BaseCheck):
     limit: int | JSONPath = 10
 
     def __call__(self) -> dict[str, Any]:
-        words = len(str(self.text).split())
-        return {"passed": words <= int(self.limit), "words": words}  # type: ignore[arg-type]
+        words = len(self.text.split())
+        return {"passed": words <= self.limit, "words": words}
 
 
 CASE = TestCase(id="a", input="?")
