@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import time
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -303,7 +304,9 @@ class TestTroubleOnTheWay:
 
         async def run(check):
             (compiled,) = compile_checks([check])
-            await compiled.run(evaluation_context(CASE, Output(value=PARIS)), requests)
+            answer = compiled.run(evaluation_context(CASE, Output(value=PARIS)), requests)
+            assert not isinstance(answer, CheckResult)
+            await answer
             return time.monotonic()
 
         async with ModelClient() as client:
@@ -331,7 +334,9 @@ class TestTroubleOnTheWay:
 
         async def run(check, requests):
             (compiled,) = compile_checks([check])
-            return await compiled.run(evaluation_context(CASE, Output(value=PARIS)), requests)
+            answer = compiled.run(evaluation_context(CASE, Output(value=PARIS)), requests)
+            assert not isinstance(answer, CheckResult)
+            return await answer
 
         async with ModelClient() as client:
             requests = ModelRequests(client, RequestContext())
@@ -396,11 +401,11 @@ class TestBeforeTheRun:
         ],
     )
     def test_what_is_missing_is_found_and_at_the_latest_when_it_is_asked(self, check_type, model, why):
-        arguments = {
+        arguments: dict[str, dict[str, Any]] = {
             "llm_judge": {"prompt": "{{$.output.value}}?", "response_format": FORMAT},
             "semantic_similarity": {"text": "$.output.value", "reference": "b"},
-        }[check_type]
-        check = Check(type=check_type, arguments={**arguments, "model_config": {"model": model}})
+        }
+        check = Check(type=check_type, arguments={**arguments[check_type], "model_config": {"model": model}})
         (problem,) = check_problems(Document({"checks": [check.model_dump()]}, "suite.yaml", ""), [check])
         assert why in problem.message
         assert problem.path == "checks[0].arguments"

@@ -3,6 +3,8 @@ import gc
 import json
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -205,7 +207,7 @@ class TestArguments:
 
 class TestOddArguments:
     def test_arguments_that_contain_themselves_are_that_checks_mistake(self):
-        endless = []
+        endless: list[Any] = []
         endless.append(endless)
         check = Check(type="exact_match", arguments={"actual": endless, "expected": "$.output.value"})
         result = evaluate([capital()], [Output(value="Paris")], [check, SAME])
@@ -267,7 +269,7 @@ class TestTypedChecks:
     def test_an_instance_cannot_be_changed(self):
         check = ExactMatchCheck(actual="a", expected="b")
         with pytest.raises(ValueError, match="frozen"):
-            check.actual = "b"
+            setattr(check, "actual", "b")  # noqa: B010  # a type checker refuses the assignment, too
 
     @settings(max_examples=50, deadline=None)
     @given(st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), min_size=1, max_size=20))
@@ -307,6 +309,10 @@ def my_check():
             return {"score": score, "passed": score >= self.threshold, "threshold_used": self.threshold}
 
     return MyCheck
+
+
+def subclass(base: type[BaseCheck], check_type: str, call: Callable[[Any], Any]) -> type[BaseCheck]:
+    return type("OwnCheck", (base,), {"check_type": check_type, "__call__": call})
 
 
 class TestCustomChecks:
@@ -360,7 +366,7 @@ class TestCustomChecks:
         ]
 
     def test_no_more_than_so_many_cases_wait_at_once(self):
-        under_way = []
+        under_way: list[Any] = []
         most = 0
 
         class Counting(BaseAsyncCheck):
@@ -382,13 +388,11 @@ class TestCustomChecks:
 
     @pytest.mark.parametrize("base", [BaseCheck, BaseAsyncCheck])
     def test_one_that_raises_is_an_unknown_error_of_its_own(self, base):
-        class Raising(base):
-            check_type = "raising"
+        def fail(self):
+            raise ZeroDivisionError("by zero")
 
-            def __call__(self):
-                raise ZeroDivisionError("by zero")
-
-        result = evaluate([capital()], [Output(value="Paris")], [Raising(), SAME])
+        raising = subclass(base, "raising", fail)
+        result = evaluate([capital()], [Output(value="Paris")], [raising(), SAME])
         error = result.results[0].check_results[0].error
         assert (error.type, error.recoverable) == ("unknown_error", False)
         assert error.message == "raising failed: ZeroDivisionError: by zero"
@@ -410,11 +414,7 @@ class TestCustomChecks:
     )
     @pytest.mark.parametrize("base", [BaseCheck, BaseAsyncCheck])
     def test_what_it_returns_must_be_a_dict(self, base, answer, what):
-        class Odd(base):
-            check_type = "odd"
-
-            def __call__(self):
-                return answer
+        odd = subclass(base, "odd", lambda self: answer)
 
         class OddAsync(BaseAsyncCheck):
             check_type = "odd"
@@ -422,7 +422,7 @@ class TestCustomChecks:
             async def __call__(self):
                 return answer
 
-        check = OddAsync() if base is BaseAsyncCheck else Odd()
+        check = OddAsync() if base is BaseAsyncCheck else odd()
         error = evaluate([capital()], [Output(value="")], [check]).results[0].check_results[0].error
         assert error.type == "validation_error"
         assert "must return a dict of results" in error.message
@@ -486,7 +486,8 @@ class TestCustomChecks:
             def __call__(self, than: int, *, unit: str = "characters"):
                 return {"passed": len(self.text) > than, "unit": unit}
 
-        assert Longer(text="Paris", than=4)() == {"passed": True, "unit": "characters"}
+        direct: BaseCheck = Longer(text="Paris", than=4)
+        assert direct() == {"passed": True, "unit": "characters"}
         typed = Longer(text="$.output.value", than="$.test_case.metadata.than", unit="letters")
         wrong = Check(type="longer", arguments={"text": "$.output.value", "than": "many"})
         result = evaluate([capital(metadata={"than": 5})], [Output(value="Paris")], [typed, typed.to_check(), wrong])
@@ -498,8 +499,8 @@ class TestCustomChecks:
     def test_what_it_changes_is_its_own_copy_of_literals_and_outputs(self):
         class Greedy(BaseCheck):
             check_type = "greedy"
-            words: object
-            answer: object
+            words: Any
+            answer: Any
 
             def __call__(self):
                 self.words.append("more")
@@ -516,7 +517,7 @@ class TestCustomChecks:
 
     @pytest.mark.parametrize("seconds", [0, compiled.PATIENCE * 3])
     def test_one_that_is_not_async_runs_in_a_thread_and_one_at_a_time(self, seconds):
-        under_way = []
+        under_way: list[Any] = []
 
         class Blocking(BaseCheck):
             check_type = "blocking"
@@ -571,19 +572,17 @@ class TestCustomChecks:
             def __str__(self):
                 raise ValueError
 
-        class Raising(base):
-            check_type = "raising"
+        def fail(self):
+            raise MuteError
 
-            def __call__(self):
-                raise MuteError
-
-        error = evaluate([capital()], [Output(value="")], [Raising()]).results[0].check_results[0].error
+        raising = subclass(base, "raising", fail)
+        error = evaluate([capital()], [Output(value="")], [raising()]).results[0].check_results[0].error
         assert error.message == "raising failed: MuteError: it has no message"
 
     def test_a_function_among_its_arguments_is_shown_by_name(self):
         class Calling(BaseCheck):
             check_type = "calling"
-            function: object
+            function: Any
 
             def __call__(self):
                 return {"passed": self.function("a")}

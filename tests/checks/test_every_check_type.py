@@ -4,6 +4,7 @@ import asyncio
 import copy
 import io
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -34,7 +35,7 @@ def checks_of_example(name):
     """The example's check, as it stands there and in its other form: (declared, typed)."""
     example = examples()[name]
     if name in NEEDS_CODE:
-        scope = {}
+        scope: dict[str, Any] = {}
         exec(example["python"], scope)
         return scope["check"].to_check(), scope["check"]
     declared = Check(**YAML(typ="safe").load(example["check"]))

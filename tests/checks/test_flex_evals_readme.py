@@ -233,7 +233,7 @@ def test_an_async_check_of_ones_own_whose_arguments_are_parameters_of_its_call(s
 
     @register("custom_async_check", version="1.0.0")
     class CustomAsyncCheck(BaseAsyncCheck):
-        async def __call__(self, text: str, api_endpoint: str) -> dict:
+        async def __call__(self, text: str, api_endpoint: str) -> dict[str, Any]:
             async with httpx.AsyncClient() as client:
                 response = await client.post(api_endpoint, json={"text": text})
                 return {"score": response.json()["score"]}

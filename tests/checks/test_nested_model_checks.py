@@ -1,6 +1,7 @@
 """Users' checks that call a judge or an evaluation themselves do so by the client of the run that they are part of."""
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
@@ -13,6 +14,7 @@ from fepflow.llm.client import ModelClient
 from fepflow.llm.model_requests import ModelRequests
 from fepflow.llm.request_context import RequestContext
 from fepflow.protocol.context import evaluation_context
+from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 
@@ -23,14 +25,17 @@ FORMAT = {"type": "object", "properties": {"passed": {"type": "boolean"}}, "requ
 CASE, OUTPUT = TestCase(id="a", input="?"), Output(value="Paris")
 
 
-class InMemory(dict):
+class InMemory:
     """A ResponseCache."""
 
+    def __init__(self):
+        self.kept: dict[str, CachedResponse] = {}
+
     async def get(self, keys):
-        return {key: self[key] for key in keys if key in self}
+        return {key: self.kept[key] for key in keys if key in self.kept}
 
     async def put(self, key, response):
-        self[key] = response
+        self.kept[key] = response
 
 
 @pytest.fixture
@@ -73,11 +78,14 @@ def outer(request, judge):
     )[request.param]
 
 
+async def result_of(answer: CheckResult | Awaitable[CheckResult]) -> CheckResult:
+    return answer if isinstance(answer, CheckResult) else await answer
+
+
 async def run(check, client, repeat=0):
     (compiled,) = compile_checks([check])
     context = RequestContext(repeat=repeat)
-    result = compiled.run(evaluation_context(CASE, OUTPUT), ModelRequests(client, context))
-    result = result if isinstance(result, CheckResult) else await result
+    result = await result_of(compiled.run(evaluation_context(CASE, OUTPUT), ModelRequests(client, context)))
     assert result.status == "completed", result.error
     return context.requests
 
@@ -88,7 +96,7 @@ async def test_the_cache_is_the_runs_and_repeats_have_responses_of_their_own(out
         assert await run(outer, client) == 1
         assert await run(outer, client) == 0
         assert await run(outer, client, repeat=1) == 1
-    assert (len(model_server.seen), len(memory)) == (2, 2)
+    assert (len(model_server.seen), len(memory.kept)) == (2, 2)
 
 
 async def test_nested_requests_keep_to_the_limits_around_them(judge, model_server):
@@ -102,7 +110,8 @@ async def test_nested_requests_keep_to_the_limits_around_them(judge, model_serve
     async with ModelClient() as client:
         requests = ModelRequests(client, RequestContext(concurrency=1))
         started = asyncio.get_running_loop().time()
-        results = await asyncio.gather(*(compiled.run(evaluation_context(CASE, OUTPUT), requests) for _ in range(3)))
+        calls = [result_of(compiled.run(evaluation_context(CASE, OUTPUT), requests)) for _ in range(3)]
+        results = await asyncio.gather(*calls)
         assert asyncio.get_running_loop().time() - started > 0.8
     assert {result.status for result in results} == {"completed"}
     assert requests.context.requests == len(model_server.seen) == 3

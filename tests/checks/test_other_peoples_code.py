@@ -116,11 +116,11 @@ def test_an_argument_whose_own_code_fails_is_an_error_of_its_check() -> None:
 def test_what_cannot_be_shown_can_be_judged_all_the_same(value: Any) -> None:
     (result,) = results_of(value, AttributeExistsCheck(path=VALUE))
     assert result.results == {"passed": True}
-    assert isinstance(result.resolved_arguments["path"]["value"], str)  # type: ignore[index]  # it is there
+    assert isinstance(result.resolved_arguments["path"]["value"], str)
 
 
 def test_a_path_makes_up_nothing_that_an_output_has_not() -> None:
-    made_up = collections.defaultdict(list)
+    made_up: dict[str, Any] = collections.defaultdict(list)
     empty = EqualsCheck(actual=VALUE, expected={})
     assert passed(results_of(made_up, empty, AttributeExistsCheck(path=VALUE + ".x", negate=True), empty)) == [True] * 3
     assert not made_up
@@ -203,7 +203,7 @@ def test_what_is_no_check_is_said_to_be_none(check: Any) -> None:
 
 def test_an_unknown_argument_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "fepflow.checks"):
-        typed = ContainsCheck(text=VALUE, phrases=["a"], case_sensitve=False)  # type: ignore[call-arg]  # that is it
+        typed = ContainsCheck(text=VALUE, phrases=["a"], case_sensitve=False)
         declared = Check(type="contains", arguments={"text": VALUE, "phrases": ["a"], "case_sensitve": False})
         results = results_of("a", typed, declared)
     assert [record.getMessage() for record in caplog.records] == [

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect import Flow
 from prefect.cli.deploy._models import PrefectYamlModel
-from prefect.cli.deploy._triggers import DeploymentTriggerAdapter
 from prefect.client.schemas.objects import ConcurrencyLimitConfig
 from prefect.client.schemas.schedules import construct_schedule
-from prefect.events import Event, Resource
+from prefect.events import DeploymentEventTrigger, Event, Resource, ResourceSpecification
 from prefect.flows import load_flow_from_entrypoint
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.importtools import import_object
@@ -69,7 +69,7 @@ def test_nothing_is_left_to_fill_in(written, deployment, outputs) -> None:
 
 def test_the_entrypoint_is_a_flow_that_takes_the_parameters(deployment) -> None:
     assert ":" not in deployment["entrypoint"]  # a file would be loaded twice, under another name
-    flow = load_flow_from_entrypoint(deployment["entrypoint"], use_placeholder_flow=False)
+    flow: Flow[..., Any] = load_flow_from_entrypoint(deployment["entrypoint"], use_placeholder_flow=False)
     given = deployment.get("parameters", {})
     schema = parameter_schema(flow).model_dump_for_openapi()
     assert set(given) <= set(schema["properties"])
@@ -120,6 +120,7 @@ def test_a_process_worker_takes_the_job_variables(deployment) -> None:
 )
 def test_the_gate_waits_for_agents_that_were_deployed(event: str, resource: str, fires: bool) -> None:
     (written,) = DOCUMENT["deployments"][NAMES.index("gate")]["triggers"]
-    trigger = DeploymentTriggerAdapter.validate_python(written)
+    trigger = DeploymentEventTrigger.model_validate(written)
+    assert isinstance(trigger.match, ResourceSpecification)
     happened = Event(event=event, resource=Resource({"prefect.resource.id": resource}))
     assert (happened.event in trigger.expect and trigger.match.matches(happened.resource)) is fires

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -226,7 +227,7 @@ def test_no_secret_is_left_by_a_run_that_cannot_be(told: Told, env: dict[str, st
     places = iter(("store-password", "prefect-address"))
     filled = {name: value.replace("{}", quote(CANARIES[next(places)], safe="")) for name, value in env.items()}
     whole = [str(folder / argument) if argument.endswith(".yaml") else argument for argument in arguments]
-    extra = {"FILE_TOKEN": CANARIES["env-file"], "DOT_TOKEN": CANARIES["dotenv"]}
+    extra: dict[str, Any] = {"FILE_TOKEN": CANARIES["env-file"], "DOT_TOKEN": CANARIES["dotenv"]}
     told.command(*whole, **{**extra, **filled})
     _require_silence(told)
 

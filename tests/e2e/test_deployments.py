@@ -84,7 +84,7 @@ def test_an_agent_that_was_deployed_is_evaluated_by_the_gate(stack, deployed: di
         return stack.api.post("/flow_runs/filter", json=query).raise_for_status().json()
 
     def emit(event: str, resource: str) -> None:
-        happened = {"id": str(uuid4()), "occurred": datetime.now(UTC).isoformat(), "event": event}
+        happened: dict[str, Any] = {"id": str(uuid4()), "occurred": datetime.now(UTC).isoformat(), "event": event}
         happened["resource"] = {"prefect.resource.id": resource}
         stack.api.post("/events", json=[happened]).raise_for_status()
 

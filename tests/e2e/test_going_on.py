@@ -159,6 +159,10 @@ def test_prefect_learns_how_a_run_ended_while_its_api_was_away(
     assert stack.api.state_of(flow_run_id(workplace)) == ("COMPLETED", "Completed")
 
 
+def wait_for_request(endpoint: Endpoint, after: int) -> None:
+    wait_for(lambda: len(endpoint.asked) > after, "a request")
+
+
 @pytest.mark.battery
 def test_prefect_learns_that_a_process_was_killed(workplace: Workplace, endpoint: Endpoint, stack: Stack) -> None:
     endpoint.held = True
@@ -169,7 +173,7 @@ def test_prefect_learns_that_a_process_was_killed(workplace: Workplace, endpoint
     ]:
         asked = len(endpoint.asked)
         with workplace.running("run", workplace.suite) as process:
-            wait_for(lambda before=asked: len(endpoint.asked) > before, "a request")
+            wait_for_request(endpoint, asked)
             if wish:
                 process.send_signal(signal.SIGSTOP)  # it cannot see that somebody wants it to stop
                 stack.api.set_state(flow_run_id(workplace), type="CANCELLING", name="Cancelling")

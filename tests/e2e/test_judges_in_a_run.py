@@ -14,7 +14,7 @@ pytestmark = pytest.mark.e2e
 
 CANARY = "sk-canary-0815"
 
-JUDGE = {
+JUDGE: dict[str, Any] = {
     "type": "llm_judge",
     "arguments": {
         "prompt": "Is this right? {{$.output.value}}",

@@ -48,19 +48,21 @@ def seen(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Seen:
         body = {"logs": {"flow_run_id": {"any_": [flow_run_id]}}, "limit": 200}
         return stack.api.post("/logs/filter", json=body).raise_for_status().text
 
+    def ended(ordered: str) -> dict[str, Any]:
+        wait_for(lambda: flow_run(ordered)["state_type"] in ("COMPLETED", "FAILED"), "the run's end")
+        wait_for(lambda: "Finished in state" in log(ordered), "the end of the run's log")
+        return flow_run(ordered)
+
     with serving() as endpoint:
         place = _place(stack, folder, endpoint)
         with working(stack, place.env) as pool:
-            ended = []
-            for name, cases in (("good invoices", CASES[:1]), ("bad invoices", CASES)):
-                place.write_suite(cases, name=name)
-                ordered = pool.run(suite=str(place.suite))
-                wait_for(lambda run=ordered: flow_run(run)["state_type"] in ("COMPLETED", "FAILED"), "the run's end")
-                wait_for(lambda run=ordered: "Finished in state" in log(run), "the end of the run's log")
-                ended.append(flow_run(ordered))
-    of_failed = {"flow_runs": {"id": {"any_": [ended[1]["id"]]}}}
+            place.write_suite(CASES[:1], name="good invoices")
+            passed = ended(pool.run(suite=str(place.suite)))
+            place.write_suite(CASES, name="bad invoices")
+            failed = ended(pool.run(suite=str(place.suite)))
+    of_failed = {"flow_runs": {"id": {"any_": [failed["id"]]}}}
     found = stack.api.post("/artifacts/filter", json=of_failed).raise_for_status().json()
-    return Seen(pool.deployment, *ended, {artifact["key"]: artifact["id"] for artifact in found})
+    return Seen(pool.deployment, passed, failed, {artifact["key"]: artifact["id"] for artifact in found})
 
 
 def _place(stack: Stack, folder: Path, endpoint: Endpoint) -> Workplace:

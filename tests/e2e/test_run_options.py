@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -15,7 +16,7 @@ from .endpoint import Endpoint
 pytestmark = pytest.mark.e2e
 
 SCHEMAS = Path(__file__).parents[1] / "conformance" / "fep_schemas.json"
-CASES = [
+CASES: list[dict[str, Any]] = [
     {"id": f"{topic} {number}", "input": f"{topic} {number}", "expected": expected, "metadata": {"topic": topic}}
     for topic in ("refunds", "delivery")
     for number, expected in enumerate(["refunds 0", "refunds 1", "wrong", "never asked"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def test_a_schedule_fires_and_its_run_ends_with_a_verdict(served: Served, workpl
         assert re.search(r"^Next run: \w+ \d{4}-\d\d-\d\d", done.stdout, re.MULTILINE)
         assert "A worker is alive" in done.stdout
     for name in ("one", "two"):
-        wait_for(lambda name=name: runs(served, name, "COMPLETED"), f"a run of {name} that has ended", 300)
+        wait_for(partial(runs, served, name, "COMPLETED"), f"a run of {name} that has ended", 300)
         (first, *_) = runs(served, name, "COMPLETED")
         assert first["created_by"]["type"] == "SCHEDULE"
         fepflow(workplace, "schedule", name, "--pause")

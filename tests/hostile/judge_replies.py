@@ -7,6 +7,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -37,13 +38,18 @@ EITHER = ""
 """A judgement, or an error with words: what is odd about the reply is nothing that counts, but a reader may mind."""
 
 
-def judged(name: str, made: Callable[[], Any], outcome: str, **bounds: float) -> Attack:
+def judged(name: str, made: Callable[[], Any], outcome: str, **bounds: Any) -> Attack:
     """A line of the tables below."""
     return Attack(name, made, outcome, place=JUDGE, checks=[RUBRIC], **bounds)
 
 
 def chat(document: Any) -> bytes:
     return http(json.dumps(document).encode())
+
+
+def busy(status: int, wait: str) -> list[bytes]:
+    """A refusal with this Retry-After, a moment later: else the neighbour would not be asked, either."""
+    return [b"", b"", b"", b"", http(b"no", status=f"{status} No", Retry_After=wait)]
 
 
 def content(text: Any) -> bytes:
@@ -190,20 +196,17 @@ WIRE = [
 ]
 
 CHARSETS = [
-    judged(
-        f"a pass in the charset {charset[:20]}", lambda charset=charset: http(WELL, f"{JSON}; charset={charset}"), ""
-    )
+    judged(f"a pass in the charset {charset[:20]}", partial(http, WELL, f"{JSON}; charset={charset}"), "")
     for charset in ("utf-16", "utf-32", "utf-7", "idna", "punycode", "hex", "bz2", "rot13", "nothing", "y" * 8_000)
 ] + [
-    judged(f"a pass in {charset}", lambda charset=charset: http(WELL.decode().encode(charset), JSON), EITHER)
+    judged(f"a pass in {charset}", partial(http, WELL.decode().encode(charset), JSON), EITHER)
     for charset in ("utf-16", "utf-16-le", "utf-32", "utf-7", "cp037")
 ]
 
 WAITS = [
     judged(
         f"{status}, Retry-After: {wait[:40]}",
-        # A moment later: then the neighbour has been asked, and does not wait because the judge is said to be busy.
-        lambda wait=wait, status=status: [b"", b"", b"", b"", http(b"no", status=f"{status} No", Retry_After=wait)],
+        partial(busy, status, wait),
         "openai/gpt-4o-mini",
     )
     for status in (429, 503)
@@ -285,7 +288,7 @@ def dotted(path: Path) -> str:
 TYPES = [
     judged(
         f"{dotted(path)} is {name}",
-        lambda path=path, value=value: with_part(judgement(), path, value),
+        partial(with_part, judgement(), path, value),
         "openai/gpt-4o-mini" if path in NEEDED else EITHER,
     )
     for path in (*NEEDED, *BESIDE)
@@ -293,7 +296,7 @@ TYPES = [
 ] + [
     judged(
         f"without {dotted(path)}",
-        lambda path=path: without_part(judgement(), path),
+        partial(without_part, judgement(), path),
         "openai/gpt-4o-mini" if path in NEEDED else EITHER,
     )
     for path in (*NEEDED, *BESIDE)
@@ -337,7 +340,7 @@ SHAPES = [
     judged("null", lambda: http(b"null"), "openai/gpt-4o-mini"),
     judged("a number of 3.9 MB", lambda: http(b"9" * CHAT_MOST), NO_MODEL),
     *(
-        judged(f"finished by {reason}", lambda reason=reason: chat(ending(reason)), outcome)
+        judged(f"finished by {reason}", partial(chat, ending(reason)), outcome)
         for reason, outcome in {
             "length": "was cut off",
             "content_filter": "refused to answer",
@@ -353,7 +356,7 @@ OTHER = "response_format has it"
 CONTENTS = [
     judged(
         f"{text[:40]!a} for a judgement{f' ({len(text):,} characters)' if len(text) > 40 else ''}",
-        lambda text=text: content(text),
+        partial(content, text),
         outcome,
     )
     for texts, outcome in {
@@ -447,9 +450,7 @@ LARGE = [
     *(
         judged(
             f"{depth:,} levels of {name}",
-            lambda pair=pair, depth=depth: content(
-                '{"passed":true,"other":' + pair[0] * depth + "0" + pair[1] * depth + "}"
-            ),
+            partial(content, '{"passed":true,"other":' + pair[0] * depth + "0" + pair[1] * depth + "}"),
             PASSED if depth == 40 else NO_FIT,
         )
         for name, pair in {"lists": ("[", "]"), "objects": ('{"a":', "}")}.items()
@@ -491,7 +492,7 @@ def many(count: int, number: str = "0.5") -> str:
 EMBEDDED = [
     embedded("vectors", lambda: chat(VECTORS), PASSED),
     *(
-        embedded(f"a vector that is {name[:30]}", lambda value=value: vectors(value), outcome)
+        embedded(f"a vector that is {name[:30]}", partial(vectors, value), outcome)
         for value, outcome, name in (
             ("null", OF_TEXTS, "null"),
             ("[]", OF_TEXTS, "empty"),
@@ -519,7 +520,7 @@ EMBEDDED = [
     *(
         embedded(
             f"data[0].{name} is {odd}",
-            lambda name=name, value=value: with_part(VECTORS, ("data", 0, name), value),
+            partial(with_part, VECTORS, ("data", 0, name), value),
             OF_TEXTS if name == "embedding" else EITHER,
         )
         for name in ("index", "embedding", "object")
@@ -528,7 +529,7 @@ EMBEDDED = [
     *(
         embedded(
             f"{dotted(path)} is {odd}",
-            lambda path=path, value=value: with_part(VECTORS, path, value),
+            partial(with_part, VECTORS, path, value),
             OF_TEXTS if path == ("data",) else EITHER,
         )
         for path in (("data",), ("model",), ("usage",), ("usage", "prompt_tokens"))

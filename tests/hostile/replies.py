@@ -6,6 +6,7 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from encodings.aliases import aliases
+from functools import partial
 
 from .attack import ANSWERED, Attack, http
 
@@ -95,9 +96,7 @@ LARGE = [
 ]
 
 DEEP = [
-    Attack(
-        f"{depth:,} levels of {name}", lambda pair=pair, depth=depth: said(pair[0] * depth + pair[1] * depth), outcome
-    )
+    Attack(f"{depth:,} levels of {name}", partial(said, pair[0] * depth + pair[1] * depth), outcome)
     for name, pair in {"lists": ("[", "]"), "objects": ('{"a":[', "]}")}.items()
     for depth, outcome in {40: ANSWERED, 99: ANSWERED, 990: "nested deeper", 90_000: "nested deeper"}.items()
     if name == "lists" or depth != 99
@@ -107,7 +106,7 @@ DEEP = [
 ]
 
 ODD = [
-    Attack(f"{text[:30]!a} for an answer", lambda text=text: said(text), outcome)
+    Attack(f"{text[:30]!a} for an answer", partial(said, text), outcome)
     for texts, outcome in {
         ("1e308", "-1e308", "1e-400", "-0", "0.1e1", "1E+2", "0", "-1", "true", "null", '""', "[]", "{}"): ANSWERED,
         ('"\\ud800"', '"\\u0000"', '"\\ufeff"', '"\\u202e"', '"\\u001b[2J"', '"=1+1"', '"<script>"'): ANSWERED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -40,7 +40,7 @@ def verdict(*rules: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def junit(store: Store, tmp_path: Path, read_junit):
-    def read(run: RunRecord, failures: str = "gate"):
+    def read(run: RunRecord, failures: Literal["gate", "checks"] = "gate"):
         write_report(store, run, tmp_path / "r.xml", failures)
         return read_junit(tmp_path / "r.xml")
 

@@ -65,7 +65,7 @@ def answers(check: str) -> st.SearchStrategy[Answer]:
 def suites(draw: st.DrawFn, checks: list[str]) -> dict[str, Any]:
     """Sections of a suite: metrics, thresholds and gate."""
     sections: dict[str, Any] = {}
-    metrics = [{"id": check, "check": check} for check in checks]
+    metrics: list[dict[str, Any]] = [{"id": check, "check": check} for check in checks]
     if draw(st.booleans()):
         metrics += [{"id": "share", "check": checks[0]}, {"id": "loose", "check": "polite", "value": "$.score"}]
         metrics.append({"id": "score", "check": "graded", "value": "$.score", "range": draw(RANGES)})
@@ -103,7 +103,9 @@ def worlds(draw: st.DrawFn) -> World:
     for cell in draw(st.lists(st.sampled_from(cells), max_size=6)):
         truth[cell] = draw(answers(cell[2]))
     came: dict[Cell, Answer | None] = dict(truth)
-    absences = st.sampled_from([None, {"status": "error"}, {"status": "skip"}, {"odd": 1}])
+    absences: st.SearchStrategy[Answer | None] = st.sampled_from(
+        [None, {"status": "error"}, {"status": "skip"}, {"odd": 1}]
+    )
     whole = draw(st.sampled_from([None] * 9 + checks))
     for cell in cells if whole else ():
         if cell[2] == whole:
@@ -141,7 +143,7 @@ def _row(cell: Cell, answer: Answer) -> NewCheckResult:
     error = CheckError(type="unknown_error", message="away", recoverable=True) if status == "error" else None
     results = {} if "status" in answer else answer
     found = {"check_type": "exact_match", "status": status, "results": results, "evaluated_at": utc_now()}
-    result = CheckResult(**found, **({"error": error} if error else {}))
+    result = CheckResult.model_validate(found | ({"error": error} if error else {}))
     return NewCheckResult(*cell, "b", result, results.get("passed"))
 
 

@@ -122,7 +122,7 @@ async def test_catastrophic_patterns_and_paths_end_in_time_while_all_else_goes_o
     await evaluate_async([case], [output], [*paths[2:3], *patterns[:1]])  # the libraries are loaded once
 
     for _ in range(5):  # what is promised is promised of a machine that has time for it: the best of a few
-        stalls = []
+        stalls: list[float] = []
         clock = asyncio.create_task(stalls_of_the_event_loop(stalls))
         await asyncio.sleep(0.02)
         started = perf_counter()

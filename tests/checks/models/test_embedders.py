@@ -23,6 +23,7 @@ from fepflow.llm.request_context import RequestContext
 from fepflow.protocol.check import Check
 from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.model_response import CachedResponse
+from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 
 VECTORS = {"east": [1.0, 0.0], "north": [0.0, 1.0], "north-east": (1, 1), "3d": [1, 0, 0], "bad": ["x", 0]}
@@ -99,17 +100,21 @@ def test_one_that_hangs_is_given_up():
 
 
 async def test_its_vectors_are_kept_under_its_source(asked):
-    class InMemory(dict[str, CachedResponse]):
+    kept: dict[str, CachedResponse] = {}
+
+    class InMemory:
         async def get(self, keys):
-            return {key: self[key] for key in keys if key in self}
+            return {key: kept[key] for key in keys if key in kept}
 
         async def put(self, key, response):
-            self[key] = response
+            kept[key] = response
 
     async def is_cached(requests):
         (compiled,) = compile_checks([check()])
         context = evaluation_context(TestCase(id="a", input="?"), Output(value="north"))
-        return (await compiled.run(context, requests)).results["metadata"]["cached"]
+        answer = compiled.run(context, requests)
+        assert not isinstance(answer, CheckResult)
+        return (await answer).results["metadata"]["cached"]
 
     async with ModelClient(InMemory()) as client:
         requests = ModelRequests(client, RequestContext())

@@ -3,6 +3,7 @@ import subprocess
 import sys
 import threading
 from contextvars import ContextVar
+from functools import partial
 
 import pytest
 
@@ -35,7 +36,7 @@ async def test_what_leaves_a_program_or_a_loop_is_an_error_like_any_other():
 async def test_jobs_are_done_one_after_the_other_by_one_worker_and_side_by_side_by_many():
     order: list[int] = []
     one = ThreadPool("test", 1, computes=True)
-    await asyncio.gather(*[one.run(lambda n=n: order.append(n)) for n in range(20)])
+    await asyncio.gather(*[one.run(partial(order.append, n)) for n in range(20)])
     assert order == list(range(20))
 
     barrier = threading.Barrier(5, timeout=10)
@@ -115,7 +116,12 @@ def test_the_switch_interval_is_shorter_while_anything_computes_and_then_as_it_w
     usual = sys.getswitchinterval()
     workers = ThreadPool("test", 1, computes=True)
     begun, released = threading.Event(), threading.Event()
-    job = workers.begin(lambda: (begun.set(), released.wait(10)))
+
+    def compute() -> None:
+        begun.set()
+        released.wait(10)
+
+    job = workers.begin(compute)
     assert begun.wait(10)
     with short_turns():
         released.set()

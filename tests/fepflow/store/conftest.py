@@ -102,7 +102,7 @@ def store(url: str) -> Iterator[Store]:
 def make_run(store: Store) -> MakeRun:
     """Creates a run of `cases` test cases named case-0, case-1, … and gives its id."""
 
-    def make(run_id: str = "run-1", cases: int = 3, repeats: int = 1, **fields: object) -> str:
+    def make(run_id: str = "run-1", cases: int = 3, repeats: int = 1, **fields: Any) -> str:
         run = NewRun(**{"id": run_id, "name": "refunds", "suite": {}, "suite_path": None, "repeats": repeats, **fields})
         store.create_run(run, (TestCase(id=f"case-{number}", input=number) for number in range(cases)))
         return run_id

@@ -117,8 +117,13 @@ def test_pg_dump_gets_the_password_where_nobody_sees_it(postgresql_url, tmp_path
     spy.write_text('#!/bin/sh\necho "$@"; env; echo "no such luck" >&2; exit 1\n')
     spy.chmod(0o700)
     monkeypatch.setenv("PATH", str(spy.parent), prepend=os.pathsep)
-    seen = {}
-    monkeypatch.setattr(Path, "unlink", lambda path: seen.update(text=path.read_text()) or os.unlink(path))
+    seen: dict[str, str] = {}
+
+    def unlink(path: Path) -> None:
+        seen["text"] = path.read_text()
+        os.unlink(path)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
     url = make_url(postgresql_url).set(username="me", password="hunter2")
 
     with pytest.raises(

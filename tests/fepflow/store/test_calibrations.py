@@ -1,4 +1,5 @@
 from datetime import timedelta
+from typing import Any
 
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
@@ -42,11 +43,10 @@ def test_answers_of_a_check_are_those_that_are_there(store: Store, make_run):
     run = make_run(cases=3, repeats=2)
 
     def answer(check_id, passed, error=None):
-        status = "error" if error else "completed"
         results = {} if error else {"response": {"passed": passed}}
-        more = {"error": CheckError(type="unknown_error", message=error)} if error else {}
-        return CheckResult(check_type="llm_judge", status=status, results=results, evaluated_at=utc_now(),
-                           metadata={"check_id": check_id}, **more)  # fmt: skip
+        more: dict[str, Any] = {"error": CheckError(type="unknown_error", message=error)} if error else {}
+        return CheckResult(check_type="llm_judge", status="error" if error else "completed", results=results,
+                           evaluated_at=utc_now(), metadata={"check_id": check_id}, **more)  # fmt: skip
 
     rows = [
         NewCheckResult(2, 0, "judge", A, answer("judge", False), False),

@@ -65,7 +65,7 @@ def test_answers_are_forgotten_by_model_and_by_age(store: Store) -> None:
     assert store.delete_cached_responses("openai/a", NOW - timedelta(days=7)) == 1
     assert store.delete_cached_responses("nobody") == 0
     assert store.delete_cached_responses(before=NOW - timedelta(days=7)) == 1
-    assert set(store.cached_responses(map(key, range(5)), LONG_AGO)) == {key(1), key(2)}
+    assert set(store.cached_responses([*map(key, range(5))], LONG_AGO)) == {key(1), key(2)}
     assert store.delete_cached_responses() == 2
 
 
@@ -93,6 +93,6 @@ def test_writers_of_the_same_answers_do_not_get_in_each_others_way(store: Store)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(write, range(24)))
-    found = store.cached_responses(map(key, range(40)), LONG_AGO)
+    found = store.cached_responses([*map(key, range(40))], LONG_AGO)
     assert len(found) == 40
     assert len({answer.text for answer in found.values()}) == 1, "the last one's, whole"

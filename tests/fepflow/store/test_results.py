@@ -1,6 +1,7 @@
 import math
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,9 @@ def output(case_index: int = 0, repeat: int = 0, value: object = "yes", failed: 
 
 
 def result(check_id: str = "contains", status: StatusText = "completed", **results: object) -> CheckResult:
-    error = {"error": CheckError(type="timeout_error", message="too slow")} if status == "error" else {}
+    error: dict[str, Any] = {}
+    if status == "error":
+        error = {"error": CheckError(type="timeout_error", message="too slow")}
     return CheckResult(
         check_type="contains",
         status=status,

@@ -1,5 +1,6 @@
 import math
 from datetime import UTC
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -13,7 +14,7 @@ from fepflow.store.store import Store
 from fepflow.store.tables import RUN
 
 
-def new_run(run_id: str = "run-1", **fields: object) -> NewRun:
+def new_run(run_id: str = "run-1", **fields: Any) -> NewRun:
     return NewRun(**{"id": run_id, "name": "n", "suite": {}, "suite_path": None, "repeats": 1, **fields})
 
 

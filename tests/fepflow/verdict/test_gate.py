@@ -2,7 +2,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cache
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from hypothesis import given
@@ -333,20 +333,22 @@ class TestSymmetry:
 
     @pytest.mark.parametrize(("metrics", "expected"), [(1, 0.04), (10, 0.04)])
     def test_many_metrics_at_their_minimum_seldom_fail_a_run(self, metrics: int, expected: float) -> None:
-        others = {f"m{number}": 0.9 for number in range(metrics - 1)}
+        others = [f"m{number}" for number in range(metrics - 1)]
         good = [proportion(91, 9, name=name) for name in others]
+        minima: dict[str, Any] = dict.fromkeys(["acc", *others], 0.9)
         fails = sum(
             chance(k, 100, 0.9)
             for k in range(101)
-            if by_minimum(proportion(k, 100 - k), *good, acc=0.9, **others).outcome == "fail"
+            if by_minimum(proportion(k, 100 - k), *good, **minima).outcome == "fail"
         )
         assert 1 - (1 - fails) ** metrics == pytest.approx(expected, abs=0.01)
 
     def test_a_metric_that_only_chance_may_have_below_is_inconclusive_among_many(self) -> None:
-        others = {f"m{number}": 0.9 for number in range(9)}
+        others = [f"m{number}" for number in range(9)]
         good = [proportion(95, 5, name=name) for name in others]
+        minima: dict[str, Any] = dict.fromkeys(["acc", *others], 0.9)
         assert by_minimum(proportion(82, 18), acc=0.9).outcome == "fail"
-        verdict = by_minimum(proportion(82, 18), *good, acc=0.9, **others)
+        verdict = by_minimum(proportion(82, 18), *good, **minima)
         assert verdict.outcome == "inconclusive"
         assert verdict.rules[0].metric == "acc"
         assert "may be chance where 10 metrics are judged: a fail takes the 99.5 % interval" in verdict.reasons[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -31,7 +32,7 @@ SCHEMA = {
         "tone": {"enum": ["rude", "plain", "kind"]},
     },
 }
-CHECK = {
+CHECK: dict[str, Any] = {
     "type": "llm_judge",
     "arguments": {"prompt": "?", "response_format": SCHEMA, "model_config": {"model": "openai/any"}},
 }
@@ -208,7 +209,7 @@ class TestWhatIsSaidOfAJudge:
         assert reliability.sentence() == "judge llm_judge: not calibrated"
 
     def test_what_the_suite_says_once_for_all_judges_is_theirs(self, store: Store):
-        bare = {"type": "llm_judge", "arguments": {"prompt": "?", "response_format": SCHEMA}}
+        bare: dict[str, Any] = {"type": "llm_judge", "arguments": {"prompt": "?", "response_format": SCHEMA}}
         said = {"model_config": {"model": "openai/any"}, "samples": 3}
         suite = {"name": "judged", "checks": [bare], "judge": said}
         own = {**suite, "checks": [{**bare, "arguments": {**bare["arguments"], **said}}]}

@@ -99,8 +99,13 @@ async def test_sigterm_after_a_wish_to_cancel_is_that_wish(
 ) -> None:
     monkeypatch.setattr(cancellation, "STORE_SECONDS", 60)
     run_id = plan(["a"])
+
+    def cancelled_and_told_to_end() -> None:
+        store.request_cancel(run_id)
+        told_to_end()
+
     with pytest.raises(asyncio.CancelledError):
-        await execute(run_id, lambda: (store.request_cancel(run_id), told_to_end()))
+        await execute(run_id, cancelled_and_told_to_end)
     assert store.run(run_id).status == "cancelled"
 
 

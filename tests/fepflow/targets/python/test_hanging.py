@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -122,7 +123,7 @@ async def test_an_isolated_call_is_killed_with_all_that_it_has_started(
         call.cancel()
     elif ending == "close":
         await target.aclose()
-    asked = (await asyncio.gather(call, return_exceptions=True))[0]
+    asked: Any = (await asyncio.gather(call, return_exceptions=True))[0]
     if ending == "time-out":
         assert isinstance(asked.error, TargetTimeoutError)
     elif ending in ("crash", "close"):
