@@ -1,8 +1,8 @@
 """Secrets taken out of whatever leaves a target, a model or a check (an agent may well echo its own credentials).
 
-A secret is found in every encoding that texts of the web use, also in several at once (`_ESCAPE`), in base64 at
-whatever offset, and in hex. Searching is linear in the text. What was encoded otherwise (reversed, encrypted,
-cut in two) cannot be found: docs/security.md says so.
+A secret is found in every encoding that texts of the web use, also in several at once (`fepflow.security.escapes`), in
+base64 at whatever offset, and in hex. Searching is linear in the text. What was encoded otherwise (reversed,
+encrypted, cut in two) cannot be found: docs/security.md says so.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from html.entities import html5
 from time import monotonic
 from typing import Any, TypeVar
 
 from fepflow.errors import FepflowError
+from fepflow.security.escapes import to_bytes, unescaped, unescaped_with_offsets
 from fepflow.security.secret_names import is_secret_name, secrets_in_address
 
 E = TypeVar("E", bound=FepflowError)
@@ -41,13 +41,6 @@ _ROUNDS = 3
 _WINDOW = 65_536
 """Characters of a text of which only the beginning is shown that are searched at least."""
 
-_ESCAPE = re.compile(
-    rb"%(?:25)*([0-9A-Fa-f]{2})"
-    rb"|\\u([dD][89abAB][0-9A-Fa-f]{2})\\u([dD][c-fC-F][0-9A-Fa-f]{2})"
-    rb"|\\u([0-9A-Fa-f]{4})|\\x([0-9A-Fa-f]{2})|\\([\"'\\/bfnrt])"
-    rb"|&#([0-9]{1,7});?|&#[xX]([0-9A-Fa-f]{1,6});?|&([A-Za-z][A-Za-z0-9]{1,30});"
-)
-_CONTROLS = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _URL = re.compile(r"://(?:[^\s/?#'\"<>]{1,2000}@)?([^\s?'\"<>]{0,2000})(\?[^\s'\"<>)\]]+)?")
 
 _remembered: set[str] = set()
@@ -158,7 +151,7 @@ class _Redactor:
     def redact(self, text: str) -> str:
         if not self.finds(text, _ROUNDS):
             return text
-        raw = _bytes(text)
+        raw = to_bytes(text)
         parts: list[bytes] = []
         end = 0
         for start, stop in _merged(self._spans(raw)):
@@ -167,11 +160,11 @@ class _Redactor:
         return b"".join([*parts, raw[end:]]).decode("utf-8", "surrogatepass")
 
     def finds(self, text: str, rounds: int) -> bool:
-        data = _bytes(text)
+        data = to_bytes(text)
         for _ in range(rounds):
             if self._is_in(data):
                 return True
-            decoded = _unescaped(data)
+            decoded = unescaped(data)
             if decoded == data:
                 return False
             data = decoded
@@ -189,7 +182,7 @@ class _Redactor:
         for _ in range(_ROUNDS + 1):
             for start, end in self._found(data):
                 yield offsets[start], offsets[end]
-            data, offsets, changed = _decoded_with_offsets(data, offsets)
+            data, offsets, changed = unescaped_with_offsets(data, offsets)
             if not changed:
                 return
 
@@ -217,17 +210,13 @@ def _in_json(value: Any, redactor: _Redactor) -> Any:
     return value
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
 def _forms(secret: str) -> set[bytes]:
     """How a secret reads: as it is, as it is after decoding (it may look escaped itself), in base64 and in hex."""
-    raw = _bytes(secret)
+    raw = to_bytes(secret)
     forms = {raw, raw.replace(b" ", b"+"), binascii.hexlify(raw), binascii.hexlify(raw).upper()}
     decoded = raw
     for _ in range(_ROUNDS):
-        decoded = _unescaped(decoded)
+        decoded = unescaped(decoded)
         forms.add(decoded)
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         forms |= {encode(raw), encode(raw).rstrip(b"=")}
@@ -236,63 +225,6 @@ def _forms(secret: str) -> set[bytes]:
             own = whole[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]
             forms |= {own} if len(own) >= 6 else set()
     return {form for form in forms if len(form) >= SHORTEST}
-
-
-class _Meanings(dict[bytes, bytes]):
-    """What escapes stand for, by their text; a hostile answer may hold millions of them."""
-
-    def __missing__(self, escape: bytes) -> bytes:
-        match = _ESCAPE.fullmatch(escape)
-        meaning = escape if match is None else _decoded(match)
-        if len(escape) <= _LONGEST_REMEMBERED and len(self) < _MOST_REMEMBERED:
-            self[escape] = meaning
-        return meaning
-
-
-_LONGEST_REMEMBERED = 12
-_MOST_REMEMBERED = 100_000
-_meanings = _Meanings()
-
-
-def _unescaped(data: bytes) -> bytes:
-    return _ESCAPE.sub(lambda match: _meanings[match[0]], data)
-
-
-def _decoded(match: re.Match[bytes]) -> bytes:
-    """What an escape stands for; itself where it stands for nothing."""
-    kind, digits = match.lastindex, match[match.lastindex or 0]
-    if kind in (1, 5):
-        return bytes((int(digits, 16),)) if kind == 1 else _character(int(digits, 16), match)
-    if kind == 3:
-        high, low = int(match[2], 16), int(digits, 16)
-        return _character(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00), match)
-    if kind == 6:
-        return _CONTROLS.get(digits, digits)
-    if kind == 9:
-        named = html5.get(digits.decode("ascii") + ";")
-        return match[0] if named is None else _bytes(named)
-    return _character(int(digits, 10 if kind == 7 else 16), match)
-
-
-def _character(number: int, match: re.Match[bytes]) -> bytes:
-    return _bytes(chr(number)) if number < 0x110000 else match[0]
-
-
-def _decoded_with_offsets(data: bytes, offsets: array[int]) -> tuple[bytes, array[int], bool]:
-    """One round of decoding, and for each byte that comes out, and for its end, where it stands in the raw text."""
-    parts: list[bytes] = []
-    found = array("q")
-    end = 0
-    for match in _ESCAPE.finditer(data):
-        decoded = _meanings[match[0]]
-        parts += [data[end : match.start()], decoded]
-        found.extend(offsets[end : match.start()])
-        found.extend([offsets[match.start()]] * len(decoded))
-        end = match.end()
-    parts.append(data[end:])
-    found.extend(offsets[end:])
-    whole = b"".join(parts)
-    return whole, found, whole != data
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -25,14 +24,14 @@ from sqlalchemy import (
 )
 
 from fepflow.errors import NotFoundError
-from fepflow.json.codec import Encoded, encode, may_be_deep
 from fepflow.protocol.model import utc_now
-from fepflow.protocol.results import CheckError, CheckResult
+from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.bulk_insert import insert_new
 from fepflow.store.case_lookup import CaseLookup
 from fepflow.store.large_arguments import fill_in_large
 from fepflow.store.records import CaseResult, CheckCounts, CheckRow, NewCheckResult, NewOutput, Progress, StoredOutput
+from fepflow.store.result_rows import check_key, check_row, output_key, output_row
 from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT, RUN
 
 _CASES_AT_ONCE = 100
@@ -48,8 +47,8 @@ class Results(CaseLookup):
         output, or as a check in status error, that says so. Raises InfrastructureError; then no row is stored.
         """
         now = utc_now()
-        output_rows = [_output_row(run_id, new, now) for new in sorted(outputs, key=_output_key)]
-        check_rows = [_check_row(run_id, new, now) for new in sorted(checks, key=_check_key)]
+        output_rows = [output_row(run_id, new, now) for new in sorted(outputs, key=output_key)]
+        check_rows = [check_row(run_id, new, now) for new in sorted(checks, key=check_key)]
 
         def insert_both(connection: Connection) -> None:
             insert_new(connection, OUTPUT, output_rows)
@@ -148,7 +147,7 @@ class Results(CaseLookup):
         for case_indices in self._all_case_indices(run_id):
             with self._database.reading() as connection:
                 rows = connection.execute(_checks(run_id, case_indices, results=results).where(only)).all()
-            for row in sorted(rows, key=_check_key):
+            for row in sorted(rows, key=check_key):
                 yield CheckRow(*row)
 
     def results(
@@ -177,7 +176,7 @@ class Results(CaseLookup):
             rows = connection.execute(select(CASE.c.case_index, CASE.c.data).where(*of_cases)).all()
             outputs = _outputs(connection, run_id, OUTPUT.c.case_index.in_(case_indices))
             checks: dict[tuple[int, int], list[Row[Any]]] = defaultdict(list)
-            for row in sorted(connection.execute(_checks(run_id, case_indices)), key=_check_key):
+            for row in sorted(connection.execute(_checks(run_id, case_indices)), key=check_key):
                 checks[row.case_index, row.repeat].append(row)
         cases = {case_index: TestCase.model_validate(data) for case_index, data in rows}
         for case_index in (case_index for case_index in case_indices if case_index in cases):
@@ -244,76 +243,3 @@ def _checks(run_id: str, case_indices: Iterable[int], *, results: bool = True) -
         .where(checks.run_id == run_id, checks.case_index.in_(case_indices))
         .order_by(checks.case_index, checks.repeat)
     )
-
-
-def _output_key(new: NewOutput) -> tuple[int, int]:
-    return new.case_index, new.repeat
-
-
-def _check_key(check: NewCheckResult | Row[Any]) -> tuple[int, int, str]:
-    # Of rows, too: each PostgreSQL database orders text by the rules of a language of its own.
-    return check.case_index, check.repeat, check.check_id
-
-
-def _output_row(run_id: str, new: NewOutput, now: datetime) -> dict[str, Any]:
-    failed, output_id = new.failed, new.output.id
-    try:
-        value = encode(new.output.value)
-        metadata = None if new.output.metadata is None else encode(new.output.metadata)
-    except ValueError as error:
-        failed, value = True, encode(None)
-        metadata = encode({"error": _no_json_form("output", error).model_dump()})
-    return {
-        "run_id": run_id,
-        "case_index": new.case_index,
-        "repeat": new.repeat,
-        "content_hash": new.content_hash,
-        "output_id": output_id,
-        "value": value,
-        "metadata": metadata,
-        "failed": failed,
-        "created_at": now,
-    }
-
-
-def _check_row(run_id: str, new: NewCheckResult, now: datetime) -> dict[str, Any]:
-    result, passed = new.result, new.passed
-    try:
-        text = _encode_result(result)
-    except ValueError as error:
-        passed = None
-        result = CheckResult(
-            check_type=result.check_type,
-            status="error",
-            results={},
-            evaluated_at=result.evaluated_at,
-            metadata={"check_id": new.check_id},
-            error=_no_json_form("check's result", error),
-        )
-        text = encode(result.model_dump())
-    return {
-        "run_id": run_id,
-        "case_index": new.case_index,
-        "repeat": new.repeat,
-        "check_id": new.check_id,
-        "content_hash": new.content_hash,
-        "check_type": result.check_type,
-        "status": result.status,
-        "passed": passed,
-        "result": text,
-        "created_at": now,
-    }
-
-
-def _encode_result(result: CheckResult) -> Encoded:
-    """As `encode`, in half the time for a result without anything that pydantic writes in another way."""
-    try:
-        text = result.model_dump_json()
-    except ValueError:
-        return encode(result.model_dump())
-    plain = text.isascii() and not any(word in text for word in ("NaN", "Infinity", '$float":'))
-    return Encoded(text) if plain and not may_be_deep(text) else encode(result.model_dump())
-
-
-def _no_json_form(what: str, error: ValueError) -> CheckError:
-    return CheckError(type="validation_error", message=f"The {what} has no JSON form: {error}", recoverable=False)
