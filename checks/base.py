@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from fepflow.documents.loader import dotted
-from fepflow.documents.validation_errors import complaints
+from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.path import is_path, unescape
 from fepflow.protocol.check import CHECK_ID, Check, TypedCheck
@@ -270,6 +270,6 @@ def wrong_arguments(
     check_class: type[BaseCheck], check_type: str, arguments: dict[str, Any], error: ValidationError
 ) -> CheckArgumentsError:
     """The exception for arguments that the check type does not take; it names places, never values."""
-    found = complaints(arguments, error, check_class)
+    found = validation_messages(arguments, error, check_class)
     parts = [": ".join(part for part in (dotted(item.path), item.message) if part) for item in found]
     return CheckArgumentsError(f"{check_type} cannot take these arguments: {'; '.join(parts)}", found)

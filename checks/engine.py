@@ -105,7 +105,7 @@ async def _case_results(
     """The results of test cases, in their order; a bounded number of them waits for something at once."""
     results: dict[int, TestCaseResult] = {}
     waiting: set[asyncio.Task[None]] = set()
-    last_breath = perf_counter()
+    last_yield = perf_counter()
 
     async def finish(index: int, pending: Awaitable[TestCaseResult]) -> None:
         results[index] = await pending
@@ -120,9 +120,9 @@ async def _case_results(
                 if len(waiting) >= MAX_WAITING:
                     done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                     await asyncio.gather(*done)  # a fault of ours raises; no result is missing without a word
-            if perf_counter() - last_breath > YIELD_INTERVAL:
+            if perf_counter() - last_yield > YIELD_INTERVAL:
                 await asyncio.sleep(0)
-                last_breath = perf_counter()
+                last_yield = perf_counter()
         await asyncio.gather(*waiting)
     finally:
         for task in waiting:

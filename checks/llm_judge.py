@@ -19,7 +19,7 @@ from checks.models.model_check import ModelCheck, model_of, spent
 from checks.models.user_function import call
 from checks.models.voting import Sample, combine
 from fepflow.documents.loader import dotted
-from fepflow.documents.validation_errors import complaints
+from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.json.parser import parse
 from fepflow.jsonpath.template import RenderedPrompt
@@ -120,21 +120,21 @@ class LLMJudgeCheck(ModelCheck):
 
     async def check_call(self, requests: ModelRequests) -> dict[str, Any]:
         """Ask, and read the answer; or the answers, of which one is made."""
-        ask = self._asking(requests)
-        sample = await ask(0) if self.samples == 1 else await self._majority(ask)
+        sample_once = self._sampler(requests)
+        sample = await sample_once(0) if self.samples == 1 else await self._majority(sample_once)
         return {"response": sample.response, "metadata": sample.metadata}
 
-    def _asking(self, requests: ModelRequests) -> Callable[[int], Awaitable[Sample]]:
+    def _sampler(self, requests: ModelRequests) -> Callable[[int], Awaitable[Sample]]:
         """What gives the sample of a number."""
         model = self.check_model()
         if model is None:
             return self._ask_function
         schema = read_schema(self.response_format)
-        asked = question(self.prompt, schema, self.check_version)
-        return partial(self._ask_model, requests, model, asked)
+        prompt = question(self.prompt, schema, self.check_version)
+        return partial(self._sample, requests, model, prompt)
 
-    async def _majority(self, ask: Callable[[int], Awaitable[Sample]]) -> Sample:
-        answers = await asyncio.gather(*map(ask, range(self.samples)), return_exceptions=True)
+    async def _majority(self, sample_once: Callable[[int], Awaitable[Sample]]) -> Sample:
+        answers = await asyncio.gather(*map(sample_once, range(self.samples)), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, Exception):
                 raise answer
@@ -147,7 +147,7 @@ class LLMJudgeCheck(ModelCheck):
             raise ModelError(message, kind="undecided") from None
         return Sample(response, combined.metadata)
 
-    async def _ask_model(
+    async def _sample(
         self, requests: ModelRequests, model: LanguageModel, prompt: structured.StructuredPrompt, sample: int
     ) -> Sample:
         response_format: Any = self.response_format
@@ -210,4 +210,4 @@ def _read_model(value: dict[str, Any], model: Model) -> tuple[dict[str, Any], li
     try:
         return model.model_validate(value).model_dump(mode="json"), []
     except ValidationError as error:
-        return value, [f"{dotted(item.path)}: {item.message}" for item in complaints(value, error)]
+        return value, [f"{dotted(item.path)}: {item.message}" for item in validation_messages(value, error)]

@@ -99,8 +99,8 @@ def find_check(check_type: str, version: str | None = None) -> CheckClass:
         return versions[max(versions, key=parse_version)]
     if version in versions:
         return versions[version]
-    asked = parse_version(version)
-    fitting = [known for known in versions if _meets(parse_version(known), asked)]
+    requested = parse_version(version)
+    fitting = [known for known in versions if _meets(parse_version(known), requested)]
     if not fitting:
         raise CheckArgumentsError(f"{check_type} has no version {version} (there is {', '.join(versions)})")
     return versions[max(fitting, key=parse_version)]
@@ -151,8 +151,8 @@ def parse_version(version: str) -> Version:
         raise CheckArgumentsError(f"{version} is no semantic version (one reads like 1.2.0)") from None
 
 
-def _meets(known: Version, asked: Version) -> bool:
-    return known.major == asked.major and known >= asked
+def _meets(known: Version, requested: Version) -> bool:
+    return known.major == requested.major and known >= requested
 
 
 def _versions(check_type: str) -> dict[str, CheckClass]:

@@ -13,7 +13,7 @@ from checks.core.json_schema import Schema, is_quick, schema_errors
 from fepflow.json.parser import parse
 from fepflow.limits.thread_pool import LOOKUPS
 
-PATIENCE = 1.5
+TIMEOUT = 1.5
 """Seconds after which a validation is given up."""
 
 
@@ -41,7 +41,7 @@ class SchemaValidationCheck(BaseCheck):
 
 def validated_elsewhere(schema: dict[str, Any], data: Any) -> Awaitable[dict[str, Any]]:
     """As `validated`, off the event loop."""
-    return LOOKUPS.run(partial(validated, schema, data), PATIENCE, "the validation")
+    return LOOKUPS.run(partial(validated, schema, data), TIMEOUT, "the validation")
 
 
 def validated(schema: dict[str, Any], data: Any) -> dict[str, Any]:

@@ -98,11 +98,11 @@ class SemanticSimilarityCheck(ModelCheck):
     async def check_call(self, requests: ModelRequests) -> dict[str, Any]:
         """Embed both texts, and compare."""
         model = self.check_model()
-        told: dict[str, Any] = {}
+        details: dict[str, Any] = {}
         if model is None:
             left, right = await self._embed(self.text), await self._embed(self.reference)
         else:
-            left, right, told = await self._ask(requests, model)
+            left, right, details = await self._embed_pair(requests, model)
         if len(left) != len(right):
             raise CheckArgumentsError(f"the embeddings have {len(left)} and {len(right)} dimensions")
         raw = _SIMILARITIES[str(self.similarity_metric)](left, right)
@@ -111,17 +111,17 @@ class SemanticSimilarityCheck(ModelCheck):
         response: dict[str, Any] = {"score": min(max(raw, 0.0), 1.0)}
         if isinstance(self.threshold, SimilarityThreshold):
             response["passed"] = self.threshold.holds(response["score"])
-        metadata = {"similarity_metric": self.similarity_metric, "raw_score": raw, "dimensions": len(left), **told}
+        metadata = {"similarity_metric": self.similarity_metric, "raw_score": raw, "dimensions": len(left), **details}
         return {"response": response, "metadata": metadata}
 
-    async def _ask(self, requests: ModelRequests, model: Model) -> tuple[Vector, Vector, dict[str, Any]]:
+    async def _embed_pair(self, requests: ModelRequests, model: Model) -> tuple[Vector, Vector, dict[str, Any]]:
         """The vectors of both texts, and what is told about them."""
         for name, text in (("text", self.text), ("reference", self.reference)):
             if not str(text).strip():
                 raise CheckArgumentsError(f"{name} is empty: there is nothing to compare, and no model was asked")
         own = sender(model) if is_local(model) else ()
         answer = await embed(requests, model, [sendable(str(self.text)), sendable(str(self.reference))], *own)
-        told = {
+        details = {
             "model": model.name,
             "model_answered": answer.model,
             **spent(answer.usage),
@@ -131,7 +131,7 @@ class SemanticSimilarityCheck(ModelCheck):
             "not_honoured": list(answer.dropped_params),
         }
         left, right = answer.vectors
-        return left, right, told
+        return left, right, details
 
     async def _embed(self, text: Any) -> Vector:
         vector = await call(self.embedding_function, text)  # type: ignore[arg-type]  # there is one, see _has_a_model

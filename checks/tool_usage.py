@@ -81,19 +81,19 @@ def _read(calls: Any) -> list[ToolCall]:
     return [_read_call(call, f"calls[{index}]") for index, call in enumerate(calls)]
 
 
-def _read_call(call: dict[str, Any], place: str) -> ToolCall:
+def _read_call(call: dict[str, Any], location: str) -> ToolCall:
     """Raises ValueError for what is no call."""
     name = call.get("name", call.get("tool"))
     if not isinstance(name, str):
-        raise ValueError(f"{place} must have a name, a text")
+        raise ValueError(f"{location} must have a name, a text")
     arguments = call.get("arguments", call.get("args"))
     if isinstance(arguments, str):
         try:
             arguments = parse(arguments)
         except ValueError as error:
-            raise ValueError(f"{place}.arguments is not valid JSON: {error}") from None
+            raise ValueError(f"{location}.arguments is not valid JSON: {error}") from None
     if not isinstance(arguments, dict | None):
-        raise ValueError(f"{place}.arguments must be an object")
+        raise ValueError(f"{location}.arguments must be an object")
     return ToolCall(name, arguments or {})
 
 

@@ -35,7 +35,7 @@ TOLERANCE = timedelta(seconds=1)
 _told: set[tuple[str, datetime]] = set()
 
 
-async def tell_of_missed_runs(settled: timedelta = SETTLED) -> list[str]:
+async def report_missed_runs(settled: timedelta = SETTLED) -> list[str]:
     """Emit `fepflow.schedule.missed` for each schedule whose last run was never planned; what is missed, in words."""
     async with get_client() as client:
         missed = [
@@ -44,7 +44,7 @@ async def tell_of_missed_runs(settled: timedelta = SETTLED) -> list[str]:
             for due in _due(deployment, datetime.now(UTC) - settled, settled)
             if (deployment.name, due) not in _told and not await _was_planned(client, deployment, due)
         ]
-    return [_tell(deployment, due) for deployment, due in missed]
+    return [_emit_event(deployment, due) for deployment, due in missed]
 
 
 def _due(deployment: DeploymentResponse, now: datetime, settled: timedelta) -> Iterator[datetime]:
@@ -81,7 +81,7 @@ async def _was_planned(client: PrefectClient, deployment: DeploymentResponse, du
     return bool(runs)
 
 
-def _tell(deployment: DeploymentResponse, due: datetime) -> str:
+def _emit_event(deployment: DeploymentResponse, due: datetime) -> str:
     _told.add((deployment.name, due))
     suite = name_of(str(deployment.parameters.get("suite", deployment.name)))
     name = f"evaluate/{deployment.name}"

@@ -13,7 +13,7 @@ import time
 
 import click
 
-from deployments.missed import tell_of_missed_runs
+from deployments.missed import report_missed_runs
 from fepflow.errors import FepflowError
 from fepflow.settings import settings
 from fepflow.store.store import Store
@@ -24,22 +24,22 @@ EVERY_SECONDS = 20.0
 LAST_SECONDS = 3.0
 
 
-async def keep_reaping(store: Store) -> None:
+async def reap_repeatedly(store: Store) -> None:
     """Look every 20 s, and once more at the end: a worker that was stopped may have left runs."""
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     while not ended.is_set():
         began = time.monotonic()
-        looking = asyncio.create_task(_reap(store))
-        ending = asyncio.create_task(ended.wait())
-        await asyncio.wait({looking, ending}, return_when=asyncio.FIRST_COMPLETED)
-        if looking.done():
-            looking.result()
+        reaping = asyncio.create_task(_reap(store))
+        stopping = asyncio.create_task(ended.wait())
+        await asyncio.wait({reaping, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if reaping.done():
+            reaping.result()
         else:
-            looking.cancel()
-        await asyncio.wait({ending}, timeout=EVERY_SECONDS - (time.monotonic() - began))
-        ending.cancel()
+            reaping.cancel()
+        await asyncio.wait({stopping}, timeout=EVERY_SECONDS - (time.monotonic() - began))
+        stopping.cancel()
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(_reap(store), LAST_SECONDS)
 
@@ -51,7 +51,7 @@ async def _reap(store: Store) -> None:
     except FepflowError as error:
         click.echo(f"cannot look for dead runs, tries again: {error}")
     try:
-        for missed in await tell_of_missed_runs():
+        for missed in await report_missed_runs():
             click.echo(f"warning: {missed}")
     except Exception as error:  # whatever it is: runs whose process is gone are still looked for
         click.echo(f"cannot look for missed runs, tries again: {type(error).__name__}: {error}")
@@ -60,7 +60,7 @@ async def _reap(store: Store) -> None:
 def main() -> None:
     """Reap until it is stopped."""
     with Store.open(settings().store_address) as store:
-        asyncio.run(keep_reaping(store))
+        asyncio.run(reap_repeatedly(store))
         os._exit(0)  # a thread may still wait for an API that is away
 
 

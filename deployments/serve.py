@@ -33,17 +33,17 @@ from surfaces import prefect_api
 from surfaces.local_server import running
 
 PYTHON = (sys.executable, "-P", "-m")
-REGISTER = Child("register", [*PYTHON, "deployments.register"], patience=1)
+REGISTER = Child("register", [*PYTHON, "deployments.register"], grace_seconds=1)
 CHILDREN = [
-    Child("reaper", [*PYTHON, "deployments.reaper"], patience=4),
-    Child("worker", [*PYTHON, "prefect", "worker", "start", "--pool", POOL, "--type", "process"], patience=3),
+    Child("reaper", [*PYTHON, "deployments.reaper"], grace_seconds=4),
+    Child("worker", [*PYTHON, "prefect", "worker", "start", "--pool", POOL, "--type", "process"], grace_seconds=3),
 ]
 """What works with Prefect's API, in the order of starting. The reaper ends after the worker, whose runs it may reap."""
 
 
 def server_child(port: int) -> Child:
     """The local server."""
-    return Child("server", [*PYTHON, "deployments.server", "hold", "--port", str(port)], patience=5)
+    return Child("server", [*PYTHON, "deployments.server", "hold", "--port", str(port)], grace_seconds=5)
 
 
 async def serve(config: Settings) -> None:
@@ -64,7 +64,7 @@ async def serve(config: Settings) -> None:
         await _unless(stopping, _start(supervisor, local, config))
         if not stopping.is_set():
             _say("serve", f"ready: Prefect at {redact(api_url.removesuffix('/api'), secrets)}, results in "
-                          f"{prefect_api.store_place()}; Ctrl-C ends it")  # fmt: skip
+                          f"{prefect_api.store_location()}; Ctrl-C ends it")  # fmt: skip
         await stopping.wait()
     finally:
         _say("serve", "stopping")
@@ -75,7 +75,7 @@ async def _start(supervisor: Supervisor, local: Child | None, config: Settings) 
     if local is None:
         await asyncio.to_thread(prefect_api.prefect_api)
     else:
-        ended = await supervisor.keep(local)
+        ended = await supervisor.supervise(local)
         while not await asyncio.to_thread(_answers, config):
             if ended.is_set():
                 raise InfrastructureError("the local Prefect server did not start; its lines above say why")
@@ -83,7 +83,7 @@ async def _start(supervisor: Supervisor, local: Child | None, config: Settings) 
     if await supervisor.run(REGISTER) != 0:
         raise InfrastructureError("the deployments were not registered; the lines above say why")
     for child in CHILDREN:
-        await supervisor.keep(child)
+        await supervisor.supervise(child)
 
 
 def _answers(config: Settings) -> bool:

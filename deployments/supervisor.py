@@ -36,7 +36,7 @@ class Child:
 
     name: str
     command: Sequence[str]
-    patience: float
+    grace_seconds: float
 
 
 class Supervisor:
@@ -46,16 +46,16 @@ class Supervisor:
         self._owner = owner
         self._env = env
         self._say = say
-        self._kept: list[tuple[Child, asyncio.Task[None]]] = []
+        self._children: list[tuple[Child, asyncio.Task[None]]] = []
         self._processes: dict[str, Process] = {}
         self._relays: set[asyncio.Task[None]] = set()
 
-    async def keep(self, child: Child) -> asyncio.Event:
+    async def supervise(self, child: Child) -> asyncio.Event:
         """Start a child, and start it again whenever it ends; the event says that it has ended once."""
         ended = asyncio.Event()
         process = await self._start(child)
-        keeper = asyncio.create_task(self._keep(child, process, ended), name=f"keep {child.name}")
-        self._kept.append((child, keeper))
+        supervision = asyncio.create_task(self._supervise(child, process, ended), name=f"keep {child.name}")
+        self._children.append((child, supervision))
         return ended
 
     async def run(self, child: Child) -> int:
@@ -69,9 +69,9 @@ class Supervisor:
 
     async def stop(self) -> None:
         """End the children, the last one first, each with everything that it has started."""
-        while self._kept:
-            child, keeper = self._kept.pop()
-            await cancel_and_wait(keeper)
+        while self._children:
+            child, supervision = self._children.pop()
+            await cancel_and_wait(supervision)
             await self._end(child)
         for relay in self._relays:
             relay.cancel()
@@ -82,7 +82,7 @@ class Supervisor:
             if await asyncio.to_thread(self._end_family, name):
                 self._say(name, "ended what was left of an earlier one")
 
-    async def _keep(self, child: Child, process: Process, ended: asyncio.Event) -> None:
+    async def _supervise(self, child: Child, process: Process, ended: asyncio.Event) -> None:
         pause = FIRST_PAUSE
         while True:
             began = time.monotonic()
@@ -131,7 +131,7 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), child.patience)
+                await asyncio.wait_for(process.wait(), child.grace_seconds)
         await asyncio.to_thread(self._end_family, child.name)
         if process is not None:
             await process.wait()

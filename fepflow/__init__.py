@@ -140,9 +140,11 @@ def _hidden(module: str | None) -> ImportError | None:
 
     package = (module or "").partition(".")[0]
     found = util.find_spec(package) if package else None
-    places = [] if found is None else [found.origin or "", *(found.submodule_search_locations or ())]
-    place = next(filter(None, places), None)
-    if place is None or Path(place).is_relative_to(Path(__file__).parent.parent):
+    locations = [] if found is None else [found.origin or "", *(found.submodule_search_locations or ())]
+    location = next(filter(None, locations), None)
+    if location is None or Path(location).is_relative_to(Path(__file__).parent.parent):
         return None
-    message = f"{place} hides fepflow's own package `{package}`: rename it, or run fepflow in an environment of its own"
+    message = (
+        f"{location} hides fepflow's own package `{package}`: rename it, or run fepflow in an environment of its own"
+    )
     return ImportError(message, name=module)

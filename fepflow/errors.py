@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from fepflow.documents.validation_errors import Complaint
+    from fepflow.documents.validation_errors import ValidationMessage
 
 ErrorType = Literal["jsonpath_error", "validation_error", "timeout_error", "unknown_error"]
 
@@ -100,8 +100,8 @@ class Problem:
                 object.__setattr__(self, name, brief(text, MAX_MESSAGE))
 
     def __str__(self) -> str:
-        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
-        text = ": ".join(part for part in (place, self.path, self.message) if part)
+        location = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        text = ": ".join(part for part in (location, self.path, self.message) if part)
         return printable(f"{text} ({self.advice})" if self.advice else text)
 
 
@@ -117,10 +117,10 @@ class InputError(UserError):
 
 
 class CheckArgumentsError(UserError):
-    """A check's type, version or arguments are not what its implementation takes; `complaints` say it one by one."""
+    """A check's type, version or arguments are not what its implementation takes; `messages` lists what is wrong."""
 
-    def __init__(self, message: str, complaints: Sequence[Complaint] = ()) -> None:
-        self.complaints = tuple(complaints)
+    def __init__(self, message: str, messages: Sequence[ValidationMessage] = ()) -> None:
+        self.messages = tuple(messages)
         super().__init__(message)
 
 

@@ -24,7 +24,7 @@ class ConfiguredApi:
     """An API, and what names it: a variable, a file, or a profile."""
 
     url: str
-    place: str
+    location: str
 
 
 def configured_api() -> ConfiguredApi | None:
@@ -33,7 +33,7 @@ def configured_api() -> ConfiguredApi | None:
     In Prefect's order: the environment, then `.env`, prefect.toml and pyproject.toml of the working directory, then the
     active profile.
     """
-    return next((ConfiguredApi(str(url), place) for place, url in _named() if url), None)
+    return next((ConfiguredApi(str(url), location) for location, url in _named() if url), None)
 
 
 def _named() -> Iterator[tuple[str, Any]]:

@@ -83,9 +83,9 @@ def settings() -> Settings:
     try:
         return Settings.model_validate(_variables())
     except ValidationError as error:
-        from fepflow.documents.validation_errors import complaints
+        from fepflow.documents.validation_errors import validation_messages
 
-        found = complaints(dict.fromkeys(Settings.model_fields), error)
+        found = validation_messages(dict.fromkeys(Settings.model_fields), error)
         problems = [Problem(one.message, path=f"FEPFLOW_{one.path[0]}".upper(), advice=one.advice) for one in found]
         raise InputError(problems) from None
 

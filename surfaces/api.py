@@ -181,9 +181,9 @@ def _begin(suite: str | Path, options: Options) -> AbstractContextManager[LocalR
         if not 1 <= options.get(name, 1) <= 1000:  # type: ignore[operator]  # both are whole numbers
             raise UserError(f"{name} is a number from 1 to 1000")
     env_file = options.get("env_file")
-    note = _tell if verbose else logger.info
+    note = _print if verbose else logger.info
     service.load_env_file(Path(env_file) if env_file is not None else None, note)
-    wishes = RunOptions(
+    run_options = RunOptions(
         limit=limit,
         seed=options.get("seed", DEFAULT_SEED),
         repeats=options.get("repeats"),
@@ -194,10 +194,10 @@ def _begin(suite: str | Path, options: Options) -> AbstractContextManager[LocalR
         verdict_mode=options.get("verdict"),
         cache=options.get("cache"),
     )
-    return service.start(Path(suite), wishes, note, show_logs=verbose)
+    return service.start(Path(suite), run_options, note, show_logs=verbose)
 
 
-def _tell(message: str) -> None:
+def _print(message: str) -> None:
     sys.stderr.write(f"{message}\n")
 
 

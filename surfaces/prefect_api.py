@@ -205,17 +205,17 @@ def _require_health(api: PrefectApi) -> None:
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         wrong = f"does not answer ({type(error).__name__})"
     if wrong:
-        place = settings_place()
-        raise InfrastructureError(f"the Prefect API that {place} names {wrong}: start it, or unset {API_URL}")
+        location = settings_source()
+        raise InfrastructureError(f"the Prefect API that {location} names {wrong}: start it, or unset {API_URL}")
 
 
-def settings_place() -> str:
+def settings_source() -> str:
     """What names the configured API."""
     configured = configured_api()
-    return API_URL if configured is None else configured.place
+    return API_URL if configured is None else configured.location
 
 
-def store_place() -> str:
+def store_location() -> str:
     """Where results are kept, as it may be shown."""
     config = settings()
     return str(config.home / "fepflow.db") if config.store_url is None else without_credentials(config.store_url)

@@ -40,12 +40,12 @@ STOPPED = 130
 class Finished:
     """A run that this process executed, and where to look at it.
 
-    `told_prefect` is false when Prefect's API was gone at the end, `stopped` true after Ctrl-C or SIGTERM.
+    `prefect_informed` is false when Prefect's API was gone at the end, `stopped` true after Ctrl-C or SIGTERM.
     """
 
     run: RunRecord
     flow_run_url: str | None
-    told_prefect: bool = True
+    prefect_informed: bool = True
     stopped: bool = False
 
     @property
@@ -73,16 +73,16 @@ def migrate_store(revision: str | None, *, back: bool) -> tuple[str, str | None,
 
     database = Database(settings().store_address)
     try:
-        return database.place, *database.migrate(revision, back=back)
+        return database.location, *database.migrate(revision, back=back)
     finally:
         database.close()
 
 
-def inspect_store() -> StoreReport:
+def check_integrity() -> StoreReport:
     """Everything that is wrong with the store."""
-    from fepflow.store.integrity import inspect_store
+    from fepflow.store.integrity import check_integrity
 
-    return inspect_store(settings().store_address)
+    return check_integrity(settings().store_address)
 
 
 def back_up_store(target: Path) -> str:
@@ -110,7 +110,7 @@ def with_metrics_so_far(store: Store, run: RunRecord) -> RunRecord:
     return replace(run, metrics=metrics_so_far(store, run))
 
 
-def inspect(path: Path, limit: float | None = None) -> SuiteValidation:
+def validate(path: Path, limit: float | None = None) -> SuiteValidation:
     """Everything that can be known of a suite without calling anybody. Raises InputError if it is no document.
 
     `limit` is how many of its cases are to be called, or which fraction.
@@ -121,12 +121,12 @@ def inspect(path: Path, limit: float | None = None) -> SuiteValidation:
 
 
 @contextmanager
-def start(path: Path, wishes: RunOptions, note: Note, *, show_logs: bool = False) -> Iterator[LocalRun]:
+def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = False) -> Iterator[LocalRun]:
     """Create a run of the suite; `note` hears of what it can live with, and of what takes a while.
 
     Raises InputError with all mistakes of the suite before anything is started or called.
     """
-    validation = inspect(path, wishes.limit)
+    validation = validate(path, options.limit)
     validation.require()
     for warning in validation.warnings:
         note(f"warning: {warning}")
@@ -137,7 +137,7 @@ def start(path: Path, wishes: RunOptions, note: Note, *, show_logs: bool = False
 
     # Dead runs are left to the flow, which tells Prefect of those that it marks itself.
     with Store.open(settings().store_address) as store:
-        yield LocalRun(store.run(create_run(store, validation, wishes)), store)
+        yield LocalRun(store.run(create_run(store, validation, options)), store)
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def resume(run_id: str, note: Note, *, show_logs: bool = False) -> Iterator[Loca
         connect(note, show_logs=show_logs)
         from tasks.run.handover import LocalRun
 
-        store.forget_cancel(run.id)
+        store.withdraw_cancel(run.id)
         yield LocalRun(run, store)
 
 
@@ -173,7 +173,7 @@ def labels_of_suite(path: Path, labels: Path, check: str | None, field: str | No
     from checks.models.judge_spec import judges_of_suite
     from tasks.analysis.labels import read_labels
 
-    validation = inspect(path)
+    validation = validate(path)
     validation.require()
     judges = judges_of_suite(validation.loaded)
     return read_labels(labels, judges, {case.id for case in validation.cases}, check, field)
@@ -229,7 +229,7 @@ def execute(begun: LocalRun, listener: Listener | None = None, *, handle_sigterm
 
     run, store = begun.run, begun.store
     execution = Execution(replace(begun, listener=listener))
-    told_prefect = execution.wait(lambda: _is_over(begun), handle_sigterm=handle_sigterm)
+    prefect_informed = execution.wait(lambda: _is_over(begun), handle_sigterm=handle_sigterm)
     error = execution.error
     if isinstance(error, FepflowError):
         raise error
@@ -239,7 +239,7 @@ def execute(begun: LocalRun, listener: Listener | None = None, *, handle_sigterm
         after = store.request_cancel(run.id)
     if error is not None and after.outcome is None and not execution.stopped:
         raise InfrastructureError(f"run {run.id} did not end: {type(error).__name__}: {words_of(error)}")
-    return Finished(after, execution.flow_run_url, told_prefect, execution.stopped)
+    return Finished(after, execution.flow_run_url, prefect_informed, execution.stopped)
 
 
 def _is_over(begun: LocalRun) -> bool:

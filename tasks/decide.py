@@ -19,7 +19,7 @@ from tasks.run.outcome import verdict_state
 
 
 async def decide_run(context: RunContext) -> Verdict:
-    """Judge the run and write the verdict: from here on the store has it, whatever becomes of Prefect."""
+    """Compute the run's verdict and store it: from here on it does not depend on Prefect."""
     verdict = await asyncio.to_thread(compute_verdict, context.store, context.run, context.suite)
     if left_out := await asyncio.to_thread(_left_out, context):
         decisive, *others = verdict.reasons
@@ -40,7 +40,7 @@ async def decide_run(context: RunContext) -> Verdict:
 
 
 def _left_out(context: RunContext) -> list[str]:
-    """What the run's deadline or budget kept it from asking, if it did."""
+    """The calls and checks that were left out as the run reached its deadline or budget, in sentences."""
     reached = context.target_client.budget.ended
     if not reached:
         return []

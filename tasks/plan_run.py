@@ -117,9 +117,9 @@ def resume_run(store: Store, run_id: str) -> RunRecord:
     """A run to go on with. One that had ended is asked again only for what went wrong."""
     record = store.run(run_id)
     if record.status == "completed":
-        store.forget_errors(record.id)
+        store.delete_errors(record.id)
     if record.started_at is not None:  # else it was cancelled before it could begin
-        store.forget_cancel(record.id)
+        store.withdraw_cancel(record.id)
     return record
 
 

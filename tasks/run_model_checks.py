@@ -109,8 +109,8 @@ async def _run_output_checks(context: RunContext, result: ModelCheckResult, outp
 
 
 def _request_context(context: RunContext, check: CompiledCheck, repeat: int) -> RequestContext:
-    assert check.asks is not None
-    concurrency = max(1, context.defaults.places(check.asks) // context.shard_spec.shards)
+    assert check.model_kind is not None
+    concurrency = max(1, context.defaults.concurrency(check.model_kind) // context.shard_spec.shards)
     return RequestContext(context.target_client.budget, concurrency, repeat)
 
 

@@ -46,7 +46,7 @@ LOOKUP_LIMIT = 1.5
 LARGE_LIMIT = 10.0
 """Seconds that one of our checks may take on what is large."""
 
-PATIENCE = 0.01
+INLINE_WAIT = 0.01
 """Seconds that the event loop waits for such a check itself: most answer in no time, and tasks cost more."""
 
 _OF_COMPLETED = set(CheckResult.model_fields) - {"error"}
@@ -75,7 +75,7 @@ class CompiledCheck:
         self.warnings: list[str] = []
         self.error: FepflowError | None = None
         self.version = ""
-        self._asks: ModelCheck | None = None
+        self._model_check: ModelCheck | None = None
         if refusal is not None:
             self.error = CheckArgumentsError(refusal)
             return
@@ -104,24 +104,24 @@ class CompiledCheck:
         self._instance = self._arguments.others_instance if is_others else self._arguments.instance
         self._call = answering(check_class)
         sample = self._arguments.sample
-        self._asks = sample if isinstance(sample, ModelCheck) and sample.check_model() is not None else None
-        self.warnings += self._asks.check_config_warnings() if self._asks is not None else []
+        self._model_check = sample if isinstance(sample, ModelCheck) and sample.check_model() is not None else None
+        self.warnings += self._model_check.check_config_warnings() if self._model_check is not None else []
         self._literals_are_large = is_large(self._template.literal)
         given = self._arguments.given
         self._metadata = {"check_version": self.version, "check_id": self.check_id, "arguments_given": given}
 
     @property
-    def asks(self) -> Kind | None:
-        """What for it asks a model, if it asks one; not a user's function."""
-        return None if self._asks is None else self._asks.check_kind
+    def model_kind(self) -> Kind | None:
+        """The kind of model that it calls, if it calls one; None for a user's function."""
+        return None if self._model_check is None else self._model_check.check_kind
 
-    def trouble(self) -> str | None:
-        """Why it would be no use to run it: the model that it asks is not known, or has no key. May take seconds."""
-        return None if self.error is not None or self._asks is None else self._asks.check_config_error()
+    def config_error(self) -> str | None:
+        """Why it cannot run: its model is not known, or has no key. May take seconds."""
+        return None if self.error is not None or self._model_check is None else self._model_check.check_config_error()
 
     def unpriced(self) -> str | None:
-        """The name of the model that it asks, if the price of its answers is unknown. May take seconds."""
-        return None if self.error is not None or self._asks is None else self._asks.check_unpriced()
+        """The name of its model, if the price is unknown. May take seconds."""
+        return None if self.error is not None or self._model_check is None else self._model_check.check_unpriced()
 
     def run(
         self, context: Context, requests: ModelRequests | None = None, *, large: bool | None = None
@@ -143,7 +143,7 @@ class CompiledCheck:
             resolved = self._template.render(context)
         except Exception as error:
             return self.failed(error, None, run.started)
-        return self._ask(resolved, run)
+        return self._execute(resolved, run)
 
     async def _look_up(self, context: Context, run: _Run) -> CheckResult:
         """As `run`, for paths that may take long."""
@@ -151,7 +151,7 @@ class CompiledCheck:
             resolved = await LOOKUPS.run(partial(self._template.render, context), LOOKUP_LIMIT, "looking up the paths")
         except Exception as error:
             return self.failed(error, None, run.started)
-        result = self._ask(resolved, run)
+        result = self._execute(resolved, run)
         return result if isinstance(result, CheckResult) else await result
 
     async def _compute_elsewhere(self, context: Context, run: _Run) -> CheckResult:
@@ -163,35 +163,35 @@ class CompiledCheck:
             resolved = self._template.render(context)
             shown = self._arguments.shown(resolved)
             instance = self._instance(resolved)
-            return instance if self._in_thread else self._answer(instance, run.requests)
+            return instance if self._in_thread else self._invoke(instance, run.requests)
 
         try:
             answer = await LOOKUPS.run(compute, LARGE_LIMIT, self.check_id)
             assert shown is not None  # it is there before there is an answer
-            asked = self._ask_in_thread(answer, shown, run) if self._in_thread else self._finish(answer, shown, run)
-            return asked if isinstance(asked, CheckResult) else await asked
+            result = self._run_in_thread(answer, shown, run) if self._in_thread else self._finish(answer, shown, run)
+            return result if isinstance(result, CheckResult) else await result
         except RunLimitExceededError:
             raise
         except Exception as error:
             return self.failed(error, shown, run.started)
 
-    def _ask(self, resolved: dict[str, Any], run: _Run) -> CheckResult | Awaitable[CheckResult]:
+    def _execute(self, resolved: dict[str, Any], run: _Run) -> CheckResult | Awaitable[CheckResult]:
         shown: Shown | None = None
         try:
             shown = self._arguments.shown(resolved)
             instance = self._instance(resolved)
             if self._in_thread:
-                return self._ask_in_thread(instance, shown, run)
-            return self._finish(self._answer(instance, run.requests), shown, run)
+                return self._run_in_thread(instance, shown, run)
+            return self._finish(self._invoke(instance, run.requests), shown, run)
         except Exception as error:
             return self.failed(error, shown, run.started)
 
-    def _ask_in_thread(self, instance: BaseCheck, shown: Shown, run: _Run) -> CheckResult | Awaitable[CheckResult]:
+    def _run_in_thread(self, instance: BaseCheck, shown: Shown, run: _Run) -> CheckResult | Awaitable[CheckResult]:
         if USER_CHECK_POOL.is_here:  # a user's check evaluates others, and would wait for itself
-            return self._finish(self._answer(instance, run.requests), shown, run)
+            return self._finish(self._invoke(instance, run.requests), shown, run)
         is_next = USER_CHECK_POOL.is_idle
-        job = USER_CHECK_POOL.begin(partial(self._answer, instance, run.requests))
-        if is_next and job.ends_within(PATIENCE):
+        job = USER_CHECK_POOL.begin(partial(self._invoke, instance, run.requests))
+        if is_next and job.ends_within(INLINE_WAIT):
             answer = job.result()
             if isinstance(answer, dict):
                 return self._completed(answer, shown, run)
@@ -209,13 +209,13 @@ class CompiledCheck:
 
     async def _wait(self, answer: Awaitable[Any], shown: Shown, run: _Run) -> CheckResult:
         # Requests to models have time limits of their own, and waiting for a free slot is no fault.
-        seconds = TIME_LIMIT if self._asks is None else None
+        seconds = TIME_LIMIT if self._model_check is None else None
         try:
             async with asyncio.timeout(seconds) as limit:
                 with offered_to_nested_calls(run.requests):
                     return self._completed(self._as_json(await answer), shown, run)
         except RunLimitExceededError as error:
-            if self._asks is not None:
+            if self._model_check is not None:
                 raise
             return self.failed(error, shown, run.started)
         except Exception as error:
@@ -227,7 +227,7 @@ class CompiledCheck:
             # A fault of the check, such as a task of its own that it lost.
             return self.failed(error, shown, run.started)
 
-    def _answer(self, instance: BaseCheck, requests: ModelRequests | None) -> dict[str, Any] | Awaitable[Any]:
+    def _invoke(self, instance: BaseCheck, requests: ModelRequests | None) -> dict[str, Any] | Awaitable[Any]:
         answer: Any
         if requests is not None and self._is_others:
             with offered_to_nested_calls(requests):

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fepflow.documents.loader import dotted
-from fepflow.documents.validation_errors import complaints
+from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import InputError, Problem
 from fepflow.protocol.check import AnyCheck, Check
 from fepflow.protocol.test_case import Output, TestCase
@@ -64,18 +64,18 @@ def read_checks(given: Sequence[Any] | None) -> tuple[Sequence[AnyCheck], Sequen
     return shared, per_case
 
 
-def _checks(given: Sequence[Any], place: str, problems: list[Problem]) -> list[AnyCheck]:
+def _checks(given: Sequence[Any], location: str, problems: list[Problem]) -> list[AnyCheck]:
     found: list[AnyCheck] = []
     for index, item in enumerate(given):
         if isinstance(item, dict):
-            check = _read(Check, None, item, f"{place}[{index}]", problems)
+            check = _read(Check, None, item, f"{location}[{index}]", problems)
             found += [check] if check is not None else []
         else:
             found.append(item)  # what is no check is told when it is compiled
     return found
 
 
-def _read(model: type[M], mark: str | None, item: Any, place: str, problems: list[Problem]) -> M | None:
+def _read(model: type[M], mark: str | None, item: Any, location: str, problems: list[Problem]) -> M | None:
     """The model that `item` is, or is a document of: one that has `mark`. Else `item` is the value of `mark`."""
     if isinstance(item, model):
         return item
@@ -85,7 +85,7 @@ def _read(model: type[M], mark: str | None, item: Any, place: str, problems: lis
     except ValidationError as error:
         name = model.__name__
         advice = None if mark is None else f"a dict with {mark!r} is read as {name}; else write {name}({mark}=...)"
-        for complaint in complaints(document, error):
-            path = dotted((place, *complaint.path))
-            problems.append(Problem(complaint.message, path=path, advice=advice or complaint.advice))
+        for item in validation_messages(document, error):
+            path = dotted((location, *item.path))
+            problems.append(Problem(item.message, path=path, advice=advice or item.advice))
         return None

@@ -91,8 +91,8 @@ def compile_schema(text: str) -> CompiledSchema:
 
 def _sentence(error: ValidationError | SchemaError) -> str:
     message = error.message if len(error.message) <= MAX_MESSAGE else error.message[:MAX_MESSAGE] + "…"
-    place = dotted(tuple(error.absolute_path))
-    return f"{place}: {message}" if place else message
+    location = dotted(tuple(error.absolute_path))
+    return f"{location}: {message}" if location else message
 
 
 def _patterns(schema: Any) -> Iterator[str]:

@@ -26,7 +26,7 @@ MAX_TEXT = 1_000_000
 TIME_LIMIT = 1.0
 """Seconds; of computing, as `regex` measures it."""
 
-PATIENCE = 1.5
+TIMEOUT = 1.5
 """Seconds of the clock on the wall after which a search is given up: a busy machine makes seconds of computing long."""
 
 _STEPS = 20_000_000
@@ -116,7 +116,7 @@ def _subpatterns(argument: Any) -> list[Any]:
 async def search_guarded(pattern: str, flags: int, text: str) -> bool:
     """Search within the time limit, off the event loop. Raises CheckTimeoutError; CheckArgumentsError if too long."""
     _refuse_long(text)
-    return await SEARCHES.run(partial(_search, pattern, flags, text), PATIENCE, "the search")
+    return await SEARCHES.run(partial(_search, pattern, flags, text), TIMEOUT, "the search")
 
 
 def search(pattern: str, flags: int, text: str, limit: float) -> bool:
@@ -163,9 +163,9 @@ def compile_pattern(pattern: str, flags: int) -> re.Pattern[str]:
             _refuse_bombs(re._parser.parse(pattern, flags))  # type: ignore[attr-defined]  # see above
             return re.compile(pattern, flags)
     except (re.error, OverflowError, RecursionError, ValueError) as error:
-        place = f" at position {error.pos}" if isinstance(error, re.error) and error.pos is not None else ""
+        location = f" at position {error.pos}" if isinstance(error, re.error) and error.pos is not None else ""
         reason = error.msg if isinstance(error, re.error) else str(error)
-        raise ValueError(f"the pattern is not a regular expression: {reason}{place}") from None
+        raise ValueError(f"the pattern is not a regular expression: {reason}{location}") from None
 
 
 _TOKEN = re.compile(r"\\N\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{(?!\d*,?\d*\})", re.DOTALL)

@@ -24,7 +24,7 @@ class CheckDefaults:
         given: dict[Kind, ModelDefaults | None] = {"judge": judge, "embedding": embedding}
         self.sections = {kind: section for kind, section in given.items() if section is not None}
 
-    def places(self, kind: Kind) -> int:
+    def concurrency(self, kind: Kind) -> int:
         """Requests at once."""
         return self.sections.get(kind, ModelDefaults()).concurrency
 
@@ -51,7 +51,7 @@ def kind_of(check: Check) -> Kind | None:
     return check_class.check_kind if issubclass(check_class, ModelCheck) else None
 
 
-def types_that_ask() -> list[str]:
+def model_check_types() -> list[str]:
     """All known check types that ask models."""
     return [
         name

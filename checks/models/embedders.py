@@ -70,13 +70,13 @@ def sender(model: Model) -> tuple[Callable[[list[str]], Awaitable[EmbeddingRespo
 
     async def send(texts: list[str]) -> EmbeddingResponse:
         started = monotonic()
-        vectors = _vectors(model, await _called(model, function, texts), len(texts))
+        vectors = _vectors(model, await _call(model, function, texts), len(texts))
         return EmbeddingResponse(vectors, model.name, Usage(), seconds=round(monotonic() - started, 3))
 
     return send, version
 
 
-async def _called(model: Model, function: Embedder, texts: list[str]) -> Any:
+async def _call(model: Model, function: Embedder, texts: list[str]) -> Any:
     try:
         if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004  # an object's method may be async
             async with asyncio.timeout(model.timeout):

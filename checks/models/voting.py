@@ -12,13 +12,13 @@ from typing import Any, Literal
 from fepflow.errors import ModelError, RunLimitExceededError
 from fepflow.json.schema_references import referred
 
-Place = tuple[str, ...]
+FieldPath = tuple[str, ...]
 Kind = Literal["vote", "median"]
 
 SUMMED = ("prompt_tokens", "completion_tokens", "cost_usd", "seconds", "attempts")
 """What the metadata of samples is added up for."""
 
-PASSED: Place = ("passed",)
+PASSED: FieldPath = ("passed",)
 
 _MAX_ERROR = 200
 _MOST_REFERENCES = 8
@@ -38,18 +38,18 @@ class Sample:
 class _Decided:
     """What the samples say at one place together: `value`, which so many of them say (a vote), or are around."""
 
-    place: Place
+    path: FieldPath
     kind: Kind
     value: Any
-    said: list[Any]
+    values: list[Any]
 
     @property
     def name(self) -> str:
-        return ".".join(self.place)
+        return ".".join(self.path)
 
     @property
     def agreeing(self) -> int:
-        return sum(_same(value, self.value) for value in self.said)
+        return sum(_same(value, self.value) for value in self.values)
 
 
 def combine(samples: Sequence[Sample | Exception], schema: dict[str, Any]) -> Sample:
@@ -65,37 +65,37 @@ def combine(samples: Sequence[Sample | Exception], schema: dict[str, Any]) -> Sa
         raise _failure(failures, len(samples))
     responses = [sample.response for sample in answered]
     decided = [
-        _decided(place, kind, [_at(response, place) for response in responses], len(samples), failures)
-        for place, kind in _places(schema, schema, responses, ())
+        _decided(path, kind, [_at(response, path) for response in responses], len(samples), failures)
+        for path, kind in _fields(schema, schema, responses, ())
     ]
     chosen = min(range(len(answered)), key=lambda number: _distance(decided, number))
     response = deepcopy(responses[chosen])
     for each in decided:
         _put(response, each, responses)
-    told = {"samples": _told(samples, decided)}
-    return Sample(response, {**answered[chosen].metadata, **_sums(samples), **told})
+    details = {"samples": _details(samples, decided)}
+    return Sample(response, {**answered[chosen].metadata, **_sums(samples), **details})
 
 
-def _failure(failures: Sequence[Exception], asked: int) -> Exception:
+def _failure(failures: Sequence[Exception], n_samples: int) -> Exception:
     """The failure that stands for all: a limit of the run, else one that asking again may mend, if there is one."""
     worst = min(
         failures, key=lambda one: (not isinstance(one, RunLimitExceededError), not getattr(one, "recoverable", False))
     )
     failure = worst.__class__.__new__(worst.__class__)  # a copy: others may have been handed the same
     failure.__dict__.update(worst.__dict__)
-    failure.args = (f"{len(failures)} of {asked} samples failed, and the others are no majority: {worst}",)
+    failure.args = (f"{len(failures)} of {n_samples} samples failed, and the others are no majority: {worst}",)
     return failure
 
 
-def _places(
-    schema: dict[str, Any], root: dict[str, Any], values: Sequence[dict[str, Any]], above: Place
-) -> Iterator[tuple[Place, Kind]]:
+def _fields(
+    schema: dict[str, Any], root: dict[str, Any], values: Sequence[dict[str, Any]], above: FieldPath
+) -> Iterator[tuple[FieldPath, Kind]]:
     """Where the values hold something that can be counted, and how: in their order."""
     for name in dict.fromkeys(name for value in values for name in value):
         given = [value[name] for value in values if value.get(name) is not None]
         known = resolved_schema(schema.get("properties", {}).get(name), root)
         if given and all(isinstance(value, dict) for value in given):
-            yield from _places(known, root, given, (*above, name))
+            yield from _fields(known, root, given, (*above, name))
         elif given and (kind := _kind(known, given)):
             yield (*above, name), kind
 
@@ -123,20 +123,20 @@ def resolved_schema(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _decided(place: Place, kind: Kind, said: list[Any], asked: int, failures: Sequence[Exception]) -> _Decided:
-    given = [value for value in said if value is not _NOTHING]
-    if kind == "median" and 2 * len(given) > asked:
-        return _Decided(place, kind, median_low(given), said)
-    votes = Counter(repr(value) for value in said)
+def _decided(path: FieldPath, kind: Kind, values: list[Any], n_samples: int, failures: Sequence[Exception]) -> _Decided:
+    given = [value for value in values if value is not _NOTHING]
+    if kind == "median" and 2 * len(given) > n_samples:
+        return _Decided(path, kind, median_low(given), values)
+    votes = Counter(repr(value) for value in values)
     words, most = votes.most_common(1)[0]
-    if 2 * most <= asked:
-        told = ", ".join(f"{count} x {words}" for words, count in votes.most_common())
+    if 2 * most <= n_samples:
+        details = ", ".join(f"{count} x {words}" for words, count in votes.most_common())
         failed = f", and {len(failures)} failed" if failures else ""
-        message = f"{asked} samples give no majority for {'.'.join(place)}: {told}{failed}"
+        message = f"{n_samples} samples give no majority for {'.'.join(path)}: {details}{failed}"
         raise ModelError(
             message, kind="undecided", retryable=any(getattr(one, "recoverable", False) for one in failures)
         )
-    return _Decided(place, kind, next(value for value in said if repr(value) == words), said)
+    return _Decided(path, kind, next(value for value in values if repr(value) == words), values)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -146,29 +146,29 @@ def _same(one: Any, other: Any) -> bool:
 
 def _distance(decided: Sequence[_Decided], number: int) -> tuple[int, int, float, int]:
     """How far a sample is from what was decided, `passed` first: the nearest one's reasons are taken."""
-    against = [each for each in decided if each.kind == "vote" and not _same(each.said[number], each.value)]
-    beside = [_aside(each, each.said[number]) for each in decided if each.kind == "median"]
-    return any(each.place == PASSED for each in against), len(against), sum(beside), number
+    against = [each for each in decided if each.kind == "vote" and not _same(each.values[number], each.value)]
+    beside = [_aside(each, each.values[number]) for each in decided if each.kind == "median"]
+    return any(each.path == PASSED for each in against), len(against), sum(beside), number
 
 
 def _aside(each: _Decided, value: Any) -> float:
     """How far a number is from the median, in terms of the spread: 0 to 1."""
     if value is _NOTHING or each.value is _NOTHING:
         return float(value is not each.value)
-    numbers = [said for said in each.said if said is not _NOTHING]
+    numbers = [value for value in each.values if value is not _NOTHING]
     spread = max(numbers) - min(numbers)
     return abs(value - each.value) / spread if spread else 0.0
 
 
-def _at(response: Any, place: Place) -> Any:
-    for name in place:
+def _at(response: Any, path: FieldPath) -> Any:
+    for name in path:
         response = response.get(name) if isinstance(response, dict) else _NOTHING
     return response
 
 
 def _put(response: dict[str, Any], each: _Decided, responses: Sequence[dict[str, Any]]) -> None:
     """Have the response say what was decided; what leaves the member out does so as a sample did that says the same."""
-    *above, name = each.place
+    *above, name = each.path
     parent: Any = response
     for step in above:
         if not isinstance(parent.get(step), dict):
@@ -179,33 +179,33 @@ def _put(response: dict[str, Any], each: _Decided, responses: Sequence[dict[str,
     if each.value is not _NOTHING:
         parent[name] = each.value
     elif name in parent:
-        like = next(other for other in responses if _at(other, each.place) is _NOTHING)
+        like = next(other for other in responses if _at(other, each.path) is _NOTHING)
         if name in (_at(like, tuple(above)) or {}):
             parent[name] = None
         else:
             del parent[name]
 
 
-def _told(samples: Sequence[Sample | Exception], decided: Sequence[_Decided]) -> dict[str, Any]:
+def _details(samples: Sequence[Sample | Exception], decided: Sequence[_Decided]) -> dict[str, Any]:
     """What each sample said, without its texts, and how far they agree; a sample that failed agrees with none."""
-    asked = len(samples)
+    n_samples = len(samples)
     return {
-        "asked": asked,
+        "asked": n_samples,
         "failed": sum(isinstance(sample, Exception) for sample in samples),
-        "agreement": {each.name: round(each.agreeing / asked, 4) for each in decided if each.kind == "vote"},
-        "spread": {each.name: _spread(each.said) for each in decided if each.kind == "median"},
-        "said": [_said(sample, decided) for sample in samples],
+        "agreement": {each.name: round(each.agreeing / n_samples, 4) for each in decided if each.kind == "vote"},
+        "spread": {each.name: _spread(each.values) for each in decided if each.kind == "median"},
+        "said": [_sample_values(sample, decided) for sample in samples],
     }
 
 
-def _spread(said: Sequence[Any]) -> list[Any]:
-    numbers = [value for value in said if value is not _NOTHING]
+def _spread(values: Sequence[Any]) -> list[Any]:
+    numbers = [value for value in values if value is not _NOTHING]
     return [min(numbers), max(numbers)]
 
 
-def _said(sample: Sample | Exception, decided: Sequence[_Decided]) -> dict[str, Any]:
+def _sample_values(sample: Sample | Exception, decided: Sequence[_Decided]) -> dict[str, Any]:
     if isinstance(sample, Sample):
-        return {each.name: _at(sample.response, each.place) for each in decided}
+        return {each.name: _at(sample.response, each.path) for each in decided}
     return {"error": str(sample)[:_MAX_ERROR]}
 
 
@@ -213,10 +213,12 @@ def _sums(samples: Sequence[Sample | Exception]) -> dict[str, Any]:
     """What all took together; None if it is not known of each of them, which is so of one that failed."""
     metadata = [sample.metadata if isinstance(sample, Sample) else {} for sample in samples]
     sums: dict[str, Any] = {
-        name: _sum([told.get(name) for told in metadata]) for name in SUMMED if any(name in told for told in metadata)
+        name: _sum([details.get(name) for details in metadata])
+        for name in SUMMED
+        if any(name in details for details in metadata)
     }
-    if any("cached" in told for told in metadata):
-        sums["cached"] = all(told.get("cached") is True for told in metadata if told)
+    if any("cached" in details for details in metadata):
+        sums["cached"] = all(details.get("cached") is True for details in metadata if details)
     return sums
 
 

@@ -26,7 +26,7 @@ from fepflow.protocol.model_response import Kind
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.models import check_ids
 
-_Mistake = tuple[DocumentPath, str, str | None, Literal["error", "warning"]]
+_Issue = tuple[DocumentPath, str, str | None, Literal["error", "warning"]]
 
 _KNOWN: dict[Kind, Mapping[str, Any]] = {"judge": CHAT, "embedding": EMBEDDING}
 
@@ -53,9 +53,9 @@ def _trouble(kind: Kind, model: Model) -> str | None:
 
 def without_repetitions(problems: Iterable[Problem], of_sections: Sequence[Problem]) -> Iterator[Problem]:
     """Mistakes of checks without those that they only have from the suite's sections."""
-    told = [problem.message for problem in of_sections]
+    messages = [problem.message for problem in of_sections]
     for problem in problems:
-        if not any(message in problem.message for message in told):
+        if not any(message in problem.message for message in messages):
             yield problem
 
 
@@ -75,13 +75,13 @@ def check_problems(
     for index, check in enumerate(checks):
         if check is None:
             continue
-        place = ("checks", index)
+        location = ("checks", index)
         if check.id is not None and check.id in seen:
             advice = f"checks[{seen[check.id]}] has it; ids are unique"
-            yield document.problem((*place, "id"), f"the id {check.id} stands twice", advice)
+            yield document.problem((*location, "id"), f"the id {check.id} stands twice", advice)
         seen.setdefault(check.id or "", index)
-        for inside, text, cure, severity in _mistakes(check, check.id or check.type, defaults):
-            yield replace(document.problem((*place, *inside), text, cure), severity=severity)
+        for inside, text, cure, severity in _issues(check, check.id or check.type, defaults):
+            yield replace(document.problem((*location, *inside), text, cure), severity=severity)
 
 
 def case_check_problems(
@@ -103,11 +103,11 @@ def case_check_problems(
             if refusal := case_checks.refusal(to_check(own)):  # what the case says itself, without the suite's part
                 yield Problem(refusal, file, line, case_id)
                 continue
-            for place, message, advice, severity in _mistakes(compiled.check, compiled.check_id, case_checks.defaults):
-                yield Problem(message, file, line, dotted((case_id, *place)), advice, severity)
+            for location, message, advice, severity in _issues(compiled.check, compiled.check_id, case_checks.defaults):
+                yield Problem(message, file, line, dotted((case_id, *location)), advice, severity)
 
 
-def _mistakes(check: Check, check_id: str, defaults: CheckDefaults) -> Iterator[_Mistake]:
+def _issues(check: Check, check_id: str, defaults: CheckDefaults) -> Iterator[_Issue]:
     """What is wrong with one check, each with its place in the check."""
     known = _known_arguments(check)
     if known is None:
@@ -122,24 +122,29 @@ def _mistakes(check: Check, check_id: str, defaults: CheckDefaults) -> Iterator[
     compiled = CompiledCheck(defaults.complete([check.model_copy(update={"arguments": arguments})])[0], check_id)
     if compiled.error is not None:
         yield from _of_error(check, compiled.error)
-    elif why := compiled.trouble():
+    elif why := compiled.config_error():
         yield ("arguments",), why, None, "error"
     for warning in compiled.warnings:
         yield ("arguments",), warning, None, "warning"
     for remark in remarks_on(check):
-        if remark.place or (compiled.error is None and not unknown):
-            yield ("arguments", *remark.place), remark.message, remark.advice, "error" if remark.is_error else "warning"
+        if remark.location or (compiled.error is None and not unknown):
+            yield (
+                ("arguments", *remark.location),
+                remark.message,
+                remark.advice,
+                "error" if remark.is_error else "warning",
+            )
 
 
-def _of_error(check: Check, error: FepflowError) -> Iterator[_Mistake]:
-    complaints = error.complaints if isinstance(error, CheckArgumentsError) else ()
-    for complaint in complaints:
-        whole = "" if complaint.path else f"{check.type} cannot take these arguments: "
-        yield ("arguments", *complaint.path), whole + complaint.message, complaint.advice, "error"
-    if not complaints:
+def _of_error(check: Check, error: FepflowError) -> Iterator[_Issue]:
+    messages = error.messages if isinstance(error, CheckArgumentsError) else ()
+    for item in messages:
+        whole = "" if item.path else f"{check.type} cannot take these arguments: "
+        yield ("arguments", *item.path), whole + item.message, item.advice, "error"
+    if not messages:
         expression = error.expression if isinstance(error, JSONPathError) else None
-        places = (place for place, text in texts_in(check.arguments, ("arguments",)) if text == expression)
-        yield next(places, ("arguments",)), str(error), None, "error"
+        locations = (location for location, text in texts_in(check.arguments, ("arguments",)) if text == expression)
+        yield next(locations, ("arguments",)), str(error), None, "error"
 
 
 def _known_arguments(check: Check) -> list[str] | None:

@@ -27,7 +27,7 @@ _PLACEHOLDER = re.compile(r"\{\{\s*\\?\$\.[^{}]*\}\}")
 class PathUse:
     """A path in an argument: where in the arguments it stands, and whether it may find nothing."""
 
-    place: DocumentPath
+    location: DocumentPath
     expression: str
     optional: bool = False
 
@@ -36,7 +36,7 @@ class PathUse:
 class Remark:
     """What is odd about an argument, though it is valid."""
 
-    place: DocumentPath
+    location: DocumentPath
     message: str
     advice: str
     is_error: bool = True
@@ -86,7 +86,9 @@ def _paths(check_class: type[BaseCheck], arguments: dict[str, Any]) -> Iterator[
             yield from (PathUse((name,), expression) for expression in _placeholders(value))
         else:
             optional = name in check_class.check_optional_paths
-            yield from (PathUse(place, text, optional) for place, text in texts_in(value, (name,)) if is_path(text))
+            yield from (
+                PathUse(location, text, optional) for location, text in texts_in(value, (name,)) if is_path(text)
+            )
 
 
 def _placeholders(prompt: str) -> list[str]:
@@ -96,16 +98,16 @@ def _placeholders(prompt: str) -> list[str]:
         return []  # told where the check is compiled
 
 
-def texts_in(value: Any, place: DocumentPath) -> Iterator[tuple[DocumentPath, str]]:
+def texts_in(value: Any, location: DocumentPath) -> Iterator[tuple[DocumentPath, str]]:
     """All texts of a JSON value, but for keys, with their places."""
     if isinstance(value, str):
-        yield place, value
+        yield location, value
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from texts_in(item, (*place, key))
+            yield from texts_in(item, (*location, key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from texts_in(item, (*place, index))
+            yield from texts_in(item, (*location, index))
 
 
 def _of_argument(name: str, value: Any, *, is_prompt: bool, sees_output: bool) -> Iterator[Remark]:

@@ -43,25 +43,25 @@ class FaultSchedule:
 
     def fault(self, question: str, attempt: int) -> Fault | None:
         """What happens to the `attempt`-th try (from 1) since the question's last answer; the second one answers."""
-        share = self._share("fault", question, attempt)
-        if attempt > 1 or share >= 0.13:
+        fraction = self._fraction("fault", question, attempt)
+        if attempt > 1 or fraction >= 0.13:
             return None
-        return "unavailable" if share < 0.05 else "dropped" if share < 0.09 else "slow"
+        return "unavailable" if fraction < 0.05 else "dropped" if fraction < 0.09 else "slow"
 
     def seconds(self, question: str, attempt: int) -> float:
         """How long the answer takes: 0.1 to 0.4 s, or 1.5 s when it is slow."""
         if self.fault(question, attempt) == "slow":
             return 1.5
-        return 0.1 + 0.3 * self._share("latency", question, attempt)
+        return 0.1 + 0.3 * self._fraction("latency", question, attempt)
 
-    def _share(self, *parts: str | int) -> float:
+    def _fraction(self, *parts: str | int) -> float:
         digest = hashlib.sha256(json.dumps([self.seed, *parts]).encode()).digest()
         return int.from_bytes(digest[:8], "big") / 2**64
 
 
 def application(seed: int) -> web.Application:
     """The agent as an aiohttp application."""
-    weather = FaultSchedule(seed)
+    schedule = FaultSchedule(seed)
     tries: Counter[str] = Counter()
     metadata = {"stand_in": True, "notice": NOTICE, "seed": seed}
 
@@ -70,18 +70,18 @@ def application(seed: int) -> web.Application:
 
     async def ask(request: web.Request) -> web.Response:
         try:
-            text = _question_of(await request.read())
+            text = _read_question(await request.read())
         except ValueError as error:
             return web.json_response({"error": f"{error}", "metadata": metadata}, status=400)
         tries[text] += 1
         attempt = tries[text]
-        fault = weather.fault(text, attempt)
+        fault = schedule.fault(text, attempt)
         if fault == "dropped" and request.transport:
             request.transport.abort()
             return web.Response()
         if fault == "unavailable":
             return _unavailable("overloaded for a moment")
-        await asyncio.sleep(weather.seconds(text, attempt))
+        await asyncio.sleep(schedule.seconds(text, attempt))
         del tries[text]  # answered: the next who asks gets the same story
         try:
             return web.json_response({**answer(text), "metadata": metadata})
@@ -94,7 +94,7 @@ def application(seed: int) -> web.Application:
     return app
 
 
-def _question_of(raw: bytes) -> str:
+def _read_question(raw: bytes) -> str:
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):

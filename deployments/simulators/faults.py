@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args, get_type_hints
 from urllib.parse import parse_qsl
 
-from deployments.simulators.generators import share
+from deployments.simulators.generators import fraction
 
 Fault = Literal[
     "rate_limited",  # 429 with Retry-After
@@ -33,8 +33,8 @@ FAULTS: tuple[str, ...] = get_args(Fault)
 
 
 @dataclass(frozen=True)
-class Knobs:
-    """How the stand-in behaves; each request may set them for itself, see `knobs_of`.
+class FaultConfig:
+    """How the stand-in behaves; each request may set them for itself, see `fault_config_of`.
 
     `fault` strikes the first `times` requests of a model (0: all of them), or with `often` below 1 that part of all
     requests. `say` is the text of the answer, whatever is asked; of several, `||` between them, each request gets the
@@ -52,7 +52,7 @@ class Knobs:
     forbid: str = ""
     say: str = ""
 
-    def saying(self, count: int) -> str:
+    def text_for(self, count: int) -> str:
         """What is said to the `count`-th request, from 1."""
         texts = self.say.split("||")
         return texts[(count - 1) % len(texts)]
@@ -61,17 +61,17 @@ class Knobs:
         """Whether the fault strikes the `count`-th request, from 1."""
         if not self.fault or (self.times and count > self.times):
             return False
-        return share(seed, self.fault, count) < self.often
+        return fraction(seed, self.fault, count) < self.often
 
 
-def knobs_of(model: str, usual: Knobs) -> Knobs:
+def fault_config_of(model: str, usual: FaultConfig) -> FaultConfig:
     """The knobs that a model's name asks for: `stand-in?fault=rate_limited&times=2`. Raises ValueError."""
-    hints = get_type_hints(Knobs)
-    given: dict[str, Any] = {item.name: getattr(usual, item.name) for item in fields(Knobs)}
+    hints = get_type_hints(FaultConfig)
+    given: dict[str, Any] = {item.name: getattr(usual, item.name) for item in fields(FaultConfig)}
     for name, text in parse_qsl(model.partition("?")[2]):
         if name not in hints:
             raise ValueError(f"there is no knob {name} (there are {', '.join(hints)})")
         given[name] = hints[name](text)
     if given["fault"] and given["fault"] not in FAULTS:
         raise ValueError(f"there is no fault {given['fault']} (there are {', '.join(FAULTS)})")
-    return Knobs(**given)
+    return FaultConfig(**given)

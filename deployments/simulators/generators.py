@@ -21,7 +21,7 @@ DIMENSIONS = 64
 _MOST_LEVELS = 8
 
 
-def share(*parts: object) -> float:
+def fraction(*parts: object) -> float:
     """A number from 0 up to 1 that depends on the parts only."""
     digest = hashlib.sha256(json.dumps(parts, default=str).encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
@@ -40,7 +40,7 @@ def _value(schema: Any, root: dict[str, Any], parts: tuple[object, ...], level: 
     if "const" in schema:
         return schema["const"]
     if schema.get("enum"):
-        return schema["enum"][int(share(*parts) * len(schema["enum"]))]
+        return schema["enum"][int(fraction(*parts) * len(schema["enum"]))]
     for word in ("anyOf", "oneOf", "allOf"):
         if schema.get(word):
             return _value(schema[word][0], root, parts, level + 1)
@@ -57,10 +57,10 @@ def _value(schema: Any, root: dict[str, Any], parts: tuple[object, ...], level: 
 
 def _scalar(kind: str, schema: dict[str, Any], parts: tuple[object, ...]) -> Any:
     if kind == "boolean":
-        return share(*parts) < 0.5
+        return fraction(*parts) < 0.5
     if kind in ("integer", "number"):
         lowest = schema.get("minimum", 0)
-        number = lowest + share(*parts) * (schema.get("maximum", lowest + 1) - lowest)
+        number = lowest + fraction(*parts) * (schema.get("maximum", lowest + 1) - lowest)
         return round(number) if kind == "integer" else round(number, 3)
     if kind == "string":
         text = SENTENCE.ljust(schema.get("minLength", 0), ".")
@@ -94,6 +94,6 @@ def vector_of(text: str, seed: int, dimensions: int = DIMENSIONS) -> list[float]
     sums = [0.0] * dimensions
     for word in re.findall(r"\w+", text.lower()) or [""]:
         for index in range(dimensions):
-            sums[index] += share(seed, word, index) - 0.5
+            sums[index] += fraction(seed, word, index) - 0.5
     length = math.sqrt(sum(number * number for number in sums)) or 1.0
     return [round(number / length, 6) for number in sums]

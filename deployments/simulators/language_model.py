@@ -7,7 +7,7 @@ words, the same for the same seed and text. `GET /` and the name of the model th
     POST /v1/messages                             Anthropic
     POST /api/chat, /api/embed                    Ollama
 
-It can be told to fail, for all requests by the command line and for one by its model's name: see `knobs`.
+It can be told to fail, for all requests by the command line and for one by its model's name: see `config`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any
 import click
 from aiohttp import web
 
-from deployments.simulators.faults import FAULTS, Knobs, knobs_of
+from deployments.simulators.faults import FAULTS, FaultConfig, fault_config_of
 from deployments.simulators.generators import DIMENSIONS, schema_in, value_for, vector_of
 from deployments.simulators.wire_formats import (
-    Ending,
     FakeReply,
+    StopReason,
     anthropic_messages,
     ollama_chat,
     ollama_embeddings,
@@ -50,7 +50,7 @@ class Server:
     """The stand-in of one process; `on_request` sees the path, headers and body of every request."""
 
     seed: int
-    usual: Knobs
+    usual: FaultConfig
     on_request: Callable[[str, dict[str, str], Json], None] | None = None
     counts: Counter[str] = field(default_factory=Counter)
     of_model: Counter[str] = field(default_factory=Counter)
@@ -68,52 +68,52 @@ class Server:
             self.on_request(request.path, dict(request.headers), {"model": ""})
         return _error(404, f"there is no {request.path}", "not_found_error")
 
-    def on(self, answer: Callable[[Server, Json, Knobs, str], Json]) -> Callable[[web.Request], Awaitable[Any]]:
+    def on(self, answer: Callable[[Server, Json, FaultConfig, str], Json]) -> Callable[[web.Request], Awaitable[Any]]:
         """A handler that reads the request, lets its knobs work, and answers as `answer` has it."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             try:
                 body = json.loads(await request.read())
                 model = str(body["model"])
-                knobs = knobs_of(model, self.usual)
+                config = fault_config_of(model, self.usual)
             except (ValueError, KeyError, TypeError) as error:
                 return _error(400, f"the request cannot be read: {error}", "invalid_request_error")
             self.counts[request.path] += 1
             self.of_model[model] += 1
             if self.on_request is not None:
                 self.on_request(request.path, dict(request.headers), body)
-            knobs = replace(knobs, say=knobs.saying(self.of_model[model]))
-            fault = knobs.fault if knobs.strikes(self.seed, self.of_model[model]) else ""
-            await asyncio.sleep(knobs.latency)
-            refusal = _refusal(body, knobs)
+            config = replace(config, say=config.text_for(self.of_model[model]))
+            fault = config.fault if config.strikes(self.seed, self.of_model[model]) else ""
+            await asyncio.sleep(config.latency)
+            refusal = _refusal(body, config)
             if refusal is not None:
                 return _error(400, refusal, "invalid_request_error")
-            return await _wire_fault(request, knobs, fault) or await _sent(
-                request, answer(self, body, knobs, fault), fault
+            return await _wire_fault(request, config, fault) or await _sent(
+                request, answer(self, body, config, fault), fault
             )
 
         return handle
 
-    def chat(self, body: Json, knobs: Knobs, fault: str) -> Json:
+    def chat(self, body: Json, config: FaultConfig, fault: str) -> Json:
         """OpenAI's chat completions."""
         wanted = body.get("response_format", {}).get("json_schema", {}).get("schema")
-        return openai_chat(self._say(body, wanted, _texts(body["messages"]), knobs, fault))
+        return openai_chat(self._say(body, wanted, _texts(body["messages"]), config, fault))
 
-    def messages(self, body: Json, knobs: Knobs, fault: str) -> Json:
+    def messages(self, body: Json, config: FaultConfig, fault: str) -> Json:
         """Anthropic's messages: the schema is that of a tool, or of an output format."""
         tools = body.get("tools") or [{}]
         output = body.get("output_format") or body.get("output_config", {}).get("format") or {}
         wanted = tools[0].get("input_schema") or output.get("schema")
-        asked = _texts([{"content": body.get("system", "")}, *body["messages"]])
-        return anthropic_messages(self._say(body, wanted, asked, knobs, fault), tools[0].get("name"))
+        texts = _texts([{"content": body.get("system", "")}, *body["messages"]])
+        return anthropic_messages(self._say(body, wanted, texts, config, fault), tools[0].get("name"))
 
-    def ollama(self, body: Json, knobs: Knobs, fault: str) -> Json:
+    def ollama(self, body: Json, config: FaultConfig, fault: str) -> Json:
         """Ollama's chat."""
         wanted = body.get("format")
-        asked = _texts(body["messages"])
-        return ollama_chat(self._say(body, wanted if isinstance(wanted, dict) else None, asked, knobs, fault))
+        texts = _texts(body["messages"])
+        return ollama_chat(self._say(body, wanted if isinstance(wanted, dict) else None, texts, config, fault))
 
-    def embeddings(self, body: Json, _: Knobs, fault: str) -> Json:
+    def embeddings(self, body: Json, _: FaultConfig, fault: str) -> Json:
         """OpenAI's embeddings."""
         vectors = list(enumerate(self._vectors(body)))
         if fault == "shuffled":
@@ -123,7 +123,7 @@ class Server:
         tokens = None if fault == "no_usage" else _tokens(*_inputs(body))
         return openai_embeddings(_named(body), vectors, tokens)
 
-    def embed(self, body: Json, _: Knobs, fault: str) -> Json:
+    def embed(self, body: Json, _: FaultConfig, fault: str) -> Json:
         """Ollama's embeddings."""
         tokens = None if fault == "no_usage" else _tokens(*_inputs(body))
         return ollama_embeddings(_named(body), self._vectors(body), tokens)
@@ -132,17 +132,17 @@ class Server:
         size = body.get("dimensions") or DIMENSIONS
         return [vector_of(text, self.seed, size) for text in _inputs(body)]
 
-    def _say(self, body: Json, wanted: Json | None, asked: list[str], knobs: Knobs, fault: str) -> FakeReply:
-        schema = wanted or schema_in("\n".join(asked))
+    def _say(self, body: Json, wanted: Json | None, texts: list[str], config: FaultConfig, fault: str) -> FakeReply:
+        schema = wanted or schema_in("\n".join(texts))
         value: Any = (
-            {"text": PROSE} if schema is None else value_for(schema, self.seed, _RANDOM_WORD.sub("", asked[-1]))
+            {"text": PROSE} if schema is None else value_for(schema, self.seed, _RANDOM_WORD.sub("", texts[-1]))
         )
-        text, ending = _spoilt(knobs.say or json.dumps(value), fault)
-        usage = None if fault == "no_usage" else (_tokens(*asked), _tokens(text))
-        return FakeReply(_named(body), text, ending, usage)
+        text, stop_reason = _spoilt(config.say or json.dumps(value), fault)
+        usage = None if fault == "no_usage" else (_tokens(*texts), _tokens(text))
+        return FakeReply(_named(body), text, stop_reason, usage)
 
 
-def _spoilt(text: str, fault: str) -> tuple[str, Ending]:
+def _spoilt(text: str, fault: str) -> tuple[str, StopReason]:
     """The text of an answer and how it ends, when the fault is the model's and not the wire's."""
     if fault == "refusal":
         return "I cannot help with that.", "refused"
@@ -154,22 +154,22 @@ def _spoilt(text: str, fault: str) -> tuple[str, Ending]:
     return replaced.get(fault, text), "done"
 
 
-def _refusal(body: Json, knobs: Knobs) -> str | None:
+def _refusal(body: Json, config: FaultConfig) -> str | None:
     """What a provider says to a response format, a parameter or a text that it does not take."""
     form = body.get("response_format", {}).get("type") or ("json_schema" if "tools" in body or "format" in body else "")
-    if form and form in knobs.refuse.split(","):
+    if form and form in config.refuse.split(","):
         return f"Invalid parameter: 'response_format' of type '{form}' is not supported with this model."
-    for name in filter(None, knobs.reject.split(",")):
+    for name in filter(None, config.reject.split(",")):
         if name in body:
             return f"Unsupported parameter: '{name}' is not supported with this model."
-    if knobs.forbid and any(knobs.forbid in text for text in _inputs(body)):
+    if config.forbid and any(config.forbid in text for text in _inputs(body)):
         return "One of the inputs cannot be embedded."
     return None
 
 
-async def _wire_fault(request: web.Request, knobs: Knobs, fault: str) -> web.StreamResponse | None:
+async def _wire_fault(request: web.Request, config: FaultConfig, fault: str) -> web.StreamResponse | None:
     if fault == "rate_limited":
-        return _error(429, "Rate limit reached", "rate_limit_error", {"Retry-After": knobs.retry_after})
+        return _error(429, "Rate limit reached", "rate_limit_error", {"Retry-After": config.retry_after})
     if fault == "quota":
         return _error(429, "You exceeded your current quota", "insufficient_quota")
     if fault == "error":
@@ -230,7 +230,7 @@ def _tokens(*texts: str) -> int:
 
 def application(
     seed: int = 7,
-    usual: Knobs = Knobs(),  # noqa: B008  # it never changes
+    usual: FaultConfig = FaultConfig(),  # noqa: B008  # it never changes
     on_request: Callable[[str, dict[str, str], Json], None] | None = None,
 ) -> web.Application:
     """The stand-in as an aiohttp application."""
@@ -250,7 +250,7 @@ def application(
     return app
 
 
-async def serve(port: int, seed: int, usual: Knobs) -> None:
+async def serve(port: int, seed: int, usual: FaultConfig) -> None:
     """Listen on 127.0.0.1 until SIGTERM or SIGINT; prints the address once it answers. OSError: the port is taken."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -274,10 +274,10 @@ async def serve(port: int, seed: int, usual: Knobs) -> None:
 @click.option("--often", default=1.0, show_default=True, help="With which part of the requests.")
 @click.option("--retry-after", default="1", show_default=True, help="What rate_limited asks for.")
 @click.option("--refuse", default="", help="Response formats that are refused: json_schema,json_object.")
-def main(port: int, seed: int, fault: str | None, **knobs: Any) -> None:
+def main(port: int, seed: int, fault: str | None, **config: Any) -> None:
     """Serve a stand-in for models, for tests and demonstrations; prints its address when it listens."""
     try:
-        asyncio.run(serve(port, seed, Knobs(fault=fault or "", **knobs)))
+        asyncio.run(serve(port, seed, FaultConfig(fault=fault or "", **config)))
     except OSError as error:
         raise click.ClickException(
             f"cannot listen on 127.0.0.1:{port}: {error.strerror} (choose another --port; 0 picks a free one)"

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Ending = Literal["done", "cut_off", "refused", "filtered"]
+StopReason = Literal["done", "cut_off", "refused", "filtered"]
 
 _OPENAI = {"done": "stop", "cut_off": "length", "refused": "stop", "filtered": "content_filter"}
 _ANTHROPIC = {"done": "end_turn", "cut_off": "max_tokens", "refused": "refusal", "filtered": "refusal"}
@@ -19,26 +19,30 @@ class FakeReply:
 
     model: str
     text: str
-    ending: Ending = "done"
+    stop_reason: StopReason = "done"
     usage: tuple[int, int] | None = None
 
 
-def openai_chat(saying: FakeReply) -> dict[str, Any]:
+def openai_chat(reply: FakeReply) -> dict[str, Any]:
     """An answer of `POST /v1/chat/completions`."""
-    refused = saying.ending == "refused"
-    message = {"role": "assistant", "content": None if refused else saying.text}
+    refused = reply.stop_reason == "refused"
+    message = {"role": "assistant", "content": None if refused else reply.text}
     if refused:
-        message["refusal"] = saying.text
+        message["refusal"] = reply.text
     body: dict[str, Any] = {
         "id": "chatcmpl-stand-in",
         "object": "chat.completion",
         "created": 0,
-        "model": saying.model,
-        "choices": [{"index": 0, "message": message, "finish_reason": _OPENAI[saying.ending]}],
+        "model": reply.model,
+        "choices": [{"index": 0, "message": message, "finish_reason": _OPENAI[reply.stop_reason]}],
     }
-    if saying.usage:
-        asked, said = saying.usage
-        body["usage"] = {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
+    if reply.usage:
+        prompt_tokens, completion_tokens = reply.usage
+        body["usage"] = {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+        }
     return body
 
 
@@ -51,39 +55,39 @@ def openai_embeddings(model: str, vectors: list[tuple[int, list[float]]], tokens
     return body
 
 
-def anthropic_messages(saying: FakeReply, tool: str | None) -> dict[str, Any]:
+def anthropic_messages(reply: FakeReply, tool: str | None) -> dict[str, Any]:
     """An answer of `POST /v1/messages`; with a tool that must be used, an object is that tool's input."""
-    content: list[dict[str, Any]] = [{"type": "text", "text": saying.text}] if saying.text else []
-    ending = _ANTHROPIC[saying.ending]
-    given = _as_object(saying.text)
-    if tool is not None and saying.ending == "done" and given is not None:
+    content: list[dict[str, Any]] = [{"type": "text", "text": reply.text}] if reply.text else []
+    stop_reason = _ANTHROPIC[reply.stop_reason]
+    given = _as_object(reply.text)
+    if tool is not None and reply.stop_reason == "done" and given is not None:
         content = [{"type": "tool_use", "id": "toolu_stand_in", "name": tool, "input": given}]
-        ending = "tool_use"
+        stop_reason = "tool_use"
     body: dict[str, Any] = {
         "id": "msg_stand_in",
         "type": "message",
         "role": "assistant",
-        "model": saying.model,
+        "model": reply.model,
         "content": content,
-        "stop_reason": ending,
+        "stop_reason": stop_reason,
         "stop_sequence": None,
     }
-    if saying.usage:
-        body["usage"] = {"input_tokens": saying.usage[0], "output_tokens": saying.usage[1]}
+    if reply.usage:
+        body["usage"] = {"input_tokens": reply.usage[0], "output_tokens": reply.usage[1]}
     return body
 
 
-def ollama_chat(saying: FakeReply) -> dict[str, Any]:
+def ollama_chat(reply: FakeReply) -> dict[str, Any]:
     """An answer of `POST /api/chat`."""
     body: dict[str, Any] = {
-        "model": saying.model,
+        "model": reply.model,
         "created_at": "2026-01-01T00:00:00Z",
-        "message": {"role": "assistant", "content": saying.text},
+        "message": {"role": "assistant", "content": reply.text},
         "done": True,
-        "done_reason": _OLLAMA[saying.ending],
+        "done_reason": _OLLAMA[reply.stop_reason],
     }
-    if saying.usage:
-        body["prompt_eval_count"], body["eval_count"] = saying.usage
+    if reply.usage:
+        body["prompt_eval_count"], body["eval_count"] = reply.usage
     return body
 
 

@@ -17,7 +17,7 @@ _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 def csv_records(
-    lines: Iterator[tuple[int, str]], mistakes: ErrorCollector, longest_cell: int
+    lines: Iterator[tuple[int, str]], errors: ErrorCollector, longest_cell: int
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Each record by the header's names, with the line, from 1, on which it begins.
 
@@ -37,7 +37,7 @@ def csv_records(
     if header_line is None:
         return
     delimiter = told[1] if told else _delimiter(header_line[1])
-    yield from _rows(chain([header_line], lines), delimiter, offset, mistakes)
+    yield from _rows(chain([header_line], lines), delimiter, offset, errors)
 
 
 def _delimiter(header: str) -> str:
@@ -46,7 +46,7 @@ def _delimiter(header: str) -> str:
 
 
 def _rows(
-    lines: Iterator[tuple[int, str]], delimiter: str, offset: int, mistakes: ErrorCollector
+    lines: Iterator[tuple[int, str]], delimiter: str, offset: int, errors: ErrorCollector
 ) -> Iterator[tuple[int, dict[str, str]]]:
     # Strict: else a quote that is never closed swallows the rest of the file as one cell.
     reader = csv.reader((line for _, line in lines), strict=True, delimiter=delimiter)
@@ -55,7 +55,7 @@ def _rows(
     try:
         for row in reader:
             if header is None and row:
-                header = _header(row, start, mistakes)
+                header = _header(row, start, errors)
                 if not header:
                     return
             elif header and any(map(str.strip, row)):  # spreadsheets export rows without anything in them, too
@@ -63,20 +63,20 @@ def _rows(
                     yield start, dict(zip(header, row, strict=True))
                 else:
                     advice = f"cells are separated by {_NAMES.get(delimiter, delimiter)}; quote those that hold one"
-                    mistakes.add(f"has {len(row)} cells, but the header has {len(header)}", start, advice=advice)
+                    errors.add(f"has {len(row)} cells, but the header has {len(header)}", start, advice=advice)
             start = offset + reader.line_num + 1
     except csv.Error as error:
-        mistakes.add(f"is not valid CSV: {_explained(str(error))}", start, advice=_advice(str(error)))
+        errors.add(f"is not valid CSV: {_explained(str(error))}", start, advice=_advice(str(error)))
 
 
-def _header(row: list[str], line: int, mistakes: ErrorCollector) -> list[str]:
+def _header(row: list[str], line: int, errors: ErrorCollector) -> list[str]:
     names = [name.strip() for name in row]
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if not all(names) or twice:
         empty = [str(index) for index, name in enumerate(names, start=1) if not name][:SPELLED_OUT]
         shown = ", ".join(brief(name, 60) for name in twice[:SPELLED_OUT])
         what = f"the columns {shown} stand twice" if not empty else f"column {', '.join(empty)} has no name"
-        mistakes.add(f"{what} in the header", line, advice="the first row names the columns")
+        errors.add(f"{what} in the header", line, advice="the first row names the columns")
         return []
     return names
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fepflow.errors import InputError, Problem
 
 SPELLED_OUT = 20
-MAX_MISTAKES = 10_000
+MAX_ERRORS = 10_000
 """Mistakes after which a file is read no further."""
 
 
@@ -34,7 +34,7 @@ class ErrorCollector:
     @property
     def are_enough(self) -> bool:
         """Whether there is no use in reading on."""
-        return self._more >= MAX_MISTAKES
+        return self._more >= MAX_ERRORS
 
     def add(self, message: str, line: int | None = None, path: str | None = None, advice: str | None = None) -> None:
         """Take note of a mistake."""

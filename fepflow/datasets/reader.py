@@ -14,7 +14,7 @@ from fepflow.datasets.error_collector import ErrorCollector
 from fepflow.datasets.records import format_of, records
 from fepflow.documents.did_you_mean import closest
 from fepflow.documents.loader import dotted
-from fepflow.documents.validation_errors import complaints
+from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import JSONPathError, Problem
 from fepflow.json.codec import NotJsonError
 from fepflow.jsonpath.path import Path as JSONPath
@@ -41,9 +41,9 @@ def read_records(path: Path, format: str | None, file: str) -> Iterator[tuple[in
     or YAML file holds a list, or `{"test_cases": [...]}`; a CSV record maps the header's names to strings. Blank lines
     are skipped. Raises InputError, after the last readable record, with what is wrong with the others.
     """
-    mistakes = ErrorCollector(file)
-    yield from records(path, format_of(path, format, file), mistakes)
-    mistakes.raise_if_any()
+    errors = ErrorCollector(file)
+    yield from records(path, format_of(path, format, file), errors)
+    errors.raise_if_any()
 
 
 def id_text(value: Any) -> str:
@@ -63,25 +63,25 @@ def read_test_cases(dataset: Dataset, path: Path, file: str) -> Cases:
     out), JSONPathError for a mapping that is no valid path.
     """
     format = format_of(path, dataset.format, file)
-    mistakes = ErrorCollector(file)
-    reader = _Reader(dataset, mistakes, is_csv=format == "csv")
+    errors = ErrorCollector(file)
+    reader = _Reader(dataset, errors, is_csv=format == "csv")
     cases = CasesOnDisk()
-    for line, case in reader.cases(records(path, format, mistakes)):
+    for line, case in reader.cases(records(path, format, errors)):
         try:
             cases.add(case, line)
         except NotJsonError as error:
-            mistakes.add(f"has no JSON form: {error}", line)
+            errors.add(f"has no JSON form: {error}", line)
     reader.report_mappings()
-    if not reader.seen and not mistakes:
-        mistakes.add("holds no test cases", advice='add one, such as {"input": ..., "expected": ...}')
-    mistakes.raise_if_any()
+    if not reader.seen and not errors:
+        errors.add("holds no test cases", advice='add one, such as {"input": ..., "expected": ...}')
+    errors.raise_if_any()
     return Cases(cases, reader.warnings(file))
 
 
 class _Reader:
     """From records to test cases, taking note of every mistake on the way."""
 
-    def __init__(self, dataset: Dataset, mistakes: ErrorCollector, *, is_csv: bool) -> None:
+    def __init__(self, dataset: Dataset, errors: ErrorCollector, *, is_csv: bool) -> None:
         parts = {"id": dataset.id, "input": dataset.input, "expected": dataset.expected}
         self._paths = {part: compile_path(path) for part, path in parts.items() if path}
         self._metadata = {name: compile_path(path) for name, path in (dataset.metadata or {}).items()}
@@ -90,7 +90,7 @@ class _Reader:
         # A cell of a CSV file is a string: it can be neither an object nor a list of checks.
         self._known = ("id", "input", "expected") if is_csv else _PARTS
         self._is_csv = is_csv
-        self._mistakes = mistakes
+        self._errors = errors
         self._extra: dict[str, None] = {}
         self._lines: dict[str, int] = {}
         self._lacking: dict[str, ErrorCollector] = {}
@@ -102,7 +102,7 @@ class _Reader:
             self.seen += 1
             if not isinstance(record, dict):
                 what = type(record).__name__
-                self._mistakes.add(f"a test case is an object, but this is a {_NAMES.get(what, what)}", line)
+                self._errors.add(f"a test case is an object, but this is a {_NAMES.get(what, what)}", line)
                 continue
             data = self._data(record, line)
             case = None if data is None else self._case(data, line)
@@ -125,12 +125,12 @@ class _Reader:
                 expression = self._paths[part].expression
                 first = lacking.first
                 message = f"none of the {self.seen:,} records has anything at {expression}"
-                self._mistakes.add(message, first.line, part, first.advice)
+                self._errors.add(message, first.line, part, first.advice)
             else:
-                self._mistakes.take(lacking)
+                self._errors.take(lacking)
         for name in sorted(self._unused) if self.seen else ():
             message = f"no record has anything at {self._metadata[name].expression}"
-            self._mistakes.add(message, path=f"metadata.{name}")
+            self._errors.add(message, path=f"metadata.{name}")
 
     def _data(self, record: dict[str, Any], line: int) -> dict[str, Any] | None:
         data = {part: record[part] for part in self._known if part in record}
@@ -141,7 +141,7 @@ class _Reader:
                 data[part] = value
             else:
                 complete = False
-                lacking = self._lacking.setdefault(part, ErrorCollector(self._mistakes.file))
+                lacking = self._lacking.setdefault(part, ErrorCollector(self._errors.file))
                 lacking.add(f"nothing at {path.expression}", line, part, _meant(path, record))
         if self._maps_metadata:
             data["metadata"] = self._mapped_metadata(record)
@@ -157,7 +157,7 @@ class _Reader:
         if "input" not in data:
             likely = next((name for name in record if _is_meant_as_input(name)), "question")
             advice = f"the record has {_keys(record)}; say where the input is, as in `input: $.{likely}`"
-            self._mistakes.add("input is missing", line, advice=advice)
+            self._errors.add("input is missing", line, advice=advice)
         return "input" in data
 
     def _mapped_metadata(self, record: dict[str, Any]) -> dict[str, Any]:
@@ -189,10 +189,10 @@ class _Reader:
                 data["id"] = id_text(data["id"])
             return TestCase.model_validate(data)
         except ValidationError as error:
-            for item in complaints(data, error, TestCase):
-                self._mistakes.add(item.message, line, dotted(item.path), item.advice)
+            for item in validation_messages(data, error, TestCase):
+                self._errors.add(item.message, line, dotted(item.path), item.advice)
         except ValueError as error:
-            self._mistakes.add(str(error), line, "id")
+            self._errors.add(str(error), line, "id")
         return None
 
     def _is_new(self, case: TestCase, line: int, *, given: bool) -> bool:
@@ -200,10 +200,10 @@ class _Reader:
         if first is None:
             self._lines[case.id] = line
         elif given:
-            self._mistakes.add(f"the id {case.id!r} stands in line {first} already", line)
+            self._errors.add(f"the id {case.id!r} stands in line {first} already", line)
         else:
             advice = "take one away, or give both an id"
-            self._mistakes.add(f"is the same test case as the one in line {first}", line, advice=advice)
+            self._errors.add(f"is the same test case as the one in line {first}", line, advice=advice)
         return first is None
 
 

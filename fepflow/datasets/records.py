@@ -42,13 +42,13 @@ def format_of(path: Path, format: str | None, file: str) -> Format:
     return known  # type: ignore[return-value]  # one of get_args(Format), which the checker does not follow
 
 
-def records(path: Path, format: Format, mistakes: ErrorCollector) -> Iterator[tuple[int, Any]]:
+def records(path: Path, format: Format, errors: ErrorCollector) -> Iterator[tuple[int, Any]]:
     """Each readable record with the line, from 1, on which it begins."""
     if format == "jsonl":
-        return _jsonl(_lines(path, mistakes), mistakes)
+        return _jsonl(_lines(path, errors), errors)
     if format == "csv":
-        return csv_records(_lines(path, mistakes), mistakes, MAX_LINE_BYTES)
-    return _document(path, format, mistakes)
+        return csv_records(_lines(path, errors), errors, MAX_LINE_BYTES)
+    return _document(path, format, errors)
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def _open(path: Path) -> Iterator[IO[bytes]]:
             yield plain  # type: ignore[misc]  # GzipFile reads like any IO[bytes]
 
 
-def _lines(path: Path, mistakes: ErrorCollector) -> Iterator[tuple[int, str]]:
+def _lines(path: Path, errors: ErrorCollector) -> Iterator[tuple[int, str]]:
     """Each line with its number and its line end. Ends with a mistake at the first that cannot be read."""
     number = total = 0
     try:
@@ -69,25 +69,25 @@ def _lines(path: Path, mistakes: ErrorCollector) -> Iterator[tuple[int, str]]:
             for number in count(1):
                 raw = stream.readline(MAX_LINE_BYTES + 1)
                 total += len(raw)
-                if not raw or mistakes.are_enough:
+                if not raw or errors.are_enough:
                     return
                 if number > MAX_LINES:
-                    mistakes.add(f"has more than {MAX_LINES:,} lines")
+                    errors.add(f"has more than {MAX_LINES:,} lines")
                     return
                 if len(raw) > MAX_LINE_BYTES or total > MAX_STREAM_BYTES:
                     limit, what = (
                         (MAX_LINE_BYTES, "this line") if len(raw) > MAX_LINE_BYTES else (MAX_STREAM_BYTES, "the file")
                     )
-                    mistakes.add(f"{what} is larger than {limit:,} bytes", number)
+                    errors.add(f"{what} is larger than {limit:,} bytes", number)
                     return
-                if number == 1 and (complaint := _foreign(raw)):
-                    mistakes.add(complaint, advice=SAVE_AS_UTF8)
+                if number == 1 and (reason := _foreign(raw)):
+                    errors.add(reason, advice=SAVE_AS_UTF8)
                     return
                 yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        mistakes.add(not_utf8(error.object, error.start), number, advice=SAVE_AS_UTF8)
+        errors.add(not_utf8(error.object, error.start), number, advice=SAVE_AS_UTF8)
     except (OSError, EOFError, zlib.error) as error:
-        mistakes.add(*_unreadable(error))
+        errors.add(*_unreadable(error))
 
 
 def _foreign(beginning: bytes) -> str | None:
@@ -104,43 +104,43 @@ def _unreadable(error: Exception) -> tuple[str]:
     return (f"cannot be read: {getattr(error, 'strerror', None) or type(error).__name__}",)
 
 
-def _jsonl(lines: Iterator[tuple[int, str]], mistakes: ErrorCollector) -> Iterator[tuple[int, Any]]:
+def _jsonl(lines: Iterator[tuple[int, str]], errors: ErrorCollector) -> Iterator[tuple[int, Any]]:
     for number, line in lines:
         text = line.strip()
         if number == 1 and text in ("[", "{"):
-            mistakes.add("is one JSON document, not a record a line", 1, advice="name it .json, or set `format: json`")
+            errors.add("is one JSON document, not a record a line", 1, advice="name it .json, or set `format: json`")
             return
         if not text:
             continue
         try:
             record = parser.parse(text)
         except ValueError as error:
-            mistakes.add(f"is not valid JSON: {error}", number)
+            errors.add(f"is not valid JSON: {error}", number)
         else:
             yield number, record
 
 
-def _document(path: Path, format: Format, mistakes: ErrorCollector) -> Iterator[tuple[int, Any]]:
+def _document(path: Path, format: Format, errors: ErrorCollector) -> Iterator[tuple[int, Any]]:
     limit = MAX_JSON_BYTES if format == "json" else MAX_YAML_BYTES
     try:
         with _open(path) as stream:
             raw = stream.read(limit + 1)
     except (OSError, EOFError, zlib.error) as error:
-        mistakes.add(*_unreadable(error))
+        errors.add(*_unreadable(error))
         return
     if len(raw) > limit:
-        mistakes.add(f"is larger than {limit:,} bytes", advice="use JSONL, which is read as a stream")
-    elif complaint := _foreign(raw):
-        mistakes.add(complaint, advice=SAVE_AS_UTF8)
+        errors.add(f"is larger than {limit:,} bytes", advice="use JSONL, which is read as a stream")
+    elif reason := _foreign(raw):
+        errors.add(reason, advice=SAVE_AS_UTF8)
     else:
         try:
-            text = decode(raw, mistakes.file)
-            pairs = _json_list(text) if format == "json" else _yaml_list(text, mistakes.file)
+            text = decode(raw, errors.file)
+            pairs = _json_list(text) if format == "json" else _yaml_list(text, errors.file)
         except InputError as error:
             for problem in error.problems:
-                mistakes.add_problem(problem)
+                errors.add_problem(problem)
         except ValueError as error:
-            mistakes.add(str(error))
+            errors.add(str(error))
         else:
             yield from pairs
 

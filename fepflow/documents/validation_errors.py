@@ -55,7 +55,7 @@ _UNION_ONLY = ("is_instance_of",)
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class ValidationMessage:
     """One mistake in a value: where, what, and what to do about it."""
 
     path: DocumentPath
@@ -63,9 +63,9 @@ class Complaint:
     advice: str | None = None
 
 
-def complaints(
+def validation_messages(
     value: Any, error: ValidationError, annotation: Any = None, elsewhere: Mapping[str, str] | None = None
-) -> list[Complaint]:
+) -> list[ValidationMessage]:
     """What `error` says about `value`, one complaint a place, in pydantic's order; no values are shown.
 
     `annotation` is the type that was asked for, by which a name that is not known is told what it may mean, and
@@ -77,14 +77,14 @@ def complaints(
     found: dict[DocumentPath, list[tuple[str, str | None]]] = {}
     for item in error.errors(include_url=False):
         if item["type"] not in _UNION_ONLY:
-            place = _within(value, item["loc"])
+            location = _within(value, item["loc"])
             if item["type"] == "missing":
-                place = (*place, item["loc"][-1])
-            known = names_at(annotation, place[:-1]) if item["type"] == "extra_forbidden" else []
-            found.setdefault(place, []).append(_sentence(item, known, elsewhere))
+                location = (*location, item["loc"][-1])
+            known = names_at(annotation, location[:-1]) if item["type"] == "extra_forbidden" else []
+            found.setdefault(location, []).append(_sentence(item, known, elsewhere))
     inner = {path[:length] for path in found for length in range(len(path))}
     return [
-        Complaint(path, _joined([message for message, _ in told]), told[0][1] if len(told) == 1 else None)
+        ValidationMessage(path, _joined([message for message, _ in told]), told[0][1] if len(told) == 1 else None)
         for path, told in found.items()
         if path not in inner
     ]

@@ -20,7 +20,7 @@ _NO_SPACE = re.compile(r"^\s*(?:- +)?([A-Za-z_][\w-]*):(?![\s/])\S")
 
 
 @dataclass(frozen=True)
-class _Mistake:
+class _ParseError:
     """Where the parser stopped, and the place that it was still busy with; lines and columns from 0."""
 
     problem: str
@@ -42,12 +42,12 @@ class _Mistake:
     def text_of(self, line: int) -> str:
         return self.lines[line] if 0 <= line < len(self.lines) else ""
 
-    def told(self, message: str, advice: str | None = None, at: tuple[int, int] | None = None) -> _Told:
-        return _Told(message, advice, *(at or (self.line, self.column)))
+    def explained(self, message: str, advice: str | None = None, at: tuple[int, int] | None = None) -> _Explanation:
+        return _Explanation(message, advice, *(at or (self.line, self.column)))
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Explanation:
     message: str
     advice: str | None
     line: int
@@ -63,125 +63,144 @@ def problem_of(error: YAMLError, text: str, file: str) -> Problem:
     """The parser's complaint, with line and column, in words that say what to do; no value of the text is in it."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if not isinstance(error, MarkedYAMLError) or mark is None:
-        return Problem(f"is not valid YAML: {str(error).splitlines()[0]}", file, advice=_advice_without_place(error))
+        return Problem(f"is not valid YAML: {str(error).splitlines()[0]}", file, advice=_advice_without_location(error))
     problem = str(error.problem or error.context).strip().splitlines()[0]
     context = error.context_mark
-    mistake = _Mistake(
+    parse_error = _ParseError(
         problem,
         re.split(r"\r\n|\r|\n", text),
         mark.line,
         mark.column,
         (context.line, context.column) if context else None,
     )
-    told = next(
-        (found for part, explain in _EXPLAINED if part in problem and (found := explain(mistake)) is not None),
-        mistake.told(problem),
+    explanation = next(
+        (found for part, explain in _EXPLAINED if part in problem and (found := explain(parse_error)) is not None),
+        parse_error.explained(problem),
     )
-    return Problem(f"is not valid YAML: {told.message}", file, told.line + 1, None, told.advice, column=told.column + 1)
+    return Problem(
+        f"is not valid YAML: {explanation.message}",
+        file,
+        explanation.line + 1,
+        None,
+        explanation.advice,
+        column=explanation.column + 1,
+    )
 
 
-def _advice_without_place(error: YAMLError) -> str | None:
+def _advice_without_location(error: YAMLError) -> str | None:
     return "save it as plain text" if "control characters" in str(error) else None
 
 
-def _no_token(mistake: _Mistake) -> _Told:
-    if mistake.char == "\t":
-        return _tab(mistake)
-    return mistake.told(f"no value can begin with {mistake.char} in YAML", _QUOTE)
+def _no_token(parse_error: _ParseError) -> _Explanation:
+    if parse_error.char == "\t":
+        return _tab(parse_error)
+    return parse_error.explained(f"no value can begin with {parse_error.char} in YAML", _QUOTE)
 
 
-def _tab(mistake: _Mistake) -> _Told:
-    return mistake.told("a tab stands where the line is indented", "indent with spaces")
+def _tab(parse_error: _ParseError) -> _Explanation:
+    return parse_error.explained("a tab stands where the line is indented", "indent with spaces")
 
 
-def _alias(mistake: _Mistake) -> _Told:
-    column = max(mistake.text.rfind("*", 0, mistake.column + 1), mistake.text.rfind("&", 0, mistake.column + 1), 0)
-    char = mistake.text[column : column + 1]
+def _alias(parse_error: _ParseError) -> _Explanation:
+    column = max(
+        parse_error.text.rfind("*", 0, parse_error.column + 1),
+        parse_error.text.rfind("&", 0, parse_error.column + 1),
+        0,
+    )
+    char = parse_error.text[column : column + 1]
     if char not in ("*", "&"):
-        return mistake.told(mistake.problem)
+        return parse_error.explained(parse_error.problem)
     meaning = "an alias of a value that has an anchor" if char == "*" else "an anchor"
-    return mistake.told(f"what begins with {char} is {meaning} in YAML", _QUOTE, (mistake.line, column))
+    return parse_error.explained(f"what begins with {char} is {meaning} in YAML", _QUOTE, (parse_error.line, column))
 
 
-def _unhashable(mistake: _Mistake) -> _Told:
-    if "{{" in mistake.text:
-        return _double_braces(mistake)
-    return mistake.told("a mapping or a list cannot be a key", "keys are texts; " + _QUOTE)
+def _unhashable(parse_error: _ParseError) -> _Explanation:
+    if "{{" in parse_error.text:
+        return _double_braces(parse_error)
+    return parse_error.explained("a mapping or a list cannot be a key", "keys are texts; " + _QUOTE)
 
 
-def _double_braces(mistake: _Mistake) -> _Told:
-    column = mistake.text.find("{{")
-    return mistake.told("{{ without quotes is a mapping in YAML, and not a text", _BRACES, (mistake.line, column))
+def _double_braces(parse_error: _ParseError) -> _Explanation:
+    column = parse_error.text.find("{{")
+    return parse_error.explained(
+        "{{ without quotes is a mapping in YAML, and not a text", _BRACES, (parse_error.line, column)
+    )
 
 
-def _open_quote(mistake: _Mistake) -> _Told:
-    return mistake.told("a quote is opened here and never closed", "close it", mistake.context)
+def _open_quote(parse_error: _ParseError) -> _Explanation:
+    return parse_error.explained("a quote is opened here and never closed", "close it", parse_error.context)
 
 
-def _escape(mistake: _Mistake) -> _Told:
-    column = mistake.text.rfind("\\", 0, mistake.column + 1)
-    char = mistake.text[column + 1 : column + 2]
+def _escape(parse_error: _ParseError) -> _Explanation:
+    column = parse_error.text.rfind("\\", 0, parse_error.column + 1)
+    char = parse_error.text[column + 1 : column + 2]
     advice = "use single quotes, as for patterns: '\\d+', or write \\\\"
-    return mistake.told(f"\\{char} means nothing inside of double quotes", advice, (mistake.line, max(column, 0)))
+    return parse_error.explained(
+        f"\\{char} means nothing inside of double quotes", advice, (parse_error.line, max(column, 0))
+    )
 
 
-def _second_colon(mistake: _Mistake) -> _Told:
-    for line in (mistake.line, mistake.line - 1):
-        if (told := _missing_space(mistake, line)) is not None:
-            return told
-    if ": " in mistake.text[: mistake.column].strip():
-        return mistake.told("a second ': ' in one line", _QUOTE + ", if it is one")
-    return mistake.told("the line is indented further than the lines above", "align it with its siblings")
+def _second_colon(parse_error: _ParseError) -> _Explanation:
+    for line in (parse_error.line, parse_error.line - 1):
+        if (explained := _missing_space(parse_error, line)) is not None:
+            return explained
+    if ": " in parse_error.text[: parse_error.column].strip():
+        return parse_error.explained("a second ': ' in one line", _QUOTE + ", if it is one")
+    return parse_error.explained("the line is indented further than the lines above", "align it with its siblings")
 
 
-def _missing_space(mistake: _Mistake, line: int) -> _Told | None:
-    found = _NO_SPACE.match(mistake.text_of(line))
+def _missing_space(parse_error: _ParseError, line: int) -> _Explanation | None:
+    found = _NO_SPACE.match(parse_error.text_of(line))
     if not found:
         return None
-    place = (line, found.end(1) + 1)
-    return mistake.told(f"there is no space after `{found[1]}:`", f"write `{found[1]}: ` and the value", place)
+    location = (line, found.end(1) + 1)
+    return parse_error.explained(
+        f"there is no space after `{found[1]}:`", f"write `{found[1]}: ` and the value", location
+    )
 
 
-def _no_colon(mistake: _Mistake) -> _Told:
-    start = mistake.context or (mistake.line, mistake.column)
-    told = _missing_space(mistake, start[0])
-    if told is not None:
-        return told
-    text = mistake.text_of(start[0])
+def _no_colon(parse_error: _ParseError) -> _Explanation:
+    start = parse_error.context or (parse_error.line, parse_error.column)
+    explained = _missing_space(parse_error, start[0])
+    if explained is not None:
+        return explained
+    text = parse_error.text_of(start[0])
     if re.match(r"\s*-\w", text):
-        return mistake.told("there is no space after the dash", "write `- ` and the item", start)
+        return parse_error.explained("there is no space after the dash", "write `- ` and the item", start)
     if re.match(r"\s*[\w-]+ :\S", text):
-        return mistake.told("there is no space after the colon", "write `name: value`", start)
+        return parse_error.explained("there is no space after the colon", "write `name: value`", start)
     advice = "indent it, if it goes on with the text above"
-    return mistake.told("this line is neither `name: value` nor an item `- value`", advice, start)
+    return parse_error.explained("this line is neither `name: value` nor an item `- value`", advice, start)
 
 
-def _flow(mistake: _Mistake) -> _Told:
-    before = mistake.text[: mistake.column]
-    if mistake.char == "{" and before.endswith("$"):
+def _flow(parse_error: _ParseError) -> _Explanation:
+    before = parse_error.text[: parse_error.column]
+    if parse_error.char == "{" and before.endswith("$"):
         advice = 'put it in quotes, as in {url: "${AGENT_URL}"}'
-        return mistake.told("${NAME} inside of { } or [ ] needs quotes", advice, (mistake.line, mistake.column - 1))
-    if "{{" in mistake.text:
-        return _double_braces(mistake)
-    opened = f" that was opened in line {mistake.context[0] + 1}" if mistake.context else ""
-    bracket = "[ ]" if "]" in mistake.problem else "{ }"
+        return parse_error.explained(
+            "${NAME} inside of { } or [ ] needs quotes", advice, (parse_error.line, parse_error.column - 1)
+        )
+    if "{{" in parse_error.text:
+        return _double_braces(parse_error)
+    opened = f" that was opened in line {parse_error.context[0] + 1}" if parse_error.context else ""
+    bracket = "[ ]" if "]" in parse_error.problem else "{ }"
     advice = "close it; a text inside with , : { } [ ] or # needs quotes"
-    return mistake.told(f"a comma or the end of the {bracket}{opened} is missing", advice)
+    return parse_error.explained(f"a comma or the end of the {bracket}{opened} is missing", advice)
 
 
-def _no_key(mistake: _Mistake) -> _Told:
-    before = mistake.text[: mistake.column]
-    if "{{" in mistake.text:
-        return _double_braces(mistake)
+def _no_key(parse_error: _ParseError) -> _Explanation:
+    before = parse_error.text[: parse_error.column]
+    if "{{" in parse_error.text:
+        return _double_braces(parse_error)
     if not before.strip():
-        return mistake.told("the line is not aligned with its siblings", "indent siblings alike")
+        return parse_error.explained("the line is not aligned with its siblings", "indent siblings alike")
     if re.search(r"[\"'\]}]\s*$", before):
         advice = "put all of it in quotes; inside of '…' a quote is written '', inside of \"…\" \\\""
-        return mistake.told("the text goes on after a closing quote or bracket", advice)
-    return mistake.told("a key is expected here", _QUOTE)
+        return parse_error.explained("the text goes on after a closing quote or bracket", advice)
+    return parse_error.explained("a key is expected here", _QUOTE)
 
 
-_EXPLAINED: list[tuple[str, Callable[[_Mistake], _Told | None]]] = [
+_EXPLAINED: list[tuple[str, Callable[[_ParseError], _Explanation | None]]] = [
     ("cannot start any token", _no_token),
     ("tab character", _tab),
     ("undefined alias", _alias),
@@ -198,15 +217,18 @@ _EXPLAINED: list[tuple[str, Callable[[_Mistake], _Told | None]]] = [
     ("expected <block end>", _no_key),
     (
         "'-' indicator",
-        lambda it: it.told("the line is not aligned with its siblings", "indent all items of a list alike"),
+        lambda it: it.explained("the line is not aligned with its siblings", "indent all items of a list alike"),
     ),
     (
         "another document",
-        lambda it: it.told("a second document begins here", "a file holds one; take the line --- out"),
+        lambda it: it.explained("a second document begins here", "a file holds one; take the line --- out"),
     ),
-    ("duplicate key", lambda it: it.told(it.problem.partition(" with value")[0])),
-    ("constructor for the tag", lambda it: it.told("what begins with ! is a tag, and this one is not known", _QUOTE)),
-    ("unknown directive", lambda it: it.told("a line that begins with % is a directive in YAML", _QUOTE)),
-    ("expected node content", lambda it: it.told(f"no value can begin with {it.char}", _QUOTE)),
-    ("comment or line break", lambda it: it.told("the text after | or > begins in the next line", _QUOTE)),
+    ("duplicate key", lambda it: it.explained(it.problem.partition(" with value")[0])),
+    (
+        "constructor for the tag",
+        lambda it: it.explained("what begins with ! is a tag, and this one is not known", _QUOTE),
+    ),
+    ("unknown directive", lambda it: it.explained("a line that begins with % is a directive in YAML", _QUOTE)),
+    ("expected node content", lambda it: it.explained(f"no value can begin with {it.char}", _QUOTE)),
+    ("comment or line break", lambda it: it.explained("the text after | or > begins in the next line", _QUOTE)),
 ]

@@ -12,7 +12,7 @@ from fepflow.evalguard.models import Metric, Task, Thresholds
 
 
 @dataclass(frozen=True)
-class Catalogue:
+class Definitions:
     """Tasks and metrics by id; empty where none are defined."""
 
     tasks: dict[str, Task] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Catalogue:
         return remarks
 
 
-def catalogue_around(thresholds: Path) -> Catalogue:
+def definitions_near(thresholds: Path) -> Definitions:
     """The `tasks` and `metrics` folders beside the `thresholds` folder that a path leads to or into.
 
     Raises InputError for definitions that are not valid.
@@ -45,7 +45,7 @@ def catalogue_around(thresholds: Path) -> Catalogue:
         root = thresholds.parent if thresholds.is_dir() else thresholds.parent.parent
     tasks = load_tasks(root) if (root / "tasks").is_dir() else {}
     metrics = load_metrics(root) if (root / "metrics").is_dir() else {}
-    return Catalogue(tasks, metrics)
+    return Definitions(tasks, metrics)
 
 
 def _warning(path: str, message: str) -> Problem:

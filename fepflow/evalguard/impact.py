@@ -58,7 +58,7 @@ def assess(value: float | None, ranges: Sequence[Range]) -> ImpactAssessment:
     return ImpactAssessment(decisive.impact, None, decisive.interpretation, overlapping)
 
 
-def reach(low: float | None, high: float | None, ranges: Sequence[Range]) -> ImpactRange:
+def impact_range(low: float | None, high: float | None, ranges: Sequence[Range]) -> ImpactRange:
     """What the values from `low` to `high`, both included, may mean; a bound of None is no bound on that side.
 
     Ranges are half-open, so the impact changes at their bounds only, and holds from each bound on.

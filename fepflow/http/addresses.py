@@ -39,7 +39,7 @@ def _without_scheme(url: str) -> tuple[str, str]:
 
 
 def _of_host(rest: str, url: str) -> tuple[str, str] | None:
-    place = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
+    location = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -47,12 +47,12 @@ def _of_host(rest: str, url: str) -> tuple[str, str] | None:
         return "the host is not valid", "an IPv6 address stands in brackets: http://[::1]:8000/"
     if not host:
         return "the address has no host", _ADVICE
-    port = re.search(r":([^:\]]*)$", place)
+    port = re.search(r":([^:\]]*)$", location)
     if port and port[1] and not (port[1].isdecimal() and 0 < int(port[1]) <= _MAX_PORT):
         return f"the port {port[1][:10]} is none", f"a port is a number from 1 to {_MAX_PORT}"
-    if place.startswith("["):
+    if location.startswith("["):
         return None
-    if place.count(":") > 1:
+    if location.count(":") > 1:
         return "the host is not valid", "an IPv6 address stands in brackets: http://[::1]:8000/"
     if host.isascii() and (not _HOST.fullmatch(host) or ".." in host):
         return f"the host {host[:60]} is not valid", _ADVICE

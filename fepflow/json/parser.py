@@ -17,7 +17,7 @@ def parse(text: str) -> Any:
     try:
         value = loads(text)
     except JSONDecodeError as error:
-        raise ValueError(f"{error.msg} at {_place(error)}") from None
+        raise ValueError(f"{error.msg} at {_location(error)}") from None
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     except ValueError as error:
@@ -30,5 +30,5 @@ def parse(text: str) -> Any:
 _TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 
 
-def _place(error: JSONDecodeError) -> str:
+def _location(error: JSONDecodeError) -> str:
     return f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"

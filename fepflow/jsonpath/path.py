@@ -91,18 +91,18 @@ class SingularPath:
         return True
 
     def _end(self, value: Any) -> str:
-        place = "'$'"
+        location = "'$'"
         for container, key in self._steps:
             if not isinstance(value, container):
                 wanted = "an object" if container is dict else "an array"
-                return f"{place} is {_kind(value)}, not {wanted}, so it has no {_label(key)}"
+                return f"{location} is {_kind(value)}, not {wanted}, so it has no {_label(key)}"
             try:
                 value = _member(value, key)
             except KeyError:
-                return f"{place} has no {_label(key)}; {_names(value)}"
+                return f"{location} has no {_label(key)}; {_names(value)}"
             except IndexError:
-                return f"{place} has {len(value)} element{'' if len(value) == 1 else 's'}, so no {_label(key)}"
-            place = _label(key)
+                return f"{location} has {len(value)} element{'' if len(value) == 1 else 's'}, so no {_label(key)}"
+            location = _label(key)
         return "the document changed meanwhile"
 
 

@@ -1,4 +1,4 @@
-"""When a target or a model is down, the run notices, and does not ask it a thousand times."""
+"""A circuit breaker: a target or a model that is down is not called a thousand times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from fepflow.errors import CircuitOpenError, ModelError, ModelUnavailableError, TargetError
 
 FAILURES = 20
-"""Cases whose first call fails, one after the other, without any answer between them, before the target is taken to be
+"""Consecutive cases whose first call fails, without any response between them, after which the target counts as
 down. Further calls for a case do not count: they are made for those that fail."""
 
 GRACE_SECONDS = 10.0
@@ -17,12 +17,12 @@ GRACE_SECONDS = 10.0
 PROBE_SECONDS = 1.0
 """One call in so many seconds finds out whether it is back."""
 
-_LET_NOBODY_IN = ("unauthorized", "quota")
-"""What a model says that answers, and yet is of no more use to others than to whom it says it."""
+_ENDPOINT_WIDE = ("unauthorized", "quota")
+"""Kinds of errors that every further call of the endpoint would get, too."""
 
 
 class CircuitBreaker:
-    """Lets calls through while the target answers, however it answers; `what` is what the target is called.
+    """Lets calls through while the target responds, in whatever way; `what` names the target in messages.
 
     After FAILURES failures in a row calls wait, but for one a second. Any answer lets all of them go on; if none has
     come after GRACE_SECONDS, calls fail at once, and one a second still finds out.
@@ -61,14 +61,13 @@ class CircuitBreaker:
             await asyncio.sleep(self._next_probe - now)
 
     def answered(self) -> None:
-        """The target gave an answer, if only that it refuses."""
+        """The target responded, if only with a refusal."""
         self._failures = 0
 
     def failed(self, error: TargetError | ModelError, *, first: bool) -> None:
-        """A call failed, the first one for its case or another. What no other try would mend is an answer, and so is
-        a plea for patience."""
-        patience = not error.retryable or error.status == 429
-        if patience and error.kind not in _LET_NOBODY_IN:
+        """A call failed, the first one for its case or another. Non-retryable errors and 429s count as responses."""
+        responded = not error.retryable or error.status == 429
+        if responded and error.kind not in _ENDPOINT_WIDE:
             self.answered()
         elif first:
             self._failures += 1

@@ -60,12 +60,12 @@ class RunBudget:
                 self.spent[name] += cost
 
 
-def _cost(told: Any) -> float | None:
+def _cost(reported: Any) -> float | None:
     """What an answer says that it cost; None for what cannot be: less than nothing, or more than any number."""
-    if isinstance(told, bool) or not isinstance(told, int | float):
+    if isinstance(reported, bool) or not isinstance(reported, int | float):
         return None
     try:
-        cost = float(told)
+        cost = float(reported)
     except OverflowError:
         return None
     return cost if math.isfinite(cost) and cost >= 0 else None

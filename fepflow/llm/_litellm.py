@@ -117,12 +117,12 @@ async def complete(
     context.record(usage)  # it is paid for, of use or not
     try:
         choice = answer.choices[0]
-        told = str(getattr(answer, "model", None) or "")
+        reported = str(getattr(answer, "model", None) or "")
         text = _text_of(choice, model)
     except (AttributeError, IndexError, TypeError):
         raise ModelError(f"{model.name} answered without a message", kind="connect", retryable=True) from None
     secrets = secrets_of(model)
-    return ChatResponse(redact(text, secrets), redact(told, secrets)[:MOST_OF_A_NAME], usage)
+    return ChatResponse(redact(text, secrets), redact(reported, secrets)[:MOST_OF_A_NAME], usage)
 
 
 async def embed(
@@ -145,8 +145,8 @@ async def embed(
         vectors = []
     if len(vectors) != len(texts) or not all(vector and all(map(math.isfinite, vector)) for vector in vectors):
         raise ModelError(f"{model.name} did not answer with a vector for each text", kind="invalid", retryable=True)
-    told = redact(str(getattr(answer, "model", None) or ""), secrets_of(model))
-    return EmbeddingResponse(vectors, told[:MOST_OF_A_NAME], usage)
+    reported = redact(str(getattr(answer, "model", None) or ""), secrets_of(model))
+    return EmbeddingResponse(vectors, reported[:MOST_OF_A_NAME], usage)
 
 
 def _exchange(exchange: Exchange) -> Exchange:
@@ -176,18 +176,21 @@ def _text_of(choice: Any, model: Model) -> str:
 
 
 def _usage(answer: Any, model: Model) -> Usage:
-    told = getattr(answer, "usage", None)
-    asked, said = _count(getattr(told, "prompt_tokens", None)), _count(getattr(told, "completion_tokens", None))
+    reported = getattr(answer, "usage", None)
+    prompt_tokens, completion_tokens = (
+        _count(getattr(reported, "prompt_tokens", None)),
+        _count(getattr(reported, "completion_tokens", None)),
+    )
     # What was not told comes as 0; an answer in words has some, and only vectors have none.
-    if not asked or (not said and hasattr(answer, "choices")):
-        return Usage(asked or None, said or None)
-    return Usage(asked, said or 0, cost(model, asked, said or 0))
+    if not prompt_tokens or (not completion_tokens and hasattr(answer, "choices")):
+        return Usage(prompt_tokens or None, completion_tokens or None)
+    return Usage(prompt_tokens, completion_tokens or 0, cost(model, prompt_tokens, completion_tokens or 0))
 
 
-def _count(told: Any) -> int | None:
+def _count(reported: Any) -> int | None:
     """A number of tokens; None for what cannot be one, which is as good as not told."""
-    is_count = isinstance(told, int) and not isinstance(told, bool) and 0 <= told <= MOST_TOKENS
-    return told if is_count else None
+    is_count = isinstance(reported, int) and not isinstance(reported, bool) and 0 <= reported <= MOST_TOKENS
+    return reported if is_count else None
 
 
 def cost(model: Model, prompt_tokens: int, completion_tokens: int) -> float | None:

@@ -13,7 +13,7 @@ from fepflow.limits.circuit_breaker import CircuitBreaker
 class EndpointState:
     """State of one key at one address of a provider. Used in the event loop of the client's thread only."""
 
-    breaker: CircuitBreaker
+    circuit_breaker: CircuitBreaker
     _semaphores: dict[int, asyncio.Semaphore] = field(default_factory=dict)
     _blocked_until: float = 0.0
 

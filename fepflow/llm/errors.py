@@ -36,47 +36,47 @@ def model_error(error: Exception, model: Model, exchange: Exchange, *, with_form
     """
     status = getattr(error, "status_code", None)
     kind = type(error).__name__
-    said = _words(error, model)
+    message = _words(error, model)
     if exchange.refusal is not None:
-        return ModelError(f"{model.name} at {exchange.place} {exchange.refusal[1]}", kind=exchange.refusal[0])
+        return ModelError(f"{model.name} at {exchange.host} {exchange.refusal[1]}", kind=exchange.refusal[0])
     if (wire_error := _of_the_wire(kind, status, exchange, model)) is not None:
         return wire_error
     if kind == "Timeout" or status == 504:
-        return ModelTimeoutError(f"{model.name} did not answer in time: {said}")
+        return ModelTimeoutError(f"{model.name} did not answer in time: {message}")
     if kind == "ContentPolicyViolationError":
-        return ModelError(f"{model.name} refused to answer: {said}", kind="refused", status=status)
+        return ModelError(f"{model.name} refused to answer: {message}", kind="refused", status=status)
     everything = f"{error} {getattr(error, 'body', '')}"[:_LONGEST_WORDS]
     if with_format and status in _REFUSAL_STATUS and _FORMAT.search(everything):
-        return ModelError(f"{model.name} refuses the response format: {said}", kind="format_refused", status=status)
+        return ModelError(f"{model.name} refuses the response format: {message}", kind="format_refused", status=status)
     if status in _REFUSAL_STATUS and (name := refused_parameter(everything, model)):
-        return ModelError(f"{model.name} refuses {name}: {said}", kind="parameter_refused", status=status)
-    if status == 402 or (status in (403, 429) and _QUOTA.search(everything)) or _NO_CREDIT.search(said):
-        return ModelError(f"the quota of {model.name} is used up: {said}", kind="quota", status=status)
+        return ModelError(f"{model.name} refuses {name}: {message}", kind="parameter_refused", status=status)
+    if status == 402 or (status in (403, 429) and _QUOTA.search(everything)) or _NO_CREDIT.search(message):
+        return ModelError(f"the quota of {model.name} is used up: {message}", kind="quota", status=status)
     if status in (401, 403):
         advice = "check its key"
-        return ModelError(f"{model.name} does not let us in ({advice}): {said}", kind="unauthorized", status=status)
+        return ModelError(f"{model.name} does not let us in ({advice}): {message}", kind="unauthorized", status=status)
     if status == 429:
         wait = _retry_after(error)
-        message = f"{model.name} has had too many requests: {said}"
+        message = f"{model.name} has had too many requests: {message}"
         return ModelError(message, kind="rate_limited", retryable=True, retry_after=wait, status=429)
     if not isinstance(status, int) or kind == "APIConnectionError":
-        return ModelError(f"no usable answer from {model.name}: {said}", kind="connect", retryable=True)
+        return ModelError(f"no usable answer from {model.name}: {message}", kind="connect", retryable=True)
     retryable = status >= 500 or status in _RETRYABLE_STATUS
-    message = f"{model.name} answered HTTP {status}: {said}"
+    message = f"{model.name} answered HTTP {status}: {message}"
     wait = _retry_after(error) if retryable else None
     return ModelError(message, kind="http_status", retryable=retryable, retry_after=wait, status=status)
 
 
 def _of_the_wire(kind: str, status: Any, exchange: Exchange, model: Model) -> ModelError | None:
     """The error of a request without a response, or without one of a model."""
-    if kind == "Timeout" or not exchange.place or status not in (None, 500, 503):
+    if kind == "Timeout" or not exchange.host or status not in (None, 500, 503):
         return None
     if exchange.status is None:
-        message = f"no answer from {model.name} at {exchange.place}: there is no connection, or it broke"
+        message = f"no answer from {model.name} at {exchange.host}: there is no connection, or it broke"
         return ModelError(message, kind="connect", retryable=True)
     if exchange.status < 400:
         what = f"HTTP {exchange.status}, but not as a model does ({exchange.media_type or 'no content type'})"
-        return ModelError(f"{model.name} at {exchange.place} answered {what}", kind="connect", retryable=True)
+        return ModelError(f"{model.name} at {exchange.host} answered {what}", kind="connect", retryable=True)
     return None
 
 

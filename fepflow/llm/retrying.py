@@ -45,7 +45,7 @@ async def request(
         left = context.budget.left()
         try:
             async with asyncio.timeout(None if left == math.inf else left) as deadline:
-                await state.endpoint.breaker.admit()
+                await state.endpoint.circuit_breaker.admit()
                 return await _within_total_timeout(model, state, context, send)
         except ModelError as error:
             raise without_secrets(error) from None
@@ -78,7 +78,7 @@ async def _with_retries(
     async def attempt() -> Response:
         nonlocal requests
         if requests:
-            await endpoint.breaker.admit()
+            await endpoint.circuit_breaker.admit()
         while True:
             await endpoint.unblocked()
             context.budget.require()
@@ -88,7 +88,7 @@ async def _with_retries(
             try:
                 response = await _within_timeout(model, send(parameters))
             except ModelError as error:
-                endpoint.breaker.failed(error, first=requests == 1 and context.retry)
+                endpoint.circuit_breaker.failed(error, first=requests == 1 and context.retry)
                 name = refused_parameter(str(error), model) if error.kind == "parameter_refused" else None
                 if name is not None and name in parameters:
                     rejected.add(name)
@@ -96,7 +96,7 @@ async def _with_retries(
                 if error.kind == "rate_limited":
                     endpoint.block(_seconds(error, requests))
                 raise
-            endpoint.breaker.answered()
+            endpoint.circuit_breaker.answered()
             dropped = tuple(name for name in model.parameters if name in rejected)
             return replace(response, dropped_params=dropped, requests=requests)
 

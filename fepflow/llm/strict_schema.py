@@ -57,8 +57,8 @@ def _closed(schema: dict[str, Any], level: int) -> dict[str, Any]:
     members, required = schema.get("properties"), schema.get("required", [])
     if not members or isinstance(schema.get("additionalProperties"), dict) or not set(required) <= members.keys():
         raise _NotStrictError  # any object at all: strict providers have no word for it
-    asked = {name: _strict(item, level + 1) for name, item in members.items()}
-    wanted = {name: item if name in required else _nullable(item) for name, item in asked.items()}
+    adapted = {name: _strict(item, level + 1) for name, item in members.items()}
+    wanted = {name: item if name in required else _nullable(item) for name, item in adapted.items()}
     names = sorted(wanted, key=lambda name: not _REASONS.search(name))
     return {"properties": {name: wanted[name] for name in names}, "required": names, "additionalProperties": False}
 
@@ -89,12 +89,12 @@ def _without_nulls(value: Any, schema: Any, root: Any, level: int) -> Any:
     if not isinstance(value, dict):
         return value
     members = schema.get("properties", {})
-    kept = {
+    cleaned = {
         name: item
         for name, item in value.items()
         if item is not None or name not in members or name in schema.get("required", []) or _takes_null(members[name])
     }
-    return {name: _without_nulls(item, members.get(name), root, level + 1) for name, item in kept.items()}
+    return {name: _without_nulls(item, members.get(name), root, level + 1) for name, item in cleaned.items()}
 
 
 def _takes_null(schema: Any) -> bool:

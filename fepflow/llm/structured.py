@@ -130,8 +130,8 @@ def _cache_keys(model: Model, prompt: StructuredPrompt, repeat: int) -> dict[Mod
 def _to_cache(model: Model, details: ResponseDetails, text: str) -> CachedResponse:
     usage = details.usage
     tokens = usage.prompt_tokens, usage.completion_tokens
-    told = details.response_model, details.mode
-    return CachedResponse("judge", model.name, *told, text, *tokens, usage.cost_usd, details.dropped_params)
+    reported = details.response_model, details.mode
+    return CachedResponse("judge", model.name, *reported, text, *tokens, usage.cost_usd, details.dropped_params)
 
 
 def _from_cache(
@@ -153,18 +153,18 @@ async def _request(
 ) -> tuple[T, ResponseDetails, str]:
     """The model's response, how it came about, and its text."""
     conversation = _Conversation(requests, model, await requests.client.state_of(model), prompt)
-    complaint = ""
+    problem = ""
     for _ in range(MAX_CORRECTIONS + 1):
         response = await conversation.next_response()
         try:
             value = read(_read(response.text, prompt.schema, conversation.mode))
         except CheckArgumentsError as error:
-            complaint = str(error)
-            conversation.correct(response, complaint)
+            problem = str(error)
+            conversation.correct(response, problem)
         else:
             return value, conversation.details(response), response.text
     tries = MAX_CORRECTIONS + 1
-    raise ModelError(f"no answer of {model.name} fits, though asked {tries} times: {complaint}", kind="invalid")
+    raise ModelError(f"no answer of {model.name} fits, though asked {tries} times: {problem}", kind="invalid")
 
 
 class _Conversation:
@@ -213,10 +213,10 @@ class _Conversation:
         messages = [*_messages(self._prompt, mode), *self._corrections]
         return [{**message, "content": sendable(message["content"])} for message in messages]
 
-    def correct(self, response: ChatResponse, complaint: str) -> None:
+    def correct(self, response: ChatResponse, problem: str) -> None:
         """Have the next request show the response, and what is wrong with it."""
         correction = self._prompt.readable(
-            f"This answer cannot be used: {complaint}. Answer again, with the JSON object only."
+            f"This answer cannot be used: {problem}. Answer again, with the JSON object only."
         )
         self._corrections += [
             {"role": "assistant", "content": brief(response.text, MAX_QUOTED)},

@@ -37,14 +37,14 @@ SMALL_BYTES = 65_536
 
 @dataclass
 class Exchange:
-    """What became of one request: `place` is the host and port that were asked, `status` and `media_type` what came.
+    """What became of one request: `host` is the host and port that were asked, `status` and `media_type` what came.
 
     `refusal` is why the answer was not taken: a kind of ModelError, and a sentence.
     """
 
     most_bytes: int = CHAT_BYTES
     most_values: int = CHAT_VALUES
-    place: str = ""
+    host: str = ""
     status: int | None = None
     media_type: str = ""
     refusal: tuple[str, str] | None = None
@@ -71,16 +71,16 @@ def guard(litellm_handler: Any, litellm_transport: Any) -> None:
     send = litellm_transport.handle_async_request
 
     async def handle_async_request(self: Any, request: httpx.Request) -> httpx.Response:
-        exchange, asked = current.get(None) or Exchange(), str(request.url)
-        exchange.place, exchange.status = host_and_port(asked), None
+        exchange, requested = current.get(None) or Exchange(), str(request.url)
+        exchange.host, exchange.status = host_and_port(requested), None
         request.headers["Accept-Encoding"] = ACCEPT_ENCODING
         response = await send(self, request)
         try:
             exchange.status = response.status_code
             exchange.media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()[:60]
             if response.has_redirect_location:
-                location = _joined(asked, response.headers["Location"])
-                if not is_same_host(asked, location):
+                location = _joined(requested, response.headers["Location"])
+                if not is_same_host(requested, location):
                     why = f"redirects to {host_and_port(location)}, and no other host is asked"
                     raise exchange.refuse("redirect", f"{why}; put the final address into api_base", request)
             body = await _read(response, exchange, request)
@@ -88,12 +88,12 @@ def guard(litellm_handler: Any, litellm_transport: Any) -> None:
                 body = _answer_in(body, exchange, request)
         finally:
             await response.aclose()
-        kept = [
+        headers = [
             (name, value)
             for name, value in response.headers.multi_items()
             if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
         ]
-        return httpx.Response(response.status_code, headers=kept, content=body, request=request)
+        return httpx.Response(response.status_code, headers=headers, content=body, request=request)
 
     handle_async_request.guarded = True  # type: ignore[attr-defined]  # a function takes any
     litellm_transport.handle_async_request = handle_async_request

@@ -93,7 +93,7 @@ class _Source:
         else:
             self.others.count += 1
 
-    def told(self) -> Iterator[tuple[int, str, str]]:
+    def details(self) -> Iterator[tuple[int, str, str]]:
         """Count, text and the first case of each cause."""
         single = [pattern for pattern in self.patterns.values() if pattern.count == 1]
         for pattern in self.patterns.values():
@@ -156,17 +156,17 @@ class Causes:
         causes = [
             Cause(count, kind, None if kind == "call" else name, _words(kind, name, text), case_id)
             for (kind, name), source in self._sources.items()
-            for count, text, case_id in source.told()
+            for count, text, case_id in source.details()
         ]
         return sorted(causes, key=lambda cause: (-cause.count, cause.text))
 
     def lines(self, limit: int = MAX_CAUSES) -> list[str]:
         """The most frequent causes, one a line, and how many are left out."""
         causes = self.most_frequent()
-        told = [str(cause) for cause in causes[:limit]]
+        details = [str(cause) for cause in causes[:limit]]
         if rest := causes[limit:]:
-            told.append(f"{sum(cause.count for cause in rest)} × {len(rest)} other causes")
-        return told
+            details.append(f"{sum(cause.count for cause in rest)} × {len(rest)} other causes")
+        return details
 
 
 def _of_call(failure: dict[str, Any]) -> tuple[str, str]:
@@ -182,9 +182,9 @@ def _finding(check: CheckResult) -> str:
     What a path led to is another thing for each case, so the path itself is told.
     """
     whole = explain(check)
-    told = {name: value for name, value in whole.results.items() if not isinstance(value, int | float)}
-    if told:
-        return Explanation(told, {}).line(MAX_TEXT)
+    details = {name: value for name, value in whole.results.items() if not isinstance(value, int | float)}
+    if details:
+        return Explanation(details, {}).line(MAX_TEXT)
     given = check.resolved_arguments or {}
     arguments = {name: given.get(name, {}).get("jsonpath", value) for name, value in whole.arguments.items()}
     return Explanation({**whole.results, **arguments}, {}).line(MAX_TEXT)

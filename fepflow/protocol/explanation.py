@@ -38,7 +38,7 @@ class Explanation:
             return cut(_one_line(self.error), limit)
         arguments = {} if self.results and self._is_of_model else self.arguments
         names = [*self.results, *arguments]
-        texts = [_told(value, limit) for value in self.results.values()]
+        texts = [_text_of(value, limit) for value in self.results.values()]
         texts += [as_json(value, limit) for value in arguments.values()]
         room = limit - sum(len(name) + len(": ") for name in names) - len(_SEPARATOR) * (len(names) - 1)
         values = fit(texts, max(room, 0))
@@ -74,10 +74,10 @@ def results_of(check: CheckResult) -> dict[str, Any]:
     """The results of a check that say more than pass or fail: what they hold, or the response of a model in them."""
     response = check.results.get("response")
     results = response if isinstance(response, dict) else check.results
-    told = {name: value for name, value in results.items() if value not in (None, "", [], {})}
+    details = {name: value for name, value in results.items() if value not in (None, "", [], {})}
     if passed_of(check) is not None:
-        told.pop("passed", None)
-    return told
+        details.pop("passed", None)
+    return details
 
 
 def _arguments_of(check: CheckResult, *, with_output: bool) -> dict[str, Any]:
@@ -85,13 +85,13 @@ def _arguments_of(check: CheckResult, *, with_output: bool) -> dict[str, Any]:
     given = (check.metadata or {}).get("arguments_given")
     if not isinstance(given, list):  # a result of before this was kept
         given = [name for name, argument in arguments.items() if not _is_off(argument)]
-    told: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     for name in given:
         argument = arguments.get(name, {"value": None})
         value, path = argument["value"], argument.get("jsonpath")
         if path != OUTPUT_PATH or with_output:
-            told[f"{name} ({path})" if path and value is None else name] = value
-    return told
+            details[f"{name} ({path})" if path and value is None else name] = value
+    return details
 
 
 def _is_off(argument: dict[str, Any]) -> bool:
@@ -136,7 +136,7 @@ def as_json(value: Any, limit: int | None = None) -> str:
 _ENCODER = json.JSONEncoder(ensure_ascii=False, default=repr)
 
 
-def _told(value: Any, limit: int | None) -> str:
+def _text_of(value: Any, limit: int | None) -> str:
     """A result on one line: a text, or several, as prose."""
     if isinstance(value, str):
         return _one_line(value if limit is None else value[: 4 * limit])
@@ -149,7 +149,7 @@ def _items(value: Any) -> Iterator[str]:
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         yield from map(_one_line, value)
     else:
-        yield _told(value, None)
+        yield _text_of(value, None)
 
 
 def _one_line(text: str) -> str:

@@ -51,10 +51,10 @@ class Kappa:
 
 def tabulate(pairs: Iterable[tuple[Hashable, Hashable]], categories: Sequence[Hashable]) -> ConfusionMatrix:
     """Count pairs. Raises KeyError for one of another category."""
-    places = {category: place for place, category in enumerate(categories)}
+    locations = {category: location for location, category in enumerate(categories)}
     counts = [[0] * len(categories) for _ in categories]
     for (one, other), count in Counter(pairs).items():
-        counts[places[one]][places[other]] += count
+        counts[locations[one]][locations[other]] += count
     return ConfusionMatrix(tuple(categories), tuple(map(tuple, counts)))
 
 

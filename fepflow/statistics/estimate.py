@@ -18,7 +18,7 @@ from itertools import chain, repeat
 from typing import Literal
 
 from fepflow.statistics.intervals import IntervalKind, interval_of, z_score
-from fepflow.statistics.moments import Doubt, clustered_stderr, doubt_of_t, mean
+from fepflow.statistics.moments import IntervalWarning, clustered_stderr, mean, t_interval_warning
 from fepflow.statistics.scale import Scale
 from fepflow.statistics.t_distribution import t_quantile
 
@@ -63,7 +63,7 @@ class Estimate:
 
     `value` and `stderr` are in the metric's own unit and None where the sample cannot tell (no value; fewer than two
     test cases). `low` and `high` bound the mean at `confidence` (0 to 1, two-sided); None is no bound on that side.
-    `least` and `most` are the mean if all that is missing were at either end of the range. `doubt` says why the
+    `least` and `most` are the mean if all that is missing were at either end of the range. `warning` says why the
     interval may not show that a gate is met, `problem` why nothing could be computed.
     ValueError on NaN and infinities, which would slip through any comparison.
     """
@@ -77,7 +77,7 @@ class Estimate:
     counts: Counts
     least: float | None = None
     most: float | None = None
-    doubt: str | None = None
+    warning: str | None = None
     problem: str | None = None
     sums: Sums | None = field(default=None, repr=False, compare=False)
 
@@ -113,7 +113,7 @@ class Sums:
     """What a metric's values come to: all that an interval of whatever confidence is computed from.
 
     `total` is the sum of the values as shares of the scale; `case_means` is that of the cases' mean shares, `within`
-    that of their variances as of coins. `doubt` is of a metric without a scale.
+    that of their variances as of coins. `warning` is of a metric without a scale.
     """
 
     scale: Scale | None
@@ -129,7 +129,7 @@ class Sums:
     total: float
     case_means: float
     within: float
-    doubt: Doubt | None
+    warning: IntervalWarning | None
 
     def estimate(self, confidence: float) -> Estimate:
         """The estimate at this confidence."""
@@ -144,7 +144,7 @@ class Sums:
             self.counts,
             self.least,
             self.most,
-            self.doubt.reason if self.doubt else None,
+            self.warning.reason if self.warning else None,
             None,
             self,
         )
@@ -246,7 +246,7 @@ def mean_estimate(
         total=math.fsum(chain.from_iterable(shares)),
         case_means=math.fsum(means),
         within=math.fsum(share * (1 - share) for share in means),
-        doubt=None if scale else doubt_of_t(answered, stderr),
+        warning=None if scale else t_interval_warning(answered, stderr),
     ).estimate(confidence)
 
 

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import NamedTuple
 
 
-class Doubt(NamedTuple):
+class IntervalWarning(NamedTuple):
     """Why a t interval may not show that a gate is met, and how many cases would mend it, if any number would."""
 
     reason: str
@@ -37,13 +37,13 @@ def clustered_stderr(values_by_case: Sequence[Sequence[float]]) -> float | None:
     return _unscaled(math.sqrt(cases / (cases - 1) * math.fsum(sum**2 for sum in residuals)) / n, exponent)
 
 
-def doubt_of_t(answered: Sequence[Sequence[float]], stderr: float | None) -> Doubt | None:
+def t_interval_warning(answered: Sequence[Sequence[float]], stderr: float | None) -> IntervalWarning | None:
     """Student's interval holds for normal means only: Cochran's rule says from how many skewed values on they are."""
     means = list(map(mean, answered))
     if stderr is None:
         return None
     if stderr <= 1e-12 * max(map(abs, means)):
-        return Doubt(f"its {len(means)} values are all equal, which is no proof that others would be")
+        return IntervalWarning(f"its {len(means)} values are all equal, which is no proof that others would be")
     exponent = _exponent(means)
     scaled = [math.ldexp(each, -exponent) for each in means]
     centre = math.fsum(scaled) / len(scaled)
@@ -51,7 +51,7 @@ def doubt_of_t(answered: Sequence[Sequence[float]], stderr: float | None) -> Dou
     needed = 25 * cube**2 / square**3 if square**3 else math.inf
     if len(means) >= needed:
         return None
-    return Doubt(f"its values are so skewed that the interval takes {needed:.0f} cases to be trusted", needed)
+    return IntervalWarning(f"its values are so skewed that the interval takes {needed:.0f} cases to be trusted", needed)
 
 
 def _exponent(values: Iterable[float]) -> int:

@@ -35,7 +35,7 @@ def back_up(url: str, target: Path) -> str:
             except BaseException:
                 target.unlink()
                 raise
-        return database.place
+        return database.location
     finally:
         database.close()
 
@@ -65,10 +65,10 @@ def _dump(database: Database, file: IO[bytes]) -> None:
     command = [program, "--format=custom", "--no-password", "--no-owner", "--no-privileges"]
     done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE, check=False)  # noqa: S603  # a program of PATH, words of ours
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
+        errors = done.stderr.decode(errors="replace").strip().splitlines()
         raise InfrastructureError(
-            f"{database.place} was not backed up: {' '.join(said[-3:])}. If it is about versions: the first pg_dump on "
-            f"PATH is {program}, and it has to be of the server's version or newer."
+            f"{database.location} was not backed up: {' '.join(errors[-3:])}. If it is about versions: the first "
+            f"pg_dump on PATH is {program}, and it has to be of the server's version or newer."
         )
 
 

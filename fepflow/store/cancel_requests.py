@@ -11,7 +11,7 @@ from fepflow.store.records import RunRecord
 from fepflow.store.tables import RUN
 
 
-class Cancelling(Repository):
+class CancelRequests(Repository):
     """The flag that stops a run."""
 
     def request_cancel(self, run_id: str) -> RunRecord:
@@ -20,7 +20,7 @@ class Cancelling(Repository):
         Raises NotFoundError for an unknown run, UserError for one that is over.
         """
 
-        def ask(connection: Connection) -> RunRecord:
+        def request(connection: Connection) -> RunRecord:
             now = utc_now()
             run = update(RUN).where(RUN.c.id == run_id)
             connection.execute(
@@ -41,19 +41,19 @@ class Cancelling(Repository):
                 raise UserError(f"Run {run_id} is over, it is {record.status}: there is nothing to cancel.")
             return record
 
-        return self._database.write(ask)
+        return self._database.write(request)
 
     def cancel_requested(self, run_id: str) -> bool:
         """Whether the run is to stop."""
         with self._database.reading() as connection:
             return connection.scalar(select(RUN.c.cancel_requested_at).where(RUN.c.id == run_id)) is not None
 
-    def forget_cancel(self, run_id: str) -> None:
+    def withdraw_cancel(self, run_id: str) -> None:
         """Take the flag back from a run that is over, because it is to be resumed."""
         over = update(RUN).where(RUN.c.id == run_id, RUN.c.status.not_in(("pending", "running")))
         self._database.write(lambda connection: connection.execute(over.values(cancel_requested_at=None)))
 
-    def was_cancelled(self, run_id: str) -> bool:
+    def mark_cancelled(self, run_id: str) -> bool:
         """Say that an interrupted run was cancelled: its executor was killed on request."""
         interrupted = update(RUN).where(RUN.c.id == run_id, RUN.c.status == "interrupted")
         change = interrupted.values(status="cancelled", error="cancelled while it was running")

@@ -24,7 +24,7 @@ from tenacity import (
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.security.redaction import remember
 from fepflow.security.secret_names import secrets_in_address
-from fepflow.store.errors import is_busy, is_passing, is_retryable, place_of, translated
+from fepflow.store.errors import is_busy, is_passing, is_retryable, location_of, translated
 from fepflow.store.migrate import is_current, migrate, revisions
 
 if TYPE_CHECKING:
@@ -49,26 +49,26 @@ class Database:
     """An engine with transactions for reading and for writing. Thread-safe.
 
     `create` makes the SQLite file (0600, in a folder of 0700) where there is none. The schema stays as it is, which
-    may be none at all. `patience` is how many seconds a database that is away or locked is waited for.
+    may be none at all. `wait_seconds` is how long a database that is away or locked is waited for.
 
     Raises UserError for a URL that cannot be a store, InfrastructureError for one without its file or its driver.
     """
 
-    def __init__(self, url: str, *, create: bool = True, patience: float = 0.0) -> None:
-        address = _parse(url)
-        self._patience = patience
-        self.place = place_of(address)
-        self.file = Path(str(address.database)) if address.get_backend_name() == "sqlite" else None
+    def __init__(self, url: str, *, create: bool = True, wait_seconds: float = 0.0) -> None:
+        parsed = _parse(url)
+        self._wait_seconds = wait_seconds
+        self.location = location_of(parsed)
+        self.file = Path(str(parsed.database)) if parsed.get_backend_name() == "sqlite" else None
         if self.file and create:
             self._create_file(self.file)
         elif self.file and not self.file.is_file():
-            raise InfrastructureError(f"{self.place} is not there: the first `fepflow run` makes it.")
-        self.engine = _engine(address, self.place)
+            raise InfrastructureError(f"{self.location} is not there: the first `fepflow run` makes it.")
+        self.engine = _engine(parsed, self.location)
 
     @classmethod
-    def open(cls, url: str, patience: float = 0.0) -> Self:
+    def open(cls, url: str, wait_seconds: float = 0.0) -> Self:
         """The database with the newest schema; raises InfrastructureError, too, when it is in the way."""
-        database = cls(url, patience=patience)
+        database = cls(url, wait_seconds=wait_seconds)
         try:
             with database.reading() as connection:
                 current = is_current(connection)
@@ -79,23 +79,23 @@ class Database:
             raise
         return database
 
-    def waiting(self, patience: float) -> Self:
-        """The same database with the same connections, and another patience."""
+    def waiting(self, wait_seconds: float) -> Self:
+        """The same database with the same connections, and another time to wait for one that is away."""
         same = copy(self)
-        same._patience = patience
+        same._wait_seconds = wait_seconds
         return same
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection in a transaction that sees one state of the database and never waits for writers."""
         snapshot = {} if self.file else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-        with translated(self.place), self._patiently(self.engine.connect) as connection:
+        with translated(self.location), self._retry_while_away(self.engine.connect) as connection:
             yield connection.execution_options(**snapshot)
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """What `work` returns, once its transaction is committed.
 
-        Called again if PostgreSQL asks for that, and, within the patience, if the database was away or locked: work
+        Called again if PostgreSQL asks for that, and, within `wait_seconds`, if the database was away or locked: work
         that was committed without our hearing of it has to do no harm a second time.
         """
         retrying = Retrying(
@@ -104,23 +104,23 @@ class Database:
             wait=wait_random_exponential(multiplier=0.05, max=1),
             reraise=True,
         )
-        with translated(self.place):
-            result: T = self._patiently(lambda: retrying(self._transact, work))
+        with translated(self.location):
+            result: T = self._retry_while_away(lambda: retrying(self._transact, work))
             return result
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
+    def _retry_while_away(self, work: Callable[[], T]) -> T:
         retrying = Retrying(
             retry=retry_if_exception(is_passing),
-            stop=stop_after_delay(self._patience),
+            stop=stop_after_delay(self._wait_seconds),
             wait=wait_random_exponential(multiplier=0.1, max=1),
             reraise=True,
         )
-        result: T = retrying(ask)
+        result: T = retrying(work)
         return result
 
     def write_once(self, work: Callable[[Connection], T]) -> T:
         """As `write`, for work that cannot be done twice."""
-        with translated(self.place):
+        with translated(self.location):
             return self._transact(work)
 
     def migrate(self, to: str | None = None, *, back: bool = False) -> tuple[str | None, str]:
@@ -132,8 +132,8 @@ class Database:
         and for an older one without `back`.
         """
         # Altering a table may mean copying and dropping it, which must not take the rows that refer to it along.
-        with translated(self.place), self.engine.execution_options(writes=True, migrates=True).begin() as connection:
-            moved = migrate(connection, self.place, to or revisions()[-1], back=back)
+        with translated(self.location), self.engine.execution_options(writes=True, migrates=True).begin() as connection:
+            moved = migrate(connection, self.location, to or revisions()[-1], back=back)
         self.engine.dispose()  # the connection without foreign keys
         return moved
 
@@ -144,7 +144,7 @@ class Database:
     @contextmanager
     def outside_transactions(self) -> Iterator[Connection]:
         """A connection for the commands that SQLite takes outside of transactions only."""
-        with translated(self.place), self.engine.connect().execution_options(autocommits=True) as connection:
+        with translated(self.location), self.engine.connect().execution_options(autocommits=True) as connection:
             yield connection
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class Database:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         except OSError as error:
             raise InfrastructureError(
-                f"{self.place} cannot be opened ({error.strerror}): make the file and its folder writable for this "
+                f"{self.location} cannot be opened ({error.strerror}): make the file and its folder writable for this "
                 "user, or name another in FEPFLOW_STORE_URL."
             ) from error
 
@@ -198,8 +198,8 @@ class Repository:
 
 def _parse(url: str) -> URL:
     try:
-        address = make_url(url)
-        backend = address.get_backend_name()
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
     except (ArgumentError, ValueError):  # the latter for a port that is no number
         raise UserError(
             "The address of the store (FEPFLOW_STORE_URL) is not a database URL: write sqlite:////path/to/file.db or "
@@ -210,30 +210,30 @@ def _parse(url: str) -> URL:
             f"The store cannot be a {backend} database (FEPFLOW_STORE_URL): use sqlite:////path/to/file.db or "
             "postgresql://user:password@host/database."
         )
-    if backend == "sqlite" and address.database in (None, "", ":memory:"):
+    if backend == "sqlite" and parsed.database in (None, "", ":memory:"):
         raise UserError(
             "The store has to be a file, because the processes of a run share it: write sqlite:////path/to/file.db."
         )
     if backend == "postgresql" and url.partition("://")[2].partition("?")[0].count("@") > 1:
         raise UserError("The address of the store (FEPFLOW_STORE_URL) holds several @: write one in a password as %40.")
     remember(secrets_in_address(url))
-    return address.set(drivername="sqlite" if backend == "sqlite" else "postgresql+psycopg")
+    return parsed.set(drivername="sqlite" if backend == "sqlite" else "postgresql+psycopg")
 
 
-def _engine(address: URL, place: str) -> Engine:
-    sqlite = address.get_backend_name() == "sqlite"
+def _engine(url: URL, location: str) -> Engine:
+    sqlite = url.get_backend_name() == "sqlite"
     timeout = {"timeout": BUSY_TIMEOUT} if sqlite else {"connect_timeout": CONNECT_TIMEOUT}
-    connect_args = {name: value for name, value in timeout.items() if name not in address.query}
+    connect_args = {name: value for name, value in timeout.items() if name not in url.query}
     try:
         engine = create_engine(
-            address,
+            url,
             hide_parameters=True,  # what users evaluate does not belong into an error
             pool_pre_ping=not sqlite,
             connect_args=connect_args,
         )
     except (ModuleNotFoundError, NoSuchModuleError):
         raise InfrastructureError(
-            f"{place} needs a driver that is not installed: `pip install 'fepflow[postgres]'`."
+            f"{location} needs a driver that is not installed: `pip install 'fepflow[postgres]'`."
         ) from None
     if sqlite:
         event.listen(engine, "connect", _set_up_sqlite)

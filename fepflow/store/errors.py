@@ -39,7 +39,7 @@ _SQLSTATE_ADVICE = {
 _RETRYABLE_SQLSTATES = {"40001", "40P01"}  # serialization failure, deadlock: the same transaction may succeed now
 
 
-def place_of(url: URL) -> str:
+def location_of(url: URL) -> str:
     """Where the store is, for people: without the user, the password and the query, which may hold one too."""
     if url.get_backend_name() == "sqlite":
         return f"The store {url.database}"
@@ -65,28 +65,31 @@ def is_busy(error: BaseException) -> bool:
 
 
 @contextmanager
-def translated(place: str) -> Iterator[None]:
-    """Turn what SQLAlchemy raises inside into an InfrastructureError about `place`."""
+def translated(location: str) -> Iterator[None]:
+    """Turn what SQLAlchemy raises inside into an InfrastructureError about `location`."""
     try:
         yield
     except PoolTimeoutError as error:
-        raise InfrastructureError(f"{place} has too many readers at once: try again with less concurrency.") from error
+        raise InfrastructureError(
+            f"{location} has too many readers at once: try again with less concurrency."
+        ) from error
     except IntegrityError as error:
         raise InfrastructureError(
-            f"{place} refused rows ({_said(error)}): the run or the test case they belong to is not there (any more)."
+            f"{location} refused rows ({_message(error)}): the run or the test case they belong to is not there "
+            "(any more)."
         ) from error
     except DBAPIError as error:
-        raise InfrastructureError(_sentence(place, error)) from error
+        raise InfrastructureError(_sentence(location, error)) from error
     except SQLAlchemyError as error:
-        raise InfrastructureError(f"{place} failed: {error}") from error
+        raise InfrastructureError(f"{location} failed: {error}") from error
 
 
-def _sentence(place: str, error: DBAPIError) -> str:
+def _sentence(location: str, error: DBAPIError) -> str:
     known = _SQLSTATE_ADVICE.get((_state_of(error) or "")[:2]) or _SQLITE_ADVICE.get(_sqlite_code(error.orig) or -1)
     if known is None:
-        return f"{place} failed: {_said(error)}"
+        return f"{location} failed: {_message(error)}"
     what, advice = known
-    return f"{place} {what} ({_said(error)}): {advice}."
+    return f"{location} {what} ({_message(error)}): {advice}."
 
 
 def _state_of(error: DBAPIError) -> str | None:
@@ -96,7 +99,7 @@ def _state_of(error: DBAPIError) -> str | None:
     return state
 
 
-def _said(error: DBAPIError) -> str:
+def _message(error: DBAPIError) -> str:
     """The database's own words in a line, without PostgreSQL's details: they show what is in the row."""
     diagnosis = getattr(error.orig, "diag", None)
     primary = getattr(diagnosis, "message_primary", None)

@@ -9,7 +9,7 @@ from fepflow.store.records import FailedCheck
 from fepflow.store.tables import CHECK_RESULT
 
 
-class Failures(Repository):
+class FailedChecks(Repository):
     """Failed checks by case index; case indices and repeats count from 0, ranges exclude their `stop`."""
 
     def failed_checks(self, run_id: str, start: int, stop: int) -> list[FailedCheck]:

@@ -30,19 +30,19 @@ _READERS: dict[Column[Any], Callable[[Any], object]] = {
 class StoreReport:
     """What was found. `rows` are counted by table; `problems` are sentences, none of them for a store that is whole."""
 
-    place: str
+    location: str
     version: str
     revision: str | None
     rows: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
-def inspect_store(url: str) -> StoreReport:
+def check_integrity(url: str) -> StoreReport:
     """Read everything in the store at `url` and change nothing. Raises FepflowError if it cannot be opened."""
     database = Database(url, create=False)
     try:
         with database.reading() as connection:
-            report = StoreReport(database.place, _version(connection), revision_of(connection))
+            report = StoreReport(database.location, _version(connection), revision_of(connection))
             report.problems += _damage(connection)
             if problem := _schema_problem(report):
                 report.problems.append(problem)
@@ -64,7 +64,7 @@ def _schema_problem(report: StoreReport) -> str | None:
     if report.revision is None:
         return "The database has no tables of fepflow's: `fepflow store migrate` makes them."
     if report.revision not in revisions():
-        return newer(report.place, report.revision)
+        return newer(report.location, report.revision)
     if report.revision != revisions()[-1]:
         return (
             f"The schema is {report.revision}, and {revisions()[-1]} is the newest: `fepflow store migrate` upgrades "

@@ -49,7 +49,7 @@ def revisions() -> list[str]:
     return sorted(path.name[:4] for path in (_MIGRATIONS / "versions").glob("[0-9]*.py"))
 
 
-def migrate(connection: Connection, place: str, to: str, *, back: bool) -> tuple[str | None, str]:
+def migrate(connection: Connection, location: str, to: str, *, back: bool) -> tuple[str | None, str]:
     """Bring the schema to the revision `to` inside the connection's transaction, one process at a time.
 
     Returns the revision before, None for an empty database, and after. SQLite's BEGIN IMMEDIATE is the lock there;
@@ -67,10 +67,10 @@ def migrate(connection: Connection, place: str, to: str, *, back: bool) -> tuple
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
         before = revision_of(connection)
         if before is not None and before not in known:
-            raise InfrastructureError(newer(place, before))
+            raise InfrastructureError(newer(location, before))
         if before is not None and to < before and not back:
             raise UserError(
-                f"{place} has schema {before}; {to} is older, and what it has no place for would be lost: take a "
+                f"{location} has schema {before}; {to} is older, and what it has no place for would be lost: take a "
                 "backup (`fepflow store backup`), then add --yes."
             )
         move = command.downgrade if before is not None and to < before else command.upgrade
@@ -78,9 +78,9 @@ def migrate(connection: Connection, place: str, to: str, *, back: bool) -> tuple
     return before, to
 
 
-def newer(place: str, revision: str) -> str:
+def newer(location: str, revision: str) -> str:
     """That a database is of a later version than this program, and what to do."""
     return (
-        f"{place} was written by a newer fepflow (its schema is {revision}): upgrade fepflow, or name another "
+        f"{location} was written by a newer fepflow (its schema is {revision}): upgrade fepflow, or name another "
         "database in FEPFLOW_STORE_URL."
     )

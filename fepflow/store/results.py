@@ -71,7 +71,7 @@ class Results(CaseLookup):
         rows = self._keys(CHECK_RESULT, run_id, start, stop)
         return {(row.case_index, row.repeat, row.check_id) for row in rows}
 
-    def forget_errors(self, run_id: str) -> int:
+    def delete_errors(self, run_id: str) -> int:
         """Delete what going on with an ended run asks for again; the number of rows deleted.
 
         That is: failed outputs with all their check results, and check results in status error.

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Self
 
 from fepflow.store.calibrations import Calibrations
-from fepflow.store.cancel_requests import Cancelling
+from fepflow.store.cancel_requests import CancelRequests
 from fepflow.store.database import Database, now_of
-from fepflow.store.failed_checks import Failures
+from fepflow.store.failed_checks import FailedChecks
 from fepflow.store.leases import Leases
 from fepflow.store.response_cache import ResponseCacheTable
 from fepflow.store.results import Results
@@ -16,7 +16,7 @@ from fepflow.store.runs import Runs
 from fepflow.store.shards import Shards
 
 
-class Store(Runs, Leases, Shards, Cancelling, Results, Failures, ResponseCacheTable, Calibrations):
+class Store(Runs, Leases, Shards, CancelRequests, Results, FailedChecks, ResponseCacheTable, Calibrations):
     """Runs with their cases, outputs and check results, models' answers and calibrations, in one database.
 
     Many processes may share it. Every method is one or more whole transactions, blocks while it works, and may be
@@ -24,13 +24,13 @@ class Store(Runs, Leases, Shards, Cancelling, Results, Failures, ResponseCacheTa
     """
 
     @classmethod
-    def open(cls, url: str, patience: float = 0.0) -> Self:
+    def open(cls, url: str, wait_seconds: float = 0.0) -> Self:
         """The store at a SQLAlchemy URL (`sqlite:////path/to/file.db`, `postgresql://user:password@host/database`).
 
         Creates the SQLite file if need be, and brings an older database to the present schema. Raises UserError for
-        a URL that cannot be a store. `patience` is how many seconds a database that is away or locked is waited for.
+        a URL that cannot be a store. `wait_seconds` is how long a database that is away or locked is waited for.
         """
-        return cls(Database.open(url, patience))
+        return cls(Database.open(url, wait_seconds))
 
     def waiting(self, patience: float) -> Self:
         """The same open store, for callers who wait so many seconds for a database that is away or locked."""

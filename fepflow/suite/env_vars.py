@@ -51,17 +51,18 @@ def holds_a_literal_secret(document: Document) -> list[Problem]:
     http = target.get("http") if isinstance(target, dict) else None
     if not isinstance(http, dict):
         return []
-    places: list[DocumentPath] = []
+    locations: list[DocumentPath] = []
     headers = http.get("headers")
     for name, value in headers.items() if isinstance(headers, dict) else ():
         if isinstance(value, str) and is_secret_name(str(name)) and is_literal_secret(value):
-            places.append(("target", "http", "headers", name))
+            locations.append(("target", "http", "headers", name))
     for path, name, value in _named_texts(http.get("body"), ("target", "http", "body")):
         # A text of words, or a path, is something to ask; so is what a `key` is in many a body.
         if _ONE_WORD.fullmatch(value) and is_secret_name(name) and name not in ("key", "keys"):
-            places.append(path)
+            locations.append(path)
     problems = [
-        document.problem(place, "a secret must not stand in the suite", "write it as ${NAME}") for place in places
+        document.problem(location, "a secret must not stand in the suite", "write it as ${NAME}")
+        for location in locations
     ]
     url = http.get("url")
     if isinstance(url, str) and address_holds_literal_secret(url):

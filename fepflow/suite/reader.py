@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.loader import Document, DocumentPath, dotted, read_document, reason
-from fepflow.documents.validation_errors import complaints
+from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import InputError, Problem, brief
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
@@ -185,16 +185,16 @@ def _read_items(
 def _problems_of(
     document: Document, prefix: DocumentPath, value: Any, error: ValidationError, annotation: Any
 ) -> list[Problem]:
-    found = complaints(value, error, annotation, _ELSEWHERE.get(str(prefix[0])))
-    without_input = {complaint.path[:-1] for complaint in found if complaint.path[-1:] == ("input",)}
+    found = validation_messages(value, error, annotation, _ELSEWHERE.get(str(prefix[0])))
+    without_input = {item.path[:-1] for item in found if item.path[-1:] == ("input",)}
     if prefix == ("test_cases",):  # a case without an input has no id made of its content, either
-        made_of_it = [(*place, "id") for place in without_input]
+        made_of_it = [(*location, "id") for location in without_input]
         found = [item for item in found if not (item.message == "is missing" and item.path in made_of_it)]
     return [
-        document.problem((*prefix, *complaint.path), complaint.message, complaint.advice)
-        if complaint.path != ("ecp",)
+        document.problem((*prefix, *item.path), item.message, item.advice)
+        if item.path != ("ecp",)
         else document.problem((*prefix, "ecp"), "ecp targets are not supported yet", "use http, python or recorded")
-        for complaint in found[:SPELLED_OUT]
+        for item in found[:SPELLED_OUT]
     ]
 
 

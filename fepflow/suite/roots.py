@@ -33,8 +33,8 @@ def allow_below(folders: Iterable[Path]) -> None:
 
 def require_allowed(suite: Path) -> None:
     """Raises UserError for a suite that lies elsewhere, also by a symbolic link."""
-    place = suite.resolve()
-    if not any(place.is_relative_to(root) for root in [_SHIPPED, *settings().allowed_suite_roots, *_noted()]):
+    location = suite.resolve()
+    if not any(location.is_relative_to(root) for root in [_SHIPPED, *settings().allowed_suite_roots, *_noted()]):
         raise UserError(
             f"{suite}: a deployment evaluates suites below folders that the operator has named, and this one is not: "
             "list its folder in FEPFLOW_SUITE_ROOTS where the worker runs, or schedule it there with `fepflow schedule`"

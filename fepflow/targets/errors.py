@@ -43,39 +43,39 @@ def _raised_by_calls() -> tuple[type[Exception], ...]:
     return httpx.HTTPError, aiohttp.ClientError, HttpProcessingError, OSError, ValueError
 
 
-def _target_error(error: BaseException, place: str, timeout: httpx.Timeout) -> TargetError:
+def _target_error(error: BaseException, location: str, timeout: httpx.Timeout) -> TargetError:
     import aiohttp
     from aiohttp.http_exceptions import HttpProcessingError
 
     match error:
         case aiohttp.ConnectionTimeoutError():
-            return TargetTimeoutError(f"no connection to {place} within {timeout.connect:g} s (connect_timeout)")
+            return TargetTimeoutError(f"no connection to {location} within {timeout.connect:g} s (connect_timeout)")
         case aiohttp.ServerTimeoutError():
             silence = f" for {timeout.read:g} s (read_timeout)" if timeout.read else ""
-            return TargetTimeoutError(f"{place} was silent{silence}")
+            return TargetTimeoutError(f"{location} was silent{silence}")
         case aiohttp.ClientConnectorCertificateError():
-            return _certificate(place, error.certificate_error)
+            return _certificate(location, error.certificate_error)
         case aiohttp.ClientProxyConnectionError():
-            return _connect(f"no connection to {place}: the proxy of the environment does not answer")
+            return _connect(f"no connection to {location}: the proxy of the environment does not answer")
         case aiohttp.ClientHttpProxyError():
-            return _connect(f"no connection to {place}: the proxy of the environment answered HTTP {error.status}")
+            return _connect(f"no connection to {location}: the proxy of the environment answered HTTP {error.status}")
         case aiohttp.ClientConnectorDNSError():
-            return _connect(f"name not found: {place.rpartition(':')[0]}")
+            return _connect(f"name not found: {location.rpartition(':')[0]}")
         case aiohttp.ClientConnectorError():
-            return _no_connection(place, error.os_error)
+            return _no_connection(location, error.os_error)
         case aiohttp.ClientPayloadError():
-            return _connect(f"the connection to {place} broke in the middle of the answer")
+            return _connect(f"the connection to {location} broke in the middle of the answer")
         case aiohttp.ClientResponseError() | HttpProcessingError():
-            message = f"{place} does not answer in HTTP, or with a header that is too long"
+            message = f"{location} does not answer in HTTP, or with a header that is too long"
             return TargetError(message, kind="malformed", retryable=True)
         # Without a number: the connection closed as the request began.
         case aiohttp.ServerDisconnectedError() | ConnectionError() | OSError(errno=None):
-            return _reset(place)
+            return _reset(location)
         case OSError():
-            failed = f"the connection to {place} failed: {_reason(error)}"
-            return _reset(place) if error.errno in _RESET else _connect(failed)
+            failed = f"the connection to {location} failed: {_reason(error)}"
+            return _reset(location) if error.errno in _RESET else _connect(failed)
     # Only the class: the text of these may hold the whole address or a header.
-    message = f"the request to {place} could not be sent ({type(error).__name__})"
+    message = f"the request to {location} could not be sent ({type(error).__name__})"
     return TargetError(message, kind="request", retryable=False)
 
 
@@ -83,24 +83,24 @@ def _connect(message: str, *, retryable: bool = True) -> TargetError:
     return TargetError(message, kind="connect", retryable=retryable)
 
 
-def _reset(place: str) -> TargetError:
-    return _connect(f"connection reset by {place} before the answer was complete")
+def _reset(location: str) -> TargetError:
+    return _connect(f"connection reset by {location} before the answer was complete")
 
 
-def _certificate(place: str, error: Exception) -> TargetError:
+def _certificate(location: str, error: Exception) -> TargetError:
     why = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else type(error).__name__
     advice = "name the file of your certificate authority in SSL_CERT_FILE"
-    return _connect(f"certificate of {place} not trusted: {why} ({advice})", retryable=False)
+    return _connect(f"certificate of {location} not trusted: {why} ({advice})", retryable=False)
 
 
-def _no_connection(place: str, error: OSError) -> TargetError:
+def _no_connection(location: str, error: OSError) -> TargetError:
     if isinstance(error, ConnectionRefusedError):
-        return _connect(f"connection refused by {place}")
+        return _connect(f"connection refused by {location}")
     if isinstance(error, ssl.SSLError):
-        return _connect(f"no TLS connection to {place}: {error.reason or 'handshake failed'}")
+        return _connect(f"no TLS connection to {location}: {error.reason or 'handshake failed'}")
     if isinstance(error, socket.gaierror):
-        return _connect(f"name not found: {place.rpartition(':')[0]}")
-    return _connect(f"no connection to {place}: {_reason(error)}")
+        return _connect(f"name not found: {location.rpartition(':')[0]}")
+    return _connect(f"no connection to {location}: {_reason(error)}")
 
 
 def _reason(error: OSError) -> str:

@@ -134,12 +134,12 @@ class HttpTarget:
         if is_same_host(str(url), str(new)):
             return new.copy_with(userinfo=b"", fragment=None)
         # A host may be made of what the target was sent, and a parsed one is in lower case.
-        place = redact(host_and_port(str(new)), self._secrets | {secret.lower() for secret in self._secrets})
+        location = redact(host_and_port(str(new)), self._secrets | {secret.lower() for secret in self._secrets})
         if new.scheme not in ("http", "https"):
-            place = "another protocol"
+            location = "another protocol"
         elif (url.scheme, new.scheme, url.host) == ("https", "http", new.host):
-            place = "http, without encryption"
-        message = f"redirects to {place}, which is not the target's own host; put the final address into the suite"
+            location = "http, without encryption"
+        message = f"redirects to {location}, which is not the target's own host; put the final address into the suite"
         raise _redirect(message, status)
 
     def _client(self, url: httpx.URL) -> httpx.AsyncClient:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fepflow.evalguard.formatting import listed, number, percent, plural
-from fepflow.evalguard.impact import ImpactAssessment, assess, reach, scale_mismatch, worst
+from fepflow.evalguard.impact import ImpactAssessment, assess, impact_range, scale_mismatch, worst
 from fepflow.evalguard.models import Range, Thresholds
 from fepflow.suite.models import Gate, Impact
 from fepflow.verdict.check_rules import GATE as EVERY_CHECK
@@ -169,13 +169,13 @@ def _metric_verdict(
     metric: MetricEstimate, ranges: Sequence[Range] | None, minimum: float | None, rules: Sequence[RuleOutcome]
 ) -> MetricVerdict:
     estimate = metric.estimate
-    finding = assess(estimate.value, ranges) if ranges is not None else ImpactAssessment(None)
-    reached = reach(estimate.low, estimate.high, ranges) if ranges is not None else None
+    assessment = assess(estimate.value, ranges) if ranges is not None else ImpactAssessment(None)
+    impacts = impact_range(estimate.low, estimate.high, ranges) if ranges is not None else None
     return MetricVerdict.of(
         metric,
-        impact=finding.impact,
-        worst_impact=worst(reached.impacts) if reached else None,
-        interpretation=finding.interpretation,
+        impact=assessment.impact,
+        worst_impact=worst(impacts.impacts) if impacts else None,
+        interpretation=assessment.interpretation,
         threshold=minimum,
         outcome=_worst_outcome(rule.outcome for rule in rules) if rules else None,
         reason=" ".join(rule.reason for rule in sorted(rules, key=_badness, reverse=True)) or None,

@@ -84,7 +84,7 @@ class MetricRules:
             return True  # whatever the value is
         if self.mode == "point":
             return requirement.judge(*estimate.point_range) == "pass"
-        return requirement.judge(*estimate.interval) == "pass" and estimate.doubt is None
+        return requirement.judge(*estimate.interval) == "pass" and estimate.warning is None
 
     def _fails(self, estimate: Estimate, requirement: Requirement, confidence: float) -> bool:
         if self.mode == "point" or self.fail_by_value:
@@ -107,7 +107,7 @@ class MetricRules:
                 return f", but there is no interval to show it{_advice_on_range(estimate)}; {leans}"
             why = requirement.crossing(value, low, high)
         elif lean == "pass":
-            return f", and so does its whole interval, but {estimate.doubt}{_advice_on_range(estimate)}; {leans}"
+            return f", and so does its whole interval, but {estimate.warning}{_advice_on_range(estimate)}; {leans}"
         else:
             why = (
                 f"that may be chance where {self.family} metrics are judged: a fail takes the "

@@ -41,21 +41,21 @@ class SampleResult:
     sample: int
     output: Output | None
     checks: list[CheckResult]
-    ending: SampleOutcome
+    outcome: SampleOutcome
     why: str | None = None
 
 
 class _Units(NamedTuple):
-    """What a rule counts: endings by independent cluster, their name, and the share of them that must pass."""
+    """What a rule counts: sample outcomes by independent cluster, their name, and the share of them that must pass."""
 
-    endings: Sequence[Sequence[SampleOutcome]]
+    outcomes: Sequence[Sequence[SampleOutcome]]
     noun: str
     needed: float
 
 
-def ending_of(checks: Sequence[CheckResult]) -> SampleOutcome:
-    """How the checks of one output end, together. One that completes without a yes or no is no pass: an error."""
-    return _together([_ending_of_check(check) for check in checks])
+def outcome_of(checks: Sequence[CheckResult]) -> SampleOutcome:
+    """The outcome of one output, by its checks. One that completes without a yes or no is no pass: an error."""
+    return _worst([_outcome_of_check(check) for check in checks])
 
 
 def judge_samples(results: Sequence[SampleResult], samples: int, rule: PassRule, threshold: float) -> Verdict:
@@ -66,11 +66,11 @@ def judge_samples(results: Sequence[SampleResult], samples: int, rule: PassRule,
     """
     grid = _grid(results, samples)
     units = _units(grid, rule, threshold)
-    endings = [ending for cluster in units.endings for ending in cluster]
-    reached = _reached(endings, units.needed)
+    outcomes = [outcome for cluster in units.outcomes for outcome in cluster]
+    reached = _reached(outcomes, units.needed)
     outcome = _OUTCOMES.get(reached, "inconclusive")
-    estimate = _estimate(units.endings)
-    reason = _reason(endings, units, estimate, rule, threshold, outcome)
+    estimate = _estimate(units.outcomes)
+    reason = _reason(outcomes, units, estimate, rule, threshold, outcome)
     judged = MetricEstimate(JUDGED, "all", estimate)
     rate = MetricVerdict.of(judged, threshold=units.needed, outcome=outcome, reason=reason)
     return Verdict(
@@ -85,15 +85,15 @@ def judge_samples(results: Sequence[SampleResult], samples: int, rule: PassRule,
     )
 
 
-def _together(endings: Sequence[SampleOutcome]) -> SampleOutcome:
+def _worst(outcomes: Sequence[SampleOutcome]) -> SampleOutcome:
     worst: SampleOutcome
     for worst in ("failed", "error", "skipped"):
-        if worst in endings:
+        if worst in outcomes:
             return worst
-    return "passed" if endings else "error"
+    return "passed" if outcomes else "error"
 
 
-def _ending_of_check(check: CheckResult) -> SampleOutcome:
+def _outcome_of_check(check: CheckResult) -> SampleOutcome:
     if check.status != "completed":
         return "skipped" if check.status == "skip" else "error"
     passed = passed_of(check)
@@ -104,68 +104,68 @@ def _ending_of_check(check: CheckResult) -> SampleOutcome:
 
 def _grid(results: Sequence[SampleResult], samples: int) -> list[list[SampleOutcome]]:
     ordered = sorted(results, key=lambda result: (result.case_index, result.sample))
-    endings = [result.ending for result in ordered]
-    return [endings[start : start + samples] for start in range(0, len(endings), samples)]
+    outcomes = [result.outcome for result in ordered]
+    return [outcomes[start : start + samples] for start in range(0, len(outcomes), samples)]
 
 
 def _units(grid: list[list[SampleOutcome]], rule: PassRule, threshold: float) -> _Units:
     if rule == "sample":
-        return _Units([[_together(column)] for column in zip(*grid, strict=True)], "samples", threshold)
+        return _Units([[_worst(column)] for column in zip(*grid, strict=True)], "samples", threshold)
     if rule == "each_case":
         return _Units([[_reached(row, threshold)] for row in grid], "test cases", 1.0)
     return _Units(grid, "results", threshold)
 
 
-def _reached(endings: Sequence[SampleOutcome], needed: float) -> SampleOutcome:
+def _reached(outcomes: Sequence[SampleOutcome], needed: float) -> SampleOutcome:
     """Whether enough of them passed, whatever those in error or skipped might have been; else why that is not known."""
-    passed, missing = endings.count("passed"), endings.count("error") + endings.count("skipped")
-    if passed / len(endings) >= needed:
+    passed, missing = outcomes.count("passed"), outcomes.count("error") + outcomes.count("skipped")
+    if passed / len(outcomes) >= needed:
         return "passed"
-    if (passed + missing) / len(endings) < needed:
+    if (passed + missing) / len(outcomes) < needed:
         return "failed"
-    return "error" if "error" in endings else "skipped"
+    return "error" if "error" in outcomes else "skipped"
 
 
 def _estimate(clusters: Sequence[Sequence[SampleOutcome]]) -> Estimate:
     """The rate of these very cases: each result is an observation of its own, and no case stands for others."""
-    endings = [ending for cluster in clusters for ending in cluster]
-    values = [[float(ending == "passed")] if ending in ("passed", "failed") else [] for ending in endings]
-    counts = Counts(len(endings), sum(map(len, values)), endings.count("error"), endings.count("skipped"))
+    outcomes = [outcome for cluster in clusters for outcome in cluster]
+    values = [[float(outcome == "passed")] if outcome in ("passed", "failed") else [] for outcome in outcomes]
+    counts = Counts(len(outcomes), sum(map(len, values)), outcomes.count("error"), outcomes.count("skipped"))
     return mean_estimate(values, counts, scale=PROPORTION)
 
 
 def _check_estimates(results: Sequence[SampleResult], samples: int) -> list[MetricEstimate]:
     """For each check the mean of its passes, over the test cases that have it."""
-    endings: dict[str, dict[int, list[SampleOutcome]]] = {}
+    outcomes: dict[str, dict[int, list[SampleOutcome]]] = {}
     for result in results:
         for check in result.checks:
-            endings.setdefault(check.check_id, {}).setdefault(result.case_index, []).append(_ending_of_check(check))
-    for by_case in endings.values():
+            outcomes.setdefault(check.check_id, {}).setdefault(result.case_index, []).append(_outcome_of_check(check))
+    for by_case in outcomes.values():
         for found in by_case.values():
             found += ["skipped"] * (samples - len(found))
-    return [MetricEstimate(name, name, _estimate(list(by_case.values()))) for name, by_case in endings.items()]
+    return [MetricEstimate(name, name, _estimate(list(by_case.values()))) for name, by_case in outcomes.items()]
 
 
 def _reason(
-    endings: Sequence[SampleOutcome],
+    outcomes: Sequence[SampleOutcome],
     units: _Units,
     estimate: Estimate,
     rule: PassRule,
     threshold: float,
     outcome: Outcome,
 ) -> str:
-    passed, n = endings.count("passed"), len(endings)
+    passed, n = outcomes.count("passed"), len(outcomes)
     did = f"passed in at least {number(threshold)} of their samples" if rule == "each_case" else "passed"
     interval = ""
     if estimate.low is not None and estimate.high is not None:
         bounds = f"{number(estimate.low)} to {number(estimate.high)}"
         interval = f" ({percent(estimate.confidence)} interval {bounds} for these cases)"
-    asked = "all have to" if rule == "each_case" else f"the threshold is {number(units.needed)}"
-    counts = [(endings.count("error"), "in error"), (endings.count("skipped"), "skipped")]
+    required = "all have to" if rule == "each_case" else f"the threshold is {number(units.needed)}"
+    counts = [(outcomes.count("error"), "in error"), (outcomes.count("skipped"), "skipped")]
     gaps = listed([f"{count} {what}" for count, what in counts if count])
     decisive = ", which could decide it" if outcome == "inconclusive" else ""
     rest = f"; {gaps}{decisive}" if gaps else ""
-    return f"{passed} of {n} {units.noun} {did}: {number(passed / n, units.needed)}{interval}, {asked}{rest}."
+    return f"{passed} of {n} {units.noun} {did}: {number(passed / n, units.needed)}{interval}, {required}{rest}."
 
 
 def _gate_sentence(rule: PassRule, threshold: float) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fepflow.evalguard.formatting import listed, number
-from fepflow.evalguard.impact import assess, reach, severity, worst
+from fepflow.evalguard.impact import assess, impact_range, severity, worst
 from fepflow.evalguard.models import Range
 from fepflow.suite.models import Impact
 from fepflow.verdict.verdict import Outcome
@@ -89,26 +89,26 @@ class ImpactAtMost:
 
     def judge(self, low: float, high: float) -> Outcome:
         """See Requirement."""
-        reached = reach(low, high, self.ranges)
-        allowed = {self._allows(impact) for impact in reached.impacts}
-        if reached.gap or len(allowed) != 1:
+        impacts = impact_range(low, high, self.ranges)
+        allowed = {self._allows(impact) for impact in impacts.impacts}
+        if impacts.gap or len(allowed) != 1:
             return "inconclusive"
         return "pass" if allowed == {True} else "fail"
 
     def standing(self, value: float | None) -> str:
         """See Requirement."""
-        finding = assess(value, self.ranges)
-        if finding.impact is None:
-            return f"has no impact: {finding.reason}"
-        return f"has the impact {finding.impact}; {self.worst_allowed} is the worst allowed"
+        assessment = assess(value, self.ranges)
+        if assessment.impact is None:
+            return f"has no impact: {assessment.reason}"
+        return f"has the impact {assessment.impact}; {self.worst_allowed} is the worst allowed"
 
     def crossing(self, value: float, low: float, high: float) -> str:
         """See Requirement."""
-        reached = reach(low, high, self.ranges)
+        impacts = impact_range(low, high, self.ranges)
         impact = assess(value, self.ranges).impact
-        other = [each for each in reached.impacts if impact is None or self._allows(each) is not self._allows(impact)]
+        other = [each for each in impacts.impacts if impact is None or self._allows(each) is not self._allows(impact)]
         parts = [str(worst(other))] if other else []
-        if reached.gap:
+        if impacts.gap:
             parts.append("values that no range holds")
         return f"its interval reaches {listed(parts)}"
 

@@ -40,10 +40,10 @@ def alert(on: tuple[list[str], ...], suite: str | None, name: str | None, grace:
           remove: str | None, **channels: str | None) -> None:  # fmt: skip
     """Let Prefect send notifications: of a verdict of fail or a worse one, of a run that crashed or did not come."""
     if as_list:
-        _show(_asked("list")["alerts"])
+        _show(_run_module("list")["alerts"])
         return
     if remove is not None:
-        click.echo(f"Removed the alert {_asked('remove', remove)['name']!r}.")
+        click.echo(f"Removed the alert {_run_module('remove', remove)['name']!r}.")
         return
     given = {channel: address for channel, address in channels.items() if address is not None}
     if not on or not given:
@@ -53,7 +53,7 @@ def alert(on: tuple[list[str], ...], suite: str | None, name: str | None, grace:
     kinds = dict.fromkeys(kind for kinds in on for kind in kinds)
     arguments = [f"--grace={_seconds(grace)}", *(f"--on={kind}" for kind in kinds)]
     arguments += [f"--{option}={value}" for option, value in {"suite": suite, "name": name}.items() if value]
-    for made in _asked("put", *arguments, FEPFLOW_ALERT_ADDRESSES=json.dumps(given))["alerts"]:
+    for made in _run_module("put", *arguments, FEPFLOW_ALERT_ADDRESSES=json.dumps(given))["alerts"]:
         paused = "" if made["enabled"] else " It is paused, as somebody has left it."
         click.echo(f"{'Created' if made['created'] else 'Updated'} the alert {made['name']!r}.{paused}")
     if "missed" in kinds:
@@ -79,7 +79,7 @@ def _show(alerts: list[dict[str, Any]]) -> None:
         click.echo("No alerts yet: fepflow alert --on fail --webhook URL")
 
 
-def _asked(*arguments: str, **environment: str) -> Any:
+def _run_module(*arguments: str, **environment: str) -> Any:
     from surfaces import prefect_api
 
     return prefect_api.ask_prefect("deployments.alerts", *arguments, **environment)

@@ -14,7 +14,7 @@ import click
 import rich.console
 
 from surfaces.cli.text import SHORT_ID, coloured, number, safe, table
-from surfaces.prefect_api import store_place, ui_login
+from surfaces.prefect_api import store_location, ui_login
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -65,7 +65,7 @@ class Console:
     def finished(self, store: Store, finished: Finished, reports: Sequence[Path]) -> None:
         """The end of a run: tables, verdict, and where to look."""
         run = finished.run
-        if not finished.told_prefect:
+        if not finished.prefect_informed:
             self.note(
                 "warning: Prefect's API stopped answering; the verdict is in the store, but Prefect does not know"
             )
@@ -80,11 +80,11 @@ class Console:
             rows.append(("Prefect UI", finished.flow_run_url))
         if login := ui_login():
             rows.append(("UI login", f"the line in {login}"))
-        rows += [("store", store_place()), *(("report", str(path)) for path in reports)]
+        rows += [("store", store_location()), *(("report", str(path)) for path in reports)]
         for name, value in rows:
             self._out.print(f"  {name:<11}{safe(value)}")
 
-    def trouble(self, message: str) -> None:
+    def report_error(self, message: str) -> None:
         """One line about something that did not come out as it was asked for."""
         self._err.print(safe(message), style="red")
 

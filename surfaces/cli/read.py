@@ -56,7 +56,7 @@ def show(run: str, failed: bool, check_id: str | None, errors: bool, case_id: st
     with service.open_store() as store:
         record = service.with_metrics_so_far(store, store.run(run))
         console = Console(to_stderr=as_json)
-        written = reports.write(store, record, console.trouble)
+        written = reports.write(store, record, console.report_error)
         if as_json:
             from surfaces.reports.fep import write_run
 

@@ -25,7 +25,7 @@ class Reports:
     paths: Sequence[Path]
     junit_failures: JunitFailures
 
-    def write(self, store: Store, run: RunRecord, trouble: Callable[[str], None]) -> list[Path]:
+    def write(self, store: Store, run: RunRecord, report_error: Callable[[str], None]) -> list[Path]:
         """Write what can be written, and say of each of the others why not; the paths of those that are."""
         from fepflow.errors import InfrastructureError
 
@@ -37,7 +37,7 @@ class Reports:
                 write_report(store, run, path, self.junit_failures)
                 written.append(path)
             except InfrastructureError as error:
-                trouble(f"error: {error}")
+                report_error(f"error: {error}")
         return written
 
 

@@ -60,7 +60,7 @@ class Pair(click.ParamType[tuple[str, str]]):
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict only.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the log: retries, failures, task runs.")
 def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None, quiet: bool, verbose: bool,
-        **wishes: Any) -> int:  # fmt: skip
+        **options: Any) -> int:  # fmt: skip
     """Run a SUITE: call its target for each test case, check the outputs, give a verdict."""
     from fepflow.errors import InfrastructureError, RunBusyError
     from surfaces import service
@@ -72,7 +72,7 @@ def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None,
     console = Console(quiet=quiet, to_stderr=as_json)
     with (
         stdout_for_us_alone() if as_json else nullcontext(sys.stdout) as out,
-        _begin(suite, resume, wishes, console.note, show_logs=verbose) as begun,
+        _begin(suite, resume, options, console.note, show_logs=verbose) as begun,
     ):
         try:
             with console.progress(begun.run) as listener:
@@ -84,7 +84,7 @@ def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None,
                 f"{error}\nWhat was stored is kept: `fepflow run --resume {begun.run.id[:8]}` goes on."
             ) from None
         # The verdict stands, whatever becomes of them.
-        written = reports.write(begun.store, finished.run, console.trouble)
+        written = reports.write(begun.store, finished.run, console.report_error)
         if as_json:
             from surfaces.reports.fep import write_run
 
@@ -93,15 +93,15 @@ def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None,
         return finished.exit_code
 
 
-def _begin(suite: Path | None, resume: str | None, wishes: dict[str, Any], note: Any, *, show_logs: bool) -> Any:
+def _begin(suite: Path | None, resume: str | None, options: dict[str, Any], note: Any, *, show_logs: bool) -> Any:
     from surfaces import service
 
-    if wishes["seed"] is not None and wishes["limit"] is None:
+    if options["seed"] is not None and options["limit"] is None:
         raise click.UsageError("--seed is that of the sample which --limit draws; give --limit, too")
-    given = {name: value for name, value in wishes.items() if value not in (None, (), False)}
+    given = {name: value for name, value in options.items() if value not in (None, (), False)}
     if suite is None:
         if given:
-            raise click.UsageError("--resume goes on with a run as it was begun; leave the other wishes out")
+            raise click.UsageError("--resume goes on with a run as it was begun; leave the other options out")
         assert resume is not None
         return service.resume(resume, note, show_logs=show_logs)
     from tasks.analysis.sampling import DEFAULT_SEED
@@ -111,7 +111,7 @@ def _begin(suite: Path | None, resume: str | None, wishes: dict[str, Any], note:
         suite,
         RunOptions(
             limit=given.get("limit"),
-            seed=wishes["seed"] or DEFAULT_SEED,
+            seed=options["seed"] or DEFAULT_SEED,
             repeats=given.get("repeats"),
             concurrency=given.get("max_concurrency"),
             tags=given.get("tags", ()),

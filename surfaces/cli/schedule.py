@@ -32,13 +32,13 @@ def schedule(suite: str | None, as_list: bool, action: str | None, name: str | N
     To --pause, --resume or --remove, SUITE is the suite's path or the name that --list shows.
     """
     if as_list:
-        _show(_asked("list"))
+        _show(_run_module("list"))
         return
     if action is not None:
         wanted = name or suite
         if wanted is None:
             raise click.UsageError(f"say which schedule to {action}: the suite's path, or its name in --list")
-        done = _asked(action, wanted)
+        done = _run_module(action, wanted)
         words = {"pause": "Paused", "resume": "Resumed", "remove": "Removed"}[action]
         click.echo(f"{words} {done['name']}.")
         if action == "resume":
@@ -50,13 +50,13 @@ def schedule(suite: str | None, as_list: bool, action: str | None, name: str | N
 
     arguments = _when(**when)
     path = Path(suite)
-    validation = service.inspect(path)
+    validation = service.validate(path)
     suite_name = validation.require().name
     deployment = re.sub(r"[/%&<>]+", "-", name or suite_name)[:100]
     arguments += [f"--suite={path.resolve()}", f"--suite-name={suite_name}", f"--name={deployment}"]
     for warning in validation.warnings:
         click.echo(f"warning: {warning}", err=True)
-    done = _asked("put", *arguments)
+    done = _run_module("put", *arguments)
     word = "Scheduled" if done["created"] else "Changed"
     click.echo(f"{word} {done['name']}: {', '.join(done['when'])}, {path.resolve()}")
     _say_what_comes(done)
@@ -79,7 +79,7 @@ def _when(cron: str | None, every: str | None, timezone: str, limit: float | Non
     return [f"--{option}={value}" for option, value in given.items() if value is not None]
 
 
-def _asked(*arguments: str) -> Any:
+def _run_module(*arguments: str) -> Any:
     from surfaces import prefect_api
 
     return prefect_api.ask_prefect("deployments.schedule", *arguments)

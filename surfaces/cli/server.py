@@ -19,7 +19,7 @@ def up(port: int | None) -> None:
     """
     from surfaces import prefect_api
 
-    _tell(prefect_api.prefect_api(port))
+    _print(prefect_api.prefect_api(port))
 
 
 @click.command()
@@ -46,7 +46,7 @@ def status(as_env: bool) -> None:
     elif api is None:
         click.echo("No Prefect server is running; `fepflow up` starts one, and so does `fepflow run`.")
     else:
-        _tell(api)
+        _print(api)
 
 
 @click.command()
@@ -60,15 +60,15 @@ def serve() -> None:
     os.execv(sys.executable, [sys.executable, "-P", "-m", "deployments.serve"])  # noqa: S606  # no shell is wanted
 
 
-def _tell(api: object) -> None:
+def _print(api: object) -> None:
     from fepflow.settings import settings
     from surfaces import prefect_api
 
     assert isinstance(api, prefect_api.PrefectApi)
-    origin = f"local server, process {api.pid}" if api.local else f"named by {prefect_api.settings_place()}"
+    origin = f"local server, process {api.pid}" if api.local else f"named by {prefect_api.settings_source()}"
     click.echo(f"Prefect UI   {prefect_api.without_credentials(api.ui_url)}")
     click.echo(f"Prefect API  {prefect_api.without_credentials(api.url)}  ({origin})")
-    click.echo(f"Store        {prefect_api.store_place()}")
+    click.echo(f"Store        {prefect_api.store_location()}")
     if api.login:
         click.echo(f"UI login     the line in {settings().login_file}")
     if api.local:

@@ -24,11 +24,11 @@ def migrate(revision: str | None, yes: bool) -> None:
     """
     from surfaces import service
 
-    place, before, after = service.migrate_store(revision, back=yes)
+    location, before, after = service.migrate_store(revision, back=yes)
     if before == after:
-        click.echo(f"{place} has schema {after} already.")
+        click.echo(f"{location} has schema {after} already.")
     else:
-        click.echo(f"{place}: schema {before or 'none'} -> {after}.")
+        click.echo(f"{location}: schema {before or 'none'} -> {after}.")
 
 
 @store.command()
@@ -36,8 +36,8 @@ def check() -> None:
     """Read everything in the store, and say what is wrong with it. Changes nothing."""
     from surfaces import service
 
-    report = service.inspect_store()
-    click.echo(f"{report.place} ({report.version}), schema {report.revision or 'none'}")
+    report = service.check_integrity()
+    click.echo(f"{report.location} ({report.version}), schema {report.revision or 'none'}")
     if report.rows:
         click.echo("  " + ", ".join(f"{words}: {report.rows[table]:,}" for table, words in _TABLES.items()))
     for problem in report.problems:
@@ -56,5 +56,5 @@ def backup(file: Path) -> None:
     """
     from surfaces import service
 
-    place = service.back_up_store(file)
-    click.echo(f"{place}: backed up to {file} ({file.stat().st_size:,} bytes).")
+    location = service.back_up_store(file)
+    click.echo(f"{location}: backed up to {file} ({file.stat().st_size:,} bytes).")

@@ -18,7 +18,7 @@ def validate(suite: Path) -> None:
     """Find every mistake in a suite and in the files that it names. Makes no call."""
     from surfaces import service
 
-    validation = service.inspect(suite)
+    validation = service.validate(suite)
     for problem in validation.problems[:MOST_PROBLEMS]:
         click.echo(f"{problem.severity}: {problem}", err=True)
     if (left := len(validation.problems) - MOST_PROBLEMS) > 0:

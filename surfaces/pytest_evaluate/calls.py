@@ -18,7 +18,7 @@ import pytest
 from checks.engine import evaluate, evaluate_async
 from fepflow.protocol.results import CheckResult, EvaluationRunResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.verdict.pass_rule import SampleOutcome, SampleResult, ending_of
+from fepflow.verdict.pass_rule import SampleOutcome, SampleResult, outcome_of
 from surfaces.pytest_evaluate.plan import Plan
 
 DEFAULT_CONCURRENCY = 16
@@ -33,12 +33,12 @@ _OF_THE_WHOLE_TEST = (KeyboardInterrupt, GeneratorExit, pytest.exit.Exception, p
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What one call gave; `ending` is None where the checks have the say, `output` where there is nothing to check."""
+    """What one call gave; `outcome` is None where the checks have the say, `output` where there is nothing to check."""
 
     case_index: int
     sample: int
     output: Output | None
-    ending: SampleOutcome | None = None
+    outcome: SampleOutcome | None = None
     why: str | None = None
 
 
@@ -138,7 +138,7 @@ def _raised(error: BaseException, case_index: int, sample: int, started: float) 
     logger.debug("the call for test_cases[%d] raised", case_index, exc_info=error)
     judged = isinstance(error, AssertionError | pytest.fail.Exception)
     name = "failed" if isinstance(error, pytest.fail.Exception) else type(error).__name__
-    message = f"{name}: {_one_line(str(error))}{_place(error)}"
+    message = f"{name}: {_one_line(str(error))}{_location(error)}"
     cause = {
         "type": "timeout_error" if isinstance(error, TimeoutError) else "unknown_error",
         "kind": "exception",
@@ -157,7 +157,7 @@ def _is_time_limit(error: BaseException) -> bool:
     )
 
 
-def _place(error: BaseException) -> str:
+def _location(error: BaseException) -> str:
     """Where it was raised: the innermost line that is neither ours nor an installed package's."""
     ours = str(Path(__file__).parent)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
@@ -186,5 +186,5 @@ def _joined(group: Sequence[_Answer], checked: EvaluationRunResult | None) -> It
     checks = iter(checked.results if checked else ())
     for answer in group:
         found: list[CheckResult] = next(checks).check_results if answer.output is not None else []
-        ending = answer.ending or ending_of(found)
-        yield SampleResult(answer.case_index, answer.sample, answer.output, found, ending, answer.why)
+        outcome = answer.outcome or outcome_of(found)
+        yield SampleResult(answer.case_index, answer.sample, answer.output, found, outcome, answer.why)

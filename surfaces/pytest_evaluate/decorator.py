@@ -18,7 +18,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.verdict.pass_rule import PassRule, SampleResult, judge_samples
 from fepflow.verdict.verdict import Verdict
 from surfaces.pytest_evaluate.calls import ask_all_async, run_samples
-from surfaces.pytest_evaluate.plan import Plan, make_plan, mistake, rule_of_flex_evals
+from surfaces.pytest_evaluate.plan import Plan, invalid_argument, make_plan, rule_of_flex_evals
 from surfaces.pytest_evaluate.report import failure_report
 from surfaces.pytest_plugin import EVALUATION, RUN, STORE, VERDICT
 
@@ -61,7 +61,7 @@ def evaluate(
 def _decorated(plan: Plan, function: Test) -> Test:
     __tracebackhide__ = True
     if not callable(function) or isinstance(function, type):
-        raise mistake("test", f"{function!r} is no function", "decorate a test function or method")
+        raise invalid_argument("test", f"{function!r} is no function", "decorate a test function or method")
     takes = signature(function)
     case_name = _case_parameter(takes)
     wants_request = "request" in takes.parameters
@@ -115,7 +115,7 @@ def _for_pytest(takes: Signature, case_name: str | None) -> Signature:
 
 
 def _conclude(plan: Plan, request: pytest.FixtureRequest, results: list[SampleResult], started_at: datetime) -> None:
-    if all(result.ending == "skipped" for result in results):
+    if all(result.outcome == "skipped" for result in results):
         pytest.skip((results[0].why or "").removeprefix("skipped: "))
     verdict = judge_samples(results, plan.samples, plan.rule, plan.threshold)
     found = request.node.user_properties

@@ -37,7 +37,7 @@ def failure_report(plan: Plan, results: Sequence[SampleResult], verdict: Verdict
 
 def _all_causes(plan: Plan, results: Sequence[SampleResult]) -> Iterator[str]:
     """What kept results from passing, each cause once; one result says so itself."""
-    without = [result for result in results if result.ending in ("failed", "error")]
+    without = [result for result in results if result.outcome in ("failed", "error")]
     if len(without) < 2:
         return
     causes = Causes()
@@ -47,10 +47,10 @@ def _all_causes(plan: Plan, results: Sequence[SampleResult]) -> Iterator[str]:
         yield from ["", "Causes:", *(cut(printable(f"  {line}"), MAX_LINE) for line in lines)]
 
 
-def _block(ending: SampleOutcome, title: str, plan: Plan, results: Sequence[SampleResult]) -> Iterator[str]:
+def _block(outcome: SampleOutcome, title: str, plan: Plan, results: Sequence[SampleResult]) -> Iterator[str]:
     by_case: dict[int, list[SampleResult]] = defaultdict(list)
     for result in results:
-        if result.ending == ending:
+        if result.outcome == outcome:
             by_case[result.case_index].append(result)
     if not by_case:
         return

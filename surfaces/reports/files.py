@@ -33,14 +33,14 @@ def require_writable(paths: Sequence[Path], *, overwrite: bool) -> None:
         if path.absolute() in [other.absolute() for other in paths[:number]]:
             raise UserError(f"{path} is named twice: one report would overwrite the other")
         try:
-            _require_place(path, overwrite=overwrite)
+            _require_location(path, overwrite=overwrite)
             with _part(path):
                 pass
         except (OSError, RuntimeError, ValueError) as error:
             raise UserError(f"{path} cannot be written: {_why(error)}") from None
 
 
-def _require_place(path: Path, *, overwrite: bool) -> None:
+def _require_location(path: Path, *, overwrite: bool) -> None:
     if path.is_dir():
         raise UserError(f"{path} is a folder: name a file in it")
     if os.path.lexists(path) and not overwrite:

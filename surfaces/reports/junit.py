@@ -174,10 +174,10 @@ def _check(name: str, result: CaseResult, check: CheckResult) -> _Case:
 
 
 def _given(result: CaseResult) -> list[str]:
-    told = [f"input: {as_json(result.case.input, MAX_VALUE)}"]
+    properties = [f"input: {as_json(result.case.input, MAX_VALUE)}"]
     if "expected" in result.case.model_fields_set:
-        told.append(f"expected: {as_json(result.case.expected, MAX_VALUE)}")
-    return told
+        properties.append(f"expected: {as_json(result.case.expected, MAX_VALUE)}")
+    return properties
 
 
 def _attempts(output: Output) -> Iterator[str]:
@@ -245,10 +245,10 @@ def _attributes(attributes: dict[str, str]) -> str:
 
 
 def _properties(store: Store, run: RunRecord) -> ElementTree.Element:
-    told: dict[str, Any] = {"run": run.id, "outcome": run.outcome or "", "status": run.status}
-    told |= {f"judge.{judge.check_id}": judge.sentence() for judge in reliability_of_judges(store, run)}
+    properties: dict[str, Any] = {"run": run.id, "outcome": run.outcome or "", "status": run.status}
+    properties |= {f"judge.{judge.check_id}": judge.sentence() for judge in reliability_of_judges(store, run)}
     element = ElementTree.Element("properties")
-    for name, value in told.items():
+    for name, value in properties.items():
         ElementTree.SubElement(element, "property", name=printable(f"fepflow.{name}"), value=printable(value))
     return element
 

@@ -53,8 +53,8 @@ def write_csv(store: Store, run: RunRecord, file: TextIO) -> None:
         about = _about_the_call(result)
         rows = [_of_check(check) for check in result.checks] or list(_of_call(result.output))
         for row in rows:
-            told = {"test_case_id": result.case.id, "repeat": result.repeat + 1, **about, **row}
-            table.writerow([harmless(told.get(column)) for column in COLUMNS])
+            row_values = {"test_case_id": result.case.id, "repeat": result.repeat + 1, **about, **row}
+            table.writerow([harmless(row_values.get(column)) for column in COLUMNS])
 
 
 def _of_check(check: CheckResult) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from checks.models.defaults import types_that_ask
+from checks.models.defaults import model_check_types
 from fepflow.store.store import Store
 from fepflow.verdict.verdict import ModelCosts
 
@@ -23,7 +23,7 @@ class CheckUsage(NamedTuple):
 
 def usages(store: Store, run_id: str) -> Iterator[CheckUsage]:
     """The usage of all check results of a run, by case index and repeat."""
-    for row in store.check_rows(run_id, types=types_that_ask()):
+    for row in store.check_rows(run_id, types=model_check_types()):
         usage = ((row.result or {}).get("metadata") or {}).get(USAGE)
         if usage is not None:
             yield CheckUsage(row.case_index, row.repeat, usage)

@@ -57,10 +57,10 @@ def read_labels(
     A row without a label is left out. Raises InputError with all mistakes, each with its line: ids that no case has or
     that stand twice, labels that are none. UserError if it is open which judge, or which field, is meant.
     """
-    mistakes = ErrorCollector(str(path))
-    rows = list(_rows(path, mistakes))
-    mistakes.raise_if_any()
-    judge = _judge_of(judges, check, rows, mistakes)
+    errors = ErrorCollector(str(path))
+    rows = list(_rows(path, errors))
+    errors.raise_if_any()
+    judge = _judge_of(judges, check, rows, errors)
     named = _field_of(judge, field)
     labels: dict[str, Label] = {}
     lines: dict[str, int] = {}
@@ -69,42 +69,42 @@ def read_labels(
             continue
         if row.case_id in lines:
             advice = "a case has one label: where several people have judged it, let them agree first"
-            mistakes.add(f"the id {row.case_id!r} stands in line {lines[row.case_id]} already", row.line, advice=advice)
+            errors.add(f"the id {row.case_id!r} stands in line {lines[row.case_id]} already", row.line, advice=advice)
         elif row.case_id not in case_ids:
-            mistakes.add(f"there is no test case with the id {row.case_id!r}", row.line)
+            errors.add(f"there is no test case with the id {row.case_id!r}", row.line)
         else:
             label = _read(row.label, *judge.fields[named])
             if label is None:
-                mistakes.add(_unreadable(row.label, judge, named), row.line)
+                errors.add(_unreadable(row.label, judge, named), row.line)
             else:
                 labels[row.case_id] = label
         lines.setdefault(row.case_id, row.line)
-    if not labels and not mistakes:
-        mistakes.add(f"holds no label for {judge.check_id}", advice="add one a line: id,label")
-    mistakes.raise_if_any()
+    if not labels and not errors:
+        errors.add(f"holds no label for {judge.check_id}", advice="add one a line: id,label")
+    errors.raise_if_any()
     return LabelSet(judge, named, labels)
 
 
-def _rows(path: Path, mistakes: ErrorCollector) -> Iterator[_Row]:
-    for line, record in records(path, format_of(path, None, mistakes.file), mistakes):
+def _rows(path: Path, errors: ErrorCollector) -> Iterator[_Row]:
+    for line, record in records(path, format_of(path, None, errors.file), errors):
         if not isinstance(record, dict):
-            mistakes.add("a label is an object with id and label", line)
+            errors.add("a label is an object with id and label", line)
             continue
         ids = [name for name in _IDS if name in record]
         if len(ids) != 1 or "label" not in record:
             found = ", ".join(map(repr, record))
-            mistakes.add(f"there must be a column id (or case_id) and a column label, not {found}", line)
+            errors.add(f"there must be a column id (or case_id) and a column label, not {found}", line)
             return
         if record["label"] in (None, ""):
             continue
         try:
             yield _Row(line, id_text(record[ids[0]]), record["label"], record.get("check") or None)
         except ValueError as error:
-            mistakes.add(str(error), line, ids[0])
+            errors.add(str(error), line, ids[0])
 
 
 def _judge_of(
-    judges: Sequence[JudgeSpec], check: str | None, rows: Sequence[_Row], mistakes: ErrorCollector
+    judges: Sequence[JudgeSpec], check: str | None, rows: Sequence[_Row], errors: ErrorCollector
 ) -> JudgeSpec:
     if not judges:
         advice = "those that test cases carry themselves have rubrics of their own, each"
@@ -112,8 +112,8 @@ def _judge_of(
     known = {judge.check_id: judge for judge in judges}
     for row in rows:
         if row.check is not None and row.check not in known:
-            mistakes.add(f"there is no judge {row.check}", row.line, "check", f"there is {', '.join(known)}")
-    mistakes.raise_if_any()
+            errors.add(f"there is no judge {row.check}", row.line, "check", f"there is {', '.join(known)}")
+    errors.raise_if_any()
     if check is not None and check not in known:
         raise UserError(f"There is no judge {check} (--check): there is {', '.join(known)}.")
     wanted = {check} if check is not None else {row.check for row in rows if row.check} or set(known)

@@ -190,7 +190,7 @@ class RunContext:
 
 
 def _those(checks: Sequence[CompiledCheck], by_model: bool) -> list[CompiledCheck]:
-    return [check for check in checks if (check.asks is not None) is by_model]
+    return [check for check in checks if (check.model_kind is not None) is by_model]
 
 
 def _log_retry(case_id: str, attempt: int, cause: TargetError, wait: float) -> None:

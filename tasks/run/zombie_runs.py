@@ -84,7 +84,7 @@ async def _mark_cancelled(store: Store, client: PrefectClient) -> list[str]:
         )
     )
     cancelled = [interrupted[flow_run.id].id for flow_run in flow_runs]
-    return [run_id for run_id in cancelled if await asyncio.to_thread(store.was_cancelled, run_id)]
+    return [run_id for run_id in cancelled if await asyncio.to_thread(store.mark_cancelled, run_id)]
 
 
 async def _report_runs(store: Store, client: PrefectClient, marked: Collection[str]) -> None:

@@ -46,8 +46,8 @@ def dataset_of(loaded: LoadedSuite) -> Dataset | None:
 def _read_dataset(found: SuiteValidation, dataset: Dataset) -> None:
     loaded = found.loaded
     in_mapping = isinstance(loaded.snapshot["test_cases"], dict)
-    place: DocumentPath = ("test_cases", "path") if in_mapping else ("test_cases",)
-    path = file_of(loaded, dataset.path, place, found.problems)
+    location: DocumentPath = ("test_cases", "path") if in_mapping else ("test_cases",)
+    path = file_of(loaded, dataset.path, location, found.problems)
     if path is None:
         return
     try:

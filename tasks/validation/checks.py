@@ -49,13 +49,15 @@ def _inspect_budget(found: SuiteValidation, defaults: CheckDefaults) -> None:
     if budget is None or target is None:
         return
     own = [to_check(check) for case in found.cases.with_checks() for check in case.checks or ()]
-    asking = [check for check in [*(found.loaded.section("checks") or ()), *own] if check and kind_of(check)]
+    with_model = [check for check in [*(found.loaded.section("checks") or ()), *own] if check and kind_of(check)]
     kept = (target.http or target.python or target.recorded).metadata
     for name in budget.limits:
-        if name not in kept and not asking and target.python is None:  # a function may return an Output that says it
+        if (
+            name not in kept and not with_model and target.python is None
+        ):  # a function may return an Output that says it
             advice = f"map it in the target's metadata ({name}: $.…)"
             found.error(("budget", name), f"no answer tells its {name}", advice)
-    if "usd" in budget.limits and (unpriced := unpriced_models(defaults.complete(asking))):
+    if "usd" in budget.limits and (unpriced := unpriced_models(defaults.complete(with_model))):
         message = f"it does not count {', '.join(unpriced)}: the price is not known"
         found.warn(("budget", "usd"), message, "tokens are counted, with budget.tokens")
 

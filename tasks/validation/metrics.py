@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fepflow.errors import InputError
-from fepflow.evalguard.definitions import Catalogue, catalogue_around
+from fepflow.evalguard.definitions import Definitions, definitions_near
 from fepflow.evalguard.loader import load_thresholds, read_definition
 from fepflow.evalguard.models import Thresholds
 from fepflow.protocol.check import to_check
@@ -24,21 +24,21 @@ def inspect_thresholds(found: SuiteValidation) -> None:
     if source is None:
         return
     task = loaded.section("task")
-    catalogue = Catalogue()
+    definitions = Definitions()
     try:
         if isinstance(source, str):
             path = file_of(loaded, source, ("thresholds",), found.problems, or_folder=True)
             if path is not None:
                 found.thresholds = load_thresholds(path, task)
-                catalogue = catalogue_around(path)
+                definitions = definitions_near(path)
         else:
-            whole, place = (source, ("thresholds",)) if "thresholds" in source else ({"thresholds": source}, ())
+            whole, location = (source, ("thresholds",)) if "thresholds" in source else ({"thresholds": source}, ())
             data = {"task": task or "inline", **whole}
-            found.thresholds = read_definition(Thresholds, data, loaded.document, place)
+            found.thresholds = read_definition(Thresholds, data, loaded.document, location)
     except InputError as error:
         found.problems += error.problems
     if found.thresholds is not None:
-        found.problems += catalogue.remarks(found.thresholds)
+        found.problems += definitions.remarks(found.thresholds)
 
 
 def inspect_metrics(found: SuiteValidation) -> None:

@@ -31,7 +31,7 @@ _NOTHING = Output(value=None)
 class _Use:
     """A path, where it stands, and how many of the values that it was looked up in have nothing there."""
 
-    place: DocumentPath
+    location: DocumentPath
     expression: str
     keys: tuple[Key, ...]
     optional: bool = False
@@ -63,7 +63,7 @@ class _Use:
 def inspect_paths(found: SuiteValidation, opened: OpenTarget | None) -> None:
     """Find paths that can find nothing, in checks and requests; `opened` is the target, if it opens."""
     uses = [
-        _Use(("checks", index, "arguments", *use.place), use.expression, leading_keys(use.expression), use.optional)
+        _Use(("checks", index, "arguments", *use.location), use.expression, leading_keys(use.expression), use.optional)
         for index, check in enumerate(found.loaded.section("checks") or ())
         if check is not None
         for use in paths_of(check)
@@ -94,26 +94,26 @@ def _of_request(found: SuiteValidation, target: Target) -> Iterator[_Use]:
     if request is None:
         return
     texts = list(texts_in(request[1], request[0]))
-    for place, text in texts:
+    for location, text in texts:
         keys = leading_keys(text) if is_path(text) else ()
         if keys[:1] == ("output",):
             message = f"{text}: a request has no output yet, only $.test_case"
-            found.error(place, message, "did you mean $.test_case.input?")
+            found.error(location, message, "did you mean $.test_case.input?")
         elif keys:
-            use = _Use(place, text, keys)
+            use = _Use(location, text, keys)
             if not _is_misshaped(found, use) and keys[1:] != ("expected",):
                 yield use
         elif "{{$." in text or "{{ $." in text:
             message = "placeholders in braces are for prompts of judges; here they stay as they are"
-            found.error(place, message, "a text that is a path as a whole, such as $.test_case.input, is replaced")
+            found.error(location, message, "a text that is a path as a whole, such as $.test_case.input, is replaced")
         elif path := meant_path(text):
-            found.warn(place, f"{text} is a text, and not a path, which starts with $.", f"did you mean {path}?")
+            found.warn(location, f"{text} is a text, and not a path, which starts with $.", f"did you mean {path}?")
     if not any(is_path(text) for _, text in texts):
         found.warn(request[0], "the request is the same for all test cases", "$.test_case.input is the input")
 
 
 def _say(found: SuiteValidation, use: _Use, message: str, advice: str | None = None, *, is_error: bool = True) -> None:
-    problem = found.loaded.document.problem(use.place, message, advice)
+    problem = found.loaded.document.problem(use.location, message, advice)
     if use.file is not None:
         problem = replace(problem, file=use.file, line=use.line)
     found.problems.append(problem if is_error else replace(problem, severity="warning"))
@@ -152,7 +152,7 @@ def _look_into_cases(found: SuiteValidation, uses: list[_Use]) -> None:
         _tell(found, use, f"none of the {use.seen:,} test cases has {use.expression}")
 
 
-def _case_place(found: SuiteValidation, case_id: str) -> DocumentPath:
+def _case_location(found: SuiteValidation, case_id: str) -> DocumentPath:
     """Where a case that carries checks stands in the suite; its id if it is in a file."""
     cases = found.loaded.section("test_cases")
     if not isinstance(cases, list):
@@ -166,7 +166,7 @@ def _tell(found: SuiteValidation, use: _Use, none_has: str) -> None:
         _say(found, use, none_has, use.advice or _there_is(use))
     elif use.lacking:
         message = f"{use.lacking:,} of {use.seen:,} test cases have no {use.expression}; the first is {use.first}"
-        what = "check" if use.place[0] != "target" else "call"
+        what = "check" if use.location[0] != "target" else "call"
         _say(found, use, message, f"it is an error of the {what} there", is_error=False)
 
 
@@ -183,11 +183,11 @@ def _look_into_own_checks(found: SuiteValidation, target: Target | None) -> None
         context = evaluation_context(case, _NOTHING)
         for index, check in enumerate(map(to_check, case.checks or ())):
             for use in paths_of(check):
-                key = (check.type, use.place, use.expression)
+                key = (check.type, use.location, use.expression)
                 if key not in uses:
                     keys = leading_keys(use.expression)
-                    place = (*_case_place(found, case.id), "checks", index, "arguments", *use.place)
-                    uses[key] = _Use(place, use.expression, keys, use.optional, file=file, line=line)
+                    location = (*_case_location(found, case.id), "checks", index, "arguments", *use.location)
+                    uses[key] = _Use(location, use.expression, keys, use.optional, file=file, line=line)
                 if uses[key].keys[:1] == ("test_case",):
                     uses[key].look(context, case.id)
     for known in uses.values():

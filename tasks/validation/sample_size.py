@@ -36,7 +36,7 @@ def warn_of_sample_size(
             advice = (
                 f"whatever passes, the {gate.confidence:.0%} interval reaches a worse one: more cases, or wider ranges"
             )
-            found.warn(_place(found, "max_impact"), message, advice)
+            found.warn(_location(found, "max_impact"), message, advice)
 
 
 def warn_of_confidence(found: SuiteValidation, gate: Gate) -> None:
@@ -64,5 +64,5 @@ def _passes(requirement: ImpactAtMost, gate: Gate, scale: Scale, share: float, c
     return requirement.judge(scale.value(low), scale.value(high)) == "pass"
 
 
-def _place(found: SuiteValidation, field: str) -> DocumentPath:
+def _location(found: SuiteValidation, field: str) -> DocumentPath:
     return ("gate", field) if field in (found.loaded.snapshot.get("gate") or {}) else ("thresholds",)

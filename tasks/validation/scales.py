@@ -62,7 +62,7 @@ def _inspect_value(found: SuiteValidation, index: int, metric: Metric, checks: S
 
 
 def _inspect_path(
-    found: SuiteValidation, place: tuple[str | int, ...], expression: str, shape: Mapping[str, Any]
+    found: SuiteValidation, location: tuple[str | int, ...], expression: str, shape: Mapping[str, Any]
 ) -> None:
     inside: Any = shape
     for number, key in enumerate(keys := leading_keys(expression)):
@@ -71,12 +71,12 @@ def _inspect_path(
         if key not in inside:
             before = "".join(f"{step}." for step in keys[:number])
             advice = did_you_mean(str(key), list(inside)).replace("did you mean ", f"did you mean $.{before}")
-            found.error(place, f"the results have nothing at {expression}", advice)
+            found.error(location, f"the results have nothing at {expression}", advice)
             return
         inside = inside[key]
     if inside == OTHER and isinstance(compile_path(expression), SingularPath):
         names = ", ".join(f"$.{'.'.join(path)}" for path in _numbers(shape))
-        found.error(place, f"{expression} is no number", f"a metric counts {names}")
+        found.error(location, f"{expression} is no number", f"a metric counts {names}")
 
 
 def _has(shape: Any, keys: tuple[str, ...]) -> bool:
@@ -125,5 +125,5 @@ def _inspect_ranges(found: SuiteValidation, metric: Metric, scale: Scale) -> Non
             "they are percentages, it is a fraction" if max(beyond) <= 100 and scale.high == 1 else "see metrics.range"
         )
         inline = isinstance(found.loaded.section("thresholds"), dict)
-        place = ("thresholds", metric.id) if inline else ("thresholds",)
-        found.error(place, f"{message} {scale.low:g} and {scale.high:g}", advice)
+        location = ("thresholds", metric.id) if inline else ("thresholds",)
+        found.error(location, f"{message} {scale.low:g} and {scale.high:g}", advice)

@@ -46,35 +46,35 @@ class SuiteValidation:
             raise InputError(self.errors)
         return self.loaded.suite
 
-    def error(self, place: DocumentPath, message: str, advice: str | None = None) -> None:
-        """Take note of a mistake at `place` of the suite."""
-        self.problems.append(self.loaded.document.problem(place, message, advice))
+    def error(self, location: DocumentPath, message: str, advice: str | None = None) -> None:
+        """Take note of a mistake at `location` of the suite."""
+        self.problems.append(self.loaded.document.problem(location, message, advice))
 
-    def warn(self, place: DocumentPath, message: str, advice: str | None = None) -> None:
-        """Take note of something at `place` of the suite that it can run with."""
-        problem = self.loaded.document.problem(place, message, advice)
+    def warn(self, location: DocumentPath, message: str, advice: str | None = None) -> None:
+        """Take note of something at `location` of the suite that it can run with."""
+        problem = self.loaded.document.problem(location, message, advice)
         self.problems.append(replace(problem, severity="warning"))
 
 
 def file_of(
-    loaded: LoadedSuite, name: str, place: DocumentPath, problems: list[Problem], *, or_folder: bool = False
+    loaded: LoadedSuite, name: str, location: DocumentPath, problems: list[Problem], *, or_folder: bool = False
 ) -> Path | None:
-    """The file (or folder) that the suite names at `place`; None, with the mistake added, if it cannot be read."""
+    """The file (or folder) that the suite names at `location`; None, with the mistake added, if it cannot be read."""
     try:
         path = resolve_inside(loaded.folder, name, settings().allowed_roots)
     except ValueError as error:
-        problems.append(loaded.document.problem(place, str(error)))
+        problems.append(loaded.document.problem(location, str(error)))
         return None
     try:
         exists = path.exists()
     except (OSError, ValueError) as error:
-        problems.append(loaded.document.problem(place, f"{shortened(name)} cannot be read: {reason(error)}"))
+        problems.append(loaded.document.problem(location, f"{shortened(name)} cannot be read: {reason(error)}"))
         return None
     if not exists:
         advice = "check the path; it starts at the suite's folder"
-        problems.append(loaded.document.problem(place, f"there is no file {shortened(name)}", advice))
+        problems.append(loaded.document.problem(location, f"there is no file {shortened(name)}", advice))
         return None
     if path.is_dir() and not or_folder:
-        problems.append(loaded.document.problem(place, f"{shortened(name)} is a folder", "name a file in it"))
+        problems.append(loaded.document.problem(location, f"{shortened(name)} is a folder", "name a file in it"))
         return None
     return path

@@ -21,8 +21,8 @@ def inspect_target(found: SuiteValidation) -> Target | None:
     if target is None:
         return None
     if target.recorded is not None:
-        place = ("target", "recorded", "path")
-        if file_of(loaded, target.recorded.path, place, found.problems) is None or not found.cases:
+        location = ("target", "recorded", "path")
+        if file_of(loaded, target.recorded.path, location, found.problems) is None or not found.cases:
             return None
     try:
         return open_target(

@@ -56,10 +56,10 @@ def _own_key(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def arguments_of(server, model, knobs="", config=None, provider=None):
+def arguments_of(server, model, faults="", config=None, provider=None):
     base = server.address + ("/v1" if model.startswith(("openai", "hosted_vllm")) else "")
     return {
-        "model_config": {"model": model + (f"?{knobs}" if knobs else ""), **(config or {})},
+        "model_config": {"model": model + (f"?{faults}" if faults else ""), **(config or {})},
         "provider_config": {"api_base": base, "api_key": "${JUDGE_KEY}", **(provider or {})},
     }
 
@@ -95,11 +95,11 @@ def one_by_one():
 def judge(model_server, one_by_one):
     """Asks a judge about an answer; what is said about the model comes first, the check's other arguments last."""
 
-    def judge(model="openai/stand-in", knobs="", answer=PARIS, config=None, provider=None, **more):
+    def judge(model="openai/stand-in", faults="", answer=PARIS, config=None, provider=None, **more):
         arguments = {
             "prompt": "Is this right? {{$.output.value}}",
             "response_format": FORMAT,
-            **arguments_of(model_server, model, knobs, config, provider),
+            **arguments_of(model_server, model, faults, config, provider),
             **more,
         }
         return one_by_one(Check(type="llm_judge", arguments=arguments), answer)
@@ -111,8 +111,8 @@ def judge(model_server, one_by_one):
 def compare(model_server, one_by_one):
     """Compares a text with PARIS."""
 
-    def compare(text, model="openai/stand-in", knobs="", config=None, **more):
-        config = arguments_of(model_server, model, knobs, config)
+    def compare(text, model="openai/stand-in", faults="", config=None, **more):
+        config = arguments_of(model_server, model, faults, config)
         arguments = {"text": "$.output.value", "reference": PARIS, **config, **more}
         return one_by_one(Check(type="semantic_similarity", arguments=arguments), text)
 
@@ -177,10 +177,10 @@ class TestAJudge:
 
     def test_that_answers_null_for_what_may_be_left_out_fits(self, judge):
         said = 'say={"reason":"so","passed":false,"score":null}'
-        assert judge(knobs=said).results["response"] == {"reason": "so", "passed": False}
+        assert judge(faults=said).results["response"] == {"reason": "so", "passed": False}
 
     def test_is_validated_against_the_schema_as_it_was_given(self, judge, model_server):
-        result = judge(knobs='say={"reason":"so","passed":false,"score":9}')
+        result = judge(faults='say={"reason":"so","passed":false,"score":9}')
         assert (result.status, result.results) == ("error", {})
         assert "asked 3 times" in result.error.message
         assert "score: 9 is greater than the maximum of 5" in result.error.message
@@ -245,16 +245,16 @@ class TestTheLadder:
         ).replace('\\"', '"')
 
     def test_is_the_models_at_its_address_and_no_others(self, judge):
-        judge(knobs="refuse=json_schema")
+        judge(faults="refuse=json_schema")
         assert judge().results["metadata"]["mode"] == "json_schema"
 
 
 class TestWhatIsNotHonoured:
     def test_by_the_provider_is_left_out_and_told(self, judge, model_server):
-        result = judge(knobs="reject=temperature")
+        result = judge(faults="reject=temperature")
         assert result.results["metadata"]["not_honoured"] == ["temperature"]
         assert ["temperature" in body for body in model_server.bodies] == [True, False]
-        assert judge(knobs="reject=temperature").results["metadata"]["attempts"] == 1
+        assert judge(faults="reject=temperature").results["metadata"]["attempts"] == 1
 
     def test_by_litellm_is_told_too(self, judge):
         assert judge("openai/o3-mini").results["metadata"]["not_honoured"] == ["temperature"]
@@ -272,34 +272,34 @@ class TestTroubleOnTheWay:
     def test_that_does_not_end_is_a_recoverable_error_after_as_many_requests_as_allowed(
         self, judge, model_server, fault
     ):
-        result = judge(knobs=f"fault={fault}", provider={"max_retries": 1})
+        result = judge(faults=f"fault={fault}", provider={"max_retries": 1})
         assert (result.status, result.error.recoverable) == ("error", True)
         assert len(model_server.bodies) == 2
 
     @pytest.mark.parametrize("fault", ["quota", "unauthorized"])
     def test_that_no_patience_mends_is_not(self, judge, model_server, fault):
-        assert judge(knobs=f"fault={fault}").error.recoverable is False
+        assert judge(faults=f"fault={fault}").error.recoverable is False
         assert len(model_server.bodies) == 1
 
     def test_a_model_that_hangs_is_a_timeout(self, judge):
-        result = judge(knobs="fault=hang", provider={"timeout": 0.2, "max_retries": 0})
+        result = judge(faults="fault=hang", provider={"timeout": 0.2, "max_retries": 0})
         assert result.error.type == "timeout_error"
         assert "within 0.2 s" in result.error.message
 
     @pytest.mark.parametrize("ask", ["judge", "compare"])
     @pytest.mark.parametrize("fault", ["error", "dropped"])
     def test_neither_litellm_nor_an_sdk_tries_again_by_itself(self, judge, compare, model_server, ask, fault):
-        knobs = f"fault={fault}"
+        faults = f"fault={fault}"
         if ask == "judge":
-            judge(knobs=knobs, provider={"max_retries": 0})
+            judge(faults=faults, provider={"max_retries": 0})
         else:
             base = arguments_of(model_server, "openai/stand-in")["provider_config"]
-            compare("Paris", knobs=knobs, provider_config={**base, "max_retries": 0})
+            compare("Paris", faults=faults, provider_config={**base, "max_retries": 0})
         assert len(model_server.bodies) == 1
 
     async def test_one_who_is_told_to_wait_makes_all_wait_who_use_the_key(self, model_server):
-        def check(knobs):
-            arguments = arguments_of(model_server, "openai/stand-in", knobs)
+        def check(faults):
+            arguments = arguments_of(model_server, "openai/stand-in", faults)
             return LLMJudgeCheck(prompt="? {{$.output.value}}", response_format=FORMAT, **arguments)
 
         async def run(check):
@@ -448,11 +448,11 @@ class TestSimilarity:
         )
 
     def test_vectors_are_sorted_by_their_index(self, compare):
-        usual, shuffled = compare("Lyon", similarity_metric="dot"), compare("Lyon", knobs="fault=shuffled")
+        usual, shuffled = compare("Lyon", similarity_metric="dot"), compare("Lyon", faults="fault=shuffled")
         assert shuffled.results["response"]["score"] == pytest.approx(usual.results["response"]["score"])
 
     def test_one_that_is_missing_is_an_error(self, compare, model_server):
-        result = compare("Lyon", knobs="fault=no_index")
+        result = compare("Lyon", faults="fault=no_index")
         assert "a vector for each text" in result.error.message
 
     def test_the_example_of_the_specification_works(self, compare, model_server):

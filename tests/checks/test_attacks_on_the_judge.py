@@ -81,11 +81,11 @@ def sent(model_server, monkeypatch):
     """What the model was sent for an answer: the system message, and what the user's one is made of."""
     monkeypatch.setenv("JUDGE_KEY", "sk-of-the-judge")
 
-    def sent(answer, knobs=""):
+    def sent(answer, faults=""):
         arguments = {
             "prompt": "Is {{$.output.value}} right for {{$.test_case.input}}?",
             "response_format": FORMAT,
-            "model_config": {"model": f"openai/stand-in?{knobs}"},
+            "model_config": {"model": f"openai/stand-in?{faults}"},
             "provider_config": {"api_base": f"{model_server.address}/v1", "api_key": "${JUDGE_KEY}"},
         }
         case = TestCase(id="a", input="Capital of France?", expected=EXPECTED)

@@ -515,7 +515,7 @@ class TestCustomChecks:
         assert told == [["first", "more"]] * 6
         assert (answer, check.words) == ({"steps": ["search"]}, ["first"])
 
-    @pytest.mark.parametrize("seconds", [0, compiled.PATIENCE * 3])
+    @pytest.mark.parametrize("seconds", [0, compiled.INLINE_WAIT * 3])
     def test_one_that_is_not_async_runs_in_a_thread_and_one_at_a_time(self, seconds):
         under_way: list[Any] = []
 

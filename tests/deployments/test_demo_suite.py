@@ -35,7 +35,7 @@ def thresholds(suite):
 
 
 @pytest.fixture(scope="module")
-def catalogue():
+def definitions():
     return load_metrics(DEMO / "metrics")
 
 
@@ -129,15 +129,15 @@ def test_an_agent_that_is_wrong_three_times_as_often_does_not_pass(suite, thresh
     assert judge(suite, thresholds, worse, len(cases)).outcome != "pass"
 
 
-def test_the_ranges_give_every_value_one_impact(thresholds, catalogue):
+def test_the_ranges_give_every_value_one_impact(thresholds, definitions):
     for metric, ranges in thresholds.thresholds.items():
-        assert check_ranges(metric, ranges, catalogue[metric].direction) == []
+        assert check_ranges(metric, ranges, definitions[metric].direction) == []
 
 
-def test_the_catalogue_knows_what_the_thresholds_name(suite, thresholds, catalogue):
+def test_the_catalogue_knows_what_the_thresholds_name(suite, thresholds, definitions):
     task = load_tasks(DEMO / "tasks")["refund_desk"]
     assert suite.task == thresholds.task == task.id
-    assert set(task.metrics) == set(catalogue) == set(thresholds.thresholds)
+    assert set(task.metrics) == set(definitions) == set(thresholds.thresholds)
     assert {metric.id for metric in suite.metrics} - set(task.metrics) == {"tone"}
 
 

@@ -8,7 +8,7 @@ import sys
 import httpx
 import pytest
 
-from deployments.simulators.faults import FAULTS, Knobs, knobs_of
+from deployments.simulators.faults import FAULTS, FaultConfig, fault_config_of
 from deployments.simulators.generators import schema_in, value_for, vector_of
 
 SCHEMA = {
@@ -85,7 +85,7 @@ def test_response_formats_are_refused(model_server):
 def test_a_knob_or_fault_that_is_not_there_is_told(model_server):
     assert "there is no knob speed" in ask(model_server, "stand-in?speed=1").text
     assert "there is no fault rain" in ask(model_server, "stand-in?fault=rain").text
-    assert all(knobs_of(f"x?fault={fault}", Knobs()).fault == fault for fault in FAULTS)
+    assert all(fault_config_of(f"x?fault={fault}", FaultConfig()).fault == fault for fault in FAULTS)
 
 
 def test_it_runs_as_a_process_with_its_knobs_on_the_command_line():

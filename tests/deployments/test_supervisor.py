@@ -26,7 +26,7 @@ time.sleep(600)
 
 
 def child(name: str, code: str) -> Child:
-    return Child(name, [sys.executable, "-c", code], patience=0.5)
+    return Child(name, [sys.executable, "-c", code], grace_seconds=0.5)
 
 
 class Log:
@@ -104,7 +104,7 @@ def pid_in(line: str) -> int:
 
 async def test_a_child_that_was_killed_is_started_again(supervise, log: Log) -> None:
     async with supervise() as supervisor:
-        ended = await supervisor.keep(child("sleeper", SLEEPER))
+        ended = await supervisor.supervise(child("sleeper", SLEEPER))
         first = pid_in(await log.wait("sleeper", "started"))
         assert not ended.is_set()
         os.kill(first, signal.SIGKILL)
@@ -116,7 +116,7 @@ async def test_a_child_that_was_killed_is_started_again(supervise, log: Log) -> 
 
 async def test_the_pauses_grow(supervise, log: Log) -> None:
     async with supervise() as supervisor:
-        await supervisor.keep(child("failing", "raise SystemExit(7)"))
+        await supervisor.supervise(child("failing", "raise SystemExit(7)"))
         await log.wait("failing", "ended", count=3)
     said = log.of("failing", "ended")
     assert said[:3] == [f"ended (exit code 7); starts again in {pause} s" for pause in (1, 2, 4)]
@@ -125,14 +125,14 @@ async def test_the_pauses_grow(supervise, log: Log) -> None:
 async def test_children_stop_in_the_opposite_order(supervise, log: Log) -> None:
     async with supervise() as supervisor:
         for name in ("first", "second", "third"):
-            await supervisor.keep(child(name, SLEEPER))
+            await supervisor.supervise(child(name, SLEEPER))
             await log.wait(name, "here")
     assert [name for name, line in log.lines if line == "stopped"] == ["third", "second", "first"]
 
 
 async def test_what_a_child_has_started_ends_with_it_also_in_a_session_of_its_own(supervise, log: Log) -> None:
     async with supervise() as supervisor:
-        await supervisor.keep(child("parent", PARENT))
+        await supervisor.supervise(child("parent", PARENT))
         grandchild = pid_in(await log.wait("parent", "grandchild"))
         await log.wait("parent", "here")
     assert not is_running(grandchild)
@@ -140,7 +140,7 @@ async def test_what_a_child_has_started_ends_with_it_also_in_a_session_of_its_ow
 
 async def test_a_child_that_does_not_want_to_stop_is_killed(supervise, log: Log) -> None:
     async with supervise() as supervisor:
-        await supervisor.keep(child("stubborn", STUBBORN))
+        await supervisor.supervise(child("stubborn", STUBBORN))
         pid = pid_in(await log.wait("stubborn", "started"))
         await log.wait("stubborn", "here")
     assert not is_running(pid)

@@ -184,7 +184,9 @@ def _write_suite(workplace: Workplace) -> None:
 def test_no_secret_is_left_by_a_run_whose_agent_models_and_plugins_echo_them(told: Told) -> None:
     assert len(PLACES) >= 22
     folder = told.workplace.folder
-    reports = [part for ending in (".json", ".jsonl", ".csv", ".xml") for part in ("-o", folder / f"report{ending}")]
+    reports = [
+        part for stopping in (".json", ".jsonl", ".csv", ".xml") for part in ("-o", folder / f"report{stopping}")
+    ]
     told.command("run", folder / "suite.yaml", "--verbose", "--env-file", folder / "secrets.env", *reports, code=1)
     record = told.workplace.record
     assert record.status == "completed", record.error

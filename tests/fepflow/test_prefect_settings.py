@@ -25,17 +25,17 @@ SOURCES = {
 """In Prefect's order: an address for each."""
 
 
-def write(place: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def write(location: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Name the API in one of the sources."""
-    url = SOURCES[place]
-    if place == "PREFECT_API_URL":
-        monkeypatch.setenv(place, url)
-    elif place.endswith(".env"):
+    url = SOURCES[location]
+    if location == "PREFECT_API_URL":
+        monkeypatch.setenv(location, url)
+    elif location.endswith(".env"):
         (folder / ".env").write_text(f"PREFECT_API_URL={url}\n")
-    elif place == "prefect.toml":
-        (folder / place).write_text(f'[api]\nurl = "{url}"\n')
-    elif place == "pyproject.toml":
-        (folder / place).write_text(f'[tool.prefect.api]\nurl = "{url}"\n')
+    elif location == "prefect.toml":
+        (folder / location).write_text(f'[api]\nurl = "{url}"\n')
+    elif location == "pyproject.toml":
+        (folder / location).write_text(f'[tool.prefect.api]\nurl = "{url}"\n')
     else:
         (folder / "home" / ".prefect").mkdir(parents=True)
         (folder / "home" / ".prefect" / "profiles.toml").write_text(PROFILE)
@@ -70,12 +70,12 @@ def test_nothing_names_one(folder: Path) -> None:
 def test_the_first_of_the_sources_is_taken_as_prefect_takes_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
-    for place in list(SOURCES)[first:]:
-        write(place, folder, monkeypatch)
+    for location in list(SOURCES)[first:]:
+        write(location, folder, monkeypatch)
     found = configured_api()
     assert found is not None
-    assert (found.place, found.url) == list(SOURCES.items())[first]
-    assert found.url == (of_prefect_in_a_process_of_its_own() if "Prefect profile" in found.place else of_prefect())
+    assert (found.location, found.url) == list(SOURCES.items())[first]
+    assert found.url == (of_prefect_in_a_process_of_its_own() if "Prefect profile" in found.location else of_prefect())
 
 
 @pytest.mark.parametrize(

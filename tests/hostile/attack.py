@@ -69,7 +69,7 @@ class Attack:
     """One hostile thing: what comes of it, and what it may take at most.
 
     `outcome` is ANSWERED, or words that the error of the call has; `made` makes what is sent: bytes, or several, each
-    a tenth of a second after the one before. `place` is who is hostile, and `case` more of the case that is attacked.
+    a tenth of a second after the one before. `location` is the hostile part, and `case` more of the attacked case.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Attack:
     seconds: float = 10.0
     megabytes: float = 400.0
     stall: float = MAX_STALL
-    place: str = AGENT
+    location: str = AGENT
     checks: list[dict[str, Any]] = field(default_factory=lambda: CHECKS, repr=False)
     case: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -114,10 +114,10 @@ FINE = {
 
 
 @contextmanager
-def endpoint(place: str, reply: bytes | Iterable[bytes]) -> Iterator[str]:
+def endpoint(location: str, reply: bytes | Iterable[bytes]) -> Iterator[str]:
     """An agent and its judge, in a thread with a loop of their own.
 
-    They answer as they should, but for `place`, which says `reply` to the attacked case.
+    They answer as they should, but for `location`, which says `reply` to the attacked case.
     """
     started: Future[tuple[str, asyncio.AbstractEventLoop]] = Future()
     stop = asyncio.Event()
@@ -128,7 +128,7 @@ def endpoint(place: str, reply: bytes | Iterable[bytes]) -> Iterator[str]:
             length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
             asked = await reader.readexactly(length)
             path = head.split(b" ")[1].decode()
-            if path != place or b"neighbour" in asked:
+            if path != location or b"neighbour" in asked:
                 writer.write(FINE[path])
             elif isinstance(reply, bytes):
                 writer.write(reply)
@@ -185,7 +185,7 @@ def suite_at(url: str, attack: Attack) -> dict[str, Any]:
 
 async def run(attack: Attack, store: Store, folder: Path) -> Ended:
     """Evaluate the suite of an attack; everything is real but Prefect, which has no part."""
-    with endpoint(attack.place, attack.made()) as url:
+    with endpoint(attack.location, attack.made()) as url:
         path = folder / "suite.json"
         path.write_text(json.dumps(suite_at(url, attack)), encoding="utf-8")
         run_id = create_run(store, validate_suite(path))
@@ -230,8 +230,8 @@ _ASKS = {JUDGE: "llm_judge", EMBEDDINGS: "semantic_similarity"}
 
 def outcome_of(attack: Attack, attacked: CaseResult) -> str:
     """What came of the call, or of the check that asked the model: the words of its error, if it has one."""
-    if attack.place in _ASKS:
-        (check,) = (check for check in attacked.checks if check.check_type == _ASKS[attack.place])
+    if attack.location in _ASKS:
+        (check,) = (check for check in attacked.checks if check.check_type == _ASKS[attack.location])
         return check.error.message if check.error else PASSED if check.passed else FAILED
     output = attacked.output
     assert output is not None

@@ -40,7 +40,7 @@ EITHER = ""
 
 def judged(name: str, made: Callable[[], Any], outcome: str, **bounds: Any) -> Attack:
     """A line of the tables below."""
-    return Attack(name, made, outcome, place=JUDGE, checks=[RUBRIC], **bounds)
+    return Attack(name, made, outcome, location=JUDGE, checks=[RUBRIC], **bounds)
 
 
 def chat(document: Any) -> bytes:
@@ -312,7 +312,7 @@ def choosing(**message: Any) -> dict[str, Any]:
     return document
 
 
-def ending(reason: Any, text: str = PASS) -> dict[str, Any]:
+def stopping(reason: Any, text: str = PASS) -> dict[str, Any]:
     document = judgement(text)
     document["choices"][0]["finish_reason"] = reason
     return document
@@ -340,7 +340,7 @@ SHAPES = [
     judged("null", lambda: http(b"null"), "openai/gpt-4o-mini"),
     judged("a number of 3.9 MB", lambda: http(b"9" * CHAT_MOST), NO_MODEL),
     *(
-        judged(f"finished by {reason}", partial(chat, ending(reason)), outcome)
+        judged(f"finished by {reason}", partial(chat, stopping(reason)), outcome)
         for reason, outcome in {
             "length": "was cut off",
             "content_filter": "refused to answer",
@@ -473,10 +473,10 @@ VECTORS: dict[str, Any] = {
 OF_TEXTS = "openai/text-embedding-3-small"
 
 
-def embedded(name: str, made: Callable[[], Any], outcome: str = OF_TEXTS, **bounds: float) -> Attack:
+def embedded(name: str, made: Callable[[], Any], outcome: str = OF_TEXTS, **bounds: Any) -> Attack:
     """A line of the tables of vectors. Whoever is beside asks a judge, for texts go to an embedding model together."""
     case = {"checks": [ALIKE]}
-    return Attack(f"embeddings: {name}", made, outcome, place=EMBEDDINGS, checks=[RUBRIC], case=case, **bounds)
+    return Attack(f"embeddings: {name}", made, outcome, location=EMBEDDINGS, checks=[RUBRIC], case=case, **bounds)
 
 
 def vectors(one: str, other: str = "[1.0,0.5]") -> bytes:

@@ -127,7 +127,7 @@ def test_a_header_that_cannot_be_sent_is_told_with_its_line(cli: Cli, home: Path
     [
         (["run"], "give a suite, or --resume RUN"),
         (["run", "suite.yaml", "--resume", "latest"], "give a suite, or --resume RUN"),
-        (["run", "--resume", "latest", "--limit", "3"], "leave the other wishes out"),
+        (["run", "--resume", "latest", "--limit", "3"], "leave the other options out"),
         (["run", "--resume", "1234"], "There is no run '1234'"),
         (["run", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
         (["run", "suite.yaml", "--limit", "1.5"], "a count such as 20, or a fraction such as 0.1"),
@@ -315,7 +315,7 @@ def test_a_fault_of_ours_is_a_sentence_too(cli: Cli, home: Path, monkeypatch: py
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.delenv("FEPFLOW_DEBUG", raising=False)
-    monkeypatch.setattr("surfaces.service.inspect", broken)
+    monkeypatch.setattr("surfaces.service.validate", broken)
     done = cli("validate", "suite.yaml")
     assert done.exit_code == 3
     assert done.stderr.startswith("error: ZeroDivisionError: division by zero\n")

@@ -160,7 +160,7 @@ def test_files_that_are_there_stay_unless_one_asks(tmp_path: Path) -> None:
     assert (tmp_path / "r.json").read_text() == "mine"
 
 
-def place(kind: str, folder: Path) -> Path:
+def location(kind: str, folder: Path) -> Path:
     """A path at which no report can be."""
     path = folder / {"long": "x" * 300, "capital": "R"}.get(kind, kind)
     path = path.with_name(path.name + ".json")
@@ -193,7 +193,7 @@ def place(kind: str, folder: Path) -> Path:
 def test_an_odd_place_is_refused_in_a_sentence_or_written_to(
     store: Store, nasty: RunRecord, tmp_path: Path, kind: str, says: str | None
 ) -> None:
-    path = place(kind, tmp_path)
+    path = location(kind, tmp_path)
     if says is None:
         require_writable([path.with_suffix(".JSON")], overwrite=True)
         write_report(store, nasty, path.with_suffix(".JSON"))

@@ -95,9 +95,9 @@ def test_the_store_is_shown_without_its_password(cli: Cli, home: Path, monkeypat
 
 
 def test_status_does_not_show_the_password(monkeypatch, home: Path) -> None:
-    from surfaces.prefect_api import store_place
+    from surfaces.prefect_api import store_location
 
     monkeypatch.setenv("FEPFLOW_STORE_URL", "postgresql://me:hunter2@host/evals?password=hunter2")
     settings.cache_clear()
 
-    assert store_place() == "postgresql://host/evals"
+    assert store_location() == "postgresql://host/evals"

@@ -268,10 +268,10 @@ def test_a_mistake_is_told_with_its_place_and_a_cure(
     folder: Path, text: str, line: int, message: str, advice: str
 ) -> None:
     problems = told(folder, text)
-    place = ("cases.jsonl" if "records" in message else "suite.yaml") + f":{line}:"
+    location = ("cases.jsonl" if "records" in message else "suite.yaml") + f":{line}:"
     found = [problem for problem in problems if message in problem and advice in problem]
     assert found, problems
-    assert found[0].startswith(place), problems
+    assert found[0].startswith(location), problems
 
 
 def test_the_mistakes_are_many() -> None:

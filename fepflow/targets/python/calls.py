@@ -14,9 +14,9 @@ from fepflow.json.codec import NotJsonError, encode
 from fepflow.protocol.test_case import Output
 from fepflow.security.redaction import excerpt, redact
 from fepflow.targets.base import RESERVED_METADATA
-from fepflow.targets.python.source import own_place
+from fepflow.targets.python.source import own_location
 
-MISTAKES = (
+PROGRAMMING_ERRORS = (
     ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, NotImplementedError,
     RecursionError, SyntaxError, TypeError,
 )  # fmt: skip
@@ -32,13 +32,13 @@ _SHOWN_TAIL = 300
 class Failure:
     """Why a call gave no answer, as it can go from process to process; see TargetError. Not yet redacted.
 
-    `place` is the user's own file and line, `tail` what a process printed last.
+    `location` is the user's own file and line, `tail` what a process printed last.
     """
 
     message: str
     kind: str
     retryable: bool
-    place: str = ""
+    location: str = ""
     retry_after: float | None = None
     status: int | None = None
     tail: str = ""
@@ -49,7 +49,9 @@ class Failure:
 
     def error(self, secrets: frozenset[str]) -> TargetError:
         """The exception, with no secret in it."""
-        message = excerpt(self.message, secrets, _SHOWN) + (f" ({redact(self.place, secrets)})" if self.place else "")
+        message = excerpt(self.message, secrets, _SHOWN) + (
+            f" ({redact(self.location, secrets)})" if self.location else ""
+        )
         if last_words := excerpt(self.tail, secrets, len(self.tail))[-_SHOWN_TAIL:]:
             message = f"{message}: {last_words}"
         if self.kind == "timeout":
@@ -143,16 +145,16 @@ def failure_of(error: BaseException, folder: Path) -> Failure:
         text = " ".join(str(error)[:_MAX_MESSAGE].split())
     except Exception:  # a user's own __str__
         text = ""
-    place = own_place(error, folder)
+    location = own_location(error, folder)
     status = _status_of(error)
-    retryable = isinstance(error, Exception) and not isinstance(error, MISTAKES)
+    retryable = isinstance(error, Exception) and not isinstance(error, PROGRAMMING_ERRORS)
     if status is not None and 400 <= status < 500:
         retryable = status in _RETRYABLE_STATUS
     return Failure(
         f"{type(error).__name__}: {text}" if text else type(error).__name__,
         "timeout" if isinstance(error, TimeoutError) else "exception",
         retryable,
-        f"{Path(place[0]).name}:{place[1]}" if place else "",
+        f"{Path(location[0]).name}:{location[1]}" if location else "",
         _retry_after(error) if retryable else None,
         status,
     )

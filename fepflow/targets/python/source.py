@@ -81,11 +81,11 @@ def _locate_module(module: str, name: str, folder: Path, setting: str) -> Source
     return Source(file, module, name, file.parents[depth], setting)
 
 
-def _file_of(module: str, places: Sequence[str]) -> Path | None:
+def _file_of(module: str, locations: Sequence[str]) -> Path | None:
     """The file of a module, found without importing its packages, unless only a finder of its own knows it."""
     *packages, last = module.split(".")
-    for place in places:
-        folder = Path(place).joinpath(*packages)
+    for location in locations:
+        folder = Path(location).joinpath(*packages)
         for file in (folder / last / "__init__.py", folder / f"{last}.py"):
             if file.is_file():
                 return file.resolve()
@@ -135,10 +135,10 @@ def imported_names(file: Path) -> Iterator[tuple[int, str]]:
 def _neighbours(file: Path, folder: Path) -> Iterator[Path]:
     for _, name in imported_names(file):
         level = len(name) - len(name.lstrip("."))
-        place = folder if level == 0 else file.parents[min(level - 1, len(file.parents) - 1)]
+        location = folder if level == 0 else file.parents[min(level - 1, len(file.parents) - 1)]
         for part in name[level:].split("."):
-            place = place / part
-            for candidate in (place.with_suffix(".py"), place / "__init__.py"):
+            location = location / part
+            for candidate in (location.with_suffix(".py"), location / "__init__.py"):
                 if candidate.is_file():
                     yield candidate.resolve()
 
@@ -259,7 +259,7 @@ def _execute(source: Source) -> ModuleType:
 
 
 def _problem(error: BaseException, source: Source) -> Problem:
-    file, line = own_place(error, source.folder) or (str(source.file), None)
+    file, line = own_location(error, source.folder) or (str(source.file), None)
     advice = None
     if isinstance(error, ModuleNotFoundError):
         advice = "install it where fepflow is installed, or put it beside the file"
@@ -267,15 +267,15 @@ def _problem(error: BaseException, source: Source) -> Problem:
     return Problem(f"cannot be loaded: {type(error).__name__}: {text}", shown(Path(file)), line, advice=advice)
 
 
-def own_place(error: BaseException, folder: Path) -> tuple[str, int] | None:
+def own_location(error: BaseException, folder: Path) -> tuple[str, int] | None:
     """File and line of the innermost frame of an exception that is in the user's own code."""
-    trace, place = error.__traceback__, None
+    trace, location = error.__traceback__, None
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if is_own_file(file, folder):
-            place = file, trace.tb_lineno
+            location = file, trace.tb_lineno
         trace = trace.tb_next
-    return place
+    return location
 
 
 def _refuse_our_names(source: Source) -> None:

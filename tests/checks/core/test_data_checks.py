@@ -55,7 +55,7 @@ def test_what_data_may_not_say_is_an_error_of_that_check(
     bad, good = rules().compiled([check(**arguments), check()])
     assert bad.error is not None
     assert str(bad.error).startswith(said)
-    assert bad.asks is None, "it is never sent anywhere"
+    assert bad.model_kind is None, "it is never sent anywhere"
     assert good.error is None
 
 

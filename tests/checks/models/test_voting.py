@@ -238,12 +238,12 @@ class TestAModel:
 
     @pytest.fixture
     def check(self, model_server):
-        def check(knobs="", **config):
+        def check(faults="", **config):
             arguments = {
                 "prompt": "Is this right? {{$.output.value}}",
                 "response_format": FORMAT,
                 "samples": 3,
-                "model_config": {"model": f"openai/stand-in?{knobs}", **config},
+                "model_config": {"model": f"openai/stand-in?{faults}", **config},
                 "provider_config": {
                     "api_base": f"{model_server.address}/v1", "api_key": "${JUDGE_KEY}", "max_retries": 0
                 },

@@ -21,7 +21,7 @@ MINIMAL = {
 }
 
 
-def complaints(*checks, **more):
+def schema_errors(*checks, **more):
     validator = Draft202012Validator(complete_suite_schema())
     errors = validator.iter_errors({**MINIMAL, "checks": list(checks), **more})
     return ["/".join(map(str, error.absolute_path)) for error in errors]
@@ -30,7 +30,7 @@ def complaints(*checks, **more):
 def test_the_suites_schema_is_one():
     Draft202012Validator.check_schema(complete_suite_schema())
     assert json.loads(json.dumps(complete_suite_schema())) == complete_suite_schema()
-    assert complaints() == []
+    assert schema_errors() == []
 
 
 @pytest.mark.parametrize("suite", SUITES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -39,7 +39,7 @@ def test_the_shipped_suites_are_as_the_schema_says(suite):
 
 
 @pytest.mark.parametrize(
-    ("check", "place"),
+    ("check", "location"),
     [
         ({"type": "contains", "arguments": {"text": 5, "phrases": ["a"]}}, "checks/0/arguments/text"),
         ({"type": "contains", "arguments": {"text": "a"}}, "checks/0/arguments"),
@@ -55,13 +55,13 @@ def test_the_shipped_suites_are_as_the_schema_says(suite):
         ({"type": ""}, "checks/0/type"),
     ],
 )
-def test_a_mistake_in_a_check_is_shown_where_it_is(check, place):
-    assert place in complaints(check)
+def test_a_mistake_in_a_check_is_shown_where_it_is(check, location):
+    assert location in schema_errors(check)
 
 
 def test_a_mistake_in_a_test_cases_own_check_is_shown_too():
     cases = [{"input": "?", "checks": [{"type": "is_empty", "arguments": {"values": 1}}]}]
-    assert complaints(test_cases=cases)
+    assert schema_errors(test_cases=cases)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_mistake_in_a_test_cases_own_check_is_shown_too():
     ],
 )
 def test_paths_and_types_and_versions_of_other_people_are_fine(check):
-    assert complaints(check) == []
+    assert schema_errors(check) == []
 
 
 def test_a_registered_check_is_in_the_schema_in_all_its_versions():
@@ -95,10 +95,10 @@ def test_a_registered_check_is_in_the_schema_in_all_its_versions():
         new: list[int] | JSONPath
         thing: object = object()
 
-    assert complaints({"type": "mine", "arguments": {"new": [1], "thing": "?"}}) == []
-    assert complaints({"type": "mine", "arguments": {"old": 1}}) == ["checks/0/arguments"]
-    assert complaints({"type": "mine", "version": "1.0.0", "arguments": {"old": 1}}) == []
-    assert complaints({"type": "mine", "version": "1.0.0", "arguments": {"new": [1]}}) == ["checks/0/arguments"]
+    assert schema_errors({"type": "mine", "arguments": {"new": [1], "thing": "?"}}) == []
+    assert schema_errors({"type": "mine", "arguments": {"old": 1}}) == ["checks/0/arguments"]
+    assert schema_errors({"type": "mine", "version": "1.0.0", "arguments": {"old": 1}}) == []
+    assert schema_errors({"type": "mine", "version": "1.0.0", "arguments": {"new": [1]}}) == ["checks/0/arguments"]
     assert check_schema("mine", "1.0.0")["properties"]["arguments"]["required"] == ["old"]
 
 

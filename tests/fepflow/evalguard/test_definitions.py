@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fepflow.evalguard.definitions import Catalogue, catalogue_around
+from fepflow.evalguard.definitions import Definitions, definitions_near
 from fepflow.evalguard.loader import load_thresholds
 from fepflow.evalguard.models import Metric, Range, Task, Thresholds
 
@@ -16,22 +16,22 @@ ACC = Metric(id="acc", name="acc", direction="higher_is_better")
 QA = Task(id="qa", name="qa", metrics=["acc"])
 
 
-def messages(catalogue: Catalogue, task: str = "qa", metric: str = "acc") -> list[str]:
-    return [remark.message for remark in catalogue.remarks(Thresholds(task=task, thresholds={metric: RISING}))]
+def messages(definitions: Definitions, task: str = "qa", metric: str = "acc") -> list[str]:
+    return [remark.message for remark in definitions.remarks(Thresholds(task=task, thresholds={metric: RISING}))]
 
 
 def test_definitions_that_fit_need_no_remark() -> None:
-    assert messages(Catalogue({"qa": QA}, {"acc": ACC})) == []
+    assert messages(Definitions({"qa": QA}, {"acc": ACC})) == []
 
 
 def test_without_definitions_there_is_nothing_to_refer_to() -> None:
-    assert messages(Catalogue()) == []
+    assert messages(Definitions()) == []
 
 
 def test_references_that_lead_nowhere() -> None:
-    catalogue = Catalogue({"qa": QA}, {"acc": ACC})
-    assert messages(catalogue, task="other") == ["there is no definition of the task other"]
-    assert messages(catalogue, metric="f1") == [
+    definitions = Definitions({"qa": QA}, {"acc": ACC})
+    assert messages(definitions, task="other") == ["there is no definition of the task other"]
+    assert messages(definitions, metric="f1") == [
         "there is no definition of the metric f1",
         "the task qa does not list the metric f1",
     ]
@@ -39,7 +39,7 @@ def test_references_that_lead_nowhere() -> None:
 
 def test_ranges_against_the_metrics_direction() -> None:
     falling = Metric(id="acc", name="acc", direction="lower_is_better")
-    (message,) = messages(Catalogue({"qa": QA}, {"acc": falling}))
+    (message,) = messages(Definitions({"qa": QA}, {"acc": falling}))
     assert "lower_is_better" in message
 
 
@@ -53,9 +53,9 @@ def config() -> Path:
 
 @pytest.mark.parametrize("part", [".", "thresholds", "thresholds/truthfulqa_mc1.yaml"])
 def test_evalguards_own_files_from_wherever_one_points(config: Path, part: str) -> None:
-    catalogue = catalogue_around(config / part)
-    assert (len(catalogue.tasks), len(catalogue.metrics)) == (33, 30)
+    definitions = definitions_near(config / part)
+    assert (len(definitions.tasks), len(definitions.metrics)) == (33, 30)
     thresholds = load_thresholds(config / part, "truthfulqa_mc1")
-    assert [remark.message for remark in catalogue.remarks(thresholds)] == [
+    assert [remark.message for remark in definitions.remarks(thresholds)] == [
         "the task truthfulqa_mc1 does not list the metric acc_norm"
     ]

@@ -10,7 +10,7 @@ from fepflow.evalguard.impact import (
     ImpactRange,
     assess,
     check_ranges,
-    reach,
+    impact_range,
     scale_mismatch,
     severity,
     worst,
@@ -66,24 +66,24 @@ class TestAssess:
 
 class TestReach:
     def test_an_interval_touches_the_impacts_between_its_ends_both_included(self) -> None:
-        assert reach(0.6, 0.79, ACCURACY) == ImpactRange(frozenset({"moderate"}), gap=False)
-        assert reach(0.6, 0.8, ACCURACY) == ImpactRange(frozenset({"moderate", "low"}), gap=False)
-        assert reach(0.5, 0.7, ACCURACY) == ImpactRange(frozenset({"moderate"}), gap=False)
+        assert impact_range(0.6, 0.79, ACCURACY) == ImpactRange(frozenset({"moderate"}), gap=False)
+        assert impact_range(0.6, 0.8, ACCURACY) == ImpactRange(frozenset({"moderate", "low"}), gap=False)
+        assert impact_range(0.5, 0.7, ACCURACY) == ImpactRange(frozenset({"moderate"}), gap=False)
 
     def test_without_bounds_it_touches_everything(self) -> None:
-        assert reach(None, None, ACCURACY) == ImpactRange(frozenset({"severe", "moderate", "low"}), gap=False)
-        assert reach(0.9, None, ACCURACY) == ImpactRange(frozenset({"low"}), gap=False)
-        assert reach(None, 0.9, [band("low", 0.0)]) == ImpactRange(frozenset({"low"}), gap=True)
-        assert reach(0.1, None, [band("low", 0.0, 1.0)]) == ImpactRange(frozenset({"low"}), gap=True)
+        assert impact_range(None, None, ACCURACY) == ImpactRange(frozenset({"severe", "moderate", "low"}), gap=False)
+        assert impact_range(0.9, None, ACCURACY) == ImpactRange(frozenset({"low"}), gap=False)
+        assert impact_range(None, 0.9, [band("low", 0.0)]) == ImpactRange(frozenset({"low"}), gap=True)
+        assert impact_range(0.1, None, [band("low", 0.0, 1.0)]) == ImpactRange(frozenset({"low"}), gap=True)
 
     def test_it_sees_a_gap_between_two_ranges(self) -> None:
         ranges = [band("severe", None, 0.5), band("low", 0.6)]
-        assert reach(0.4, 0.7, ranges) == ImpactRange(frozenset({"severe", "low"}), gap=True)
-        assert reach(0.52, 0.55, ranges) == ImpactRange(frozenset(), gap=True)
-        assert reach(0.6, 0.7, ranges).gap is False
+        assert impact_range(0.4, 0.7, ranges) == ImpactRange(frozenset({"severe", "low"}), gap=True)
+        assert impact_range(0.52, 0.55, ranges) == ImpactRange(frozenset(), gap=True)
+        assert impact_range(0.6, 0.7, ranges).gap is False
 
     def test_an_empty_range_is_never_touched(self) -> None:
-        assert reach(0.0, 1.0, [*ACCURACY, band("high", 0.7, 0.6)]).impacts == {"severe", "moderate", "low"}
+        assert impact_range(0.0, 1.0, [*ACCURACY, band("high", 0.7, 0.6)]).impacts == {"severe", "moderate", "low"}
 
     RANGES = st.lists(
         st.builds(
@@ -101,13 +101,13 @@ class TestReach:
     ) -> None:
         low, high = min(one, other), max(one, other)
         value = min(max(low + share * (high - low), low), high)
-        reached = reach(low, high, ranges)
+        reached = impact_range(low, high, ranges)
         impact = assess(value, ranges).impact
         assert reached.gap if impact is None else impact in reached.impacts
 
     @given(RANGES, st.floats(-6, 6))
     def test_an_interval_without_width_is_its_value(self, ranges: list[Range], value: float) -> None:
-        reached = reach(value, value, ranges)
+        reached = impact_range(value, value, ranges)
         assert worst(reached.impacts) == assess(value, ranges).impact
         assert reached.gap is (assess(value, ranges).impact is None)
 

@@ -25,8 +25,8 @@ def model(model_server: Any) -> Model:
     return Model("openai/text-embedding-3-small", f"{model_server.address}/v1", "sk-1", timeout=20)
 
 
-def with_knobs(model: Model, knobs: str) -> Model:
-    return replace(model, name=f"{model.name}?{knobs}", attempts=1)
+def with_knobs(model: Model, faults: str) -> Model:
+    return replace(model, name=f"{model.name}?{faults}", attempts=1)
 
 
 def sent(model_server: Any) -> list[list[str]]:

@@ -29,8 +29,8 @@ def model(model_server: Any) -> Model:
     return Model("openai/gpt-4o-mini", f"{model_server.address}/v1", "sk-1", parameters={"temperature": 0.0})
 
 
-def with_knobs(model: Model, knobs: str) -> Model:
-    return replace(model, name=f"{model.name}?{knobs}")
+def with_knobs(model: Model, faults: str) -> Model:
+    return replace(model, name=f"{model.name}?{faults}")
 
 
 def read(value: Any) -> bool:

@@ -195,7 +195,7 @@ class TestMeans:
         assert unbounded([0.0] * 97, missing=3).high is None
 
     @pytest.mark.parametrize(
-        ("values", "doubt"),
+        ("values", "warning"),
         [
             ([0.9, 0.9], "its 2 values are all equal"),
             ([0.1, 0.1, 0.1], "its 3 values are all equal"),
@@ -204,14 +204,14 @@ class TestMeans:
             ([0.0] * 50 + [1.0] * 50, None),
         ],
     )
-    def test_values_that_are_equal_or_skewed_leave_a_doubt(self, values: list[float], doubt: str | None) -> None:
-        said = unbounded(values).doubt
-        assert said is None if doubt is None else said is not None and doubt in said
+    def test_values_that_are_equal_or_skewed_leave_a_doubt(self, values: list[float], warning: str | None) -> None:
+        said = unbounded(values).warning
+        assert said is None if warning is None else said is not None and warning in said
 
     def test_skewness_is_over_as_cochrans_rule_has_it(self) -> None:
         # One of five: skewness 1.5, so 25 * 2.25 = 56.25 cases.
-        assert unbounded([0.0, 0.0, 0.0, 0.0, 1.0] * 11).doubt is not None
-        assert unbounded([0.0, 0.0, 0.0, 0.0, 1.0] * 12).doubt is None
+        assert unbounded([0.0, 0.0, 0.0, 0.0, 1.0] * 11).warning is not None
+        assert unbounded([0.0, 0.0, 0.0, 0.0, 1.0] * 12).warning is None
 
 
 class TestScores:

@@ -8,7 +8,7 @@ from sqlalchemy import make_url
 
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.store.backup import back_up
-from fepflow.store.integrity import inspect_store
+from fepflow.store.integrity import check_integrity
 from fepflow.store.store import Store
 
 from .test_processes import CASES, checks_per_case, start_writer
@@ -45,7 +45,7 @@ def test_a_backup_that_is_taken_while_a_process_writes_has_all_that_was_committe
 
     assert stat.S_IMODE((tmp_path / "backup").stat().st_mode) == 0o600
     backup_url = restored(tmp_path / "backup")
-    assert inspect_store(backup_url).problems == []
+    assert check_integrity(backup_url).problems == []
     with Store.open(backup_url) as backup:
         outputs = {case_index for case_index, _ in backup.present_outputs("run-1")}
         assert acknowledged <= outputs

@@ -51,11 +51,11 @@ def test_the_flag_is_taken_back_only_from_a_run_that_is_over(store: Store, make_
     store.acquire_lease("run-1", "me", 60)
     store.request_cancel("run-1")
 
-    store.forget_cancel("run-1")
+    store.withdraw_cancel("run-1")
     assert store.cancel_requested("run-1"), "its executor has not stopped yet"
 
     store.finish("run-1", "me", "cancelled")
-    store.forget_cancel("run-1")
+    store.withdraw_cancel("run-1")
     assert not store.cancel_requested("run-1")
 
 
@@ -68,6 +68,6 @@ def test_a_dead_executor_whose_end_was_asked_for_leaves_a_cancelled_run(store: S
     assert store.reap() == ["asked", "not-asked"]
 
     assert (store.run("asked").status, store.run("not-asked").status) == ("cancelled", "interrupted")
-    assert store.was_cancelled("not-asked") is True
+    assert store.mark_cancelled("not-asked") is True
     assert store.run("not-asked").status == "cancelled"
-    assert store.was_cancelled("not-asked") is False
+    assert store.mark_cancelled("not-asked") is False

@@ -56,7 +56,7 @@ def test_of_two_transactions_that_deadlock_both_succeed(store: Store, make_run):
 
 @pytest.mark.parametrize(("patience", "written"), [(0.0, False), (20.0, True)])
 def test_who_has_patience_writes_although_the_server_has_cut_the_connection(
-    url: str, store: Store, make_run, patience: float, written: bool
+    url: str, store: Store, make_run, wait_seconds: float, written: bool
 ):
     make_run("run-1", name="before")
     seen = []
@@ -68,7 +68,7 @@ def test_who_has_patience_writes_although_the_server_has_cut_the_connection(
             store._database.write_once(lambda other: other.execute(text(f"SELECT pg_terminate_backend({pid})")))
         connection.execute(rename("run-1"))
 
-    with Store.open(url, patience) as cut:
+    with Store.open(url, wait_seconds) as cut:
         with nullcontext() if written else pytest.raises(InfrastructureError, match="shutting down or starting"):
             cut._database.write(work)
         assert cut.run("run-1").name == ("before." if written else "before"), "the next request has a connection anew"

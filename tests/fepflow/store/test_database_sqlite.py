@@ -121,7 +121,7 @@ def test_who_has_patience_waits_for_a_database_that_another_process_holds(url, s
     other.execute("BEGIN EXCLUSIVE")
     Timer(1, other.execute, ["COMMIT"]).start()
 
-    with Store.open(url, patience=20) as patient:
+    with Store.open(url, wait_seconds=20) as patient:
         patient.write("run-1", outputs("kept"), [])
 
     other.close()

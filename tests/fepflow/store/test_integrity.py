@@ -6,7 +6,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.store.database import Database
-from fepflow.store.integrity import SPELLED_OUT, inspect_store
+from fepflow.store.integrity import SPELLED_OUT, check_integrity
 from fepflow.store.records import NewCheckResult, NewOutput
 from fepflow.store.store import Store
 
@@ -39,7 +39,7 @@ def damage(store: Store, *statements: str) -> None:
 
 
 def test_a_whole_store_has_no_problems(filled: Store, url):
-    report = inspect_store(url)
+    report = check_integrity(url)
 
     assert report.problems == []
     filled_tables = {"run": 2, "run_case": 60, "output": 30, "check_result": 30}
@@ -82,13 +82,13 @@ def test_a_whole_store_has_no_problems(filled: Store, url):
 def test_each_damage_is_named_with_its_row(filled: Store, url, statement, problems):
     damage(filled, statement)
 
-    assert sorted(inspect_store(url).problems) == sorted(problems)
+    assert sorted(check_integrity(url).problems) == sorted(problems)
 
 
 def test_of_many_problems_the_first_are_named_and_the_others_counted(filled: Store, url):
     damage(filled, "UPDATE run_case SET data = '}'")
 
-    problems = inspect_store(url).problems
+    problems = check_integrity(url).problems
 
     assert len(problems) == SPELLED_OUT + 1
     assert problems[-1] == "… and 40 more like these."
@@ -98,11 +98,11 @@ def test_an_empty_database_and_one_of_another_version_are_not_looked_into(make_u
     database = Database(url := make_url_of_empty())
     newer = text("UPDATE alembic_version SET version_num = '9999'")
 
-    (empty,) = inspect_store(url).problems
+    (empty,) = check_integrity(url).problems
     database.migrate(later_version)
-    (older,) = inspect_store(url).problems
+    (older,) = check_integrity(url).problems
     database.write(lambda connection: connection.execute(newer))
-    (other,) = inspect_store(url).problems
+    (other,) = check_integrity(url).problems
     database.close()
 
     assert empty == "The database has no tables of fepflow's: `fepflow store migrate` makes them."
@@ -112,6 +112,6 @@ def test_an_empty_database_and_one_of_another_version_are_not_looked_into(make_u
 
 def test_a_store_that_is_not_there_is_not_made(tmp_path):
     with pytest.raises(InfrastructureError, match=r"none\.db is not there"):
-        inspect_store(f"sqlite:///{tmp_path}/none.db")
+        check_integrity(f"sqlite:///{tmp_path}/none.db")
 
     assert list(tmp_path.iterdir()) == []

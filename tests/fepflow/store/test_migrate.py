@@ -14,7 +14,7 @@ from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.store.database import Database
-from fepflow.store.integrity import inspect_store
+from fepflow.store.integrity import check_integrity
 from fepflow.store.migrate import is_current, revisions
 from fepflow.store.records import Calibration, NewCheckResult, NewOutput
 from fepflow.store.store import Store
@@ -311,7 +311,7 @@ def test_a_store_of_schema_0006_is_upgraded_read_and_downgraded(make_url_of_empt
         calibration = store.calibration_of("e" * 64, "f" * 64)
         assert calibration is not None
         assert (calibration.field, calibration.statistics) == ("passed", {"kappa": {"value": 0.5}})
-        assert inspect_store(url).problems == []
+        assert check_integrity(url).problems == []
 
     assert database.migrate("0006", back=True) == (revisions()[-1], "0006")
     rows_again = former_rows(database)

@@ -126,7 +126,7 @@ def test_runs_do_not_see_each_others_rows(store: Store, make_run):
     store.write(one, [output(failed=True)], [check(status="error", passed=None)])
     store.write(two, [output(failed=True)], [check(status="error", passed=None)])
 
-    assert store.forget_errors(one) == 2
+    assert store.delete_errors(one) == 2
 
     assert (store.present_outputs(one), store.present_outputs(two)) == (set(), {(0, 0)})
     assert (store.progress(one).error, store.progress(two).error) == (0, 1)
@@ -224,11 +224,11 @@ def test_forgetting_errors_keeps_every_answer(store: Store, make_run):
         ],
     )
 
-    assert store.forget_errors(run) == 4
+    assert store.delete_errors(run) == 4
 
     assert store.present_outputs(run) == {(0, 1), (1, 0)}
     assert store.present_checks(run) == {(0, 1, "a"), (1, 0, "a"), (1, 0, "b")}
-    assert store.forget_errors(run) == 0
+    assert store.delete_errors(run) == 0
 
 
 def test_results_come_by_case_and_repeat_with_what_is_missing(store: Store, make_run):

@@ -14,7 +14,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult, passed_of
 from fepflow.protocol.status import StatusText
 from fepflow.protocol.test_case import Output
-from fepflow.verdict.pass_rule import PassRule, SampleOutcome, SampleResult, ending_of, judge_samples
+from fepflow.verdict.pass_rule import PassRule, SampleOutcome, SampleResult, judge_samples, outcome_of
 
 LETTERS: dict[str, SampleOutcome] = {"p": "passed", "f": "failed", "e": "error", "s": "skipped"}
 
@@ -53,7 +53,7 @@ def test_a_check_passed_where_its_results_say_so(results: dict[str, Any], passed
 
 
 @pytest.mark.parametrize(
-    ("checks", "ending"),
+    ("checks", "outcome"),
     [
         ([check(passed=True), check(passed=True)], "passed"),
         ([check(passed=True), check(passed=False)], "failed"),
@@ -65,8 +65,8 @@ def test_a_check_passed_where_its_results_say_so(results: dict[str, Any], passed
         ([], "error"),
     ],
 )
-def test_a_result_passes_only_if_all_its_checks_do(checks: list[CheckResult], ending: SampleOutcome) -> None:
-    assert ending_of(checks) == ending
+def test_a_result_passes_only_if_all_its_checks_do(checks: list[CheckResult], outcome: SampleOutcome) -> None:
+    assert outcome_of(checks) == outcome
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_every_rule_has_its_words(rule: PassRule, sentence: str, gate: str) -> N
 
 def test_each_check_has_a_metric_over_the_cases_that_have_it() -> None:
     def result(case_index: int, sample: int, *checks: CheckResult) -> SampleResult:
-        return SampleResult(case_index, sample, Output(value="x"), list(checks), ending_of(checks))
+        return SampleResult(case_index, sample, Output(value="x"), list(checks), outcome_of(checks))
 
     own = check(passed=False).model_copy(update={"metadata": {"check_id": "own"}})
     results = [result(0, 0, check(passed=True)), result(0, 1, check("error"))]

@@ -16,7 +16,7 @@ from fepflow.settings import settings
 from fepflow.store.store import Store
 from tasks.run import zombie_runs
 
-zombie_runs.PATIENCE_SECONDS = 1.0
+zombie_runs.PREFECT_TIMEOUT = 1.0
 print(asyncio.run(zombie_runs.reap(Store.open(settings().store_address))))
 """
 

@@ -110,29 +110,29 @@ async def pids_in(file: Path) -> list[int]:
 
 @pytest.mark.parametrize("ending", ["time-out", "cancel", "close", "crash"])
 async def test_an_isolated_call_is_killed_with_all_that_it_has_started(
-    open_agent: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+    open_agent: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopping: str
 ) -> None:
     file = tmp_path / "pids"
     monkeypatch.setenv("PIDS", str(file))
-    body = "os.kill(os.getpid(), 9)" if ending == "crash" else "while True: pass"
-    timeout = 20 if ending == "time-out" else 120
+    body = "os.kill(os.getpid(), 9)" if stopping == "crash" else "while True: pass"
+    timeout = 20 if stopping == "time-out" else 120
     target, caller = open_agent(SPAWNING.format(body), isolate="process", timeout=timeout)
     call = asyncio.create_task(caller.ask(CASE))
     pids = await pids_in(file)
-    if ending == "cancel":
+    if stopping == "cancel":
         call.cancel()
-    elif ending == "close":
+    elif stopping == "close":
         await target.aclose()
     asked: Any = (await asyncio.gather(call, return_exceptions=True))[0]
-    if ending == "time-out":
+    if stopping == "time-out":
         assert isinstance(asked.error, TargetTimeoutError)
-    elif ending in ("crash", "close"):
+    elif stopping in ("crash", "close"):
         assert asked.error.kind == "crashed"
-        assert ("was killed by SIGKILL" if ending == "crash" else "was ended with the run") in str(asked.error)
+        assert ("was killed by SIGKILL" if stopping == "crash" else "was ended with the run") in str(asked.error)
     else:
         assert isinstance(asked, asyncio.CancelledError)
     await until_gone(pids)
-    if ending == "cancel":
+    if stopping == "cancel":
         (tmp_path / "pids").unlink()
         again = asyncio.create_task(caller.ask(CASE))
         assert await pids_in(file) != pids, "another process takes over"
