@@ -10,7 +10,7 @@ from pydantic import Field, StrictBool, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from checks.base import JSONPath, Options, PathText
-from checks.models.embedders import is_local, sender, trouble
+from checks.models.embedders import config_error_of, is_local, sender
 from checks.models.model_check import ModelCheck, model_of, spent
 from checks.models.user_function import call
 from checks.threshold import is_within
@@ -93,7 +93,7 @@ class SemanticSimilarityCheck(ModelCheck):
     def check_config_error(self) -> str | None:
         """See ModelCheck."""
         model = self.check_model()
-        return trouble(model) if model is not None and is_local(model) else super().check_config_error()
+        return config_error_of(model) if model is not None and is_local(model) else super().check_config_error()
 
     async def check_call(self, requests: ModelRequests) -> dict[str, Any]:
         """Embed both texts, and compare."""

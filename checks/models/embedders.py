@@ -52,7 +52,7 @@ def is_local(model: Model) -> bool:
     return model.name.startswith(PREFIX)
 
 
-def trouble(model: Model) -> str | None:
+def config_error_of(model: Model) -> str | None:
     """Why it cannot be asked; None if it can. Loads it."""
     try:
         _find(model)

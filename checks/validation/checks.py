@@ -11,7 +11,7 @@ from checks.core.arguments import unknown_arguments
 from checks.core.compiled import CompiledCheck
 from checks.core.data_checks import CaseChecks
 from checks.models.defaults import CheckDefaults
-from checks.models.embedders import is_local, trouble
+from checks.models.embedders import config_error_of, is_local
 from checks.models.model_check import NO_VERDICTS
 from checks.registry import find_check
 from checks.validation.paths import remarks_on, texts_in
@@ -40,15 +40,15 @@ def default_problems(document: Document, defaults: CheckDefaults) -> Iterator[Pr
         except ValueError as error:
             yield document.problem((kind,), str(error))
             continue
-        why = _trouble(kind, model) if "model" in section.llm_config else None
+        why = _config_error(kind, model) if "model" in section.llm_config else None
         if why:
             yield document.problem((kind, "model_config"), why)
 
 
-def _trouble(kind: Kind, model: Model) -> str | None:
+def _config_error(kind: Kind, model: Model) -> str | None:
     if not is_local(model):
         return providers.problem(model)
-    return trouble(model) if kind == "embedding" else NO_VERDICTS.format(model.name)
+    return config_error_of(model) if kind == "embedding" else NO_VERDICTS.format(model.name)
 
 
 def without_repetitions(problems: Iterable[Problem], of_sections: Sequence[Problem]) -> Iterator[Problem]:

@@ -198,8 +198,8 @@ def test_a_scheduled_run_that_nobody_executes_was_missed(receiver: Receiver, nig
 
 
 MISSED = (
-    "import asyncio; from datetime import timedelta; from deployments.missed import tell_of_missed_runs; "
-    "print(*asyncio.run(tell_of_missed_runs(timedelta(seconds=1))), sep='\\n')"
+    "import asyncio; from datetime import timedelta; from deployments.missed import report_missed_runs; "
+    "print(*asyncio.run(report_missed_runs(timedelta(seconds=1))), sep='\\n')"
 )
 
 

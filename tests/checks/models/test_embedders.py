@@ -172,7 +172,7 @@ arguments = {"text": "$.output.value", "reference": "abc", "model_config": {"mod
 check = Check(type="semantic_similarity", arguments=arguments)
 print(evaluate([TestCase(id="a", input=1)], [Output(value="xyz")], [check]).results[0].check_results[0].results)
 for name in ("broken", "number", "lenght"):
-    print(embedders.trouble(Model("local:" + name)))
+    print(embedders.config_error_of(Model("local:" + name)))
 print(embedders.sender(Model("local:length"))[1])
 """
 

@@ -34,9 +34,9 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "suite.json"
 
 
-def planned(store: Store, suite: Path, **wishes: Any) -> tuple[list[int], Any]:
+def planned(store: Store, suite: Path, **options: Any) -> tuple[list[int], Any]:
     """The inputs of the cases, and the run's options."""
-    run = store.run(create_run(store, validate_suite(suite), RunOptions(**wishes)))
+    run = store.run(create_run(store, validate_suite(suite), RunOptions(**options)))
     return [case.input for case in store.cases(run.id)], run.options
 
 
