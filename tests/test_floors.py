@@ -140,7 +140,7 @@ def test_every_public_name_is_there() -> None:
         assert getattr(fepflow, name) is not None
 
 
-def test_the_face_says_so_when_somebody_elses_package_hides_ours(tmp_path: Path) -> None:
+def test_the_package_reports_another_one_that_hides_ours(tmp_path: Path) -> None:
     (tmp_path / "checks").mkdir()
     (tmp_path / "checks" / "__init__.py").touch()
     # As in an ordinary installation, where folders on the path and nothing else say what a package is.

@@ -191,7 +191,7 @@ class TestAJudge:
 
     @pytest.mark.parametrize("family", FAMILIES)
     @pytest.mark.parametrize("fault", ["prose", "misfit"])
-    def test_whose_answer_is_no_verdict_never_passes(self, judge, model_server, family, fault):
+    def test_without_a_verdict_in_its_response_never_passes(self, judge, model_server, family, fault):
         result = judge(family, f"fault={fault}")
         assert (result.status, result.results) == ("error", {})
         assert len(model_server.bodies) == 3
@@ -211,7 +211,7 @@ class TestAJudge:
         assert why in result.error.message
         assert len(model_server.bodies) == 1
 
-    def test_that_tells_no_tokens_has_no_known_cost(self, judge):
+    def test_without_reported_tokens_has_no_known_cost(self, judge):
         metadata = judge("openai/gpt-4o-mini", "fault=no_usage").results["metadata"]
         assert [metadata[name] for name in ("prompt_tokens", "completion_tokens", "cost_usd")] == [None] * 3
 
@@ -250,13 +250,13 @@ class TestTheLadder:
 
 
 class TestWhatIsNotHonoured:
-    def test_by_the_provider_is_left_out_and_told(self, judge, model_server):
+    def test_rejected_by_the_provider_is_dropped_and_reported(self, judge, model_server):
         result = judge(faults="reject=temperature")
         assert result.results["metadata"]["not_honoured"] == ["temperature"]
         assert ["temperature" in body for body in model_server.bodies] == [True, False]
         assert judge(faults="reject=temperature").results["metadata"]["attempts"] == 1
 
-    def test_by_litellm_is_told_too(self, judge):
+    def test_rejected_by_litellm_is_reported_too(self, judge):
         assert judge("openai/o3-mini").results["metadata"]["not_honoured"] == ["temperature"]
 
 
@@ -277,7 +277,7 @@ class TestTroubleOnTheWay:
         assert len(model_server.bodies) == 2
 
     @pytest.mark.parametrize("fault", ["quota", "unauthorized"])
-    def test_that_no_patience_mends_is_not(self, judge, model_server, fault):
+    def test_that_is_permanent_is_not_retried(self, judge, model_server, fault):
         assert judge(faults=f"fault={fault}").error.recoverable is False
         assert len(model_server.bodies) == 1
 
@@ -297,7 +297,7 @@ class TestTroubleOnTheWay:
             compare("Paris", faults=faults, provider_config={**base, "max_retries": 0})
         assert len(model_server.bodies) == 1
 
-    async def test_one_who_is_told_to_wait_makes_all_wait_who_use_the_key(self, model_server):
+    async def test_retry_after_holds_for_all_requests_of_the_key(self, model_server):
         def check(faults):
             arguments = arguments_of(model_server, "openai/stand-in", faults)
             return LLMJudgeCheck(prompt="? {{$.output.value}}", response_format=FORMAT, **arguments)
@@ -429,7 +429,7 @@ class TestBeforeTheRun:
             ({"provider_config": {"timeout": "long"}}, "timeout must be a number"),
         ],
     )
-    def test_arguments_that_cannot_be_used_are_told(self, refused, arguments, why):
+    def test_unusable_arguments_are_reported(self, refused, arguments, why):
         usual = {"prompt": "?", "response_format": FORMAT, "model_config": {"model": "a/b"}}
         assert why in refused("llm_judge", **{**usual, **arguments})
 

@@ -41,7 +41,7 @@ def test_case_is_folded_only_where_asked(passed):
 
 
 @pytest.mark.parametrize("answer", [None, 5, True, ["Paris"], {"answer": "Paris"}])
-def test_a_text_that_is_none_is_the_checks_mistake_not_a_fail(refused, answer):
+def test_a_text_argument_of_another_type_is_an_error_not_a_fail(refused, answer):
     message = refused("contains", answer=answer, text="$.output.value", phrases=["Paris"])
     assert "text: must be a text" in message
     assert "Paris" not in message
@@ -52,11 +52,11 @@ def test_phrases_are_texts_and_at_least_one(refused, phrases):
     assert "phrases" in refused("contains", text=TEXT, phrases=phrases)
 
 
-def test_phrases_that_are_neither_are_told_what_they_may_be(refused):
+def test_phrases_of_another_type_are_an_error_with_the_types_allowed(refused):
     assert "phrases: must be a text or a list" in refused("contains", text=TEXT, phrases=5)
 
 
-def test_a_phrase_that_is_no_text_is_named_by_its_place(refused):
+def test_a_phrase_of_another_type_is_reported_with_its_path(refused):
     assert "phrases[1]: must be a text" in refused("contains", text=TEXT, phrases=["Paris", 1])
 
 

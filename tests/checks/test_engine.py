@@ -76,7 +76,7 @@ class TestWhichChecksRun:
         result = evaluate([capital()], [Output(value="Paris")], checks)
         assert (result.status, result.results[0].status, result.summary.total_checks) == ("completed", "completed", 0)
 
-    def test_checks_of_one_type_are_told_apart(self):
+    def test_checks_of_one_type_have_different_ids(self):
         result = evaluate([capital()], [Output(value="Paris")], [says("a"), says("b"), says("c", id="contains-2")])
         assert [name for name, _, _ in results_of(result)] == ["contains", "contains-3", "contains-2"]
 
@@ -387,7 +387,7 @@ class TestCustomChecks:
         assert 1 < most <= MAX_WAITING
 
     @pytest.mark.parametrize("base", [BaseCheck, BaseAsyncCheck])
-    def test_one_that_raises_is_an_unknown_error_of_its_own(self, base):
+    def test_an_exception_is_an_unknown_error_of_that_check_only(self, base):
         def fail(self):
             raise ZeroDivisionError("by zero")
 
@@ -398,7 +398,7 @@ class TestCustomChecks:
         assert error.message == "raising failed: ZeroDivisionError: by zero"
         assert results_of(result)[1] == ("exact_match", "completed", True)
 
-    def test_one_that_raises_while_it_waits_does_as_well(self):
+    def test_an_exception_in_an_async_check_is_an_unknown_error_too(self):
         class Raising(BaseAsyncCheck):
             check_type = "raising"
 
@@ -454,7 +454,7 @@ class TestCustomChecks:
         result = evaluate([capital("a"), capital("b")], [Output(value="")] * 2, [Same()])
         assert [case.check_results[0].results["count"] for case in result.results] == [1, 2]
 
-    def test_one_that_never_answers_ends_in_a_time_out(self, monkeypatch):
+    def test_a_check_that_never_returns_times_out(self, monkeypatch):
         monkeypatch.setattr(compiled, "TIME_LIMIT", 0.05)
 
         class Silent(BaseAsyncCheck):
@@ -548,7 +548,7 @@ class TestCustomChecks:
         result = await evaluate_async([capital()], [Output(value="Paris")], [Waiting()])
         assert results_of(result) == [("waiting", "completed", True)]
 
-    def test_one_that_blocks_for_ever_ends_in_a_time_out_and_the_next_has_its_turn(self, monkeypatch):
+    def test_a_check_that_blocks_times_out_and_the_next_one_runs(self, monkeypatch):
         monkeypatch.setattr(compiled, "TIME_LIMIT", 0.1)
         released = threading.Event()
 
@@ -567,7 +567,7 @@ class TestCustomChecks:
         assert results_of(result, 1) == [("stuck", "completed", True), ("exact_match", "completed", True)]
 
     @pytest.mark.parametrize("base", [BaseCheck, BaseAsyncCheck])
-    def test_an_exception_without_words_is_told_all_the_same(self, base):
+    def test_an_exception_without_a_message_is_named_by_its_type(self, base):
         class MuteError(Exception):
             def __str__(self):
                 raise ValueError

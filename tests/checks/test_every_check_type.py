@@ -64,7 +64,7 @@ def test_each_has_an_example_and_a_constant():
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_its_class_is_at_the_front_door(name):
+def test_its_class_is_exported_by_the_package(name):
     check_class = find_check(name)
     assert getattr(fepflow, check_class.__name__) is check_class
 

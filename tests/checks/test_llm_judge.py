@@ -70,7 +70,7 @@ class TestThePrompt:
         assert shown["prompt"] == {"value": "Is Paris right?"}
 
     @pytest.mark.parametrize("prompt", ["{{$.output.nothing}}", "{{$.output.[}}", "ask {{$.output.value"])
-    def test_a_placeholder_that_finds_nothing_or_is_none_is_a_jsonpath_error(self, prompt):
+    def test_a_placeholder_without_a_match_is_a_jsonpath_error(self, prompt):
         judge = Judge()
         assert judged(judge, prompt).error.type == "jsonpath_error"
         assert judge.asked == []
@@ -104,7 +104,7 @@ class TestTheResponse:
         ],
     )
     @pytest.mark.parametrize("response_format", [FORMAT, Verdict])
-    def test_one_that_does_not_fit_is_an_error_and_never_a_pass(self, response, why, response_format):
+    def test_a_response_that_violates_the_schema_is_an_error(self, response, why, response_format):
         result = judged(Judge(response), response_format=response_format)
         assert (result.status, result.results, result.error.type) == ("error", {}, "validation_error")
         assert why in result.error.message
@@ -122,7 +122,7 @@ class TestTheResponse:
 
         assert judged(judge).error.message == "llm_judge failed: ConnectionError: no model"
 
-    def test_a_format_that_is_no_schema_is_refused_before_anything_is_asked(self):
+    def test_an_invalid_response_format_is_refused_before_any_call(self):
         judge = Judge()
         check = Check(
             type="llm_judge", arguments={"prompt": "?", "response_format": {"type": "verdict"}, "llm_function": judge}

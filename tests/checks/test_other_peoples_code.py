@@ -79,7 +79,7 @@ def test_an_async_function_that_is_cancelled_or_leaves_is_an_error_of_its_check(
     assert result.error.type == "unknown_error"
 
 
-async def test_who_cancels_an_evaluation_cancels_its_checks() -> None:
+async def test_cancelling_an_evaluation_cancels_its_checks() -> None:
     async def waits() -> dict[str, Any]:
         await asyncio.sleep(30)
         return {"passed": True}
@@ -172,7 +172,7 @@ class WithValidator(BaseCheck):
         return {"passed": str(self.text).startswith("$.99")}
 
 
-def test_an_escaped_text_is_a_literal_to_somebodys_own_validator_too() -> None:
+def test_a_users_validator_gets_escaped_text_as_a_literal() -> None:
     assert WithValidator(text="\\$.99 price")() == {"passed": True}
     assert passed(results_of("$.99", WithValidator(text="\\$.99 price"), WithValidator(text=VALUE))) == [True, True]
 
@@ -196,7 +196,7 @@ def test_ids_that_stand_twice_are_refused() -> None:
 
 
 @pytest.mark.parametrize("check", [42, "is_empty", None])
-def test_what_is_no_check_is_said_to_be_none(check: Any) -> None:
+def test_an_object_that_is_not_a_check_is_refused(check: Any) -> None:
     with pytest.raises(InputError, match="is no check"):
         evaluate([TestCase(id="a", input=1)], [Output(value=1)], [check])
 

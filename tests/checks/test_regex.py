@@ -55,12 +55,12 @@ def test_flags_may_be_read_from_the_test_case(passed):
 
 
 @pytest.mark.parametrize("flags", [{"case_insensitve": True}, "i", [1], True, {"multiline": 7}, 1 << 40, -1])
-def test_flags_that_are_none_are_refused(refused, flags):
+def test_invalid_flags_are_refused(refused, flags):
     assert "flags" in refused("regex", text="a", pattern="a", flags=flags)
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "*a", "(?P<n>a", "a{2,1}", r"\9"])
-def test_a_pattern_that_is_none_is_refused_with_its_place(refused, pattern):
+def test_an_invalid_pattern_is_refused_with_its_position(refused, pattern):
     message = refused("regex", text="a", pattern=pattern)
     assert "is not a regular expression" in message
     assert "at position" in message
@@ -81,7 +81,7 @@ def test_a_long_pattern_is_refused_unseen(refused):
 
 
 @pytest.mark.parametrize("answer", [None, 5, ["a"], {"a": 1}])
-def test_a_text_that_is_none_is_the_checks_mistake_not_a_fail(refused, answer):
+def test_a_text_argument_of_another_type_is_an_error_not_a_fail(refused, answer):
     assert "text: must be a text" in refused("regex", answer=answer, text="$.output.value", pattern="a")
 
 

@@ -58,12 +58,12 @@ def test_a_version_that_nothing_meets_is_refused_with_the_list(asked):
         find_check("mine", asked)
 
 
-def test_an_unknown_type_is_told_the_nearest_one():
+def test_the_error_for_an_unknown_type_names_the_nearest_one():
     with pytest.raises(CheckArgumentsError, match="did you mean exact_match"):
         find_check("exact_mach")
 
 
-def test_a_type_like_no_other_is_told_all():
+def test_the_error_for_an_unlike_type_lists_all_types():
     with pytest.raises(CheckArgumentsError, match=r"known are .*contains, .*threshold"):
         find_check("vibes")
 
@@ -89,7 +89,7 @@ def test_a_newer_version_of_ours_may_be_registered():
 
 
 @pytest.mark.parametrize("version", ["one", "1.0.x", ""])
-def test_a_version_that_is_none_is_refused(version):
+def test_an_invalid_version_is_refused(version):
     with pytest.raises(CheckArgumentsError, match="is no semantic version"):
         registered(version=version)
 

@@ -59,14 +59,14 @@ def test_a_model_of_pydantic_is_data_too():
     assert results["passed"]
 
 
-def test_places_are_told_and_long_values_cut(results):
+def test_errors_have_their_path_and_long_values_are_truncated(results):
     schema = {"properties": {"steps": {"items": {"properties": {"tool": {"enum": ["a"]}}}}}}
     (error,) = validate(results, schema, {"steps": [{}, {"tool": "x" * 5_000}]})["validation_errors"]
     assert error.startswith("steps[1].tool: 'xxx")
     assert len(error) < 400
 
 
-def test_the_first_twenty_errors_are_told(results):
+def test_the_first_20_errors_are_listed(results):
     assert len(validate(results, {"items": {"type": "string"}}, list(range(100)))["validation_errors"]) == 20
 
 
@@ -83,7 +83,7 @@ def test_the_first_twenty_errors_are_told(results):
         (None, "must be a mapping"),
     ],
 )
-def test_what_is_no_schema_is_refused_with_the_reason(refused, schema, why):
+def test_an_invalid_schema_is_refused_with_the_reason(refused, schema, why):
     assert why in refused("schema_validation", schema=schema, data={})
 
 

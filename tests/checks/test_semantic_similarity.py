@@ -85,7 +85,7 @@ def test_it_passes_or_fails_only_with_a_threshold(text, threshold, passes):
         (0.8, "threshold: must be a mapping"),
     ],
 )
-def test_a_threshold_that_is_none_is_refused(refused, threshold, why):
+def test_an_invalid_threshold_is_refused(refused, threshold, why):
     message = refused("semantic_similarity", text="a", reference="b", threshold=threshold, embedding_function=embed)
     assert why in message
 
@@ -112,7 +112,7 @@ def test_a_bound_may_be_a_path_in_both_forms():
         ("number", "a list of numbers"),
     ],
 )
-def test_an_embedding_that_is_none_is_an_error_and_not_a_score_of_0(text, why):
+def test_an_invalid_embedding_is_an_error_and_not_a_score_of_0(text, why):
     result = similar(text)
     assert (result.results, result.error.type) == ({}, "validation_error")
     assert why in result.error.message

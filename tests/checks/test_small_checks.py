@@ -235,7 +235,7 @@ class TestCustomFunction:
         assert words == [["first", "second", str(index)] for index in range(3)]
         assert answer == ["second"]
 
-    def test_one_that_takes_too_long_is_given_up_and_others_have_their_turn(self, monkeypatch):
+    def test_a_function_that_takes_too_long_times_out_and_others_run(self, monkeypatch):
         monkeypatch.setattr(compiled, "TIME_LIMIT", 0.1)
         released = threading.Event()
 

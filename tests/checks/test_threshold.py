@@ -29,7 +29,7 @@ def test_a_number_is_compared_with_its_bounds(passed, value, bounds, within):
 
 
 @pytest.mark.parametrize("answer", [True, False, "0.9", "", None, [0.9], {"score": 0.9}])
-def test_what_is_no_number_is_refused_wherever_it_stands(refused, answer):
+def test_a_value_that_is_not_a_number_is_refused_in_every_argument(refused, answer):
     assert "value: must be a number" in refused("threshold", answer=answer, value="$.output.value", min_value=0)
     if answer != "0.9":
         assert "value: must be a number" in refused("threshold", value=answer, min_value=0)

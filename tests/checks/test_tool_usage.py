@@ -102,7 +102,7 @@ def test_a_path_that_finds_one_call_is_a_list_of_one(results):
         ([{"name": "a"}, {"name": "a", "arguments": "{"}], "calls[1].arguments is not valid JSON"),
     ],
 )
-def test_what_is_no_list_of_calls_is_refused_with_its_place(refused, calls, why):
+def test_a_value_that_is_not_a_list_of_calls_is_refused_with_its_path(refused, calls, why):
     assert why in refused("tool_usage", answer=calls, calls="$.output.value")
 
 

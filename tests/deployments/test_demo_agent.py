@@ -19,7 +19,7 @@ def test_it_says_that_it_is_a_stand_in(agent):
     assert "no language model" in about["notice"]
 
 
-def test_every_answer_says_so_too(story):
+def test_every_response_says_that_it_is_simulated(story):
     answers = [told.reply for told in story if "answer" in told.reply]
     assert {answer["metadata"]["stand_in"] for answer in answers} == {True}
 
@@ -40,11 +40,11 @@ def test_it_hands_over_what_is_not_its_business(agent):
     assert "colleague" in reply["answer"]
 
 
-def test_asked_again_the_same_process_tells_the_same_story(agent, cases, story):
+def test_a_repeated_request_gets_the_same_response(agent, cases, story):
     assert agent.ask_all([case["input"] for case in cases]) == story
 
 
-def test_another_process_with_the_same_seed_tells_the_same_story(start_agent, cases, story):
+def test_another_process_with_the_same_seed_gives_the_same_responses(start_agent, cases, story):
     with start_agent(7) as other:
         assert other.ask_all([case["input"] for case in cases]) == story
 

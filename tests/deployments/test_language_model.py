@@ -64,7 +64,7 @@ def test_vectors_have_length_one_and_common_words_bring_texts_together():
     ("fault", "status"),
     [("rate_limited", 429), ("quota", 429), ("error", 500), ("overloaded", 529), ("unauthorized", 401)],
 )
-def test_a_fault_strikes_as_often_as_it_is_told_to(model_server, fault, status):
+def test_a_fault_occurs_as_often_as_configured(model_server, fault, status):
     model = f"stand-in?fault={fault}&times=2&retry_after=3"
     answers = [ask(model_server, model) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [status, status, 200]
@@ -82,7 +82,7 @@ def test_response_formats_are_refused(model_server):
     assert (answer.status_code, "'response_format' of type 'json_schema'" in answer.text) == (400, True)
 
 
-def test_a_knob_or_fault_that_is_not_there_is_told(model_server):
+def test_an_unknown_fault_or_option_is_refused(model_server):
     assert "there is no knob speed" in ask(model_server, "stand-in?speed=1").text
     assert "there is no fault rain" in ask(model_server, "stand-in?fault=rain").text
     assert all(fault_config_of(f"x?fault={fault}", FaultConfig()).fault == fault for fault in FAULTS)

@@ -85,7 +85,7 @@ def test_the_suite_is_there(deployment) -> None:
     assert suite is None or Path(suite).is_file()
 
 
-def test_it_tells_what_it_is_for(deployment) -> None:
+def test_it_has_a_description(deployment) -> None:
     assert deployment["description"].endswith(".")
     assert {"fepflow"} < set(deployment["tags"])
 

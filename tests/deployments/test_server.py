@@ -48,7 +48,7 @@ def test_its_files_are_for_their_owner_only(stack) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
 
-def test_the_api_is_for_those_who_know_the_login(stack) -> None:
+def test_the_api_requires_the_login(stack) -> None:
     def ask(api: str, **headers: str) -> int:
         return httpx.post(f"{api}/flow_runs/filter", json={}, headers=headers).status_code
 
@@ -95,7 +95,7 @@ def test_a_taken_port_is_a_sentence(tmp_path: Path, stack) -> None:
     assert not (tmp_path / "home" / "server.json").exists()
 
 
-def test_nothing_to_stop_is_no_error(tmp_path: Path, stack) -> None:
+def test_stopping_without_a_server_succeeds(tmp_path: Path, stack) -> None:
     done = server("down", env={**stack.env, "FEPFLOW_HOME": str(tmp_path)})
     assert (done.returncode, json.loads(done.stdout)) == (0, {"server": None})
 

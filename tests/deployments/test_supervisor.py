@@ -163,7 +163,7 @@ async def test_a_child_that_runs_once_says_how_it_ended(supervise, log: Log) -> 
         await log.wait("once", "did it")
 
 
-async def test_a_line_without_an_end_is_told_in_pieces(supervise, log: Log) -> None:
+async def test_a_line_without_an_end_is_logged_in_pieces(supervise, log: Log) -> None:
     async with supervise() as supervisor:
         await supervisor.run(child("long", "print('x' * 300_000)"))
         await log.until(lambda: sum(len(line) for _, line in log.lines) == 300_000)

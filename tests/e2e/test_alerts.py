@@ -93,7 +93,7 @@ def flow_run_of(workplace: Workplace, run_id: str) -> str:
         return str(store.run(run_id).flow_run_id)
 
 
-def test_fail_and_worsened_are_told_once_each_by_webhook_slack_mail_and_block(
+def test_fail_and_worsened_are_sent_once_each_by_webhook_slack_mail_and_block(
     workplace: Workplace, endpoint: Endpoint, stack: Stack, receiver: Receiver
 ) -> None:
     with receiving() as chat, receiving() as block, mails() as box:
@@ -145,7 +145,7 @@ def test_fail_and_worsened_are_told_once_each_by_webhook_slack_mail_and_block(
     assert "canary-7f3a" not in said
 
 
-def test_a_run_that_crashed_is_told_and_a_verdict_is_not(
+def test_a_crashed_run_is_notified_and_a_verdict_is_not(
     workplace: Workplace, endpoint: Endpoint, stack: Stack, receiver: Receiver
 ) -> None:
     made = workplace.fepflow("alert", "--name", "agent down", "--on", "crashed", "--webhook", receiver.url)
@@ -180,7 +180,7 @@ def nightly(workplace: Workplace, stack: Stack, receiver: Receiver) -> Iterator[
     assert workplace.fepflow("schedule", "nightly agent", "--remove").returncode == 0
 
 
-def test_a_run_that_nobody_executes_was_missed(stack: Stack, receiver: Receiver, nightly: str) -> None:
+def test_a_run_without_an_executor_is_reported_as_missed(stack: Stack, receiver: Receiver, nightly: str) -> None:
     """A run that is ordered: Prefect calls one late at once that it has planned before for more than five minutes."""
     ordered = stack.api.post(f"/deployments/{nightly}/create_flow_run", json={}).raise_for_status().json()
     wait_for(lambda: receiver.got, "the notification")
@@ -190,7 +190,7 @@ def test_a_run_that_nobody_executes_was_missed(stack: Stack, receiver: Receiver,
 
 
 @pytest.mark.battery
-def test_a_scheduled_run_that_nobody_executes_was_missed(receiver: Receiver, nightly: str) -> None:
+def test_a_scheduled_run_without_an_executor_is_reported_as_missed(receiver: Receiver, nightly: str) -> None:
     wait_for(lambda: receiver.got, "the notification", 480)
     note = receiver.got[0]
     assert (note["kind"], note["deployment"]) == ("missed", "nightly agent")

@@ -74,7 +74,7 @@ def test_the_python_api_does_too(prepared: Workplace) -> None:
         assert process.returncode == 0
 
 
-def test_a_mistake_in_its_name_is_told_with_what_was_meant(prepared: Workplace) -> None:
+def test_a_misspelt_application_is_reported_with_a_suggestion(prepared: Workplace) -> None:
     prepared.suite.write_text(SUITE.replace("my_agent.py:app", "my_agent.py:ap").replace("url:", "ulr:"))
     done = prepared.fepflow("validate", prepared.suite)
     assert done.returncode == 2

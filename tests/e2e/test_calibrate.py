@@ -22,7 +22,7 @@ checks:
 """
 
 
-def test_a_judge_is_calibrated_by_a_run_and_show_tells_it(stack, tmp_path, model_server):
+def test_show_has_the_calibration_of_a_judge(stack, tmp_path, model_server):
     outputs = [{"id": name, "value": f"the answer {name}"} for name in "abcd"]
     (tmp_path / "outputs.jsonl").write_text("\n".join(map(json.dumps, outputs)), encoding="utf-8")
     (tmp_path / "labels.csv").write_text("id,label\na,yes\nc,no\nd,pass\n", encoding="utf-8")

@@ -92,9 +92,7 @@ def test_the_flow_run_ends_as_the_exit_code_says(troubled: Troubled) -> None:
     assert run["state"]["message"].startswith("INCONCLUSIVE: ")
 
 
-def test_an_agent_that_is_down_is_left_alone_and_asked_again_by_going_on(
-    workplace: Workplace, endpoint: Endpoint
-) -> None:
+def test_an_open_circuit_stops_calls_and_resume_makes_them(workplace: Workplace, endpoint: Endpoint) -> None:
     endpoint.out_of_order = True
     cases = [f"question {number}" for number in range(400)]
     workplace.write_suite(cases, target={"attempts": 3, "retries": 2, "concurrency": 32})
@@ -157,7 +155,7 @@ def test_a_deadline_leaves_out_what_it_must_and_going_on_asks_for_it(workplace: 
 
 
 @pytest.mark.battery
-def test_a_budget_stops_the_asking_and_says_so(workplace: Workplace, endpoint: Endpoint) -> None:
+def test_a_budget_stops_calls_and_the_verdict_says_so(workplace: Workplace, endpoint: Endpoint) -> None:
     workplace.write_suite(
         [f"q{number}" for number in range(60)],
         target={"concurrency": 2},

@@ -135,7 +135,7 @@ def test_each_fault_is_a_truthful_error_of_its_case(faulty: Faulty, fault: str) 
     assert message in result.checks[0].error.message
 
 
-def test_an_endpoint_that_asks_for_patience_gets_it(faulty: Faulty) -> None:
+def test_retry_after_is_honoured(faulty: Faulty) -> None:
     output = faulty.workplace.results["busy"].output
     assert output is not None
     assert output.metadata is not None
@@ -215,7 +215,7 @@ def test_the_artifacts_are_there_and_what_agents_say_in_them_is_text_only(faulty
         assert "`" not in cell
 
 
-def test_an_event_tells_automations_the_verdict(faulty: Faulty) -> None:
+def test_an_event_has_the_verdict(faulty: Faulty) -> None:
     record = faulty.workplace.record
 
     def events() -> list[dict[str, Any]]:

@@ -215,7 +215,7 @@ def test_a_lost_worker_and_retry_in_the_ui_go_on_with_the_same_run(
 
 
 @pytest.mark.battery
-def test_a_worker_that_is_told_to_end_leaves_a_run_to_go_on_with(
+def test_a_worker_that_gets_sigterm_leaves_a_run_that_can_be_resumed(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
     endpoint.held = True

@@ -55,7 +55,7 @@ def test_ctrl_c_and_sigterm_stop_a_run_and_what_it_has_is_kept(
 
 
 @pytest.mark.battery
-def test_a_store_that_somebody_else_holds_for_a_while_is_waited_for(workplace: Workplace, endpoint: Endpoint) -> None:
+def test_a_run_waits_for_a_locked_store(workplace: Workplace, endpoint: Endpoint) -> None:
     endpoint.delay = 0.05
     workplace.write_suite(CASES, target={"concurrency": 2})
     with workplace.running("run", workplace.suite) as process:
@@ -69,7 +69,7 @@ def test_a_store_that_somebody_else_holds_for_a_while_is_waited_for(workplace: W
 
 
 @pytest.mark.battery
-def test_a_store_that_somebody_else_holds_ends_the_run_with_a_sentence(
+def test_a_store_that_stays_locked_ends_the_run_with_an_error(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
     endpoint.delay = 0.05

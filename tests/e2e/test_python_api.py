@@ -34,7 +34,7 @@ def prepared(workplace: Workplace, *cases: str) -> Workplace:
     return workplace
 
 
-def test_a_run_and_the_same_run_loaded_tell_the_same_and_nothing_is_printed(workplace: Workplace) -> None:
+def test_a_loaded_run_equals_the_run_and_nothing_is_printed(workplace: Workplace) -> None:
     done = script(
         prepared(workplace, "one", "wrong", "three"),
         "import signal, sys, fepflow\n"

@@ -65,7 +65,7 @@ def test_prints_of_an_agent_do_not_break_json_on_stdout(workplace: Workplace) ->
         assert printed in done.stderr
 
 
-def test_errors_of_an_agent_are_told_with_their_line_and_the_run_can_be_gone_on_with(workplace: Workplace) -> None:
+def test_errors_of_an_agent_have_their_line_and_the_run_can_be_resumed(workplace: Workplace) -> None:
     code = "def answer(q):\n    if q == 'case 2':\n        raise {}('no such order')\n    return q\n"
     agent(workplace, code.format("LookupError"))
     assert workplace.run().returncode == 4
@@ -142,7 +142,7 @@ def test_kill_9_of_the_run_leaves_no_orphan_of_an_isolated_agent(workplace: Work
     )
 
 
-def test_validate_tells_what_is_wrong_with_the_code(workplace: Workplace) -> None:
+def test_validate_reports_errors_in_the_code(workplace: Workplace) -> None:
     agent(workplace, "import os\ndef answer():\n    return 1\n")
     done = workplace.fepflow("validate", workplace.suite)
     assert done.returncode == 2

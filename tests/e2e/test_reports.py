@@ -94,7 +94,7 @@ def suite(workplace: Workplace, desk: str) -> Workplace:
     return workplace
 
 
-def test_whoever_reads_a_failed_run_knows_why(suite: Workplace, read_junit: Callable[[Path], Any]) -> None:
+def test_a_failed_run_shows_its_causes(suite: Workplace, read_junit: Callable[[Path], Any]) -> None:
     reports = [suite.folder / name for name in ("r.xml", "r.csv", "r.json")]
     done = suite.run(*(word for path in reports for word in ("-o", path)))
     assert done.returncode == 1, done.stderr

@@ -198,7 +198,7 @@ def test_it_listens_on_the_loopback_only(served: Served) -> None:
     assert {socket.laddr.ip for socket in listening} == {"127.0.0.1"}
 
 
-def test_a_second_one_of_the_same_home_says_who_is_there(served: Served) -> None:
+def test_a_second_serve_of_the_same_home_names_the_first(served: Served) -> None:
     done = serve_in_vain(served.workplace)
     assert done.returncode == 3
     assert f"process {served.process.pid}" in done.stderr

@@ -159,9 +159,7 @@ def test_ctrl_c_stops_all_shards(spread: Workplace, endpoint: Endpoint, workers:
 
 
 @pytest.mark.battery
-def test_prefect_is_told_of_the_shards_of_a_dead_run(
-    spread: Workplace, endpoint: Endpoint, workers: list[Pool]
-) -> None:
+def test_shards_of_a_dead_run_are_marked_in_prefect(spread: Workplace, endpoint: Endpoint, workers: list[Pool]) -> None:
     endpoint.delay = 0.3
     spread.write_suite(CASES, target={"concurrency": 2}, shards=2)
     with spread.running("run", spread.suite) as process:

@@ -153,7 +153,7 @@ def test_retry_asks_again_only_for_what_errored_and_judges_anew(
 
 
 @pytest.mark.battery
-def test_retry_of_a_failed_check_asks_nobody_and_fails_again(
+def test_retrying_a_failed_check_makes_no_call_and_fails_again(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
     workplace.write_suite([{"id": "wrong", "input": "two", "expected": "three"}])

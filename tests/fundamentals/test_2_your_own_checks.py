@@ -42,7 +42,7 @@ def test_it_is_called_directly_with_values() -> None:
     assert MaxWords(text="one two three", limit=3)() == {"passed": True, "words": 3}
 
 
-def test_it_may_wait_for_something() -> None:
+def test_a_check_may_be_async() -> None:
     class Slow(BaseAsyncCheck):
         text: str | JSONPath
 

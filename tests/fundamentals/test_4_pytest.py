@@ -27,7 +27,7 @@ def test_a_function_answers_every_case(test_case: TestCase) -> str:
 
 
 @evaluate(CASES, [ThresholdCheck(value="$.output.metadata.tokens", max_value=100)])
-def test_it_may_say_more_than_a_value(test_case: TestCase) -> Output:
+def test_a_test_may_return_an_output_with_metadata(test_case: TestCase) -> Output:
     return Output(value=CAPITALS[test_case.input], metadata={"tokens": 12})
 
 

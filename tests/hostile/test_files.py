@@ -41,7 +41,7 @@ def problems_of(path: Path) -> list[Problem]:
 
 @pytest.mark.may_stall(reason="it is measured inside")
 @pytest.mark.parametrize("file", FILES)
-async def test_a_hostile_file_is_bounded_and_told_in_a_sentence(
+async def test_a_hostile_file_is_refused_in_bounded_time_and_memory(
     file: HostileFile, store: Store, tmp_path: Path
 ) -> None:
     folder = tmp_path / "suite"

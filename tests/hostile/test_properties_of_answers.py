@@ -170,6 +170,6 @@ async def _answer_of(reply: bytes) -> TargetResponse:
 
 
 @pytest.mark.parametrize("text", ["\ufeff{}", '{"a":1}\ufeff', "\x00{}"])
-def test_what_stands_around_json_is_no_json(text: str) -> None:
+def test_text_around_json_is_not_json(text: str) -> None:
     with pytest.raises(ValueError, match="at column"):
         parse(text)

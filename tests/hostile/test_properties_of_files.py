@@ -81,7 +81,7 @@ def is_told(problems: list[Problem], file: str, text: str) -> None:
 
 
 @holds_for(SENDABLE | pieces(*YAML) | mutated(SUITE, YAML), st.sampled_from(["suite.yaml", "suite.json"]), examples=200)
-def test_any_document_is_read_or_its_mistake_is_told(text: str, file: str) -> None:
+def test_any_document_is_read_or_refused_with_an_error(text: str, file: str) -> None:
     document = value_or_error(lambda: parse_document(text, file), InputError)
     if isinstance(document, InputError):
         is_told(document.problems, file, text)
@@ -91,7 +91,7 @@ def test_any_document_is_read_or_its_mistake_is_told(text: str, file: str) -> No
 
 
 @holds_for(mutated(SUITE, YAML), examples=60)
-def test_any_suite_is_inspected_and_its_mistakes_are_told(text: str) -> None:
+def test_any_suite_is_validated_or_refused_with_errors(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "suite.yaml")
         path.write_bytes(text.encode("utf-8"))
@@ -119,7 +119,7 @@ def read_cases(name: str, data: bytes, **mapping: Any) -> list[Any]:
 
 
 @holds_for(NAMES, FILES, MAPPINGS, examples=200)
-def test_any_data_file_is_read_or_its_mistakes_are_told(name: str, data: bytes, mapping: dict[str, Any]) -> None:
+def test_any_data_file_is_read_or_refused_with_errors(name: str, data: bytes, mapping: dict[str, Any]) -> None:
     text = data.decode("utf-8", "replace")
     packed = gzip.compress(data) if name.endswith(".gz") and len(data) % 2 else data
     cases = value_or_error(lambda: read_cases(name, packed, **mapping), InputError)

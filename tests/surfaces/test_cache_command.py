@@ -26,7 +26,7 @@ def left(store: Store) -> dict[str, int]:
     return {row.model: row.answers for row in store.cache_totals()}
 
 
-def test_stats_tell_how_many_of_whom_and_what_they_cost(cli: Cli, filled: Store) -> None:
+def test_stats_count_responses_and_cost_by_model(cli: Cli, filled: Store) -> None:
     done = cli("cache", "stats")
 
     assert (done.exit_code, done.stderr) == (0, "")
@@ -64,7 +64,7 @@ def test_clearing_deletes_all_or_those_of_a_model_or_old_ones(cli: Cli, filled: 
     assert left(filled) == {}
 
 
-def test_what_is_no_age_is_told(cli: Cli, filled: Store) -> None:
+def test_an_invalid_age_is_refused(cli: Cli, filled: Store) -> None:
     done = cli("cache", "clear", "--older-than", "a week")
     assert done.exit_code == 2
     assert "a duration reads like 500ms, 30s, 2m, 1h or 7d" in done.stderr

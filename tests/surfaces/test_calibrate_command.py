@@ -127,7 +127,7 @@ def test_a_gate_on_kappa_is_an_exit_code(cli: Cli, home: Path, suite: Path, run,
     assert done.exit_code == code
 
 
-def test_a_kappa_that_is_not_defined_is_no_pass(cli: Cli, home: Path, suite: Path, run: RunRecord):
+def test_an_undefined_kappa_does_not_pass(cli: Cli, home: Path, suite: Path, run: RunRecord):
     done = cli("calibrate", suite, "--labels", labels(home, count=20), "--run", "cafe", "--min-kappa", "0")
     assert done.exit_code == 1
     assert "kappa      none" in done.stdout

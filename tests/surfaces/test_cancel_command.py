@@ -17,7 +17,7 @@ def run_id(store: Store) -> str:
     return "feedbeef01"
 
 
-def test_a_run_that_nobody_executes_is_cancelled_at_once_and_only_once(cli: Cli, store: Store, run_id: str) -> None:
+def test_a_pending_run_is_cancelled_at_once_and_only_once(cli: Cli, store: Store, run_id: str) -> None:
     done = cli("cancel", run_id[:5])
     assert done.stdout == "Run feedbeef is cancelled. Go on with it: fepflow run --resume feedbeef\n"
     assert store.run(run_id).status == "cancelled"

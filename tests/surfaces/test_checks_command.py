@@ -49,7 +49,7 @@ def test_all_schemas_are_printed_by_type():
     assert set(json.loads(run("--json").output)) >= set(CHECKS)
 
 
-def test_an_unknown_type_is_told_the_nearest_one():
+def test_the_error_for_an_unknown_type_names_the_nearest_one():
     result = run("contain")
     assert isinstance(result.exception, CheckArgumentsError)
     assert "did you mean contains" in str(result.exception)

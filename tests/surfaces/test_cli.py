@@ -85,7 +85,7 @@ def test_init_overwrites_nothing(cli: Cli, home: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["validate", "run"])
-def test_every_mistake_is_told_at_once_with_file_line_path_and_advice(cli: Cli, home: Path, command: str) -> None:
+def test_all_errors_are_listed_with_file_line_path_and_advice(cli: Cli, home: Path, command: str) -> None:
     (home / "suite.yaml").write_text(MISTAKEN)
     (home / "cases.jsonl").write_text(CASES)
     done = cli(command, "suite.yaml")
@@ -110,7 +110,7 @@ def test_the_sections_of_a_record_file_are_looked_at_too(cli: Cli, home: Path) -
     assert "out.jsonl:2: the id 'a' stands in line 1 already" in done.stderr
 
 
-def test_a_header_that_cannot_be_sent_is_told_with_its_line(cli: Cli, home: Path) -> None:
+def test_an_invalid_header_is_reported_with_its_line(cli: Cli, home: Path) -> None:
     (home / "suite.yaml").write_text(
         "name: headers\n"
         "target:\n  http:\n    url: http://127.0.0.1:1\n    headers:\n      X bad: value\n"
@@ -140,7 +140,7 @@ def test_a_header_that_cannot_be_sent_is_told_with_its_line(cli: Cli, home: Path
         (["frobnicate"], "No such command 'frobnicate'"),
     ],
 )
-def test_what_cannot_be_done_is_told_and_ends_with_2(cli: Cli, words: list[str], says: str) -> None:
+def test_usage_errors_end_with_2(cli: Cli, words: list[str], says: str) -> None:
     done = cli(*words)
     assert says in done.stderr
     assert "Traceback" not in done.stderr
@@ -208,7 +208,7 @@ def test_validate_prints_a_thousand_mistakes_and_how_many_more_there_are(cli: Cl
     assert done.exit_code == 2
 
 
-def test_list_and_show_tell_what_the_store_has(cli: Cli, fill_run: FillRun) -> None:
+def test_list_and_show_print_the_stored_runs(cli: Cli, fill_run: FillRun) -> None:
     run = fill_run(
         [
             ("good", Output(value="yes"), check(True)),
@@ -294,7 +294,7 @@ def test_a_run_whose_process_has_gone_is_listed_as_interrupted(cli: Cli, store: 
     assert "fepflow run --resume abcd1234" in cli("show", "abcd").stdout
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(fill_run: FillRun, home: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(fill_run: FillRun, home: Path) -> None:
     for _ in range(3):
         fill_run([("good", Output(value="yes" * 50_000), check(True))])
     with subprocess.Popen(

@@ -92,7 +92,7 @@ def test_every_command_reads_it_before_any_setting(folder: Path, cli: Cli, comma
         assert (result.exit_code, "FEPFLOW_PORT" in result.stderr) == (2, True), result.stderr
 
 
-def test_what_a_group_is_told_to_read_stands_for_its_commands(folder: Path, cli: Cli) -> None:
+def test_env_file_of_a_group_holds_for_its_commands(folder: Path, cli: Cli) -> None:
     (folder / "other.env").write_text("FEPFLOW_PORT=nonsense\n")
     (folder / ".env").write_text("FEPFLOW_MODELS=of-the-folder\n")
     result = cli("limits", "--env-file", "other.env", "remove", "slow")

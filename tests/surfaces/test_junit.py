@@ -67,7 +67,7 @@ def test_what_decided_a_failing_verdict_fails(fill_run: FillRun, junit) -> None:
     assert "1 × says_so: error: the path $.x found nothing" in summary
 
 
-def test_under_a_passing_gate_a_single_failure_is_no_failure(fill_run: FillRun, junit) -> None:
+def test_a_failure_under_a_passing_gate_is_not_a_junit_failure(fill_run: FillRun, junit) -> None:
     run = fill_run(ROWS, outcome="pass", verdict=verdict(rule("pass"), blocks=False))
     suites = junit(run)
     assert all(suite.counts["failures"] == suite.counts["errors"] == 0 for suite in suites.values())

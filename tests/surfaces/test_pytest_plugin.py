@@ -86,7 +86,7 @@ def test_the_function_answers_every_sample_of_every_case(project: Project) -> No
     result.assert_outcomes(passed=2)
 
 
-def test_the_case_comes_by_its_name_wherever_it_stands_or_else_first(project: Project) -> None:
+def test_the_case_is_passed_by_name_or_as_the_first_argument(project: Project) -> None:
     result = project.run(
         """
         @pytest.fixture
@@ -368,7 +368,7 @@ def test_each_rule_counts_what_it_says(project: Project, arguments: str, passes:
     result.assert_outcomes(passed=int(passes), failed=int(not passes))
 
 
-def test_every_case_for_itself_has_to_reach_the_rate_where_the_rule_says_so(project: Project) -> None:
+def test_each_case_has_to_reach_the_rate_under_the_rule_each_case(project: Project) -> None:
     # Wrong in every sample of one case of twenty: 95 % of all results are right.
     code = """
     MANY = [TestCase(id=f"c{{n}}", input=n, expected=str(n)) for n in range(20)]
@@ -386,7 +386,7 @@ def test_every_case_for_itself_has_to_reach_the_rate_where_the_rule_says_so(proj
 # What is raised
 
 
-def test_an_exception_is_no_output_and_never_a_pass(project: Project) -> None:
+def test_an_exception_never_passes(project: Project) -> None:
     result = project.run(
         """
         @evaluate(CASES, [ExactMatchCheck(actual="$.output.value", expected="x", negate=True)])
@@ -552,7 +552,7 @@ def test_a_check_that_cannot_answer_is_an_error_and_never_a_pass(project: Projec
     assert "Failed:" not in text_of(result).split("short test summary")[0]
 
 
-def test_a_check_without_a_yes_or_no_is_no_pass(project: Project) -> None:
+def test_a_check_without_passed_does_not_pass(project: Project) -> None:
     result = project.run(
         """
         from fepflow import BaseCheck
@@ -720,7 +720,7 @@ def test_a_mistake_is_an_error_at_collection(project: Project, arguments: str, c
     assert "plan.py" not in report
 
 
-def test_a_unittest_case_is_told_that_it_has_no_fixtures(project: Project) -> None:
+def test_a_unittest_case_is_refused_as_it_has_no_fixtures(project: Project) -> None:
     result = project.run(
         """
         import unittest
@@ -750,7 +750,7 @@ async def test_more(test_case, country):
         raise ConnectionError("the agent is away")
     return test_case.expected
 
-def test_something_else():
+def test_another_exception_is_an_error():
     pass
 """
 
@@ -890,7 +890,7 @@ def test_being_installed_loads_nothing_of_ours_into_other_peoples_sessions(pytes
     assert "loaded ['surfaces', 'surfaces.pytest_plugin']" in text_of(result)
 
 
-def test_a_project_of_whom_a_package_hides_ours_is_told_so(tmp_path: Path) -> None:
+def test_a_package_that_hides_ours_is_reported(tmp_path: Path) -> None:
     (tmp_path / "checks.py").touch()
     # As in an ordinary installation, where folders on the path and nothing else say what a package is.
     code = (

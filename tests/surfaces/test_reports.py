@@ -57,7 +57,7 @@ def test_no_cell_of_the_csv_is_a_formula(store: Store, nasty: RunRecord, tmp_pat
     assert {row["output"] for row in rows} >= {"'=HYPERLINK(A1)", "'-1", "'\n=1+1", "'＝1+1", NASTY["lines"]}
 
 
-def test_a_csv_says_what_was_asked_and_why_it_is_no_pass(store: Store, fill_run: FillRun, tmp_path: Path) -> None:
+def test_a_csv_has_input_and_reason(store: Store, fill_run: FillRun, tmp_path: Path) -> None:
     answer = Output(value={"text": "no"}, metadata={"latency_ms": 20.5, "attempts": 2, "tokens": 7, "attempt_log": []})
     rows = table(
         store,
@@ -101,7 +101,7 @@ def test_excel_knows_the_encoding_and_takes_every_cell(store: Store, fill_run: F
     assert max(len(cell) for row in table(store, run, tmp_path) for cell in row.values()) <= 32_767
 
 
-def test_half_a_character_in_a_key_is_no_obstacle(store: Store, fill_run: FillRun, tmp_path: Path) -> None:
+def test_a_lone_surrogate_in_a_key_is_written(store: Store, fill_run: FillRun, tmp_path: Path) -> None:
     run = fill_run([("a", Output(value={"half \ud83d": ["\udc00"]}), check(False, text={"\ud83d": 1}))])
     for name in ("r.json", "r.jsonl", "r.csv", "r.xml"):
         assert report(store, run, tmp_path, name).stat().st_size > 0
@@ -140,7 +140,7 @@ def test_a_report_that_cannot_be_written_leaves_nothing_behind(store: Store, nas
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")] == []
 
 
-def test_a_report_is_for_who_ran_it_and_follows_no_link(store: Store, nasty: RunRecord, tmp_path: Path) -> None:
+def test_a_report_is_private_and_follows_no_symlink(store: Store, nasty: RunRecord, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (tmp_path / ".r.json.part").symlink_to(victim)

@@ -34,7 +34,7 @@ def test_a_whole_store_is_said_to_be_whole(cli: Cli, filled: None) -> None:
     assert verdict == "  everything can be read"
 
 
-def test_what_is_wrong_is_told_and_ends_with_3(cli: Cli, store: Store, filled: None) -> None:
+def test_a_damaged_store_is_reported_with_exit_code_3(cli: Cli, store: Store, filled: None) -> None:
     store._database.write(
         lambda connection: connection.execute(text("UPDATE output SET value = '{' WHERE case_index = 1"))
     )
@@ -60,7 +60,7 @@ def test_migrating_makes_the_store_and_says_from_which_schema_to_which(cli: Cli,
     assert cli("store", "check").exit_code == 0
 
 
-def test_a_schema_that_is_not_there_is_told(cli: Cli, home: Path) -> None:
+def test_an_unknown_schema_revision_is_refused(cli: Cli, home: Path) -> None:
     done = cli("store", "migrate", "--to", "1234", "--yes")
 
     assert done.exit_code == 2

@@ -72,7 +72,7 @@ async def test_no_more_calls_are_under_way_than_the_suite_allows(plan: Plan, age
     assert agent.most_at_once == 3
 
 
-async def test_every_repeat_is_a_call_and_has_a_content_hash_of_its_own(plan: Plan, store: Store, agent: Agent) -> None:
+async def test_each_repeat_is_a_call_with_its_own_content_hash(plan: Plan, store: Store, agent: Agent) -> None:
     run_id = plan(["a", "b"], repeats=3)
     async with open_run(run_id) as context:
         assert (await call_target(context, Batch(2, 5))).calls == 3
@@ -95,7 +95,7 @@ async def test_a_case_whose_request_cannot_be_made_is_an_error_without_a_call(
 
 
 @pytest.mark.parametrize("value", ["", "$.x", 0, False, [], {}])
-async def test_whatever_is_an_answer_is_no_failure(plan: Plan, store: Store, value: object) -> None:
+async def test_any_json_value_is_a_successful_response(plan: Plan, store: Store, value: object) -> None:
     run_id = plan([{"id": "a", "input": value}])
     async with open_run(run_id) as context:
         await call_target(context, Batch(0, 1))

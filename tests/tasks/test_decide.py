@@ -34,7 +34,7 @@ async def test_without_a_gate_every_check_has_to_pass(plan: Plan, cases: list[An
     assert verdict.outcome == outcome
 
 
-async def test_what_is_missing_stays_in_the_denominator(plan: Plan) -> None:
+async def test_missing_results_stay_in_the_denominator(plan: Plan) -> None:
     (metric,) = (await verdict_on(plan(["a", "fail 9", "c", "d"]), 3, 3)).metrics
     assert (metric.n_expected, metric.n_completed, metric.n_error) == (4, 2, 1)
     assert metric.value == 1.0
@@ -42,7 +42,7 @@ async def test_what_is_missing_stays_in_the_denominator(plan: Plan) -> None:
     assert metric.low < 0.5, "the two that are not known might have failed"
 
 
-async def test_a_run_that_did_not_get_everywhere_never_passes(plan: Plan) -> None:
+async def test_an_incomplete_run_never_passes(plan: Plan) -> None:
     assert (await verdict_on(plan(["a", "b"]), 1, 1)).outcome == "inconclusive"
     gated = plan(["a", "b"], metrics=[{"id": "acc", "check": "exact_match"}], gate={"min": {"acc": 0.5}})
     assert (await verdict_on(gated, 1, 1)).outcome == "inconclusive"

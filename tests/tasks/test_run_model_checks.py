@@ -125,7 +125,7 @@ async def test_an_unknown_cost_is_null(judged: Plan, store: Store, model: str, t
     assert str(verdict.models) == "1 answer: cost not known"
 
 
-async def test_answers_that_are_of_no_use_are_paid_for(judged: Plan, store: Store) -> None:
+async def test_unusable_responses_count_towards_the_budget(judged: Plan, store: Store) -> None:
     run_id = judged(["a"], "gpt-4o-mini?fault=misfit")
     await asked_for(run_id, 1)
     assert rows(store, run_id) == {(0, "judge"): ("error", None)}
@@ -134,7 +134,7 @@ async def test_answers_that_are_of_no_use_are_paid_for(judged: Plan, store: Stor
     assert spent["tokens"] > 100
 
 
-async def test_what_the_budget_leaves_out_is_no_error_and_going_on_asks_for_it(
+async def test_checks_left_out_by_the_budget_are_run_on_resume(
     judged: Plan, store: Store, model_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cases = [f"q{number}" for number in range(8)]
@@ -162,7 +162,7 @@ async def test_what_the_budget_leaves_out_is_no_error_and_going_on_asks_for_it(
     assert len(model_server.seen) == 8
 
 
-async def test_at_the_deadline_nothing_is_waited_for(judged: Plan, store: Store) -> None:
+async def test_no_retries_are_waited_for_at_the_deadline(judged: Plan, store: Store) -> None:
     run_id = judged(["a", "b"], "gpt-4o-mini?latency=1", deadline="300ms")
     asked = await asked_for(run_id, 2)
     assert (asked.results, asked.left_out) == (0, 2)
@@ -170,7 +170,7 @@ async def test_at_the_deadline_nothing_is_waited_for(judged: Plan, store: Store)
     await asyncio.sleep(1)  # the stand-in ends in peace
 
 
-async def test_a_judge_that_may_answer_later_is_not_stored_but_given_back(
+async def test_a_retryable_judge_failure_is_not_stored_but_returned(
     judged: Plan, store: Store, model_server: Any
 ) -> None:
     run_id = judged(["a"], "gpt-4o-mini?fault=error&times=3", where={"max_retries": 1})
@@ -190,14 +190,14 @@ async def test_a_judge_that_may_answer_later_is_not_stored_but_given_back(
 
 
 @pytest.mark.parametrize("fault", ["quota", "unauthorized", "refusal", "cut_off", "misfit"])
-async def test_what_no_other_try_mends_is_stored_at_once(judged: Plan, store: Store, fault: str) -> None:
+async def test_non_retryable_errors_are_stored_at_once(judged: Plan, store: Store, fault: str) -> None:
     run_id = judged(["a"], f"gpt-4o-mini?fault={fault}")
     asked = await asked_for(run_id, 1)
     assert asked.to_retry == []
     assert rows(store, run_id) == {(0, "judge"): ("error", None)}
 
 
-async def test_requests_without_an_answer_are_told(judged: Plan, store: Store) -> None:
+async def test_failed_requests_are_counted(judged: Plan, store: Store) -> None:
     run_id = judged(["a", "b"], "gpt-4o-mini?fault=unauthorized")
     assert str(costs_of(store, run_id)) == "no model was asked"
     await asked_for(run_id, 2)
@@ -214,7 +214,7 @@ async def test_a_limited_number_of_outputs_is_tried_again(judged: Plan, store: S
     assert Counter(rows(store, run_id).values()) == {("error", None): 2}
 
 
-async def test_a_provider_that_is_down_is_left_alone(
+async def test_no_requests_are_made_while_the_circuit_is_open(
     judged: Plan, store: Store, model_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(circuit_breaker, "GRACE_SECONDS", 0.3)
@@ -231,9 +231,7 @@ async def test_a_provider_that_is_down_is_left_alone(
     assert "sk-1234567890" not in asked.down[0].error.message
 
 
-async def test_an_output_that_is_none_is_not_judged(
-    judged: Plan, store: Store, agent: Agent, model_server: Any
-) -> None:
+async def test_a_failed_output_is_not_judged(judged: Plan, store: Store, agent: Agent, model_server: Any) -> None:
     run_id = judged(["fail 9"])
     asked = await asked_for(run_id, 1)
     assert rows(store, run_id) == {(0, "judge"): ("error", None)}

@@ -264,9 +264,7 @@ def test_the_good_suite_is_good(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "line", "message", "advice"), MISTAKES, ids=lambda value: str(value)[:60])
-def test_a_mistake_is_told_with_its_place_and_a_cure(
-    folder: Path, text: str, line: int, message: str, advice: str
-) -> None:
+def test_an_error_has_its_location_and_advice(folder: Path, text: str, line: int, message: str, advice: str) -> None:
     problems = told(folder, text)
     location = ("cases.jsonl" if "records" in message else "suite.yaml") + f":{line}:"
     found = [problem for problem in problems if message in problem and advice in problem]

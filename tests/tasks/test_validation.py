@@ -245,6 +245,6 @@ def test_a_low_confidence_is_warned_of(folder, confidence):
 
 
 @pytest.mark.parametrize("range_", ["[1, 0]", "[0, 0]", "[0]", "[0, 1, 2]", "0", "[a, b]"])
-def test_a_range_that_is_none_is_a_mistake(folder, range_):
+def test_an_invalid_range_is_an_error(folder, range_):
     metrics = f"metrics: [{{id: stars, check: contains, value: $.stars, range: {range_}}}]\n"
     assert any("metrics[0].range" in problem for problem in told(folder, BASE + CHECKS + metrics))

@@ -36,7 +36,7 @@ def test_a_dict_with_the_key_is_the_document_and_any_other_dict_the_value():
     assert (result.test_case.expected, result.output.metadata) == ("4", {"tokens": 3})
 
 
-def test_a_document_that_is_not_valid_is_told_and_never_guessed_with_every_mistake_at_once():
+def test_an_invalid_document_is_refused_with_all_its_errors():
     with pytest.raises(InputError) as caught:
         evaluate([{"input": 1, "inptu": 2}, {"input": 1, "id": 7}], ["a", "b"], [])
     assert [problem.path for problem in caught.value.problems] == ["test_cases[0].inptu", "test_cases[1].id"]
@@ -62,7 +62,7 @@ def test_checks_may_be_dicts_shared_or_for_each_case():
         evaluate(["a"], [""], [{"typ": "is_empty"}])
 
 
-def test_an_id_names_a_typed_check_and_is_no_argument():
+def test_a_typed_check_takes_an_id_that_is_not_an_argument():
     assert FOUR.to_check().id == "mentions"
     assert "id" not in FOUR.to_check().arguments
     same, other = (ContainsCheck(id=name, text="$.output.value", phrases="4") for name in ("mentions", "b"))
@@ -84,7 +84,7 @@ def test_a_check_whose_argument_is_called_id_keeps_it():
     assert result.results[0].check_results[0].check_id == "OwnCheck"
 
 
-def test_the_pass_rate_has_errors_in_its_denominator_and_is_none_without_checks():
+def test_pass_rate_counts_errors_and_is_none_without_checks():
     results = evaluate(["a", "b", "c", "d"], ["4", "5", 4, "44"], [FOUR])
     assert results.pass_rate == 0.5
     assert [result.execution_context.output.value for result in results.failed] == ["5", 4]

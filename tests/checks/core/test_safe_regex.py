@@ -112,7 +112,7 @@ async def stalls_of_the_event_loop(stalls):
 
 
 @pytest.mark.may_stall(reason="it is measured inside")
-async def test_catastrophic_patterns_and_paths_end_in_time_while_all_else_goes_on():
+async def test_catastrophic_patterns_and_paths_time_out_without_blocking_the_loop():
     patterns = [
         Check(type="regex", arguments={"text": text, "pattern": pattern}) for pattern, text in CATASTROPHIC.values()
     ]

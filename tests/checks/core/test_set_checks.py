@@ -13,25 +13,25 @@ from checks.superset import SupersetCheck
 from fepflow.json.equality import json_equal, json_key
 
 
-def test_a_subset_tells_what_is_there_and_what_is_missing(results):
+def test_subset_lists_present_and_missing_items(results):
     told = results("subset", collection=["a", "b", "b"], required=["b", "c", "b", "a"])
     assert told == {"passed": False, "missing": ["c"], "found": ["b", "a"]}
     assert results("subset", collection=["a"], required=[]) == {"passed": True, "missing": [], "found": []}
 
 
-def test_a_superset_tells_what_is_not_allowed(results):
+def test_superset_lists_items_that_are_not_allowed(results):
     told = results("superset", collection=["a", "x", "x", "b"], allowed=["a", "b", "c"])
     assert told == {"passed": False, "unexpected": ["x"], "found": ["a", "b"]}
     assert results("superset", collection=[], allowed=[])["passed"]
 
 
-def test_equal_sets_have_each_others_items(results):
+def test_set_equal_passes_for_the_same_items(results):
     assert results("set_equal", actual=["b", "a", "a"], expected=["a", "b"])["passed"]
     told = results("set_equal", actual=["a", "x"], expected=["a", "b"])
     assert told == {"passed": False, "missing": ["b"], "unexpected": ["x"]}
 
 
-def test_disjoint_tells_what_is_in_both_as_the_forbidden_items_are_written(results):
+def test_disjoint_lists_common_items_as_the_forbidden_ones_are_written(results):
     told = results("disjoint", collection=["SORRY", "no"], forbidden=["sorry", "alas"], case_sensitive=False)
     assert told == {"passed": False, "overlapping": ["sorry"]}
     assert results("disjoint", collection=["SORRY"], forbidden=["sorry"])["passed"]
@@ -69,7 +69,7 @@ def test_what_is_no_list_is_refused(refused, answer):
     assert "collection: must be a list" in refused("subset", answer=answer, collection="$.output.value", required=[])
 
 
-def test_a_hundred_thousand_items_are_compared_in_passing(results):
+def test_sets_of_100000_items_are_compared_without_blocking_the_loop(results):
     items = [{"id": index} for index in range(100_000)]
     gc.freeze()  # the collector would look through all that the tests before have left
     try:

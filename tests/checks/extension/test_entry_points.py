@@ -91,7 +91,7 @@ def test_a_newer_version_of_ours_is_one_more_version(run):
         ("number", "the check number of manners cannot be loaded: TypeError: manners:not_a_check is no class"),
     ],
 )
-def test_one_that_cannot_be_loaded_says_so_and_keeps_no_other_from_its_work(run, name, why):
+def test_an_entry_point_that_cannot_be_loaded_does_not_affect_others(run, name, why):
     code = (
         "from fepflow import *\n"
         f"checks = [Check(type={name!r}), Check(type='polite', arguments={{'text': 'please'}})]\n"

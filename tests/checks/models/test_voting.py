@@ -98,7 +98,7 @@ class TestCombining:
             said(*({"passed": True, "tone": tone} for tone in tones))
         assert (raised.value.kind, raised.value.retryable) == ("undecided", False)
 
-    def test_a_sample_that_failed_agrees_with_nobody(self):
+    def test_a_failed_sample_counts_against_agreement(self):
         one = said({"passed": True}, {"passed": True}, DOWN)
         assert one.response == {"passed": True}
         told = one.metadata["samples"]
@@ -112,7 +112,7 @@ class TestCombining:
         with pytest.raises(ModelError, match=r"2 of 3 samples failed, and the others are no majority: .* is down"):
             said({"passed": True}, REFUSED, DOWN)
 
-    def test_the_failure_that_is_told_is_of_the_kind_that_decides_what_to_do(self):
+    def test_a_retryable_failure_stands_for_all_failures(self):
         timeout, spent = ModelTimeoutError("too slow"), RunLimitExceededError("the budget is spent")
         with pytest.raises(ModelTimeoutError, match="3 of 3") as raised:
             said(REFUSED, timeout, REFUSED)
@@ -185,7 +185,7 @@ class TestAFunction:
         assert (metadata["cost_usd"], metadata["who"]) == (2.5, "me")
         assert metadata["samples"]["agreement"] == {"passed": 0.6}
 
-    def test_that_fails_now_and_then_is_told_of(self):
+    def test_that_fails_sometimes_is_reported(self):
         asked = []
 
         def judge(prompt, response_format):
@@ -270,13 +270,13 @@ class TestAModel:
         assert sorted(body["seed"] for body in model_server.bodies) == [7, 8, 9]
         assert {body["temperature"] for body in model_server.bodies} == {0.3}
 
-    def test_one_that_fails_once_still_gives_a_majority(self, check):
+    def test_one_failure_of_three_leaves_a_majority(self, check):
         result = one_check(check(self.saying(True) + "&fault=error&times=1"))
         assert result.results["response"]["passed"] is True
         metadata = result.results["metadata"]
         assert (metadata["samples"]["failed"], metadata["attempts"]) == (1, None)
 
-    def test_one_that_fails_twice_of_three_is_an_error_that_may_be_tried_again(self, check):
+    def test_two_failures_of_three_are_a_retryable_error(self, check):
         result = one_check(check("fault=error&times=2"))
         assert result.error.recoverable
         assert result.error.message.startswith("2 of 3 samples failed, and the others are no majority:")

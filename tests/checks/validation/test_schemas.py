@@ -102,7 +102,7 @@ def test_a_registered_check_is_in_the_schema_in_all_its_versions():
     assert check_schema("mine", "1.0.0")["properties"]["arguments"]["required"] == ["old"]
 
 
-def test_of_an_unknown_type_there_is_none():
+def test_an_unknown_type_has_no_schema():
     with pytest.raises(CheckArgumentsError, match="there is no check type vibes"):
         check_schema("vibes")
 

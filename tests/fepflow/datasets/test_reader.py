@@ -144,7 +144,7 @@ class TestMapping:
             "cases.jsonl: metadata.level: no record has anything at $.lvl"
         ]
 
-    def test_a_path_that_is_none_is_refused(self, read: Read) -> None:
+    def test_an_invalid_path_is_refused(self, read: Read) -> None:
         with pytest.raises(ValidationError, match="not a valid JSONPath"):
             read(lines({"input": 1}), input="$[")
 
@@ -213,7 +213,7 @@ class TestMistakes:
             (None, "1: a test case is an object, but this is a null"),
         ],
     )
-    def test_a_record_that_is_no_test_case(self, read: Read, record: Any, mistake: str) -> None:
+    def test_an_invalid_record_is_refused(self, read: Read, record: Any, mistake: str) -> None:
         assert mistakes(read, lines(record)) == [f"cases.jsonl:{mistake}"]
 
     def test_the_same_case_twice_without_ids(self, read: Read) -> None:
@@ -251,7 +251,7 @@ class TestMistakes:
             ("cases", "x", "cases: the ending does not say what format it is"),
         ],
     )  # fmt: skip
-    def test_a_file_that_is_of_no_use(self, read: Read, name: str, content: str | bytes, mistake: str) -> None:
+    def test_an_unusable_file_is_refused(self, read: Read, name: str, content: str | bytes, mistake: str) -> None:
         assert mistakes(read, content, name)[0].startswith(mistake)
 
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:

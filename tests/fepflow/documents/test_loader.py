@@ -68,7 +68,7 @@ class TestYaml:
         assert "is not a JSON value" in problem_in(f"a: {text}").message
 
     @pytest.mark.parametrize("text", ["!!set {a, b}", "!!binary aGVsbG8="])
-    def test_what_is_no_json_is_refused(self, text):
+    def test_invalid_json_is_refused(self, text):
         problem = problem_in(f"key: {text}")
         assert "is not valid YAML" in problem.message
 
@@ -98,7 +98,7 @@ class TestYaml:
         assert problem.line in (3, 4)
         assert "is not valid YAML" in problem.message
 
-    def test_a_tab_is_told_as_such(self):
+    def test_a_tab_is_named_in_the_message(self):
         assert problem_in("a:\n\tb: 1\n").line == 2
 
     def test_two_documents_in_one_file_are_refused(self):
@@ -180,7 +180,7 @@ class TestFiles:
         path.write_bytes(b"\xef\xbb\xbfname: refunds\n")
         assert read_document(path).data == {"name": "refunds"}
 
-    def test_utf_16_is_told_to_be_saved_as_utf_8(self, tmp_path):
+    def test_a_utf_16_file_is_refused_with_the_advice_to_save_it_as_utf_8(self, tmp_path):
         path = tmp_path / "suite.yaml"
         path.write_bytes("name: refunds\n".encode("utf-16"))
         with pytest.raises(InputError, match=r"suite\.yaml:1: is UTF-16, not UTF-8 \(save the file as UTF-8"):
@@ -214,7 +214,7 @@ class TestFiles:
         with pytest.raises(InputError, match="is not valid YAML"):
             read_document(path)
 
-    def test_messages_call_the_file_as_they_are_told(self, tmp_path):
+    def test_messages_use_the_given_file_name(self, tmp_path):
         with pytest.raises(InputError, match=r"^cases\.yaml: there is no such file"):
             read_document(tmp_path / "x.yaml", "cases.yaml")
 

@@ -45,7 +45,7 @@ def test_a_whole_number_is_a_number() -> None:
         {"min": 0.8},
     ],
 )
-def test_what_is_no_range_is_refused(data: dict[str, object]) -> None:
+def test_an_invalid_range_is_refused(data: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Range.model_validate(data)
 

@@ -36,7 +36,7 @@ def test_json_is_read(text: str, value: Any) -> None:
         ("[" * 1_000_000, "it is nested deeper than 100 levels"),
     ],
 )
-def test_what_is_no_json_says_why(text: str, why: str) -> None:
+def test_invalid_json_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=r".") as raised:
         parse(text)
     assert str(raised.value) == why

@@ -308,7 +308,7 @@ DEEP = {"a": [{"b": index, "c": [index]} for index in range(30)]}
         ("$.a.`len`", False),
     ],
 )
-def test_a_path_knows_whether_it_may_take_long(expression, quick):
+def test_paths_that_may_take_long_are_detected(expression, quick):
     assert compile_path(expression).is_quick(DEEP) is quick
 
 

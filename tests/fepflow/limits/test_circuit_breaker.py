@@ -47,7 +47,7 @@ async def test_calls_pass_while_there_are_answers() -> None:
 
 
 @pytest.mark.parametrize("answer", [NO, LATER])
-async def test_who_refuses_is_not_down(answer: TargetError) -> None:
+async def test_4xx_does_not_open_the_circuit(answer: TargetError) -> None:
     found = CircuitBreaker()
     for _ in range(FAILURES * 2):
         found.failed(answer, first=True)

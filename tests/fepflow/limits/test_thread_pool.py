@@ -63,7 +63,7 @@ async def test_a_job_that_overruns_is_given_up_and_another_thread_takes_over():
     assert await worker.run(lambda: "still there") == "still there"
 
 
-async def test_a_job_that_nobody_waits_for_any_more_does_not_begin():
+async def test_a_job_whose_caller_was_cancelled_does_not_start():
     worker = ThreadPool("test", 1, computes=False)
     released, begun = threading.Event(), []
     first = asyncio.create_task(worker.run(lambda: released.wait(10)))

@@ -42,7 +42,7 @@ async def by_one_request(requests: ModelRequests, model: Model, texts: list[str]
     return await requests.client.embed(model, texts, requests.context)
 
 
-async def test_those_who_ask_at_once_share_a_request_in_which_each_text_stands_once(
+async def test_concurrent_callers_share_a_request_with_each_text_once(
     model: Model, requests: ModelRequests, model_server: Any
 ) -> None:
     found = await at_once(requests, model, ["red", "blue"], ["green", "blue"], ["blue", "blue"])
@@ -138,12 +138,12 @@ async def test_the_parts_of_what_a_request_took_make_the_whole(
     assert usage[0].cost_usd > usage[2].cost_usd > usage[1].cost_usd
 
 
-async def test_what_nobody_told_has_no_parts(model: Model, requests: ModelRequests) -> None:
+async def test_usage_that_was_not_reported_is_not_split(model: Model, requests: ModelRequests) -> None:
     (found,) = await at_once(requests, with_knobs(model, "fault=no_usage"), ["red", "blue"])
     assert found.usage == Usage(None, None, None)
 
 
-async def test_one_who_goes_away_leaves_the_others_their_vectors(
+async def test_cancelling_one_caller_does_not_affect_the_others_vectors(
     model: Model, requests: ModelRequests, model_server: Any
 ) -> None:
     slow = with_knobs(model, "latency=0.3")
@@ -167,7 +167,7 @@ async def test_when_all_have_gone_away_the_next_one_is_answered(
 
 
 @pytest.mark.parametrize("text", ["", "AAAA", "not base64", "AAAAAAAA+H8="])  # the last one is a NaN
-async def test_what_is_no_vector_is_asked_for_again(
+async def test_an_invalid_cached_vector_is_requested_again(
     model: Model, model_server: Any, caching: ModelRequests, memory: InMemory, text: str
 ) -> None:
     await embed(caching, model, ["red"])
@@ -177,7 +177,7 @@ async def test_what_is_no_vector_is_asked_for_again(
     assert memory.kept[key].text == before.text
 
 
-async def test_who_wants_them_anew_asks_each_time_and_replaces_what_is_kept(
+async def test_refresh_requests_vectors_each_time_and_replaces_cached_ones(
     model: Model, model_server: Any, memory: InMemory
 ) -> None:
     async with ModelClient(memory, refresh=True) as client:

@@ -57,7 +57,7 @@ def model(base: str, name: str = "openai/gpt-4o-mini") -> Model:
     return Model(name, base, "sk-1", attempts=1)
 
 
-async def test_an_answer_whose_own_tokens_are_not_told_has_no_known_cost(
+async def test_a_response_without_completion_tokens_has_no_known_cost(
     answering: Answering, requests: ModelRequests
 ) -> None:
     half = await complete(requests, model(await answering(chat(prompt_tokens=100))))

@@ -58,7 +58,7 @@ async def test_outside_of_runs_nothing_is_kept(model: Model, model_server: Any, 
     assert len(model_server.seen) == 2
 
 
-async def test_the_random_word_is_no_part_of_the_question(
+async def test_the_random_word_is_not_part_of_the_cache_key(
     model: Model, model_server: Any, caching: ModelRequests
 ) -> None:
     await ask(caching, model)
@@ -89,7 +89,7 @@ async def test_whatever_may_change_the_answer_makes_another_question(
     assert len(model_server.seen) == 2
 
 
-async def test_neither_a_key_nor_a_password_nor_patience_does(
+async def test_credentials_and_time_outs_are_not_part_of_the_cache_key(
     model: Model, model_server: Any, caching: ModelRequests
 ) -> None:
     await ask(caching, model)
@@ -145,7 +145,7 @@ async def test_an_answer_that_does_not_fit_any_more_is_asked_for_again_and_repla
 
 
 @pytest.mark.parametrize("fault", ["misfit", "refusal", "cut_off", "empty"])
-async def test_what_is_no_answer_is_not_kept(
+async def test_invalid_responses_are_not_cached(
     model: Model, model_server: Any, caching: ModelRequests, memory: InMemory, fault: str
 ) -> None:
     bad = with_knobs(model, f"fault={fault}")
@@ -175,7 +175,7 @@ async def test_the_same_question_asked_at_once_is_one_request(
     assert sorted(asked.cached for _, asked in told) == [False] + [True] * 9, "it was paid for once"
 
 
-async def test_a_failure_is_everybodys_who_waits_and_nobodys_who_comes_later(
+async def test_a_failure_reaches_all_waiting_callers_and_no_later_one(
     model: Model, model_server: Any, caching: ModelRequests
 ) -> None:
     bad = with_knobs(model, "latency=0.1&fault=refusal&times=1")
@@ -185,7 +185,7 @@ async def test_a_failure_is_everybodys_who_waits_and_nobodys_who_comes_later(
     assert (await ask(caching, bad))[1].cached is False
 
 
-async def test_one_who_goes_away_leaves_the_others_their_answer(
+async def test_cancelling_one_caller_does_not_affect_the_others(
     model: Model, model_server: Any, caching: ModelRequests
 ) -> None:
     slow = with_knobs(model, "latency=0.3")
@@ -213,7 +213,7 @@ async def test_a_rule_of_ones_own_that_an_answer_does_not_meet_is_ones_own_quest
     assert (first.cached, second.cached, len(model_server.seen)) == (False, False, 2)
 
 
-async def test_who_wants_it_anew_asks_each_time_and_replaces_what_is_kept(
+async def test_refresh_makes_a_request_each_time_and_replaces_the_cached_response(
     model: Model, model_server: Any, caching: ModelRequests, memory: InMemory
 ) -> None:
     await ask(caching, model)
@@ -227,7 +227,7 @@ async def test_who_wants_it_anew_asks_each_time_and_replaces_what_is_kept(
     assert memory.kept[key].responded_at > before.responded_at
 
 
-async def test_work_that_nobody_waits_for_any_more_is_cancelled_and_begins_anew() -> None:
+async def test_work_without_callers_is_cancelled_and_a_later_caller_starts_it_again() -> None:
     flights: SingleFlight[int] = SingleFlight()
     begun, cancelled = [], []
 

@@ -55,7 +55,7 @@ def test_definitions_are_adapted_and_references_stay():
         {"type": "object", "properties": {"a": True}},
     ],
 )
-def test_what_cannot_be_said_strictly_is_none(schema):
+def test_a_schema_without_a_strict_form_gives_none(schema):
     assert strict(schema) is None
 
 

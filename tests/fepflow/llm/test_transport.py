@@ -149,7 +149,9 @@ async def test_an_encoding_that_cannot_be_read_is_said(
 
 @pytest.mark.parametrize("name", [*MODELS, "openai/text-embedding-3-small"])
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"])
-async def test_nobody_is_sent_to_another_host(requests: ModelRequests, serve: Serve, name: str, status: str) -> None:
+async def test_redirects_to_another_host_are_refused(
+    requests: ModelRequests, serve: Serve, name: str, status: str
+) -> None:
     came: list[str] = []
 
     async def elsewhere(writer: asyncio.StreamWriter) -> None:
@@ -181,7 +183,7 @@ async def test_within_the_host_a_redirect_is_followed(requests: ModelRequests, s
 
 
 @pytest.mark.parametrize("name", MODELS)
-async def test_a_closed_port_is_no_answer(requests: ModelRequests, name: str) -> None:
+async def test_a_closed_port_is_a_connection_error(requests: ModelRequests, name: str) -> None:
     with pytest.raises(ModelError, match=r"no answer from .* at 127\.0\.0\.1:9: ") as failure:
         await complete(requests, model(f"http://me:{KEY}@127.0.0.1:9", name))
     assert (failure.value.kind, failure.value.status, failure.value.recoverable) == ("connect", None, True)
@@ -189,9 +191,7 @@ async def test_a_closed_port_is_no_answer(requests: ModelRequests, name: str) ->
 
 
 @pytest.mark.parametrize("name", MODELS)
-async def test_a_web_page_is_no_answer_of_a_model_and_no_http_500(
-    requests: ModelRequests, serve: Serve, name: str
-) -> None:
+async def test_a_web_page_is_a_malformed_response(requests: ModelRequests, serve: Serve, name: str) -> None:
     async def page(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 21\r\nContent-Type: text/html\r\n\r\n<html>Log in</html>  ")
 
@@ -217,7 +217,7 @@ PROMPT = StructuredPrompt("Judge.", "a text", {"type": "object", "properties": {
 
 
 @pytest.mark.parametrize("tokens", [-1, 10**400, 10**12, "many", None, 1.5])
-async def test_tokens_that_cannot_be_are_not_told(requests: ModelRequests, serve: Serve, tokens: Any) -> None:
+async def test_impossible_token_counts_are_ignored(requests: ModelRequests, serve: Serve, tokens: Any) -> None:
     usage = {"prompt_tokens": tokens, "completion_tokens": 3, "total_tokens": 3}
     base = await serve(http(chat("yes", **usage)))
     with suppress(ModelError):  # litellm itself may find that it is no answer

@@ -39,7 +39,7 @@ def lines(*results: tuple[str, Output | None, list[CheckResult]], limit: int = 8
     return causes.lines(limit)
 
 
-def test_each_cause_is_told_once_the_most_frequent_first() -> None:
+def test_each_cause_is_listed_once_the_most_frequent_first() -> None:
     failed = [check("looked_up", missing=["search"], count=0)]
     found = [(f"case-{n}", ANSWER, failed) for n in range(22)]
     refused = [
@@ -83,7 +83,7 @@ def test_reasons_of_a_judge_that_all_differ_are_one_line_with_an_example() -> No
     assert lines(*results) == ["3 × polite: different each time, such as: reason: It insults the customer."]
 
 
-def test_of_an_argument_that_a_path_led_to_the_path_is_told() -> None:
+def test_an_argument_from_a_path_is_shown_as_the_path() -> None:
     def compared(n: int) -> CheckResult:
         arguments = {
             "expected": {"jsonpath": "$.test_case.expected", "value": f"city {n}"},

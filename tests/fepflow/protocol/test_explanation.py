@@ -109,7 +109,7 @@ def test_a_stored_result_is_explained_as_the_one_that_was_stored() -> None:
         assert explain(again).line() == explain(result).line()
 
 
-def test_the_output_is_told_to_who_does_not_show_it() -> None:
+def test_the_output_is_in_the_explanation_on_request() -> None:
     check = Check(type="contains", arguments={"phrases": "Paris", "text": "$.output.value"})
     assert explain(result_of(check, "Lyon"), with_output=True).line() == 'text: "Lyon", phrases: "Paris"'
 
@@ -135,7 +135,7 @@ def test_a_line_has_a_bound_however_much_was_found() -> None:
     assert 'expected: {"a": "bbb' in line
 
 
-def test_a_result_of_an_older_run_is_told_without_what_is_off() -> None:
+def test_an_older_result_is_explained_without_details() -> None:
     check = Check(type="contains", arguments={"text": "$.output.value", "phrases": "Paris"})
     old = result_of(check, "Lyon")
     old = old.model_copy(update={"metadata": {"check_id": "contains"}})

@@ -62,7 +62,7 @@ class TestTestCase:
             [],
         ],
     )
-    def test_what_is_no_test_case_is_refused(self, data):
+    def test_an_invalid_test_case_is_refused(self, data):
         with pytest.raises(ValidationError):
             TestCase.model_validate(data)
 
@@ -120,7 +120,7 @@ class TestCheckResult:
     @pytest.mark.parametrize(
         "wrong", [{"status": "passed"}, {"results": None}, {"results": []}, {"evaluated_at": "yesterday"}, {"score": 1}]
     )
-    def test_what_is_no_result_is_refused(self, wrong):
+    def test_an_invalid_result_is_refused(self, wrong):
         with pytest.raises(ValidationError):
             CheckResult.model_validate({**self.RESULT.model_dump(), **wrong})
 

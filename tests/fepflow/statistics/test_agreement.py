@@ -65,7 +65,7 @@ class TestKappa:
         assert kappa_of((0, 0), (0, 0)).why == "there is nothing to compare"
         assert cohen_kappa(ConfusionMatrix((), ())).value is None
 
-    def test_is_nothing_for_a_judge_who_always_says_the_same(self) -> None:
+    def test_is_0_for_a_constant_judge(self) -> None:
         kappa = kappa_of((12, 0), (8, 0))
         assert kappa.value == 0
         assert kappa.low is not None
@@ -85,7 +85,7 @@ class TestKappa:
         assert (kappa.value == pytest.approx(1)) == all(label == verdict for label, verdict in pairs)
 
     @given(PAIRS, st.booleans())
-    def test_does_not_depend_on_who_is_first(self, pairs, quadratic: bool) -> None:
+    def test_is_symmetric(self, pairs, quadratic: bool) -> None:
         swapped = [(verdict, label) for label, verdict in pairs]
         one, other = (cohen_kappa(table_of(some), quadratic=quadratic) for some in (pairs, swapped))
         if one.value is not None and other.value is not None:
@@ -99,7 +99,7 @@ class TestKappa:
             assert wide.low <= narrow.low
 
     @given(PAIRS)
-    def test_a_category_that_nobody_gave_changes_no_value(self, pairs) -> None:
+    def test_an_unused_category_changes_no_value(self, pairs) -> None:
         few, all_of_them = table_of(pairs), tabulate(pairs, range(9))
         assert (few.n, few.agreed) == (all_of_them.n, all_of_them.agreed)
         one, other = cohen_kappa(few).value, cohen_kappa(all_of_them).value

@@ -34,6 +34,6 @@ def test_quantiles_fall_smoothly_where_the_expansion_takes_over(probability: flo
 
 
 @pytest.mark.parametrize(("probability", "df"), [(0.4, 5), (1.0, 5), (0.975, 0)])
-def test_what_is_no_quantile_is_refused(probability: float, df: int) -> None:
+def test_an_invalid_quantile_is_refused(probability: float, df: int) -> None:
     with pytest.raises(ValueError, match=r"expected|needed"):
         t_quantile(probability, df)

@@ -84,7 +84,7 @@ def test_a_folder_that_is_not_there_is_said_in_a_sentence(store, url, tmp_path):
         back_up(url, tmp_path / "nowhere" / "b")
 
 
-def test_there_is_no_backup_of_nothing(tmp_path):
+def test_a_missing_store_cannot_be_backed_up(tmp_path):
     with pytest.raises(InfrastructureError, match=r"none\.db is not there: the first `fepflow run` makes it"):
         back_up(f"sqlite:///{tmp_path}/none.db", tmp_path / "b")
 
@@ -111,7 +111,7 @@ def test_without_pg_dump_it_is_said_what_to_do(postgresql_url, tmp_path, monkeyp
     assert not (tmp_path / "b").exists()
 
 
-def test_pg_dump_gets_the_password_where_nobody_sees_it(postgresql_url, tmp_path, monkeypatch):
+def test_pg_dump_gets_the_password_by_the_environment(postgresql_url, tmp_path, monkeypatch):
     spy = tmp_path / "bin" / "pg_dump"
     spy.parent.mkdir()
     spy.write_text('#!/bin/sh\necho "$@"; env; echo "no such luck" >&2; exit 1\n')

@@ -18,7 +18,7 @@ def test_a_running_run_is_flagged_and_goes_on_until_its_executor_looks(store: St
     assert store.request_cancel("run-1").cancel_requested_at == record.cancel_requested_at, "a second wish is the first"
 
 
-def test_a_run_that_nobody_executes_is_cancelled_at_once(store: Store, make_run):
+def test_a_pending_run_is_cancelled_at_once(store: Store, make_run):
     make_run()
 
     record = store.request_cancel("run-1")
@@ -28,7 +28,7 @@ def test_a_run_that_nobody_executes_is_cancelled_at_once(store: Store, make_run)
     assert store.cancel_requested("run-1"), "who is about to begin learns it"
 
 
-def test_cancelling_what_is_over_says_so_and_changes_nothing(store: Store, make_run):
+def test_cancelling_an_ended_run_is_refused_and_changes_nothing(store: Store, make_run):
     make_run()
     store.acquire_lease("run-1", "me", 60)
     store.finish("run-1", "me", "completed", outcome="pass")

@@ -55,7 +55,7 @@ def test_of_two_transactions_that_deadlock_both_succeed(store: Store, make_run):
 
 
 @pytest.mark.parametrize(("patience", "written"), [(0.0, False), (20.0, True)])
-def test_who_has_patience_writes_although_the_server_has_cut_the_connection(
+def test_a_write_is_retried_within_wait_seconds_after_a_lost_connection(
     url: str, store: Store, make_run, wait_seconds: float, written: bool
 ):
     make_run("run-1", name="before")

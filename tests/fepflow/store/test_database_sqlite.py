@@ -114,7 +114,7 @@ def test_a_database_that_another_process_holds_is_said_to_be_locked_and_works_ag
     assert store.outputs("run-1")[0, 0].output.value == "kept"
 
 
-def test_who_has_patience_waits_for_a_database_that_another_process_holds(url, store, make_run, monkeypatch):
+def test_a_locked_database_is_waited_for_within_wait_seconds(url, store, make_run, monkeypatch):
     make_run()
     monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.1)
     other = sqlite3.connect(path_of(url), isolation_level=None, check_same_thread=False)

@@ -39,7 +39,7 @@ def test_acquiring_makes_the_run_running_and_names_its_executor(store: Store, ma
     assert 59 < (record.lease_until - record.started_at).total_seconds() < 61
 
 
-def test_a_second_executor_is_told_who_holds_the_lease(store: Store, make_run):
+def test_the_error_of_a_second_executor_names_the_lease_owner(store: Store, make_run):
     make_run()
     store.acquire_lease("run-1", ELSEWHERE, 60)
 
@@ -111,7 +111,7 @@ def test_a_process_that_has_ended_counts_as_ended_though_its_parent_has_not_look
     [new_owner(), ELSEWHERE, "", "x", f"{socket.gethostname()}/no/pid", f"{socket.gethostname()}/{10**30}/x"],
     ids=["alive", "elsewhere", "nobody", "no-machine", "no-process", "no-such-process"],
 )
-def test_who_is_not_known_to_have_ended_keeps_the_lease(store: Store, make_run, owner):
+def test_an_owner_of_unknown_state_keeps_the_lease(store: Store, make_run, owner):
     make_run()
     store.acquire_lease("run-1", owner, 60)
 

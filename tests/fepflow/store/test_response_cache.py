@@ -58,7 +58,7 @@ def test_many_are_kept_and_found_at_once(store: Store) -> None:
     assert store.cached_responses([], LONG_AGO) == {}
 
 
-def test_answers_are_forgotten_by_model_and_by_age(store: Store) -> None:
+def test_responses_are_deleted_by_model_and_by_age(store: Store) -> None:
     other = replace(ANSWER, model="openai/b", responded_at=NOW - timedelta(days=9))
     store.cache_responses({key(1): ANSWER, key(2): VECTOR, key(3): other, key(4): replace(other, model="openai/a")})
 
@@ -86,7 +86,7 @@ def test_they_are_counted_by_kind_and_model(store: Store) -> None:
     assert (judges.oldest, judges.newest) == (old.responded_at, NOW)
 
 
-def test_writers_of_the_same_answers_do_not_get_in_each_others_way(store: Store) -> None:
+def test_concurrent_writers_of_the_same_responses_do_not_conflict(store: Store) -> None:
     def write(number: int) -> None:
         keys = range(40) if number % 2 else reversed(range(40))
         store.cache_responses({key(one): replace(ANSWER, text=f"{number}") for one in keys})

@@ -121,7 +121,7 @@ def test_rows_of_a_range_of_cases_are_found(store: Store, make_run):
     assert store.present_checks(run, 0, 3) == {(1, 0, "b")}
 
 
-def test_runs_do_not_see_each_others_rows(store: Store, make_run):
+def test_rows_of_other_runs_are_not_read(store: Store, make_run):
     one, two = make_run("run-1"), make_run("run-2")
     store.write(one, [output(failed=True)], [check(status="error", passed=None)])
     store.write(two, [output(failed=True)], [check(status="error", passed=None)])

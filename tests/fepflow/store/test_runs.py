@@ -118,7 +118,7 @@ def test_a_run_is_found_by_its_id_a_unique_beginning_and_as_the_latest(store: St
         ("\0\ud800", "There is no run"),
     ],
 )
-def test_a_name_that_is_no_run_is_answered_with_advice(store: Store, make_run, name, message):
+def test_an_unknown_run_is_an_error_with_advice(store: Store, make_run, name, message):
     make_run("abcd1111")
     make_run("abcd2222")
 

@@ -59,6 +59,6 @@ def test_many_want_one_shard_and_one_gets_it(store: Store, make_run):
     assert got.count(True) == 1
 
 
-def test_there_is_no_shard_of_an_unknown_run(store: Store):
+def test_a_shard_of_an_unknown_run_is_refused(store: Store):
     with pytest.raises(NotFoundError):
         store.acquire_shard("run-1", 0, "a", 60)

@@ -89,7 +89,7 @@ async def test_a_failed_commit_reaches_every_caller_and_stops_new_ones(store: St
     assert store.present_outputs(run) == set()
 
 
-async def test_leaving_writes_what_nobody_waits_for(store: Store, make_run):
+async def test_leaving_the_context_writes_pending_rows(store: Store, make_run):
     run = make_run()
 
     async def hand_over_and_fail() -> None:

@@ -65,7 +65,7 @@ def test_a_value_is_a_secret_by_its_place_or_its_name(path, name, secret):
     assert "a value" not in repr(reference)
 
 
-def test_a_default_is_no_secret():
+def test_a_default_is_not_treated_as_a_secret():
     _, (reference,) = expanded("${API_KEY:-none}", ("target", "http", "headers", "Authorization"))
     assert not reference.secret
 

@@ -191,7 +191,7 @@ def test_a_common_mistake_reads_well(section, sentence):
 @pytest.mark.parametrize(
     ("text", "what"), [("[1]", "holds a list"), ("a", "holds a text"), ("5", "holds a number"), ("", "is empty")]
 )
-def test_a_document_that_is_no_mapping_is_no_suite(text, what):
+def test_a_suite_has_to_be_a_mapping(text, what):
     with pytest.raises(InputError, match=f"{what}, but a suite is a mapping"):
         read(text)
 

@@ -97,7 +97,7 @@ async def test_good_answers_bring_all_places_back(most: int) -> None:
     assert await is_full(limiter)
 
 
-async def test_only_what_is_new_is_told() -> None:
+async def test_only_new_extremes_are_reported() -> None:
     changes: list[tuple[int, bool]] = []
     limiter = AdaptiveLimiter(4, on_change=lambda slots, cause: changes.append((slots, cause is not None)))
     await enter(limiter, 1)
@@ -119,7 +119,7 @@ async def test_a_rate_lets_calls_go_evenly() -> None:
     assert time.monotonic() - began >= 0.19
 
 
-async def test_who_stops_waiting_for_the_rate_gives_the_place_back() -> None:
+async def test_a_caller_cancelled_by_the_rate_limit_gives_its_slot_back() -> None:
     limiter = AdaptiveLimiter(1, per_minute=1)
     (first,) = await enter(limiter, 1)
     limiter.leave(first)

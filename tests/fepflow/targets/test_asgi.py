@@ -150,7 +150,7 @@ async def test_no_complete_response_is_an_error_that_says_so(open_app: Open) -> 
     assert str((await caller.ask(CASE)).error) == "app ended without a complete response"
 
 
-async def test_one_that_blocks_does_not_hold_up_the_loop_of_the_run(open_app: Open) -> None:
+async def test_a_blocking_application_does_not_block_the_loop_of_the_run(open_app: Open) -> None:
     _, caller = open_app("async def app(scope, receive, send):\n    time.sleep(3)\n", timeout=0.3)
     started = time.monotonic()
     failed = await caller.ask(CASE)
@@ -195,7 +195,7 @@ async def test_a_shut_down_that_fails_is_logged(open_app: Open, caplog: pytest.L
     assert "the application's shut-down failed: OSError: disk full" in caplog.text
 
 
-async def test_a_start_up_that_fails_is_told_to_every_case(open_app: Open, tmp_path: Path) -> None:
+async def test_a_failed_start_up_is_the_error_of_every_case(open_app: Open, tmp_path: Path) -> None:
     _, caller = open_app(LIFESPAN.format(failing="raise OSError('no model')"))
     for _ in range(2):
         failed = await caller.ask(CASE)
@@ -216,7 +216,7 @@ async def test_a_start_up_that_fails_is_told_to_every_case(open_app: Open, tmp_p
         ("1 / 0", "my_agent:app", r"my_agent\.py:7: cannot be loaded: ZeroDivisionError"),
     ],
 )
-def test_what_is_no_application_is_refused_before_any_call(tmp_path: Path, code: str, app: str, says: str) -> None:
+def test_an_invalid_application_is_refused_before_any_call(tmp_path: Path, code: str, app: str, says: str) -> None:
     (tmp_path / "my_agent.py").write_text(IMPORTS + "\n" + code)
     with pytest.raises(InputError, match=says):
         open_target(Target.model_validate({"http": {"app": app}}), folder=tmp_path, case_ids=list)

@@ -71,7 +71,7 @@ async def test_the_limit_is_exact(serve: Serve, size: int, kept: bool) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
-async def test_an_encoding_nobody_asked_for_is_malformed(serve: Serve, encoding: str) -> None:
+async def test_an_unrequested_encoding_is_malformed(serve: Serve, encoding: str) -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.Response(body=b"whatever", headers={"Content-Encoding": encoding})
 

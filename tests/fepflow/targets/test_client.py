@@ -76,7 +76,7 @@ async def test_a_case_that_does_not_recover_is_a_failed_output(serve: Serve) -> 
     assert len(retries) == 2, "after the last attempt nothing is retried"
 
 
-async def test_what_no_retry_mends_is_asked_once(serve: Serve) -> None:
+async def test_non_retryable_errors_are_not_retried(serve: Serve) -> None:
     output, retries = await ask_noting(await serve(flaky(1, status=400)), attempts=5)
     assert is_failed(output)
     assert output.metadata is not None
@@ -100,7 +100,7 @@ async def test_the_target_says_how_long_to_wait(serve: Serve) -> None:
     assert retries[0][3] == 1.0
 
 
-async def test_nobody_makes_a_run_wait_for_an_hour(serve: Serve) -> None:
+async def test_a_long_retry_after_is_capped(serve: Serve) -> None:
     waits: asyncio.Queue[float] = asyncio.Queue()
     target = HttpTarget(configured(await serve(flaky(1, 503, {"Retry-After": "3600"}))))
     asked = asyncio.create_task(ask(target, CASE, RetryPolicy(2, 5), lambda *retry: waits.put_nowait(retry[3])))
@@ -180,7 +180,7 @@ def test_a_failed_output_has_no_value_and_a_cause(output: Output, failed: bool) 
     assert is_failed(output) is failed
 
 
-def test_patience_comes_from_the_suite() -> None:
+def test_the_retry_policy_comes_from_the_suite() -> None:
     times = {"timeout": "2m", "case_timeout": "1h"}
     config = configured("http://host/", target={"attempts": 7, **times, "concurrency": 3, "requests_per_minute": 90})
     assert RetryPolicy.of(config) == RetryPolicy(
@@ -195,7 +195,7 @@ async def test_waits_are_jittered_and_grow(serve: Serve) -> None:
     assert len(set(waits)) == 3
 
 
-async def test_a_case_that_had_its_attempts_may_be_asked_once_more(serve: Serve) -> None:
+async def test_a_case_may_be_called_once_more_after_its_attempts(serve: Serve) -> None:
     target = HttpTarget(configured(await serve(flaky(2))))
     caller = TargetClient(target, RetryPolicy(2, 5))
     asked = await caller.ask(CASE)
@@ -239,7 +239,7 @@ async def test_waiting_for_ones_turn_is_not_the_cases_time(serve: Serve) -> None
     assert all(asked.response for asked in answers)
 
 
-async def test_after_the_runs_deadline_nobody_is_called(serve: Serve) -> None:
+async def test_no_call_is_made_after_the_deadline(serve: Serve) -> None:
     calls = 0
 
     async def handler(request: web.Request) -> web.Response:
@@ -320,9 +320,7 @@ async def test_the_deadline_of_a_case_is_that_of_its_later_calls_too(serve: Serv
     assert "all attempts together" in str(asked.error)
 
 
-async def test_who_waited_for_a_target_that_was_down_keeps_to_the_pace(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_calls_after_an_open_circuit_keep_to_the_limits(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(circuit_breaker, "PROBE_SECONDS", 0.2)
     under_way = most = calls = 0
 

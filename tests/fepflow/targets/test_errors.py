@@ -43,7 +43,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-async def test_nobody_listens() -> None:
+async def test_a_closed_port_is_a_connect_error() -> None:
     port = free_port()
     error = await error_of(configured(f"http://127.0.0.1:{port}/?api_key=s3cret"))
     assert error == {
@@ -171,7 +171,7 @@ async def test_a_kept_connection_that_closes_as_a_call_begins_is_an_attempt_on_r
     assert requests == (sum(len(call.attempts) for call in calls) if is_read else connections)
 
 
-async def test_a_reason_that_is_no_text_is_shown_without_it(serve_raw: Serve) -> None:
+async def test_an_invalid_reason_phrase_is_not_shown(serve_raw: Serve) -> None:
     answers = iter([b"HTTP/1.1 200 \xff\xfe\r\n", b"HTTP/1.1 400 Z\xff\r\n"])
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

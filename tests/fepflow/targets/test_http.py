@@ -236,17 +236,13 @@ class TestProxies:
         assert base64.b64decode(output.value.removeprefix("Basic ")) == b"ann:pa55word"
 
     @OLD_STYLE
-    async def test_one_that_does_not_answer_is_told_of_without_its_password(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_an_unreachable_proxy_is_named_without_its_password(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HTTP_PROXY", "http://ann:pa55word@127.0.0.1:1")
         error = await error_of(configured("http://agent.invalid/ask"))
         message = "no connection to agent.invalid:80: the proxy of the environment does not answer"
         assert (error["kind"], error["message"], error["recoverable"]) == ("connect", message, True)
 
-    async def test_one_that_refuses_a_tunnel_is_told_of(
-        self, serve_raw: Serve, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_refused_tunnel_is_reported(self, serve_raw: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
         refusing = await serve_raw(sending(b"HTTP/1.1 407 Log in\r\nContent-Length: 0\r\n\r\n"))
         monkeypatch.setenv("HTTPS_PROXY", refusing.removesuffix("/ask"))
         error = await error_of(configured("https://agent.invalid/ask"))
@@ -272,7 +268,7 @@ def test_a_header_with_a_line_break_is_refused_without_showing_it() -> None:
     assert "s3cret" not in str(raised.value)
 
 
-def test_metadata_cannot_take_the_names_that_tell_how_the_call_went() -> None:
+def test_metadata_cannot_use_reserved_names() -> None:
     with pytest.raises(InputError, match="error"):
         HttpTarget(configured("http://host/", metadata={"error": "$.error"}))
 
@@ -307,7 +303,7 @@ class TestAddresses:
         }
         assert len(hashes) == 8
 
-    def test_secrets_credentials_and_patience_are_no_part_of_it(self) -> None:
+    def test_secrets_and_time_outs_are_not_part_of_it(self) -> None:
         plain = output_hash(self.target("http://host/ask?api_key=one"), CASE, 1)
         rotated = self.target("http://ann:pw@host/ask?api_key=two")
         assert output_hash(rotated, CASE, 1) == plain

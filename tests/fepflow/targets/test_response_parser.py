@@ -57,7 +57,7 @@ async def test_an_error_page_is_shown_short_on_one_line_and_without_secrets(serv
         (b" ", "it is empty"),
     ],
 )
-async def test_json_that_is_none_is_malformed_and_shown(serve: Serve, body: bytes, message: str) -> None:
+async def test_invalid_json_is_malformed_and_shown(serve: Serve, body: bytes, message: str) -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.Response(body=body, content_type="application/json")
 
@@ -81,7 +81,7 @@ async def test_an_unknown_charset_is_malformed(serve_raw: Serve, charset: str) -
     assert error["kind"] == "malformed"
 
 
-async def test_html_where_the_output_path_needs_json_says_so(serve: Serve) -> None:
+async def test_html_instead_of_json_is_named_in_the_error(serve: Serve) -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.Response(text="<html><body>Please log in</body></html>", content_type="text/html")
 

@@ -271,12 +271,12 @@ class TestMinimum:
     def test_a_metric_without_a_value_is_inconclusive(self) -> None:
         assert by_minimum(proportion(0, error=3), acc=0.0).outcome == "inconclusive"
 
-    def test_a_metric_that_was_not_computed_is_inconclusive_and_says_so(self) -> None:
+    def test_a_metric_that_was_not_computed_is_inconclusive_with_the_reason(self) -> None:
         verdict = by_minimum(proportion(100), acc=0.9, f1=0.5)
         assert verdict.outcome == "inconclusive"
         assert verdict.reasons[0] == "f1: the gate asks for at least 0.5, but it was not computed."
 
-    def test_a_minimum_that_is_no_number_never_passes(self) -> None:
+    def test_a_nan_minimum_never_passes(self) -> None:
         assert by_minimum(proportion(100), acc=math.nan).outcome == "inconclusive"
 
     def test_a_value_just_below_is_not_rounded_onto_the_minimum(self) -> None:
@@ -458,7 +458,7 @@ class TestChecks:
         assert (verdict.outcome, verdict.gate) == (outcome, "Every check must pass.")
         assert verdict.reasons[0].startswith(reason)
 
-    def test_a_suite_without_results_is_no_pass(self) -> None:
+    def test_a_suite_without_results_does_not_pass(self) -> None:
         assert decide([], None, None, []).outcome == "inconclusive"
 
     def test_each_check_is_a_rule_and_the_worst_comes_first(self) -> None:

@@ -159,7 +159,7 @@ class TestWarnings:
         assert "n = 8 is small" in told[1]
         assert told[2] == "TPR rests on 4 cases that should pass and TNR rests on 4 cases that should fail."
 
-    def test_labels_that_are_all_the_same_are_said_to_tell_nothing(self, store: Store):
+    def test_constant_labels_give_no_kappa_and_a_warning(self, store: Store):
         made = compared(store, [True] * 40, [True] * 40)
         assert made.statistics["kappa"]["value"] is None
         assert warnings_of(made)[0].startswith("kappa is not defined: all labels are the same")
@@ -194,7 +194,7 @@ class TestWhatIsSaidOfAJudge:
         (reliability,) = reliability_of_judges(store, stored(store, [{"passed": True}]))
         assert "kappa of score 1 with people" in reliability.sentence()
 
-    def test_how_far_its_samples_agree_is_told(self, store: Store):
+    def test_agreement_of_samples_is_reported(self, store: Store):
         thrice = {"type": "llm_judge", "arguments": {**CHECK["arguments"], "samples": 3}}
         agreement = [{"passed": 1.0, "tone": 0.6667}, {"passed": 0.6667}, {"tone": 0.5}]
         told = [{"agreement": each} for each in agreement]

@@ -66,7 +66,7 @@ def test_a_row_that_is_not_labelled_yet_is_left_out(file):
     assert read_labels(file("id,label,note\na,yes,x\nb,,\n"), [judge()], IDS).labels == {"a": True}
 
 
-def test_every_mistake_is_told_with_its_line(mistakes):
+def test_every_error_has_its_line(mistakes):
     assert mistakes("id,label\na,yes\na,no\nz,yes\nb,maybe\n") == [
         ":3: the id 'a' stands in line 2 already (a case has one label: where several people have judged it, let them "
         "agree first)",
@@ -91,7 +91,7 @@ def test_a_file_that_holds_no_labels_is_refused(mistakes, text, mistake):
     assert mistake in mistakes(text)[0]
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(InputError, match=r"none\.csv: there is no such file"):
         read_labels(tmp_path / "none.csv", [judge()], IDS)
 

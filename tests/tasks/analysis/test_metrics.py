@@ -65,7 +65,7 @@ def judged(store: Store, results: dict[str, list[dict[str, Any] | None]], **sect
 PASSED: dict[str, Any] = {"passed": True}
 
 
-def test_a_check_that_no_metric_names_and_that_was_cut_off_is_no_pass(store: Store) -> None:
+def test_an_incomplete_check_without_a_metric_does_not_pass(store: Store) -> None:
     results = {"contains": [PASSED] * 30, "judge": [PASSED] * 16 + [None] * 14}
     verdict = judged(store, results, metrics=[{"id": "acc", "check": "contains"}])
     assert (verdict.outcome, verdict.reasons[0]) == ("inconclusive", "judge: 16 of 30 passed, but 14 never came.")

@@ -59,7 +59,7 @@ async def test_a_run_that_was_cancelled_before_it_began_does_not_begin(plan: Pla
     assert store.run(run_id).status == "cancelled"
 
 
-async def test_a_cancelled_run_that_somebody_goes_on_with_is_not_stopped_again(plan: Plan, store: Store) -> None:
+async def test_a_resumed_cancelled_run_is_not_cancelled_again(plan: Plan, store: Store) -> None:
     run_id = plan(["a"])
     with pytest.raises(asyncio.CancelledError):
         await execute(run_id, lambda: store.request_cancel(run_id))
@@ -70,7 +70,7 @@ async def test_a_cancelled_run_that_somebody_goes_on_with_is_not_stopped_again(p
     assert store.run(run_id).status == "completed"
 
 
-async def test_a_store_that_is_in_the_way_for_a_while_stops_nothing(
+async def test_an_unavailable_store_does_not_cancel_a_run(
     plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cancellation, "STORE_SECONDS", 0.02)
@@ -86,7 +86,7 @@ async def test_a_store_that_is_in_the_way_for_a_while_stops_nothing(
     assert store.run(run_id).status == "completed"
 
 
-async def test_sigterm_leaves_an_interrupted_run_for_somebody_to_go_on_with(plan: Plan, store: Store) -> None:
+async def test_sigterm_leaves_an_interrupted_run_that_can_be_resumed(plan: Plan, store: Store) -> None:
     run_id = plan(["a"])
     with pytest.raises(RunInterruptedError, match=f"told to end.*--resume {run_id}"):
         await execute(run_id, told_to_end)
@@ -124,7 +124,7 @@ async def lose_a_shard(run_id: str, store: Store) -> None:
         raise InfrastructureError("a shard is lost for good")
 
 
-async def test_the_flag_that_a_run_raises_for_its_shards_is_no_wish_to_cancel_it(plan: Plan, store: Store) -> None:
+async def test_the_stop_flag_of_a_runs_own_shards_does_not_cancel_it(plan: Plan, store: Store) -> None:
     run_id = plan(["a"])
     with pytest.raises(InfrastructureError):
         await lose_a_shard(run_id, store)

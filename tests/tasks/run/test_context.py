@@ -30,7 +30,7 @@ async def test_the_flow_run_is_noted_so_that_people_find_it(plan: Plan, store: S
         assert store.run(run_id).flow_run_id == "flow-run-1"
 
 
-async def test_what_goes_wrong_inside_is_the_runs_end(plan: Plan, store: Store) -> None:
+async def test_an_exception_inside_ends_the_run_as_failed(plan: Plan, store: Store) -> None:
     run_id = plan(["a"])
     with pytest.raises(ZeroDivisionError):
         async with open_run(run_id):

@@ -21,7 +21,7 @@ def test_a_name_as_a_part_of_a_resource_id(name: str, part: str) -> None:
     assert resource_id(name) == f"fepflow.suite.{slug(name)}"
 
 
-def test_names_that_only_other_letters_tell_apart_are_told_apart() -> None:
+def test_names_that_differ_in_other_alphabets_get_different_slugs() -> None:
     assert len({slug(name) for name in ("日本語", "中文", "!", "Zürich", "Zarich", "Z rich")}) == 6
 
 

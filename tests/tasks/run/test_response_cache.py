@@ -59,14 +59,14 @@ async def test_many_that_come_at_once_are_few_statements(store: Store, statement
     assert [set(some) for some in found[-2:]] == [{key(38), key(39)}, {key(39)}]
 
 
-async def test_who_comes_later_sees_what_has_been_kept_meanwhile(store: Store) -> None:
+async def test_a_later_lookup_finds_responses_cached_meanwhile(store: Store) -> None:
     kept = StoredResponseCache(store)
     assert await kept.get([key(1)]) == {}
     await kept.put(key(1), ANSWER)
     assert await kept.get([key(1)]) == {key(1): ANSWER}
 
 
-async def test_one_who_goes_away_takes_nobodys_answer_along(store: Store) -> None:
+async def test_cancelling_one_lookup_does_not_affect_others(store: Store) -> None:
     kept = StoredResponseCache(store)
     store.cache_responses({key(1): ANSWER})
     first, second = (asyncio.create_task(kept.get([key(1)])) for _ in range(2))
@@ -75,7 +75,7 @@ async def test_one_who_goes_away_takes_nobodys_answer_along(store: Store) -> Non
     assert await second == {key(1): ANSWER}
 
 
-async def test_an_answer_that_cannot_be_kept_is_none_the_worse(store: Store, caplog: Any) -> None:
+async def test_a_response_that_cannot_be_cached_is_still_used(store: Store, caplog: Any) -> None:
     kept = StoredResponseCache(store)
     store._database.write(lambda connection: connection.exec_driver_sql("DROP TABLE cached_response"))
     await kept.put(key(1), ANSWER)

@@ -51,7 +51,7 @@ async def test_a_shard_waits_for_an_executor_that_is_still_there(plan: Plan, sto
         assert store.renew_shard(run_id, 0, context.owner, 60)
 
 
-async def test_what_a_run_has_spent_is_counted_once_however_often_it_is_asked(plan: Plan, store: Store) -> None:
+async def test_spending_is_counted_once(plan: Plan, store: Store) -> None:
     http = {"metadata": {"tokens": "$.answer"}}
     run_id = plan([{"id": "a", "input": 30}], target={"http": http}, budget={"tokens": 100})
     async with open_run(run_id) as context:

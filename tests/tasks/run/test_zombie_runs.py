@@ -21,7 +21,7 @@ print(asyncio.run(zombie_runs.reap(Store.open(settings().store_address))))
 """
 
 
-def test_without_prefect_the_store_tells_the_truth_all_the_same(plan: Plan, store: Store, tmp_path: Path) -> None:
+def test_without_prefect_runs_are_still_marked_in_the_store(plan: Plan, store: Store, tmp_path: Path) -> None:
     run_id = plan(["a"])
     store.set_flow_run(run_id, str(uuid4()))
     store.acquire_lease(run_id, "another-host/1/x", 0)

@@ -79,7 +79,7 @@ async def test_an_output_carries_metadata_and_paths_pick_from_what_is_returned(a
 
 
 @pytest.mark.parametrize("isolate", ["thread", "process"])
-async def test_what_has_no_json_form_is_an_error_that_says_so(ask: Ask, isolate: str) -> None:
+async def test_a_value_without_a_json_form_is_an_error(ask: Ask, isolate: str) -> None:
     asked = await ask("class Reply: pass\ndef answer(q):\n    return [Reply()]\n", isolate=isolate)
     assert isinstance(asked.error, TargetError)
     assert (asked.error.kind, asked.error.retryable) == ("malformed", False)

@@ -96,7 +96,7 @@ def test_code_that_cannot_be_called_is_refused_before_any_call(
         open_target(config, folder=tmp_path, case_ids=list)
 
 
-def test_a_module_that_is_called_like_one_of_ours_is_told_of_and_works_in_a_process(tmp_path: Path) -> None:
+def test_a_module_with_the_name_of_ours_is_reported_and_works_in_a_process(tmp_path: Path) -> None:
     (tmp_path / "tasks.py").write_text("NAME = 'mine'\n")
     (tmp_path / "agent.py").write_text("import tasks\ndef answer(q):\n    return tasks.NAME\n")
     config = Target.model_validate({"python": "agent.py:answer"})
