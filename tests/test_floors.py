@@ -105,7 +105,7 @@ def test_no_file_imports_its_own_package(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_floors_do_not_know_what_is_not_theirs(path: Path) -> None:
+def test_floors_import_only_what_they_may(path: Path) -> None:
     top = module_of(path).partition(".")[0]
     for line, module in imports_of(path):
         assert module.partition(".")[0] not in FOREIGN.get(top, ()), f"{path.relative_to(ROOT)}:{line} imports {module}"

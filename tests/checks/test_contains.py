@@ -35,7 +35,7 @@ def test_one_string_is_one_phrase_and_not_its_letters(passed):
     assert not passed("contains", text="siraP", phrases="Paris")
 
 
-def test_case_is_folded_only_where_asked(passed):
+def test_case_is_folded_only_on_request(passed):
     assert passed("contains", text="DIE STRASSE", phrases=["straße"], case_sensitive=False)
     assert not passed("contains", text="DIE STRASSE", phrases=["straße"])
 

@@ -86,15 +86,15 @@ class TestWhatCannotBeEvaluated:
         with pytest.raises(InputError, match="there are no test cases"):
             evaluate([], [], [SAME])
 
-    def test_an_output_too_few(self):
+    def test_a_missing_output_is_refused(self):
         with pytest.raises(InputError, match="2 test cases but 1 outputs"):
             evaluate([capital("a"), capital("b")], [Output(value="Paris")], [SAME])
 
-    def test_a_list_of_checks_too_few(self):
+    def test_a_missing_list_of_checks_is_refused(self):
         with pytest.raises(InputError, match="2 test cases but 1 lists of checks"):
             evaluate([capital("a"), capital("b")], [Output(value=""), Output(value="")], [[SAME]])
 
-    def test_an_id_that_stands_twice(self):
+    def test_a_duplicate_id_is_refused(self):
         with pytest.raises(InputError, match=r"the id 'a' stands twice: test_cases\[0\] and test_cases\[2\]"):
             evaluate([capital("a"), capital("b"), capital("a")], [Output(value="")] * 3, [SAME])
 
@@ -157,7 +157,7 @@ class TestAFailedCall:
 
 
 class TestArguments:
-    def test_what_was_resolved_is_shown_with_its_path_and_defaults_without(self):
+    def test_resolved_arguments_are_shown_with_their_path_and_defaults_without(self):
         result = evaluate([capital()], [Output(value="Paris")], [SAME])
         assert result.results[0].check_results[0].resolved_arguments == {
             "actual": {"jsonpath": "$.output.value", "value": "Paris"},
@@ -206,7 +206,7 @@ class TestArguments:
 
 
 class TestOddArguments:
-    def test_arguments_that_contain_themselves_are_that_checks_mistake(self):
+    def test_cyclic_arguments_are_an_error_of_that_check(self):
         endless: list[Any] = []
         endless.append(endless)
         check = Check(type="exact_match", arguments={"actual": endless, "expected": "$.output.value"})
@@ -348,7 +348,7 @@ class TestCustomChecks:
         result = evaluate([capital()], [Output(value="Paris")], [Unregistered(text="$.output.value")])
         assert results_of(result) == [("unregistered", "completed", True)]
 
-    def test_an_asynchronous_check_is_awaited_and_keeps_its_place(self):
+    def test_an_async_check_is_awaited_and_results_stay_in_order(self):
         @register("slow_check")
         class SlowCheck(BaseAsyncCheck):
             text: str | JSONPath
@@ -365,7 +365,7 @@ class TestCustomChecks:
             ("slow_check-2", "completed", False),
         ]
 
-    def test_no_more_than_so_many_cases_wait_at_once(self):
+    def test_the_number_of_waiting_cases_is_bounded(self):
         under_way: list[Any] = []
         most = 0
 
@@ -535,7 +535,7 @@ class TestCustomChecks:
         assert {case.check_results[0].results["thread"] for case in result.results} == {"fepflow-checks"}
         assert [case.check_results[1].results["passed"] for case in result.results] == [True] * 4
 
-    async def test_the_event_loop_goes_on_while_it_blocks(self):
+    async def test_a_blocking_check_does_not_block_the_loop(self):
         loop_is_alive = threading.Event()
 
         class Waiting(BaseCheck):
@@ -628,7 +628,7 @@ class TestTheRunAsAWhole:
         assert results_of(result) == [("exact_match", "completed", True)]
         assert threading.active_count() < 50
 
-    def test_the_garbage_collector_stays_as_its_host_set_it_meanwhile_too(self):
+    def test_the_settings_of_the_garbage_collector_stay_unchanged(self):
         seen = []
 
         def look(**_):
@@ -641,7 +641,7 @@ class TestTheRunAsAWhole:
         assert results_of(result)[1] == ("custom_function", "completed", True)
         assert [*seen, gc.get_threshold()] == [before, before]
 
-    async def test_the_event_loop_goes_on_meanwhile(self):
+    async def test_an_evaluation_does_not_block_the_loop(self):
         turns = 0
 
         async def count():

@@ -70,7 +70,7 @@ def test_its_class_is_exported_by_the_package(name):
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_its_example_gives_what_it_says(name):
+def test_its_example_gives_its_documented_result(name):
     for check in checks_of_example(name):
         result = ask(check, name)
         assert (result.status, result.results) == ("completed", examples()[name]["results"]), result.error
@@ -85,7 +85,7 @@ def test_typed_and_declared_are_the_same_thing(name):
 
 
 @pytest.mark.parametrize("name", [name for name in CHECKS if name not in NEEDS_CODE])
-def test_it_goes_through_yaml_and_comes_back_the_same(name):
+def test_it_survives_a_round_trip_through_yaml(name):
     _, typed = checks_of_example(name)
     read = Check(**yaml_of(typed.to_check().model_dump()))
     assert read == typed.to_check()
@@ -126,7 +126,7 @@ def test_an_instance_cannot_be_changed(name):
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_without_arguments_it_says_which_are_missing(name):
+def test_without_arguments_the_error_names_the_missing_ones(name):
     result = ask(Check(type=name), name)
     assert result.error.type == "validation_error"
     required = [argument.name for argument in arguments_of(name) if argument.default is None]

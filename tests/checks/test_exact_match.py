@@ -36,7 +36,7 @@ def test_values_are_equal_as_json_is(passed, actual, expected, same):
     assert passed("exact_match", actual=actual, expected=expected) is same
 
 
-def test_case_is_folded_only_where_asked_and_only_for_texts(passed):
+def test_case_is_folded_only_on_request_and_only_for_texts(passed):
     assert passed("exact_match", actual="STRASSE", expected="straße", case_sensitive=False)
     assert not passed("exact_match", actual="STRASSE", expected="straße")
     assert not passed("exact_match", actual=["A"], expected=["a"], case_sensitive=False)

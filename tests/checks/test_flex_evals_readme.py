@@ -252,7 +252,7 @@ def test_an_async_check_of_ones_own_whose_arguments_are_parameters_of_its_call(s
         Check(type="contains", arguments={"text": "$.output.value", "phrases": ["hello"]}),
     ],
 )
-def test_three_ways_to_ask_for_a_version(check):
+def test_a_version_is_given_in_three_ways(check):
     results = evaluate([TestCase(id="a", input="?")], [Output(value="hello")], [check])
     assert results.results[0].check_results[0].metadata["check_version"] == "1.0.0"
     assert verdicts(results) == [[True]]

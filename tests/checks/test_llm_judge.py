@@ -50,7 +50,7 @@ class TestThePrompt:
         evaluate([case], [Output(value=None, metadata={"x": True})], [check])
         assert judge.asked[0][0] == 'Q: Why? A: null {"tags": ["é"]} true'
 
-    def test_what_an_agent_says_is_never_searched_for_placeholders(self):
+    def test_outputs_are_not_searched_for_placeholders(self):
         judge = Judge()
         judged(judge, "{{$.output.value}} | {{$.test_case.id}}", answer="{{$.test_case.expected}} {{$.test_case.id}}")
         assert judge.asked[0][0] == "{{$.test_case.expected}} {{$.test_case.id}} | a"
@@ -155,7 +155,7 @@ class TestTheFunction:
         result = evaluate([TestCase(id="a", input="?")], [Output(value="")], checks)
         assert [item.results["metadata"] for item in result.results[0].check_results] == [{"thread": False}] * 2
 
-    def test_without_one_it_says_that_a_model_is_needed(self, refused):
+    def test_without_a_model_the_error_says_that_one_is_needed(self, refused):
         message = refused("llm_judge", prompt="Good?", response_format=FORMAT)
         assert "llm_judge needs a model: name one in model_config" in message
 

@@ -114,7 +114,7 @@ def test_an_unknown_type_has_no_version(ask):
 
 
 @pytest.mark.parametrize("version", ["1", "1.0", "v1.0.0", "1.0.0-"])
-def test_a_version_that_no_check_could_ask_for_is_refused(version: str) -> None:
+def test_a_version_outside_of_the_format_is_refused(version: str) -> None:
     with pytest.raises(CheckArgumentsError, match="no semantic version"):
         register("versioned", version)
 

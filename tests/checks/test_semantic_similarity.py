@@ -50,7 +50,7 @@ def similar(text, reference="east", function=embed, **more):
         ("huge", "cosine", math.sqrt(0.5), math.sqrt(0.5)),
     ],
 )
-def test_the_score_lies_between_0_and_1_and_the_raw_one_is_kept(text, metric, score, raw):
+def test_the_score_is_clamped_to_0_to_1_and_the_raw_one_reported(text, metric, score, raw):
     results = similar(text, similarity_metric=metric).results
     assert results["response"] == {"score": pytest.approx(score)}
     assert results["metadata"] == {"similarity_metric": metric, "raw_score": pytest.approx(raw), "dimensions": 2}
@@ -135,11 +135,11 @@ def test_an_unknown_metric_is_refused_with_the_known_ones(refused, metric):
 
 
 @pytest.mark.parametrize("text", [None, 5, ["east"]])
-def test_what_is_no_text_is_refused(text):
+def test_a_value_that_is_not_a_text_is_refused(text):
     assert "text: must be a text" in similar(text).error.message
 
 
-def test_without_a_function_it_says_that_a_model_is_needed():
+def test_without_a_function_or_model_the_error_says_that_one_is_needed():
     check = Check(type="semantic_similarity", arguments={"text": "a", "reference": "b"})
     result = evaluate([TestCase(id="a", input="?")], [Output(value="")], [check]).results[0].check_results[0]
     assert result.error.type == "validation_error"

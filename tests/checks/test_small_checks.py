@@ -56,7 +56,7 @@ class TestIsEmpty:
     def test_a_number_a_boolean_and_anything_with_members_are_not(self, passed, value):
         assert not passed("is_empty", answer=value, value="$.output.value")
 
-    def test_white_space_counts_where_asked(self, passed):
+    def test_white_space_counts_on_request(self, passed):
         assert not passed("is_empty", value=" ", strip_whitespace=False)
         assert passed("is_empty", value="", strip_whitespace=False)
 
@@ -92,7 +92,7 @@ class TestAttributeExists:
             assert shown == {"path": {"jsonpath": "$.output.value.a", "value": found}, "negate": {"value": False}}
 
     @pytest.mark.parametrize("path", ["output.value", "", "$", "\\$.output.value", 5, None, ["$.output.value"], {}])
-    def test_what_is_no_path_is_refused(self, refused, path):
+    def test_a_value_that_is_not_a_path_is_refused(self, refused, path):
         assert "path" in refused("attribute_exists", path=path)
 
     def test_a_broken_path_is_an_error_and_not_an_absence(self, ask):
@@ -107,7 +107,7 @@ class TestAttributeExists:
         with pytest.raises(ValueError, match="must be a JSONPath"):
             AttributeExistsCheck(path="output.value")
 
-    def test_negate_may_be_a_path_too_and_that_one_has_to_lead_somewhere(self, ask):
+    def test_negate_may_be_a_path_which_must_find_a_value(self, ask):
         result = ask("attribute_exists", path="$.output.value.a", negate="$.test_case.metadata.negate")
         assert result.error.type == "jsonpath_error"
 
@@ -132,7 +132,7 @@ class TestJsonValid:
             ("9" * 5_000, "digits"),
         ],
     )
-    def test_what_is_not_fails_and_says_why(self, results, text, why):
+    def test_invalid_json_fails_with_the_reason(self, results, text, why):
         told = results("json_valid", answer=text, text="$.output.value")
         assert told["passed"] is False
         assert why in told["validation_errors"][0]
@@ -142,7 +142,7 @@ class TestJsonValid:
         assert told == {"passed": False, "validation_errors": ["a: 'x' is not of type 'integer'"]}
 
     @pytest.mark.parametrize("answer", [{"a": 1}, None, 5, ["{}"]])
-    def test_what_is_no_text_is_refused(self, refused, answer):
+    def test_a_value_that_is_not_a_text_is_refused(self, refused, answer):
         assert "text: must be a text" in refused("json_valid", answer=answer, text="$.output.value")
 
     def test_a_long_text_is_read_off_the_event_loop(self, passed):
@@ -215,7 +215,7 @@ class TestCustomFunction:
         assert "unexpected keyword argument" in self.ask(is_short, words=5).error.message
 
     @pytest.mark.parametrize("answer", [True, None, 0.5, [], "passed"])
-    def test_what_is_no_dict_is_refused(self, answer):
+    def test_a_value_that_is_not_a_dict_is_refused(self, answer):
         error = self.ask(lambda text: answer).error
         assert error.type == "validation_error"
         assert "must return a dict of results" in error.message

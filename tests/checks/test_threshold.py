@@ -38,7 +38,7 @@ def test_a_value_that_is_not_a_number_is_refused_in_every_argument(refused, answ
 
 
 @pytest.mark.parametrize("answer", [float("nan"), float("inf"), float("-inf")])
-def test_what_is_not_finite_is_refused(refused, answer):
+def test_a_value_that_is_not_finite_is_refused(refused, answer):
     message = refused("threshold", answer=answer, value="$.output.value", min_value=0)
     assert "value: must be a finite number" in message
 

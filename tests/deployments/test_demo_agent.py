@@ -33,7 +33,7 @@ def test_an_answer_has_its_intent_confidence_and_usage(agent):
     assert told.reply["usage"]["total_tokens"] > 12
 
 
-def test_it_hands_over_what_is_not_its_business(agent):
+def test_unknown_questions_are_handed_over(agent):
     reply = agent.ask("Who wrote the opera about the flying Dutchman?").reply
     assert reply["intent"] == "other"
     assert reply["confidence"] < 0.5
@@ -81,7 +81,7 @@ def test_a_question_with_an_order_number_is_never_answered(agent):
     assert "order system" in told.reply["error"]
 
 
-def test_unavailable_says_when_to_try_again(agent):
+def test_unavailable_has_retry_after(agent):
     response = httpx.post(f"{agent.address}/ask", json={"question": ORDER})
     assert response.headers["Retry-After"] == "1"
 
@@ -112,7 +112,7 @@ def test_a_dropped_connection_leaves_no_noise(start_agent, cases):
         assert running.process.communicate(timeout=10) == ("", "")
 
 
-def test_a_port_that_is_taken_is_said_in_one_sentence(agent):
+def test_a_port_in_use_is_an_error_in_one_line(agent):
     port = agent.address.rpartition(":")[2]
     command = [sys.executable, "-m", "deployments.simulators.demo_agent", "--port", port]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)

@@ -86,7 +86,7 @@ def test_every_case_is_a_test_case_with_an_id_of_its_own(cases):
     assert len(ids) == len(set(ids)) == 120
 
 
-def test_no_question_is_asked_twice(cases):
+def test_questions_are_unique(cases):
     assert len({case["input"] for case in cases}) == len(cases)
 
 

@@ -37,7 +37,7 @@ def test_it_says_that_it_is_a_stand_in_and_counts(model_server):
     assert "no model judges anything" in about["notice"]
 
 
-def test_what_it_says_fits_the_schema_and_is_the_same_for_the_same_seed_and_text():
+def test_responses_fit_the_schema_and_are_reproducible():
     value = value_for(SCHEMA, 7, "Good?")
     assert value == value_for(SCHEMA, 7, "Good?")
     assert 2 <= value["score"] <= 3

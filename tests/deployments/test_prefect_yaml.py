@@ -51,7 +51,7 @@ def test_the_checkouts_file_is_the_packages() -> None:
     assert (ROOT / "prefect.yaml").resolve() == ROOT / "deployments" / "prefect.yaml"
 
 
-def test_prefect_takes_the_file_as_it_stands() -> None:
+def test_prefect_accepts_the_file() -> None:
     read = PrefectYamlModel.model_validate(DOCUMENT)
     assert [deployment.name for deployment in read.deployments] == NAMES
     assert len(set(NAMES)) == len(NAMES)

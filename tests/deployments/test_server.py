@@ -137,7 +137,7 @@ def test_a_run_goes_to_the_server_that_the_profile_of_the_home_folder_names(tmp_
     assert stack.api.get(f"/flow_runs/{flow_run}").json()["state_type"] == "COMPLETED"
 
 
-def test_a_configured_api_that_is_away_is_a_sentence(tmp_path: Path, stack) -> None:
+def test_an_unreachable_configured_api_is_an_error_in_one_line(tmp_path: Path, stack) -> None:
     env = {"PREFECT_API_URL": "http://127.0.0.1:9/api", "FEPFLOW_HOME": str(tmp_path)}
     done = stack.fepflow("up", env=env)
     assert done.returncode == 3

@@ -146,7 +146,7 @@ def replay(model: str) -> Iterator[str]:
 
 @needs_data
 @pytest.mark.e2e
-def test_over_http_every_question_is_asked_once_and_judged_the_same(stack, tmp_path):
+def test_over_http_each_question_is_sent_once_with_the_same_verdict(stack, tmp_path):
     report = tmp_path / "result.json"
     with replay("175b_verification") as address:
         environment = {"GSM8K_URL": address, "GSM8K_FOLDER": str(FOLDER), "FEPFLOW_DATA_ROOTS": str(FOLDER)}

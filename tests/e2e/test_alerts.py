@@ -241,7 +241,9 @@ ALSO_REFUSED = [
 @pytest.mark.parametrize(
     ("arguments", "says"), [*REFUSED, *(pytest.param(*one, marks=pytest.mark.battery) for one in ALSO_REFUSED)]
 )
-def test_what_cannot_be_set_up_is_said_in_a_sentence(workplace: Workplace, arguments: list[str], says: str) -> None:
+def test_an_alert_that_cannot_be_set_up_is_an_error_in_one_line(
+    workplace: Workplace, arguments: list[str], says: str
+) -> None:
     done = workplace.fepflow("alert", *arguments)
     assert done.returncode == 2
     assert says in done.stderr

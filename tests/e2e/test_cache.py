@@ -32,7 +32,7 @@ gate: {{min: {{llm_judge: 0.0}}}}
 """
 
 
-def test_an_unchanged_suite_asks_nothing_and_without_the_cache_everything(workplace, model_server):
+def test_an_unchanged_suite_makes_no_requests_unless_the_cache_is_off(workplace, model_server):
     outputs = {"a": "Paris", "b": "Rome", "c": "Madrid"}
     workplace.suite.write_text(SUITE.format(base=f"{model_server.address}/v1"), encoding="utf-8")
 

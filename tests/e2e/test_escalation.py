@@ -81,7 +81,7 @@ def test_prefect_shows_exactly_the_troubled_cases(troubled: Troubled) -> None:
     assert "AwaitingRetry" not in troubled.states("case fail 2 soon")
 
 
-def test_the_state_says_what_the_last_attempt_met(troubled: Troubled) -> None:
+def test_the_state_has_the_error_of_the_last_attempt(troubled: Troubled) -> None:
     run = troubled.task_runs()["case fail 99 never"]
     assert run["state"]["message"] == "fail 99 never: attempt 4: HTTP 500 Internal Server Error: not yet"
 
@@ -136,7 +136,7 @@ def test_an_agent_that_restarts_loses_no_case(workplace: Workplace, endpoint: En
 
 
 @pytest.mark.battery
-def test_a_deadline_leaves_out_what_it_must_and_going_on_asks_for_it(workplace: Workplace, endpoint: Endpoint) -> None:
+def test_calls_left_out_by_a_deadline_are_made_on_resume(workplace: Workplace, endpoint: Endpoint) -> None:
     endpoint.delay = 0.4
     workplace.write_suite([f"q{number}" for number in range(60)], target={"concurrency": 1}, deadline="4s")
     late = workplace.run()

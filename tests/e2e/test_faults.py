@@ -166,7 +166,7 @@ def test_the_secret_is_nowhere(faulty: Faulty) -> None:
     assert echoed.value == "I was called with Bearer ***"
 
 
-def test_the_flow_run_says_what_it_was(faulty: Faulty) -> None:
+def test_the_flow_run_has_the_outcome(faulty: Faulty) -> None:
     flow_run = faulty.prefect.get(f"/flow_runs/{faulty.workplace.record.flow_run_id}").json()
     assert flow_run["name"] == "Faults {x} <b>bold</b> · fail"
     assert set(flow_run["tags"]) == {"faulty", "two words", "by-hand", "verdict:fail"}
@@ -201,7 +201,7 @@ def test_retries_and_failures_are_in_the_log(faulty: Faulty) -> None:
     assert "error: no output: HTTP 500" in faulty.done.stderr, "--verbose shows them too"
 
 
-def test_the_artifacts_are_there_and_what_agents_say_in_them_is_text_only(faulty: Faulty) -> None:
+def test_the_artifacts_exist_and_escape_text_of_agents(faulty: Faulty) -> None:
     artifacts = {artifact["key"]: artifact for artifact in faulty.filtered("artifacts")}
     part = "faults-x-b-bold-b"
     assert artifacts[f"verdict-{part}"]["data"].startswith(r"# FAIL: Faults \{x\} \<b\>bold\<\/b\>")
@@ -227,7 +227,7 @@ def test_an_event_has_the_verdict(faulty: Faulty) -> None:
     assert events()[0]["resource"]["prefect.resource.name"] == record.name
 
 
-def test_the_json_report_is_what_the_protocol_says(faulty: Faulty) -> None:
+def test_the_json_report_follows_the_protocol(faulty: Faulty) -> None:
     schemas = Path(__file__).parents[1] / "conformance" / "fep_schemas.json"
     result = json.loads(faulty.report(".json").read_text(encoding="utf-8"))
     Draft202012Validator(json.loads(schemas.read_text(encoding="utf-8"))).validate(result)
@@ -261,7 +261,7 @@ def test_the_other_reports_hold_every_case(faulty: Faulty) -> None:
     }
 
 
-def test_going_on_with_the_completed_run_asks_again_only_for_errors(faulty: Faulty) -> None:
+def test_resuming_the_completed_run_retries_only_errors(faulty: Faulty) -> None:
     with serving() as other:
         again = faulty.workplace.fepflow(
             "run", "--resume", "latest", "--quiet", AGENT_URL=other.url, AGENT_TOKEN=SECRET

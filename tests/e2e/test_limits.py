@@ -36,7 +36,7 @@ def test_two_runs_together_keep_to_a_limit(workplace: Workplace, endpoint: Endpo
 
 
 @pytest.mark.battery
-def test_a_rate_is_kept(workplace: Workplace, endpoint: Endpoint, limit: str) -> None:
+def test_a_rate_limit_is_kept(workplace: Workplace, endpoint: Endpoint, limit: str) -> None:
     workplace.fepflow("limits", "set", limit, "--per-minute", "600")
     workplace.write_suite(CASES, target={"limits": [limit]}, batch_size=40)
     assert workplace.run().returncode == 0

@@ -206,7 +206,7 @@ m.main()
     assert "r.csv" in out
 
 
-def test_pytest_says_the_same(tmp_path: Path, desk: str) -> None:
+def test_pytest_shows_the_same_causes(tmp_path: Path, desk: str) -> None:
     (tmp_path / "test_desk.py").write_text(
         f"""\
 import json, urllib.request

@@ -15,9 +15,9 @@ import pytest
 
 from fepflow.store.store import Store
 
+from .comparison import comparable
 from .conftest import MAIN, Workplace, wait_for
 from .endpoint import Endpoint
-from .essence import essence
 
 pytestmark = pytest.mark.e2e
 
@@ -137,7 +137,7 @@ class Killed:
         ends = {self.workplace.stack.api.state_of(flow_run)[0] for flow_run in self.flow_runs - {"None"}}
         assert ends <= {"CRASHED", "COMPLETED"}, "Prefect has been told of all that were killed"
         assert set(self.endpoint.questions) == set(self.cases)
-        assert essence(finished.stdout) == essence(self.undisturbed)
+        assert comparable(finished.stdout) == comparable(self.undisturbed)
 
 
 def test_a_run_that_is_killed_again_and_again_ends_as_an_undisturbed_one(

@@ -23,7 +23,7 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
-def test_a_run_can_be_narrowed_repeated_and_slowed_and_its_failures_asked_again(
+def test_a_run_can_be_filtered_repeated_throttled_and_its_failures_run_again(
     workplace: Workplace, endpoint: Endpoint
 ) -> None:
     workplace.write_suite(CASES, tags=["nightly"], target={"concurrency": 16})

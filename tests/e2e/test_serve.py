@@ -266,7 +266,7 @@ def test_an_api_that_is_configured_is_used_and_stays(stack, tmp_path: Path) -> N
 
 
 @pytest.mark.battery
-def test_deployments_that_cannot_be_registered_are_said(stack, tmp_path: Path) -> None:
+def test_deployments_that_cannot_be_registered_are_reported(stack, tmp_path: Path) -> None:
     workplace = place(stack, tmp_path, **stack.prefect)
     broken = OWN_DEPLOYMENT.replace("flows.evaluate.evaluate", "flows.evaluate.nobody")
     (tmp_path / "prefect.yaml").write_text(broken, encoding="utf-8")
@@ -277,7 +277,7 @@ def test_deployments_that_cannot_be_registered_are_said(stack, tmp_path: Path) -
     assert "not registered" in done.stderr
 
 
-def test_a_port_that_is_taken_is_said(stack, tmp_path: Path) -> None:
+def test_a_port_in_use_is_an_error(stack, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

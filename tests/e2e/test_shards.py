@@ -13,9 +13,9 @@ import pytest
 
 from fepflow.store.store import Store
 
+from .comparison import comparable
 from .conftest import MAIN, Stack, Workplace, end, wait_for
 from .endpoint import Endpoint
-from .essence import essence
 from .worker import Pool
 
 pytestmark = pytest.mark.e2e
@@ -71,7 +71,7 @@ def test_shards_give_what_one_executor_gives(spread: Workplace, endpoint: Endpoi
     endpoint.asked.clear()
     spread.write_suite([*CASES, "html 1", "fail 2 soon"], repeats=2, target={"retries": 1}, shards=2)
     done = spread.run("--json")
-    assert essence(done.stdout) == essence(whole), done.stderr
+    assert comparable(done.stdout) == comparable(whole), done.stderr
     assert dict(endpoint.questions) == asked, "every case is called by one shard"
 
     runs = shard_runs(spread)
@@ -104,7 +104,7 @@ SOON = "import tasks.run_shard as r; r.BEGIN_SECONDS = dict.fromkeys(r.BEGIN_SEC
 
 
 @pytest.mark.battery
-def test_a_shard_may_wait_for_a_worker_and_one_whose_worker_is_gone_before_it_began_is_noticed(
+def test_a_shard_waits_for_a_worker_and_a_lost_worker_is_detected(
     spread: Workplace, endpoint: Endpoint, pools: list[Pool]
 ) -> None:
     spread.write_suite(CASES, shards=2)
@@ -124,7 +124,7 @@ def test_a_shard_may_wait_for_a_worker_and_one_whose_worker_is_gone_before_it_be
 
 
 @pytest.mark.battery
-def test_a_store_that_starts_anew_is_lived_through(
+def test_a_restart_of_the_store_is_survived(
     spread: Workplace, endpoint: Endpoint, workers: list[Pool], postgresql: Any
 ) -> None:
     endpoint.delay = 0.3
@@ -176,7 +176,7 @@ def test_shards_of_a_dead_run_are_marked_in_prefect(spread: Workplace, endpoint:
     assert [run["state_type"] for run in shard_runs(spread, dead)] == ["CRASHED"] * 2
 
 
-def test_without_the_deployment_a_sentence_says_what_to_do(workplace: Workplace, endpoint: Endpoint) -> None:
+def test_without_the_deployment_the_error_says_what_to_do(workplace: Workplace, endpoint: Endpoint) -> None:
     by_name = "/deployments/name/evaluate-shard/evaluate-shard"
 
     def is_gone() -> bool:

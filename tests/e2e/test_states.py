@@ -134,7 +134,7 @@ def test_a_deployment_evaluates_no_suite_outside_of_the_operators_folders(
     assert workplace.fepflow("schedule", "e2e", "--remove").returncode == 0
 
 
-def test_retry_asks_again_only_for_what_errored_and_judges_anew(
+def test_retry_repeats_only_errors_and_computes_the_verdict_again(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
     workplace.write_suite(["good", "fail 1 once"], target={"attempts": 1})

@@ -35,7 +35,7 @@ def test_a_text_that_starts_with_a_dollar_and_a_dot_is_a_path() -> None:
     assert [check.results["passed"] for check in results.results[0].check_results] == [True, True, True, True]
 
 
-def test_what_was_compared_stands_in_the_result() -> None:
+def test_the_result_has_the_evidence() -> None:
     results = evaluate(
         [TestCase(id="france", input="?", expected="Paris")],
         [Output(value="paris")],

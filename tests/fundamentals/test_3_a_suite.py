@@ -54,7 +54,7 @@ def agent_url() -> Iterator[str]:
         server.shutdown()
 
 
-def test_a_suite_runs_and_its_results_are_kept(stack, agent_url: str, tmp_path: Path) -> None:
+def test_a_suite_runs_and_its_results_are_stored(stack, agent_url: str, tmp_path: Path) -> None:
     suite = tmp_path / "suite.yaml"
     suite.write_text(SUITE, encoding="utf-8")
 

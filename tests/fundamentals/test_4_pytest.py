@@ -49,7 +49,7 @@ def test_with_another_rule_a_sample_passes_only_with_all_its_cases(test_case: Te
 
 
 @evaluate(CASES, [NAMES_THE_CAPITAL], samples=20, max_concurrency=8)
-async def test_async_functions_are_asked_many_at_once(test_case: TestCase) -> str:
+async def test_async_functions_are_called_concurrently(test_case: TestCase) -> str:
     await asyncio.sleep(0.001)
     return CAPITALS[test_case.input]
 

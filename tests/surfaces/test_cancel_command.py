@@ -40,7 +40,7 @@ def test_an_executor_that_does_not_stop_is_named(
     assert store.cancel_requested(run_id)
 
 
-def test_cancelling_what_is_not_there_says_where_to_look(cli: Cli, store: Store) -> None:
+def test_cancelling_an_unknown_run_is_an_error_with_advice(cli: Cli, store: Store) -> None:
     done = cli("cancel", "nothing")
     assert done.exit_code == 2
     assert "fepflow list" in done.stderr

@@ -310,7 +310,7 @@ def test_a_closed_pipe_is_not_an_error(fill_run: FillRun, home: Path) -> None:
         assert process.stderr.read() == b""
 
 
-def test_a_fault_of_ours_is_a_sentence_too(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_one_line(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(path: Path) -> None:
         raise ZeroDivisionError("division by zero")
 
@@ -322,7 +322,7 @@ def test_a_fault_of_ours_is_a_sentence_too(cli: Cli, home: Path, monkeypatch: py
     assert "FEPFLOW_DEBUG=1" in done.stderr
 
 
-def test_a_stored_test_is_not_gone_on_with_and_keeps_its_verdict(cli: Cli, store: Store) -> None:
+def test_a_stored_pytest_run_cannot_be_resumed(cli: Cli, store: Store) -> None:
     store.create_run(NewRun("a" * 32, "a test", {"target": {"pytest": "a test"}}, None, 1), [TestCase(id="a", input=1)])
     store.acquire_lease("a" * 32, "me", 60)
     store.finish("a" * 32, "me", "completed", outcome="pass")

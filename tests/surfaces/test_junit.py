@@ -105,7 +105,7 @@ def test_a_verdict_that_no_rule_explains_is_not_green(fill_run: FillRun, junit) 
 
 
 @pytest.mark.parametrize("outcome", ["pass", "fail", "inconclusive"])
-def test_a_verdict_of_before_rules_were_kept_is_one_test_case(fill_run: FillRun, junit, outcome: str) -> None:
+def test_a_verdict_of_an_older_version_is_one_test_case(fill_run: FillRun, junit, outcome: str) -> None:
     old = {"gate": "Every check must pass.", "reasons": ["because", "and"], "warnings": []}
     suites = junit(fill_run(ROWS, outcome=outcome, verdict=old))
     kind = {"pass": "passed", "fail": "failure", "inconclusive": "error"}[outcome]

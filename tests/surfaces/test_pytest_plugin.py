@@ -162,7 +162,7 @@ def test_a_fixture_is_the_same_object_for_all_calls_of_a_test(project: Project) 
     result.assert_outcomes(passed=2)
 
 
-def test_an_answer_is_judged_as_it_was_when_it_came(project: Project) -> None:
+def test_outputs_are_copied_when_they_are_returned(project: Project) -> None:
     result = project.run(
         """
         @pytest.fixture
@@ -469,7 +469,7 @@ def test_a_skip_is_about_its_sample_and_about_the_test_where_all_skip(project: P
 
 
 @pytest.mark.parametrize(("prefix", "wait"), [("", ""), ("async ", ""), ("async ", "await asyncio.sleep(0.001)")])
-def test_what_is_about_the_whole_test_ends_it_at_once(project: Project, prefix: str, wait: str) -> None:
+def test_outcomes_of_the_whole_test_end_it_at_once(project: Project, prefix: str, wait: str) -> None:
     result = project.run(
         f"""
         asked = []
@@ -704,7 +704,7 @@ def test_the_verdict_is_in_the_junit_report(project: Project) -> None:
         ("CASES, CHECKS, max_concurrency=0", "evaluate: max_concurrency: 0 is no number of calls"),
     ],
 )
-def test_a_mistake_is_an_error_at_collection(project: Project, arguments: str, complaint: str) -> None:
+def test_invalid_arguments_are_an_error_at_collection(project: Project, arguments: str, complaint: str) -> None:
     result = project.run(
         f"""
         @evaluate({arguments})
@@ -756,7 +756,7 @@ def test_another_exception_is_an_error():
 
 
 @pytest.mark.parametrize("workers", [[], ["-n2"]])
-def test_results_are_kept_as_completed_runs(project: Project, workers: list[str]) -> None:
+def test_results_are_stored_as_completed_runs(project: Project, workers: list[str]) -> None:
     url = f"sqlite:///{project.folder / 'results.db'}"
     result = project.run_alone(STORED, f"--fepflow-store={url}", *workers)
     result.assert_outcomes(failed=2, passed=1)
@@ -791,13 +791,13 @@ def test_a_stored_run_is_shown_by_the_command_line(project: Project, monkeypatch
     assert "japan #2" in shown
 
 
-def test_nothing_is_kept_unless_asked_for(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_stored_by_default(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEPFLOW_HOME", str(project.folder / "home"))
     project.run_alone(STORED).assert_outcomes(failed=2, passed=1)
     assert not (project.folder / "home").exists()
 
 
-def test_a_function_among_the_arguments_of_a_check_is_kept_by_its_name(project: Project) -> None:
+def test_a_function_in_arguments_is_stored_by_its_name(project: Project) -> None:
     url = f"sqlite:///{project.folder / 'results.db'}"
     result = project.run(
         """
@@ -828,7 +828,7 @@ def test_a_function_among_the_arguments_of_a_check_is_kept_by_its_name(project: 
         assert run.suite["checks"][0]["arguments"]["rule"] == "is_short"
 
 
-def test_what_cannot_be_stored_is_said_and_changes_no_outcome(project: Project) -> None:
+def test_a_failure_to_store_is_reported_and_changes_no_outcome(project: Project) -> None:
     result = project.run(
         """
         @evaluate([TestCase(id="a", input=lambda: 1)], [ExactMatchCheck(actual="$.output.value", expected=1)])
@@ -849,9 +849,7 @@ def test_what_cannot_be_stored_is_said_and_changes_no_outcome(project: Project) 
         (["--fepflow-store=sqlite:////proc/nowhere/x.db"], "The store /proc/nowhere/x.db cannot be opened"),
     ],
 )
-def test_a_store_that_cannot_be_is_said_before_anything_is_called(
-    project: Project, option: list[str], complaint: str
-) -> None:
+def test_an_invalid_store_url_is_an_error_before_any_call(project: Project, option: list[str], complaint: str) -> None:
     result = project.run(STORED, *option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     errors = "\n".join(result.errlines)
@@ -878,7 +876,7 @@ def test_evaluations_need_neither_prefect_nor_without_the_option_a_store(project
     assert "loaded ['sqlalchemy']" in text_of(kept)
 
 
-def test_being_installed_loads_nothing_of_ours_into_other_peoples_sessions(pytester: pytest.Pytester) -> None:
+def test_the_installed_plugin_loads_nothing_into_other_sessions(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_one():\n    pass\n")
     pytester.makeconftest(
         "import sys\ndef pytest_sessionfinish():\n"

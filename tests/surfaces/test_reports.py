@@ -125,9 +125,7 @@ def test_json_is_an_evaluation_run_result(store: Store, nasty: RunRecord, tmp_pa
     assert result["experiment"] == {"name": "refunds", "metadata": {"tags": ["nightly"]}}
 
 
-def test_a_run_that_came_to_its_end_is_completed_whatever_became_of_its_cases(
-    store: Store, nasty: RunRecord, tmp_path: Path
-) -> None:
+def test_an_ended_run_is_completed_whatever_its_results(store: Store, nasty: RunRecord, tmp_path: Path) -> None:
     result = json.loads(report(store, nasty, tmp_path, "r.json").read_text(encoding="ascii"))
     assert result["status"] == "completed"
     assert result["summary"]["error_test_cases"] == 1
@@ -152,7 +150,7 @@ def test_a_report_is_private_and_follows_no_symlink(store: Store, nasty: RunReco
     assert report(store, nasty, tmp_path, "r.json").stat().st_mode & 0o777 == 0o640
 
 
-def test_files_that_are_there_stay_unless_one_asks(tmp_path: Path) -> None:
+def test_existing_files_are_overwritten_only_on_request(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text("mine")
     with pytest.raises(UserError, match="is there already"):
         require_writable([tmp_path / "r.json"], overwrite=False)
@@ -190,7 +188,7 @@ def location(kind: str, folder: Path) -> Path:
         ("capital", None),
     ],
 )
-def test_an_odd_place_is_refused_in_a_sentence_or_written_to(
+def test_unusual_paths_are_written_or_refused(
     store: Store, nasty: RunRecord, tmp_path: Path, kind: str, says: str | None
 ) -> None:
     path = location(kind, tmp_path)

@@ -23,7 +23,7 @@ def filled(fill_run: FillRun) -> None:
     fill_run([("a", Output(value="yes"), check(True)), ("b", Output(value="no"), check(False)), ("c", None, None)])
 
 
-def test_a_whole_store_is_said_to_be_whole(cli: Cli, filled: None) -> None:
+def test_an_intact_store_has_no_problems(cli: Cli, filled: None) -> None:
     done = cli("store", "check")
 
     assert (done.exit_code, done.stderr) == (0, "")

@@ -14,7 +14,7 @@ from tasks.run.open_run import open_run
 from .conftest import Agent, Plan
 
 
-async def test_only_what_the_store_lacks_is_asked_for(plan: Plan, store: Store, agent: Agent) -> None:
+async def test_only_missing_outputs_are_called(plan: Plan, store: Store, agent: Agent) -> None:
     run_id = plan(["a", "b", "c"])
     store.write(run_id, [NewOutput(1, 0, "x" * 64, Output(value="from before"))], [])
     async with open_run(run_id) as context:

@@ -60,7 +60,7 @@ async def test_the_checks_of_a_call_without_an_answer_are_errors_with_its_cause(
         assert "HTTP 503 Service Unavailable" in check.error.message
 
 
-async def test_a_check_that_cannot_read_an_output_is_an_error_and_the_others_go_on(plan: Plan, store: Store) -> None:
+async def test_a_check_that_cannot_read_an_output_is_an_error_and_others_run(plan: Plan, store: Store) -> None:
     deep = {"id": "deep", "type": "exact_match", "arguments": {"actual": "$.output.value.deep", "expected": 1}}
     run_id = plan(["a", "b"], checks=[deep, SAME])
     await evaluated(run_id, 2)

@@ -74,9 +74,7 @@ def usage(store: Store, run_id: str, check_id: str = "judge") -> dict[str, Any]:
     return found
 
 
-async def test_only_checks_that_ask_models_are_run_and_only_those_that_are_missing(
-    judged: Plan, store: Store, model_server: Any
-) -> None:
+async def test_only_missing_model_checks_are_run(judged: Plan, store: Store, model_server: Any) -> None:
     run_id = judged(["a", {"id": "b", "input": "b", "expected": "b", "checks": [ALIKE]}])
     async with open_run(run_id) as context:
         await call_target(context, Batch(0, 2))
@@ -98,7 +96,7 @@ async def test_a_batch_without_such_checks_is_known_for_it(plan: Plan, judged: P
         assert await context.check_kinds(Batch(1, 2)) == (False, True)
 
 
-async def test_each_result_has_its_bill(judged: Plan, store: Store) -> None:
+async def test_each_result_has_its_usage(judged: Plan, store: Store) -> None:
     run_id = judged(["a"], checks=[JUDGE, ALIKE])
     await asked_for(run_id, 1)
     spent = usage(store, run_id)

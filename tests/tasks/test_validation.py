@@ -61,7 +61,7 @@ def test_a_baseline_that_is_not_in_the_store_is_a_warning(folder, monkeypatch):
     assert warning.startswith("suite.yaml:6: baseline: There is no run 'abcd1234': `fepflow list`")
 
 
-def test_all_mistakes_of_all_files_are_found_in_one_go(folder):
+def test_errors_of_all_files_are_found_at_once(folder):
     (folder / "cases.jsonl").write_text('{"id": "a", "input": 1}\n{"id": "a", "input": 2}\n{"question": 3}\n')
     (folder / "bad_plugin.py").write_text("x = 1\nimport a_package_that_nobody_has\n")
     text = """\
@@ -97,7 +97,7 @@ plugins: [bad_plugin.py, ../outside.py]
     assert len(caught.value.problems) == 10
 
 
-def test_mistakes_inside_thresholds_are_found_too(folder):
+def test_errors_inside_thresholds_are_found(folder):
     thresholds = "thresholds:\n  contains:\n    - {label: low, min: 0.5}\n"
     problems = told(folder, BASE + CHECKS + thresholds)
     assert [problem for problem in problems if "label" in problem and "impact" in problem]
@@ -140,7 +140,7 @@ def test_ids_of_inline_cases_are_unique(folder):
     )
 
 
-def test_a_gate_that_so_few_cases_cannot_reach_is_a_warning(folder):
+def test_a_gate_out_of_reach_for_the_sample_size_is_a_warning(folder):
     found = inspect(folder, BASE + CHECKS + "gate: {min: {contains: 0.9}}\n")
     assert found.errors == []
     (warning,) = found.warnings

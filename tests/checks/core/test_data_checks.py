@@ -48,7 +48,7 @@ def rules(*allowed: str, from_data: bool = True) -> CaseChecks:
         ({"provider_config": {"timeout": "${HOME}"}}, "provider_config.timeout"),
     ],
 )
-def test_what_data_may_not_say_is_an_error_of_that_check(
+def test_forbidden_settings_in_data_are_an_error_of_that_check(
     arguments: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUITE_KEY", "sk-of-the-suite")
@@ -69,7 +69,7 @@ def test_what_data_may_not_say_is_an_error_of_that_check(
         {"provider_config": {"timeout": 5, "max_retries": 0}},
     ],
 )
-def test_what_says_how_to_judge_is_allowed(arguments: dict[str, Any]) -> None:
+def test_settings_of_how_to_judge_are_allowed_in_data(arguments: dict[str, Any]) -> None:
     assert rules().refusal(check(**arguments)) is None
 
 
@@ -96,5 +96,5 @@ def test_cases_in_the_suite_itself_are_its_author_s(monkeypatch: pytest.MonkeyPa
     assert compiled.error is None
 
 
-def test_checks_that_ask_no_model_say_what_they_like() -> None:
+def test_checks_without_a_model_are_not_restricted() -> None:
     assert rules().refusal(Check(type="contains", arguments={"phrases": "${HOME}"})) is None

@@ -44,7 +44,7 @@ def test_an_invalid_document_is_refused_with_all_its_errors():
         evaluate(["a", "b"], ["x", {"value": 3, "unit": "kg"}], [])
 
 
-def test_plain_cases_that_say_the_same_have_different_ids_and_given_ids_stay_unique():
+def test_equal_plain_cases_get_different_ids_and_given_ids_stay_unique():
     ids = [result.execution_context.test_case.id for result in evaluate(["a", "a", {"input": "a"}], "xyz", []).results]
     assert ids == [ids[0], f"{ids[0]}-2", f"{ids[0]}-3"]
     with pytest.raises(InputError, match="stands twice"):
@@ -106,7 +106,7 @@ def test_the_results_are_a_table_of_pandas():
     assert frame["expected"].tolist() == [None, [1]]
 
 
-def test_without_pandas_a_sentence_says_what_to_install(monkeypatch):
+def test_without_pandas_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(UserError, match=r"needs pandas: pip install pandas"):
         evaluate(["a"], ["b"], [FOUR]).to_dataframe()

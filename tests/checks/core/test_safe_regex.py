@@ -68,12 +68,12 @@ IN_THEIR_TEXT = {
 
 
 @pytest.mark.parametrize("pattern", ORDINARY)
-def test_an_ordinary_pattern_is_searched_in_place(pattern):
+def test_an_ordinary_pattern_is_searched_in_the_loop(pattern):
     assert is_cheap(pattern, 0, 200)
 
 
 @pytest.mark.parametrize("name", CATASTROPHIC)
-def test_a_pattern_that_may_run_away_is_never_searched_in_place(name):
+def test_a_pattern_that_may_backtrack_is_never_searched_in_the_loop(name):
     pattern, text = CATASTROPHIC[name]
     assert not is_cheap(pattern, 0, len(text))
 
@@ -175,7 +175,7 @@ async def test_a_text_over_a_million_characters_is_refused():
         await search_guarded("(a+)+$", 0, "a" * 1_000_001)
 
 
-def test_a_pattern_of_many_nested_groups_is_searched_or_refused_in_words(ask):
+def test_a_pattern_of_many_nested_groups_is_searched_or_refused(ask):
     for depth in (50, 150, 499):
         result = ask("regex", text="a", pattern="(" * depth + "a" + ")" * depth)
         assert result.status == "completed" or result.error.type == "validation_error", result.error
@@ -264,7 +264,7 @@ def test_the_guarded_search_finds_what_python_finds_in_any_combination(pattern, 
     st.text(alphabet="ab(|)*+?{}12,[]^$.\\" + string.ascii_lowercase[:3], max_size=12),
     st.text(alphabet="ab", max_size=14),
 )
-def test_what_is_called_cheap_is_a_pattern_that_ends(pattern, text):
+def test_patterns_that_count_as_cheap_terminate(pattern, text):
     try:
         compiled = compile_pattern(pattern, 0)
     except ValueError:

@@ -65,7 +65,7 @@ def test_case_is_folded_for_items_that_are_texts_only(results):
 
 
 @pytest.mark.parametrize("answer", ["abc", None, 5, {"a": 1}])
-def test_what_is_no_list_is_refused(refused, answer):
+def test_a_value_that_is_not_a_list_is_refused(refused, answer):
     assert "collection: must be a list" in refused("subset", answer=answer, collection="$.output.value", required=[])
 
 

@@ -78,7 +78,7 @@ def test_its_checks_are_there_side_by_side_in_their_versions(run):
     ]
 
 
-def test_a_newer_version_of_ours_is_one_more_version(run):
+def test_a_newer_version_of_a_built_in_check_is_added(run):
     code = "from fepflow import *; print(list_versions('contains'), get_latest_version('contains'))"
     assert told(run, code) == ["['1.0.0', '1.5.0'] 1.5.0"]
 
@@ -104,7 +104,7 @@ def test_an_entry_point_that_cannot_be_loaded_does_not_affect_others(run, name, 
     assert second == "{'passed': True}"
 
 
-def test_the_command_line_lists_them_too(run):
+def test_the_command_line_lists_installed_checks(run):
     done = run("-P", "-m", "surfaces.cli.main", "checks")
     assert "polite               1.0.0, 1.2.0  Look for a polite word.\n" in done.stdout
     done = run("-P", "-m", "surfaces.cli.main", "checks", "polite", "--json")

@@ -79,7 +79,7 @@ def test_an_exception_has_the_line_in_the_plugin_itself(plugin):
     assert "JSONDecodeError" in problem.message
 
 
-def test_a_name_that_is_taken_is_said_with_its_line(plugin):
+def test_a_duplicate_check_type_is_reported_with_its_line(plugin):
     problem = problem_of(plugin(GOOD.format(name="contains", title="Contains", passed=True)))
     assert "contains 1.0.0 is registered already" in problem.message
     assert problem.line == 6

@@ -60,7 +60,7 @@ def compare(*texts, **more):
     return [result.check_results[0] for result in results]
 
 
-def test_it_is_asked_for_many_texts_at_once_in_a_thread(asked):
+def test_a_local_embedder_gets_many_texts_at_once_in_a_thread(asked):
     results = compare("east", "north", "north-east")
     assert [result.results["response"]["score"] for result in results] == pytest.approx([1, 0, 0.5**0.5])
     assert asked == [("fepflow-embedders", ["east", "north", "north-east"])]
@@ -99,7 +99,7 @@ def test_one_that_hangs_is_given_up():
     assert (result.error.type, "within 0.1 s" in result.error.message) == ("timeout_error", True)
 
 
-async def test_its_vectors_are_kept_under_its_source(asked):
+async def test_its_vectors_are_cached_by_its_source(asked):
     kept: dict[str, CachedResponse] = {}
 
     class InMemory:
@@ -135,7 +135,7 @@ async def test_its_vectors_are_kept_under_its_source(asked):
         ({"provider_config": {"api_base": "http://127.0.0.1"}}, "it takes no dimensions, address or key"),
     ],
 )
-def test_what_is_wrong_is_known_before_the_run(asked, arguments, why):
+def test_its_errors_are_reported_before_the_run(asked, arguments, why):
     problems = list(check_problems(Document({"checks": [{}]}, "suite.yaml", ""), [check(**arguments)]))
     assert why in str(problems[0])
     assert why in compare("east", **arguments)[0].error.message
@@ -177,7 +177,7 @@ print(embedders.sender(Model("local:length"))[1])
 """
 
 
-def test_a_package_offers_one_and_its_version_is_part_of_what_is_kept(tmp_path):
+def test_a_package_offers_one_and_its_version_is_in_the_cache_key(tmp_path):
     (tmp_path / "vectors.py").write_text(MODULE)
 
     def told(version):

@@ -34,7 +34,7 @@ def identity(**changes):
     return one.judge, one.rubric
 
 
-def test_it_is_known_without_the_environment():
+def test_it_is_identified_without_the_environment():
     one = judge()
     assert (one.check_id, one.model, one.samples) == ("llm_judge", "openai/gpt-4o-mini", 1)
     assert one.parameters == {"temperature": 0.0, "max_tokens": 1024}

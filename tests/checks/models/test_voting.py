@@ -82,7 +82,7 @@ class TestCombining:
         )
         assert one.response == {"passed": True, "score": 4, "reason": "yes", "tags": ["a"]}
 
-    def test_members_of_members_are_counted_too(self):
+    def test_nested_fields_are_counted_too(self):
         one = said(*({"passed": True, "detail": {"safe": safe}} for safe in (True, False, False)))
         assert one.response["detail"] == {"safe": False}
         assert one.metadata["samples"]["agreement"] == {"passed": 1.0, "detail.safe": 0.6667}
@@ -105,7 +105,7 @@ class TestCombining:
         assert (told["failed"], told["agreement"]) == (1, {"passed": 0.6667})
         assert told["said"][2] == {"error": "the model is down"}
 
-    def test_a_majority_is_one_of_all_that_were_asked(self):
+    def test_a_majority_is_of_all_samples(self):
         with pytest.raises(ModelError, match="no majority for passed: 1 x True, 1 x False, and 1 failed") as raised:
             said({"passed": True}, {"passed": False}, DOWN)
         assert raised.value.retryable
@@ -130,7 +130,7 @@ class TestCombining:
         assert combine([*known, DOWN], SCHEMA).metadata["cost_usd"] is None
 
     @given(st.integers(0, 7).flatmap(lambda half: st.lists(answers, min_size=2 * half + 1, max_size=2 * half + 1)))
-    def test_a_verdict_is_what_more_than_half_said_and_fits_the_schema(self, responses):
+    def test_a_verdict_is_that_of_more_than_half_and_fits_the_schema(self, responses):
         passes = Counter(response["passed"] for response in responses)
         try:
             one = combine(samples(*responses), SCHEMA)
@@ -169,7 +169,7 @@ def one_check(check, answer="Paris"):
 
 
 class TestAFunction:
-    def test_is_asked_so_often_and_all_at_once(self):
+    def test_is_called_once_a_sample_concurrently(self):
         together = asyncio.Barrier(5)
         verdicts = iter([True, False, True, True, False])
 
@@ -219,7 +219,7 @@ class TestAFunction:
     [(2, "odd number"), (0, "at least 1"), (17, "at most 15"), ("3", "whole number"), (True, "whole number"),
      ("$.test_case.input", "whole number")],
 )  # fmt: skip
-def test_so_many_samples_are_refused(refused, given, why):
+def test_invalid_numbers_of_samples_are_refused(refused, given, why):
     config = {"model": "openai/any"}
     assert why in refused("llm_judge", prompt="?", response_format=SCHEMA, model_config=config, samples=given)
 
@@ -255,7 +255,7 @@ class TestAModel:
     def saying(self, *verdicts):
         return "say=" + quote("||".join(json.dumps({"reason": str(v), "passed": v}) for v in verdicts))
 
-    def test_is_asked_so_often_and_the_majority_decides(self, check, model_server):
+    def test_is_called_once_a_sample_and_the_majority_decides(self, check, model_server):
         result = one_check(check(self.saying(True, False, False)))
         assert result.results["response"] == {"reason": "False", "passed": False}
         metadata = result.results["metadata"]

@@ -32,7 +32,7 @@ def read():
     return document, [Check.model_validate(item) for item in document.data["checks"]]
 
 
-def test_every_mistake_is_found_with_its_place():
+def test_every_error_is_found_with_its_path():
     problems = list(check_problems(*read()))
     assert [(problem.line, problem.path, problem.severity) for problem in problems] == [
         (5, "checks[1].type", "error"),
@@ -51,12 +51,12 @@ def test_every_mistake_is_found_with_its_place():
     assert "is not a valid JSONPath" in problems[5].message
 
 
-def test_a_check_that_is_known_as_bad_is_passed_over():
+def test_checks_with_known_errors_are_skipped():
     document, checks = read()
     assert not list(check_problems(document, [None] * len(checks)))
 
 
-def test_checks_of_test_cases_are_inspected_too():
+def test_checks_of_test_cases_are_validated_too():
     case = TestCase(id="a", input="", checks=[Check(type="contains"), Check(type="vibes")])
     cases = [(case, 3), (TestCase(id="b", input=""), 4)]
     problems = list(case_check_problems(cases, "cases.jsonl", (), CaseChecks(CheckDefaults(), (), from_data=True)))

@@ -43,7 +43,7 @@ def test_several_may_read_at_once_and_more_may_come():
     assert [mine.id for mine in one] == [f"case-{number}" for number in range(200, 501)]
 
 
-def test_what_is_too_much_for_memory_is_in_a_file_that_goes_with_them(tmp_path, monkeypatch):
+def test_large_sets_of_cases_are_spooled_to_a_file_that_is_deleted(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     kept = CasesOnDisk(case(number, metadata={"long": "x" * 100_000}) for number in range(60))
     assert sum(len((mine.metadata or {})["long"]) for mine in kept) == 6_000_000

@@ -74,7 +74,7 @@ def test_the_same_cases_come_out_of_every_format(read: Read, name: str, content:
     assert found.warnings == []
 
 
-def test_a_format_that_is_named_counts_more_than_the_ending(read: Read) -> None:
+def test_a_given_format_wins_over_the_file_extension(read: Read) -> None:
     assert len(read(lines(*CASES), "cases.txt", format="jsonl").cases) == 2
 
 
@@ -139,7 +139,7 @@ class TestMapping:
             "cases.jsonl:2: expected: nothing at $.answer (the record has question)",
         ]
 
-    def test_a_metadata_path_that_fits_no_record_is_a_mistake(self, read: Read) -> None:
+    def test_a_metadata_path_without_a_match_is_an_error(self, read: Read) -> None:
         assert mistakes(read, lines({"input": 1}), metadata={"level": "$.lvl"}) == [
             "cases.jsonl: metadata.level: no record has anything at $.lvl"
         ]
@@ -179,7 +179,7 @@ class TestCsv:
             ("input\n", "cases.csv: holds no test cases"),
         ],
     )
-    def test_what_is_wrong_is_named_with_its_line(self, read: Read, content: str, mistake: str) -> None:
+    def test_errors_have_their_line(self, read: Read, content: str, mistake: str) -> None:
         assert mistakes(read, content, "cases.csv")[0].startswith(mistake)
 
 
@@ -294,7 +294,7 @@ def test_records_come_with_their_lines(tmp_path: Path) -> None:
     assert list(read_records(path, None, "records.jsonl")) == [(1, 1), (3, None), (4, "x")]
 
 
-def test_readable_records_are_given_before_the_mistakes_are_raised(tmp_path: Path) -> None:
+def test_readable_records_are_yielded_before_errors_are_raised(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text("1\n{\n3\n", encoding="utf-8")
     records = read_records(path, None, "records.jsonl")

@@ -199,7 +199,7 @@ class TestFiles:
         with pytest.raises(InputError, match="is larger than 5,000,000 bytes"):
             read_document(path)
 
-    def test_what_is_not_there_or_no_file(self, tmp_path):
+    def test_a_missing_file_or_a_folder_is_an_error(self, tmp_path):
         with pytest.raises(InputError, match="there is no such file"):
             read_document(tmp_path / "none.yaml")
         with pytest.raises(InputError, match="cannot be read"):

@@ -114,7 +114,7 @@ class TestMistakes:
             (12, "thresholds.f1", None),
         ]
 
-    def test_those_of_all_files_come_at_once(self, folder: Path) -> None:
+    def test_errors_of_all_files_are_raised_together(self, folder: Path) -> None:
         (folder / "a.yaml").write_text("task: a\n")
         (folder / "b.yaml").write_text("task: b\ntask: c\n")
         files = [Path(problem.file or "").name for problem in problems_of(folder, "geometry")]
@@ -146,7 +146,7 @@ class TestTasksAndMetrics:
         assert load_metrics(tmp_path)["acc"].direction == "higher_is_better"
         assert load_metrics(tmp_path / "metrics").keys() == {"acc"}
 
-    def test_an_id_stands_for_one_definition(self, tmp_path: Path) -> None:
+    def test_an_id_has_one_definition(self, tmp_path: Path) -> None:
         for name in ("one.yaml", "two.yaml"):
             (tmp_path / name).write_text("# which is which?\nid: acc\nname: A\ndirection: higher_is_better\n")
         with pytest.raises(InputError, match=r"two\.yaml:2: id: acc is defined already, in .*one\.yaml"):

@@ -14,7 +14,7 @@ def test_nodes_are_counted(value, nodes):
     assert not is_small(value, nodes - 1)
 
 
-def test_characters_are_counted_where_asked():
+def test_characters_are_counted_on_request():
     assert is_small(["a" * 50, {"key": "b" * 50}], 10)
     assert is_small(["a" * 50, {"key": "b" * 50}], 10, 103)
     assert not is_small(["a" * 50, {"key": "b" * 50}], 10, 102)

@@ -234,7 +234,7 @@ TOO_SLOW = {
 
 
 @pytest.mark.parametrize(("expression", "document"), TOO_MUCH.values(), ids=TOO_MUCH)
-def test_a_path_that_asks_too_much_is_a_jsonpath_error(expression, document):
+def test_a_path_over_the_limits_is_a_jsonpath_error(expression, document):
     with pytest.raises(JSONPathError):
         compile_path(expression).find(document)
 

@@ -23,7 +23,7 @@ def test_after_the_deadline_nothing_is() -> None:
         allowance.require()
 
 
-def test_a_budget_is_spent_by_what_answers_say() -> None:
+def test_a_budget_is_spent_by_reported_usage() -> None:
     allowance = RunBudget(budget=Budget(tokens=100, usd=1.0))
     allowance.spend({"tokens": 60, "usd": 0.2})
     allowance.require()
@@ -43,7 +43,7 @@ def test_an_unknown_cost_counts_as_the_highest_known_one(cost: object) -> None:
     assert allowance.ended is not None
 
 
-def test_nothing_is_counted_while_no_answer_has_said_its_cost() -> None:
+def test_unknown_costs_count_0_until_one_is_known() -> None:
     allowance = RunBudget(budget=Budget(usd=1.0))
     allowance.spend(None)
     assert allowance.spent == {"usd": 0.0}

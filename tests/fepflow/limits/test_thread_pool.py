@@ -11,7 +11,7 @@ from fepflow.errors import CheckTimeoutError
 from fepflow.limits.thread_pool import ThreadPool, short_turns
 
 
-async def test_work_is_done_in_a_thread_and_its_value_or_error_comes_back():
+async def test_work_runs_in_a_thread_and_its_value_or_error_is_returned():
     workers = ThreadPool("test", 2, computes=False)
     assert await workers.run(threading.current_thread) is not threading.main_thread()
     with pytest.raises(KeyError):

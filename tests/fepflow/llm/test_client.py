@@ -51,7 +51,7 @@ def threads() -> int:
 @pytest.mark.parametrize(
     "end", [pytest.param("await client.aclose()", marks=pytest.mark.battery), "sys.modules['kept'] = client"]
 )
-def test_a_process_ends_without_a_word_even_if_its_client_was_not_closed(model_server: Any, end: str) -> None:
+def test_a_process_ends_without_output_when_its_client_was_not_closed(model_server: Any, end: str) -> None:
     code = USE.format(base=f"{model_server.address}/v1", end=end)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout, done.stderr) == ("stand-in (stand-in) PRODUCTION 0\n", "")
@@ -69,7 +69,7 @@ async def test_its_thread_begins_with_the_first_request_and_ends_with_it(model: 
     assert threads() == before
 
 
-async def test_closing_cancels_what_is_under_way_and_takes_no_more(model: Model, model_server: Any) -> None:
+async def test_closing_cancels_requests_in_flight_and_refuses_new_ones(model: Model, model_server: Any) -> None:
     client = ModelClient()
     slow = replace(model, name="openai/stand-in?latency=5")
     under_way = asyncio.create_task(client.complete(slow, MESSAGES, RequestContext()))

@@ -59,7 +59,7 @@ async def test_a_shuffled_answer_is_put_in_order(model: Model, requests: ModelRe
     assert found.vectors == (await by_one_request(requests, model, ["red", "blue"])).vectors
 
 
-async def test_only_what_is_not_kept_is_sent(model: Model, model_server: Any, caching: ModelRequests) -> None:
+async def test_only_texts_that_are_not_cached_are_sent(model: Model, model_server: Any, caching: ModelRequests) -> None:
     first = await embed(caching, model, ["red", "blue"])
     second = await embed(caching, model, ["red", "blue"])
     third = await embed(caching, model, ["red", "green"])
@@ -88,7 +88,7 @@ async def test_another_model_is_another_request_and_another_vector(
     assert len(memory.kept) == 2
 
 
-async def test_outside_of_runs_nothing_is_kept(model: Model, requests: ModelRequests, model_server: Any) -> None:
+async def test_outside_of_runs_nothing_is_cached(model: Model, requests: ModelRequests, model_server: Any) -> None:
     assert [(await embed(requests, model, ["red"])).cached for _ in range(2)] == [False, False]
     assert len(model_server.seen) == 2
 
@@ -156,7 +156,7 @@ async def test_cancelling_one_caller_does_not_affect_the_others_vectors(
     assert len(model_server.seen) == 1
 
 
-async def test_when_all_have_gone_away_the_next_one_is_answered(
+async def test_a_caller_after_all_others_were_cancelled_gets_its_vector(
     model: Model, requests: ModelRequests, model_server: Any
 ) -> None:
     asker = asyncio.create_task(embed(requests, model, ["red"]))

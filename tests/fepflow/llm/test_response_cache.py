@@ -43,7 +43,9 @@ async def ask(requests: ModelRequests, model: Model, prompt: StructuredPrompt = 
     return await structured.ask(requests, model, prompt, read)
 
 
-async def test_what_was_answered_is_not_asked_again(model: Model, model_server: Any, caching: ModelRequests) -> None:
+async def test_cached_responses_are_not_requested_again(
+    model: Model, model_server: Any, caching: ModelRequests
+) -> None:
     value, first = await ask(caching, model)
     again, second = await ask(caching, model)
 
@@ -53,7 +55,7 @@ async def test_what_was_answered_is_not_asked_again(model: Model, model_server: 
     assert second == replace(first, cached=True, requests=0, seconds=0.0), "what it cost is told as it was"
 
 
-async def test_outside_of_runs_nothing_is_kept(model: Model, model_server: Any, requests: ModelRequests) -> None:
+async def test_outside_of_runs_nothing_is_cached(model: Model, model_server: Any, requests: ModelRequests) -> None:
     assert [(await ask(requests, model))[1].cached for _ in range(2)] == [False, False]
     assert len(model_server.seen) == 2
 
@@ -133,7 +135,7 @@ async def test_a_client_that_does_not_know_what_a_model_rejects_finds_its_cached
     assert memory.lookups == lookups + 1, "all modes are looked up in one go"
 
 
-async def test_an_answer_that_does_not_fit_any_more_is_asked_for_again_and_replaced(
+async def test_a_cached_response_that_violates_the_schema_is_replaced(
     model: Model, model_server: Any, caching: ModelRequests, memory: InMemory
 ) -> None:
     await ask(caching, model)
@@ -157,7 +159,7 @@ async def test_invalid_responses_are_not_cached(
     assert memory.kept == {}
 
 
-async def test_an_answer_that_took_three_requests_is_kept_with_what_all_of_them_took(
+async def test_a_cached_response_has_the_usage_of_all_its_requests(
     model: Model, caching: ModelRequests, memory: InMemory
 ) -> None:
     _, asked = await ask(caching, with_knobs(model, "fault=prose&times=2"))
@@ -165,7 +167,7 @@ async def test_an_answer_that_took_three_requests_is_kept_with_what_all_of_them_
     assert (asked.requests, answer.prompt_tokens) == (3, asked.usage.prompt_tokens)
 
 
-async def test_the_same_question_asked_at_once_is_one_request(
+async def test_concurrent_equal_requests_are_one_request(
     model: Model, model_server: Any, caching: ModelRequests
 ) -> None:
     slow = with_knobs(model, "latency=0.2")

@@ -138,7 +138,7 @@ async def test_a_compressed_answer_is_read(requests: ModelRequests, serve: Serve
 
 
 @pytest.mark.parametrize(("encoding", "said"), [("br", "not asked for"), ("gzip", "damaged")])
-async def test_an_encoding_that_cannot_be_read_is_said(
+async def test_an_unreadable_encoding_is_an_error(
     requests: ModelRequests, serve: Serve, encoding: str, said: str
 ) -> None:
     base = await serve(http(chat("yes"), f"Content-Encoding: {encoding}"))
@@ -226,7 +226,7 @@ async def test_impossible_token_counts_are_ignored(requests: ModelRequests, serv
     assert requests.context.usage()["tokens"] in (None, 0)
 
 
-async def test_a_score_of_four_hundred_digits_is_asked_for_again_and_never_kept(
+async def test_a_score_of_400_digits_is_requested_again_and_not_cached(
     serve: Serve, caching: ModelRequests, memory: InMemory
 ) -> None:
     base = await serve(http(chat('{"score": 1' + "0" * 400 + "}")))
@@ -236,7 +236,7 @@ async def test_a_score_of_four_hundred_digits_is_asked_for_again_and_never_kept(
     assert memory.kept == {}
 
 
-async def test_an_answer_kept_by_an_older_version_that_cannot_be_used_is_asked_for_anew(
+async def test_an_unusable_response_cached_by_an_older_version_is_requested_again(
     serve: Serve, caching: ModelRequests, memory: InMemory
 ) -> None:
     good = model(await serve(http(chat('{"score": 1}'))))

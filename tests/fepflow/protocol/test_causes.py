@@ -103,7 +103,7 @@ def test_what_did_not_fail_has_no_cause() -> None:
     assert lines(("a", ANSWER, [passed, score]), ("b", None, [])) == []
 
 
-def test_the_list_is_short_and_says_what_it_leaves_out() -> None:
+def test_the_list_is_short_and_counts_the_rest() -> None:
     results = [(f"c{n}", ANSWER, [check(f"check-{n % 12}")]) for n in range(30)]
     told = lines(*results, limit=3)
     assert told == ["3 × check-0: failed", "3 × check-1: failed", "3 × check-2: failed", "21 × 9 other causes"]

@@ -163,7 +163,7 @@ def test_a_summary_counts_each_status():
 
 
 class TestAddresses:
-    def test_they_are_known_once_and_for_all(self):
+    def test_they_are_computed_once(self):
         assert content_hash() == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"
 
     @settings(max_examples=100, deadline=None)

@@ -75,7 +75,7 @@ class TestProportions:
 
 
 class TestMissingData:
-    def test_what_is_missing_is_zero_for_the_low_bound_and_one_for_the_high(self) -> None:
+    def test_missing_results_count_0_for_the_low_bound_and_1_for_the_high(self) -> None:
         result = estimate([1] * 90, missing=10)
         assert result.value == 1.0
         assert bounds(result) == (wilson_interval(0.9, 100)[0], 1.0)
@@ -92,7 +92,7 @@ class TestMissingData:
         assert result.value == pytest.approx(1.4 / 3)
         assert (result.low, result.high, result.method) == (None, None, "t")
 
-    def test_without_any_value_nothing_is_known(self) -> None:
+    def test_without_values_there_is_no_estimate(self) -> None:
         result = estimate([], missing=4)
         assert (result.value, result.stderr, result.low, result.high) == (None, None, None, None)
         assert result.method == "none"
@@ -204,7 +204,7 @@ class TestMeans:
             ([0.0] * 50 + [1.0] * 50, None),
         ],
     )
-    def test_values_that_are_equal_or_skewed_leave_a_doubt(self, values: list[float], warning: str | None) -> None:
+    def test_equal_or_skewed_values_give_a_warning(self, values: list[float], warning: str | None) -> None:
         said = unbounded(values).warning
         assert said is None if warning is None else said is not None and warning in said
 
@@ -236,7 +236,7 @@ class TestScores:
         values = [1.0] * 30 + [0.0] * 5
         assert bounds(estimate(values, scale=ZERO_TO_ONE)) == pytest.approx(bounds(estimate(values)))
 
-    def test_what_is_missing_is_at_the_worst_end_and_each_case_counts_once(self) -> None:
+    def test_missing_results_are_at_the_worst_end_and_each_case_counts_once(self) -> None:
         result = estimate([4.0] * 8, missing=2, scale=Scale(1.0, 5.0))
         assert bounds(result) == pytest.approx(
             (1 + 4 * wilson_interval(0.6, 10)[0], 1 + 4 * wilson_interval(0.8, 10)[1])
@@ -295,7 +295,7 @@ class TestHugeNumbers:
         assert bounds(repeated([[1e308, 1e308], [-1e308, 1e308]], scale=Scale(-1e308, 1e308)))[1] <= 1e308
 
     @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=12))
-    def test_no_finite_numbers_are_too_much(self, values: list[float]) -> None:
+    def test_any_finite_numbers_give_an_estimate(self, values: list[float]) -> None:
         result = unbounded(values)
         assert result.value is not None
         assert min(values) <= result.value <= max(values)

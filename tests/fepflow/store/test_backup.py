@@ -79,7 +79,7 @@ def test_a_backup_overwrites_nothing(store, url, tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_a_folder_that_is_not_there_is_said_in_a_sentence(store, url, tmp_path):
+def test_a_missing_folder_is_an_error_in_one_line(store, url, tmp_path):
     with pytest.raises(InfrastructureError, match=r"nowhere/b cannot be written \(No such file or directory\)"):
         back_up(url, tmp_path / "nowhere" / "b")
 
@@ -102,7 +102,7 @@ def test_a_damaged_store_leaves_no_backup(sqlite_url, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
-def test_without_pg_dump_it_is_said_what_to_do(postgresql_url, tmp_path, monkeypatch):
+def test_without_pg_dump_the_error_says_what_to_do(postgresql_url, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
 
     with pytest.raises(InfrastructureError, match=r"pg_dump, .* is not on PATH: install PostgreSQL's client programs"):

@@ -39,7 +39,7 @@ def test_a_calibration_is_there_after_opening_again(store: Store, url):
     assert (kept.id, kept.model, kept.statistics) == ("kept", "openai/é\0", FIGURES)
 
 
-def test_answers_of_a_check_are_those_that_are_there(store: Store, make_run):
+def test_completed_results_of_a_check_are_read(store: Store, make_run):
     run = make_run(cases=3, repeats=2)
 
     def answer(check_id, passed, error=None):

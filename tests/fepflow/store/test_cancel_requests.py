@@ -7,7 +7,7 @@ from fepflow.store.store import Store
 ELSEWHERE = "another-host/1/token"
 
 
-def test_a_running_run_is_flagged_and_goes_on_until_its_executor_looks(store: Store, make_run):
+def test_a_running_run_is_flagged_and_runs_until_its_executor_polls(store: Store, make_run):
     make_run()
     store.acquire_lease("run-1", new_owner(), 60)
     assert store.cancel_requested("run-1") is False
@@ -59,7 +59,7 @@ def test_the_flag_is_taken_back_only_from_a_run_that_is_over(store: Store, make_
     assert not store.cancel_requested("run-1")
 
 
-def test_a_dead_executor_whose_end_was_asked_for_leaves_a_cancelled_run(store: Store, make_run):
+def test_a_dead_executor_with_a_cancel_request_leaves_a_cancelled_run(store: Store, make_run):
     for name in ("asked", "not-asked"):
         make_run(name)
         store.acquire_lease(name, ELSEWHERE, 0)

@@ -139,7 +139,7 @@ def test_reading_writes_nothing(store: Store, make_run):
 
 
 @pytest.mark.parametrize("address", ["me:hunter2@127.0.0.1:1/evals", "me@127.0.0.1:1/evals?password=hunter2"])
-def test_a_server_that_is_away_is_named_without_the_password(address):
+def test_an_unreachable_server_is_named_without_the_password(address):
     with pytest.raises(
         InfrastructureError,
         match=r"postgresql://127\.0\.0\.1:1/evals cannot be reached \(.*refused.*\): check that the server is up and",
@@ -196,7 +196,7 @@ def test_a_connection_that_the_server_ends_under_way_is_an_infrastructure_error_
     assert store.run("run-1").name == "refunds"
 
 
-def test_without_its_driver_it_is_said_what_to_install(url):
+def test_without_the_driver_the_error_says_what_to_install(url):
     program = f"""
 import sys
 sys.modules["psycopg"] = None

@@ -66,12 +66,12 @@ def test_a_file_that_is_not_a_database_is_named_in_a_sentence(tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "not a database " * 1_000
 
 
-def test_a_folder_in_place_of_the_file_is_named_in_a_sentence(tmp_path):
+def test_a_folder_in_place_of_the_file_is_an_error(tmp_path):
     with pytest.raises(InfrastructureError, match=r"cannot be opened \(Is a directory\): make the file"):
         Store.open(f"sqlite:///{tmp_path}")
 
 
-def test_a_file_in_place_of_the_folder_is_named_in_a_sentence(tmp_path):
+def test_a_file_in_place_of_the_folder_is_an_error(tmp_path):
     (tmp_path / "file").touch()
 
     with pytest.raises(InfrastructureError, match=r"file/x\.db cannot be opened \(Not a directory\)"):
@@ -138,7 +138,7 @@ def test_readers_do_not_wait_for_a_writer(url, store, make_run):
     writer.close()
 
 
-def test_a_full_disk_is_said_to_be_full_and_nothing_of_the_transaction_stays(store, make_run):
+def test_a_full_disk_is_reported_and_the_transaction_is_rolled_back(store, make_run):
     make_run(cases=100)
     store._database.engine.dispose()
     event.listen(

@@ -143,7 +143,7 @@ def test_finishing_records_the_end_and_gives_the_lease_back(store: Store, make_r
         store.finish("run-1", "me", "failed")
 
 
-def test_going_on_with_an_ended_run_forgets_how_it_ended(store: Store, make_run):
+def test_resuming_an_ended_run_clears_its_outcome(store: Store, make_run):
     make_run()
     first = store.acquire_lease("run-1", "me", 60)
     store.finish("run-1", "me", "failed", outcome="fail", metrics=1, verdict=2, error="disk \0 full")

@@ -124,7 +124,7 @@ def test_no_column_can_hold_a_nan_that_a_comparison_would_take_for_a_pass():
 
 
 @pytest.mark.parametrize("revision", revisions())
-def test_going_back_to_any_revision_and_up_again_keeps_the_rows_and_gives_the_same_schema(filled: Store, revision):
+def test_downgrade_to_any_revision_and_upgrade_keep_rows_and_schema(filled: Store, revision):
     database = filled._database
     newest, rows_before = shape(database), rows(database)
     assert all(rows_before.values())
@@ -173,7 +173,7 @@ def test_rows_stay_when_the_table_that_they_refer_to_is_altered(filled: Store, l
     assert difference_from_models(database) == []
 
 
-def test_nothing_goes_back_unasked(store: Store, later_version):
+def test_a_downgrade_has_to_be_requested(store: Store, later_version):
     store._database.migrate()
 
     with pytest.raises(UserError, match=rf"has schema 9000; {later_version} is older, .* lost: .* add --yes"):
@@ -183,12 +183,12 @@ def test_nothing_goes_back_unasked(store: Store, later_version):
         assert is_current(connection)
 
 
-def test_nothing_goes_to_a_revision_that_is_not_there(store: Store):
+def test_an_unknown_revision_is_refused(store: Store):
     with pytest.raises(UserError, match="There is no schema 0000: this fepflow knows 0001"):
         store._database.migrate("0000", back=True)
 
 
-def test_opening_again_keeps_what_is_there(url, store, make_run):
+def test_opening_a_store_again_keeps_its_runs(url, store, make_run):
     make_run()
 
     with Store.open(url) as again:

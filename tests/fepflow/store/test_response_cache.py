@@ -33,25 +33,25 @@ def key(number: int) -> str:
         {"cost_usd": 0.0000000002},
     ],
 )
-def test_an_answer_comes_back_as_it_was(store: Store, change: dict[str, Any]) -> None:
+def test_a_response_is_read_as_it_was_written(store: Store, change: dict[str, Any]) -> None:
     answer = replace(ANSWER, **change)
     store.cache_responses({key(1): answer})
     assert store.cached_responses([key(1), key(2)], LONG_AGO) == {key(1): answer}
 
 
-def test_a_newer_answer_takes_the_place_of_an_older_one(store: Store) -> None:
+def test_a_newer_response_replaces_an_older_one(store: Store) -> None:
     store.cache_responses({key(1): ANSWER, key(2): VECTOR})
     newer = replace(ANSWER, text="{}", cost_usd=None)
     store.cache_responses({key(1): newer})
     assert store.cached_responses([key(1), key(2)], LONG_AGO) == {key(1): newer, key(2): VECTOR}
 
 
-def test_what_is_too_old_is_not_found(store: Store) -> None:
+def test_expired_responses_are_not_found(store: Store) -> None:
     store.cache_responses({key(1): ANSWER, key(2): VECTOR})
     assert store.cached_responses([key(1), key(2)], NOW - timedelta(days=1)) == {key(1): ANSWER}
 
 
-def test_many_are_kept_and_found_at_once(store: Store) -> None:
+def test_many_responses_are_written_and_read_at_once(store: Store) -> None:
     many = {key(number): replace(ANSWER, text=str(number)) for number in range(1_200)}
     store.cache_responses(many)
     assert store.cached_responses(many, LONG_AGO) == many

@@ -53,7 +53,7 @@ def check(
         Output(value=-math.inf, metadata={}),
     ],
 )
-def test_an_output_comes_back_as_it_was(store: Store, make_run, given: Output):
+def test_an_output_is_read_as_it_was_written(store: Store, make_run, given: Output):
     run = make_run()
 
     store.write(run, [NewOutput(1, 0, HASH, given, failed=True)], [])
@@ -63,7 +63,7 @@ def test_an_output_comes_back_as_it_was(store: Store, make_run, given: Output):
     assert (stored.content_hash, stored.failed) == (HASH, True)
 
 
-def test_a_check_result_comes_back_as_it_was(store: Store, make_run):
+def test_a_check_result_is_read_as_it_was_written(store: Store, make_run):
     run = make_run()
     given = result("c", passed=True, at=math.inf, text="\0\ud800").model_copy(
         update={"resolved_arguments": {"text": {"value": "x", "jsonpath": "$.output.value"}}}
@@ -81,7 +81,7 @@ def test_a_check_result_comes_back_as_it_was(store: Store, make_run):
     "value",
     ["日本 😀", {"$float": "NaN"}, -math.inf, "NaN", "[" * 1_000, [[[[[]]]]], 10**30, 0.1, {"": None}, "\n\x7f"],
 )
-def test_whatever_a_check_answers_comes_back_as_it_was(store: Store, make_run, value):
+def test_any_check_result_is_read_as_it_was_written(store: Store, make_run, value):
     run = make_run()
     given = result("c", passed=True, value=value)
 

@@ -43,7 +43,7 @@ def test_a_shard_whose_lease_has_ended_is_lost_and_free(store: Store, make_run):
     assert not store.renew_shard("run-1", 0, GONE, 60)
 
 
-def test_a_process_of_this_machine_that_has_ended_holds_nothing(store: Store, make_run):
+def test_a_dead_process_of_this_machine_holds_no_lease(store: Store, make_run):
     make_run()
     host, _, token = new_owner().split("/")
     ended = f"{host}/{2**22 + 1}/{token}"

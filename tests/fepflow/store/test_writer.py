@@ -23,7 +23,7 @@ def commits(store: Store) -> list[int]:
     return seen
 
 
-async def test_rows_are_in_the_store_once_they_are_said_to_be(store: Store, make_run):
+async def test_rows_are_in_the_store_once_they_are_committed(store: Store, make_run):
     run = make_run()
 
     async with BatchWriter(store, run) as writer:

@@ -27,13 +27,13 @@ def expanded(value, path=("target",), **env):
         ("${NONE:-https://x/?a=b}", "https://x/?a=b"),
     ],
 )
-def test_references_are_replaced_wherever_they_stand(text, result):
+def test_references_are_expanded_everywhere(text, result):
     env = {"HOST": "example.com", "PORT": "80", "EMPTY": ""}
     assert expanded(text, **env)[0] == result
     assert expanded({"a": [text, 5, None]}, **env)[0] == {"a": [result, 5, None]}
 
 
-def test_what_a_variable_holds_is_not_expanded_again():
+def test_values_of_variables_are_not_expanded_again():
     assert expanded("${A}", A="${B}", B="secret")[0] == "${B}"
 
 

@@ -65,7 +65,7 @@ def test_a_minimal_suite_has_defaults():
     assert loaded.section("tags") == []
 
 
-def test_the_secret_is_known_and_nowhere_to_be_seen():
+def test_the_secret_is_known_and_never_shown():
     loaded = read(WHOLE, {"BOT_URL": "http://bot/", "BOT_TOKEN": "s3cret-token"})
     assert loaded.secrets == {"s3cret-token"}
     assert "s3cret-token" not in repr(loaded)
@@ -179,7 +179,7 @@ tags: smoke
         ("baseline: 12345678", "baseline: must be a text (put it in quotes)"),
     ],
 )
-def test_a_common_mistake_reads_well(section, sentence):
+def test_common_errors_have_clear_messages(section, sentence):
     name = section.split(":")[0]
     lines = [line for line in MINIMAL.splitlines() if not line.startswith(name)]
     problems = told("\n".join([*lines, section]))

@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     settings.cache_clear()
 
 
-def test_what_the_operator_has_named_and_what_comes_with_fepflow_is_allowed(folder: Path) -> None:
+def test_roots_of_the_operator_and_of_fepflow_are_allowed(folder: Path) -> None:
     require_allowed(folder / "named" / "suite.yaml")
     require_allowed(folder / "named" / "deeper" / "suite.yaml")
     require_allowed(SHIPPED)
@@ -44,7 +44,7 @@ def test_paths_outside_of_the_roots_are_refused(folder: Path, monkeypatch: pytes
         require_allowed(Path("suite.yaml"))
 
 
-def test_what_was_noted_stays_and_is_for_its_owner_only(folder: Path) -> None:
+def test_roots_are_stored_for_their_owner_only(folder: Path) -> None:
     allow_below([folder / "other", folder / "other"])
     allow_below([folder / "other"])
     require_allowed(folder / "other" / "suite.yaml")

@@ -35,7 +35,7 @@ async def is_full(limiter: AdaptiveLimiter) -> bool:
     return False
 
 
-async def test_there_are_as_many_places_as_the_suite_allows() -> None:
+async def test_slots_are_as_many_as_the_suite_allows() -> None:
     limiter = AdaptiveLimiter(3)
     callers = await enter(limiter, 3)
     assert await is_full(limiter)
@@ -44,7 +44,7 @@ async def test_there_are_as_many_places_as_the_suite_allows() -> None:
 
 
 @pytest.mark.parametrize("error", [BUSY, DOWN, LATE])
-async def test_overload_halves_the_places(error: TargetError) -> None:
+async def test_overload_halves_the_slots(error: TargetError) -> None:
     limiter = AdaptiveLimiter(8)
     callers = await enter(limiter, 8)
     limiter.failed(error, time.monotonic())
@@ -57,7 +57,7 @@ async def test_overload_halves_the_places(error: TargetError) -> None:
 
 
 @pytest.mark.parametrize("error", [BROKEN, WRONG])
-async def test_other_failures_do_not_slow_the_pace(error: TargetError) -> None:
+async def test_other_failures_do_not_reduce_the_slots(error: TargetError) -> None:
     limiter = AdaptiveLimiter(8)
     await enter(limiter, 1)
     limiter.failed(error, time.monotonic())
@@ -75,7 +75,7 @@ async def test_calls_that_were_under_way_before_do_not_count_again() -> None:
     assert limiter.slots == 2
 
 
-async def test_one_place_is_always_left() -> None:
+async def test_one_slot_is_always_left() -> None:
     limiter = AdaptiveLimiter(8)
     await enter(limiter, 1)
     for _ in range(10):
@@ -84,7 +84,7 @@ async def test_one_place_is_always_left() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 8, 64])
-async def test_good_answers_bring_all_places_back(most: int) -> None:
+async def test_successful_calls_restore_all_slots(most: int) -> None:
     limiter = AdaptiveLimiter(most)
     callers = await enter(limiter, 1)
     for _ in range(10):
@@ -112,7 +112,7 @@ async def test_only_new_extremes_are_reported() -> None:
     assert changes == [(2, True), (1, True), (4, False), (2, True)]
 
 
-async def test_a_rate_lets_calls_go_evenly() -> None:
+async def test_a_rate_limit_spaces_calls_evenly() -> None:
     limiter = AdaptiveLimiter(10, per_minute=1200)  # one in 50 ms
     began = time.monotonic()
     await enter(limiter, 5)

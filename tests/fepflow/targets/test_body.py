@@ -32,7 +32,7 @@ async def test_a_bomb_is_never_unpacked(serve: Serve, compress: Callable[[bytes]
     assert peak < 10_000_000
 
 
-async def test_an_answer_that_does_not_say_how_long_it_is_is_cut_off(serve: Serve) -> None:
+async def test_a_body_without_a_length_is_bounded(serve: Serve) -> None:
     sent = 0
 
     async def handler(request: web.Request) -> web.StreamResponse:

@@ -84,7 +84,7 @@ async def test_non_retryable_errors_are_not_retried(serve: Serve) -> None:
     assert retries == []
 
 
-async def test_a_truncated_answer_is_asked_for_again(serve: Serve) -> None:
+async def test_a_truncated_response_is_retried(serve: Serve) -> None:
     bodies = iter(['{"answer": "4', '{"answer": "42"}'])
 
     async def handler(request: web.Request) -> web.Response:
@@ -94,7 +94,7 @@ async def test_a_truncated_answer_is_asked_for_again(serve: Serve) -> None:
     assert output.value == "42"
 
 
-async def test_the_target_says_how_long_to_wait(serve: Serve) -> None:
+async def test_retry_after_sets_the_wait(serve: Serve) -> None:
     output, retries = await ask_noting(await serve(flaky(1, 429, {"Retry-After": "1"})), attempts=2)
     assert output.value == "42"
     assert retries[0][3] == 1.0

@@ -140,7 +140,7 @@ async def test_no_call_is_silently_sent_twice(serve_raw: Serve, method: str) -> 
 
 @pytest.mark.parametrize("is_read", [True, False])
 @pytest.mark.parametrize("method", ["POST", "GET"])
-async def test_a_kept_connection_that_closes_as_a_call_begins_is_an_attempt_on_record(
+async def test_a_keep_alive_connection_that_closes_is_a_recorded_attempt(
     serve_raw: Serve, method: str, is_read: bool
 ) -> None:
     """Every second call finds its connection closed, before or after the server has read the request."""

@@ -285,7 +285,7 @@ class TestAddresses:
     def test_the_same_request_has_the_same_hash(self) -> None:
         assert output_hash(self.target(), CASE, 1) == output_hash(self.target(), CASE, 1)
 
-    def test_editing_what_is_expected_changes_nothing(self) -> None:
+    def test_editing_expected_does_not_change_the_hash(self) -> None:
         other = CASE.model_copy(update={"expected": "forty-two"})
         assert output_hash(self.target(), CASE, 1) == output_hash(self.target(), other, 1)
 

@@ -73,7 +73,7 @@ def test_an_output_path_that_fits_no_record_is_refused_at_once(opened: Any) -> N
         opened([{"value": 1}, {"value": 2}], output="$.answer")
 
 
-def test_an_id_that_stands_twice_names_both_lines(opened: Any) -> None:
+def test_a_duplicate_id_names_both_lines(opened: Any) -> None:
     with pytest.raises(InputError, match=r"outputs\.jsonl:2: the id 'a' stands in line 1 already"):
         opened([{"id": "a", "value": 1}, {"id": "a", "value": 2}], id="$.id")
 

@@ -229,11 +229,11 @@ class TestMinimum:
         n = int(said.split("about ")[1].split()[0])
         assert wilson_interval(0.86, n)[1] < 0.9 <= wilson_interval(0.86, n - 1)[1]
 
-    def test_what_no_number_of_cases_can_show_is_said(self) -> None:
+    def test_a_gate_that_no_number_of_cases_can_show_is_reported(self) -> None:
         assert "no sample can show a proportion of 1" in by_minimum(proportion(500), acc=1.0).reasons[0]
         assert "no number of them that can be had would settle it" in by_minimum(proportion(90, 10), acc=0.9).reasons[0]
 
-    def test_where_the_missing_alone_hold_it_open_they_would_settle_it(self) -> None:
+    def test_the_advice_names_missing_results_that_would_decide(self) -> None:
         (reason,) = by_minimum(proportion(95, error=5), acc=0.9).reasons
         assert "its interval begins below; it leans towards a pass, and the results that are missing would" in reason
 
@@ -471,7 +471,7 @@ class TestChecks:
         ]
         assert verdict.reasons == [rule.reason for rule in verdict.rules]
 
-    def test_a_check_that_no_metric_names_is_judged_all_the_same(self) -> None:
+    def test_a_check_without_a_metric_is_gated_too(self) -> None:
         verdict = decide([proportion(30)], None, None, [checked(passed=30, name="contains"), checked(30, name="judge")])
         assert verdict.outcome == "inconclusive"
         assert verdict.rules[0].check == "judge"

@@ -131,7 +131,7 @@ def test_the_metric_counts_all_that_was_expected(cases: list[str], rule: PassRul
         assert metric.low - 1e-12 <= passed / metric.n_expected <= metric.high + 1e-12
 
 
-def test_the_reason_says_it_all() -> None:
+def test_the_reason_has_counts_rate_interval_and_threshold() -> None:
     verdict = judge_samples(results_of("ppppp", "ppfes"), 5, "case", 0.8)
     assert verdict.outcome == "inconclusive"
     (reason,) = verdict.reasons
@@ -174,7 +174,7 @@ def test_a_rate_just_below_is_not_rounded_onto_its_threshold() -> None:
         ),
     ],
 )
-def test_every_rule_has_its_words(rule: PassRule, sentence: str, gate: str) -> None:
+def test_every_rule_has_a_gate_sentence(rule: PassRule, sentence: str, gate: str) -> None:
     verdict = judge_samples(results_of("pf"), 2, rule, 0.5)
     assert verdict.reasons[0].startswith(sentence)
     assert verdict.gate == gate

@@ -85,7 +85,7 @@ def test_the_same_cases_in_another_order_are_the_same_set(store: Store) -> None:
         ({"cause": "schedule"}, "it was begun by hand, this one by a schedule"),
     ],
 )
-def test_without_a_run_to_compare_with_it_is_said_why(store: Store, now: dict[str, Any], says: str) -> None:
+def test_without_a_baseline_the_reason_is_given(store: Store, now: dict[str, Any], says: str) -> None:
     newest = ended(store, 1)
     run = ended(store, 2, **now)
     day = newest.created_at.strftime("%Y-%m-%d")
@@ -156,7 +156,7 @@ async def test_a_suite_that_names_a_baseline_stores_the_verdict_beside_it(
     ],
 )
 @pytest.mark.parametrize("named", ["previous", "by id"])
-async def test_a_suite_or_cases_that_changed_are_said_instead_of_compared(
+async def test_a_changed_suite_or_cases_are_reported_instead_of_compared(
     plan: Plan, store: Store, now: dict[str, Any], says: str, named: str
 ) -> None:
     first = plan(["a", "b"])
@@ -169,9 +169,7 @@ async def test_a_suite_or_cases_that_changed_are_said_instead_of_compared(
     assert says in verdict.not_compared
 
 
-async def test_a_baseline_that_has_gone_keeps_no_run_from_its_verdict(
-    plan: Plan, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_missing_baseline_does_not_prevent_the_verdict(plan: Plan, caplog: pytest.LogCaptureFixture) -> None:
     verdict = await verdict_of(plan(["a", "b"], baseline="abcd1234"))
     assert (verdict.outcome, verdict.baseline) == ("pass", None)
     assert "There is no run 'abcd1234'" in (verdict.not_compared or "")

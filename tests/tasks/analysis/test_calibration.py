@@ -122,7 +122,7 @@ class TestFigures:
 
     @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
     @given(st.lists(st.tuples(st.booleans(), st.booleans() | st.none()), min_size=1, max_size=12))
-    def test_they_are_json_without_nan_whatever_was_said(self, store: Store, pairs):
+    def test_statistics_are_json_without_nan(self, store: Store, pairs):
         labels, verdicts = zip(*pairs, strict=True)
         if all(verdict is None for verdict in verdicts):
             return
@@ -208,7 +208,7 @@ class TestWhatIsSaidOfAJudge:
         (reliability,) = reliability_of_judges(store, run)
         assert reliability.sentence() == "judge llm_judge: not calibrated"
 
-    def test_what_the_suite_says_once_for_all_judges_is_theirs(self, store: Store):
+    def test_shared_judge_settings_of_the_suite_apply(self, store: Store):
         bare: dict[str, Any] = {"type": "llm_judge", "arguments": {"prompt": "?", "response_format": SCHEMA}}
         said = {"model_config": {"model": "openai/any"}, "samples": 3}
         suite = {"name": "judged", "checks": [bare], "judge": said}
@@ -219,7 +219,7 @@ class TestWhatIsSaidOfAJudge:
         assert (of_suite.model, of_suite.samples) == ("openai/any", 3)
         assert of_suite == of_check
 
-    def test_it_stands_on_the_page_of_the_verdict(self, store: Store):
+    def test_the_verdict_page_has_the_calibration(self, store: Store):
         run = stored(store, [{"passed": True}])
         verdict = Verdict(outcome="pass", gate="g", reasons=[], metrics=[])
         line = r"- judge llm\_judge \(openai\/any\)\: not calibrated"

@@ -41,7 +41,7 @@ def mistakes(file):
 
 
 @pytest.mark.parametrize("column", ["id", "case_id"])
-def test_yes_and_no_are_read_in_all_their_words(file, column):
+def test_boolean_labels_are_read_in_all_spellings(file, column):
     words = ["yes", "No", "TRUE", "false", "1", "0", "pass", " fail "]
     ids = [f"c{number}" for number in range(len(words))]
     text = f"{column},label\n" + "".join(f"{name},{word}\n" for name, word in zip(ids, words, strict=True))
@@ -105,7 +105,7 @@ def test_a_missing_file_is_an_error(tmp_path):
         (None, "4", "not one of yes, true"),
     ],
 )
-def test_a_label_has_to_be_what_the_judge_says(mistakes, field, label, wanted):
+def test_a_label_has_to_be_of_the_fields_type(mistakes, field, label, wanted):
     assert wanted in mistakes(f"id,label\na,{label}\n", [SCORED], field=field)[0]
 
 

@@ -24,7 +24,7 @@ from tasks.run_checks import run_checks_of_batch
 from tests.tasks.conftest import Plan
 
 
-async def test_metrics_so_far_count_what_is_to_come(plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_metrics_so_far_count_missing_results(plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_TOKEN", "abcdefgh")
     headers = {"Authorization": "Bearer ${AGENT_TOKEN}"}
     gate = {"min": {"acc": 0.9}}
@@ -80,7 +80,7 @@ def test_results_without_a_verdict_of_a_check_that_gives_one_elsewhere_are_missi
     assert verdict.reasons == ["contains: 30 of 40 passed, but 10 gave neither pass nor fail."]
 
 
-def test_a_score_outside_of_its_range_is_an_error_and_said(store: Store) -> None:
+def test_a_score_outside_of_its_range_is_an_error_with_a_warning(store: Store) -> None:
     scores = [{"score": score} for score in [1.0] * 36 + [10, -0.5]]
     metrics = [{"id": "score", "check": "c", "value": "$.score", "range": [0, 1]}]
     verdict = judged(store, {"c": scores}, metrics=metrics, gate={"min": {"score": 0.5}})

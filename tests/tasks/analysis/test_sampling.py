@@ -70,7 +70,7 @@ def test_without_a_limit_or_with_a_large_one_all_cases_are_there(
     assert (inputs, options) == (list(range(500)), None)
 
 
-def test_a_run_says_in_words_that_it_is_a_sample(store: Store, suite: Path) -> None:
+def test_a_sampled_run_is_described(store: Store, suite: Path) -> None:
     run = store.run(create_run(store, validate_suite(suite), RunOptions(limit=20, seed=3)))
     assert run.sample == "a random sample of 20 of 500 test cases (seed 3)"
     assert store.run(create_run(store, validate_suite(suite))).sample is None

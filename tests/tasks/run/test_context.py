@@ -24,7 +24,7 @@ async def test_one_executor_at_a_time(plan: Plan, store: Store) -> None:
         assert store.run(run_id).status == "running", "and it does not end the first one's run"
 
 
-async def test_the_flow_run_is_noted_so_that_people_find_it(plan: Plan, store: Store) -> None:
+async def test_the_flow_run_is_stored(plan: Plan, store: Store) -> None:
     run_id = plan(["a"])
     async with open_run(run_id, "flow-run-1"):
         assert store.run(run_id).flow_run_id == "flow-run-1"
@@ -77,7 +77,7 @@ async def test_an_executor_that_has_lost_its_lease_stops(
     assert store.run(run_id).status == "running"
 
 
-async def test_a_lease_is_kept_for_as_long_as_the_run_lasts(
+async def test_the_lease_is_renewed_while_the_run_lasts(
     plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_run_module, "LEASE_SECONDS", 1.0)

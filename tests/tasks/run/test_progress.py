@@ -26,7 +26,7 @@ async def test_progress_is_what_the_store_has(plan: Plan) -> None:
     assert words == f"{counts} So far: `fepflow show {run_id[:8]}`"
 
 
-def test_a_long_run_is_updated_more_seldom_and_a_large_one_too() -> None:
+def test_long_and_large_runs_are_updated_less_often() -> None:
     age, updates = 0.0, 0
     while age < 24 * 3600:
         age += pause(age, counting=0.01)

@@ -82,7 +82,7 @@ async def test_a_response_that_cannot_be_cached_is_still_used(store: Store, capl
     assert "1 answers of models could not be kept" in caplog.text
 
 
-async def test_what_is_too_old_is_cleared_when_a_run_begins(
+async def test_expired_responses_are_deleted_when_a_run_begins(
     plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEPFLOW_CACHE_TTL", "12h")
@@ -99,7 +99,7 @@ async def judged(run_id: str, calls: int) -> None:
         await run_model_checks(context, Batch(0, calls))
 
 
-async def test_another_run_of_the_same_asks_for_what_has_changed_only_and_repeats_are_asked_one_by_one(
+async def test_another_run_requests_only_what_has_changed_and_repeats_are_separate(
     plan: Plan, store: Store, model_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JUDGE_BASE", f"{model_server.address}/v1")

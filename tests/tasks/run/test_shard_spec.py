@@ -14,7 +14,7 @@ from tasks.run.shard_spec import FULL_RUN, ShardSpec
 from tests.tasks.conftest import Agent, Plan
 
 
-async def test_a_shard_asks_for_its_cases_and_leaves_the_run_alone(plan: Plan, store: Store, agent: Agent) -> None:
+async def test_a_shard_calls_its_cases_and_does_not_end_the_run(plan: Plan, store: Store, agent: Agent) -> None:
     run_id = plan(["a", "b", "c", "d", "e"])
     async with open_run(run_id):
         async with open_shard(run_id, ShardSpec(1, 2)) as context:
@@ -26,7 +26,7 @@ async def test_a_shard_asks_for_its_cases_and_leaves_the_run_alone(plan: Plan, s
     assert agent.requests == {"c": 1, "d": 1, "e": 1}
 
 
-async def test_executors_of_one_run_share_its_places_its_rate_its_budget_and_its_time(plan: Plan, store: Store) -> None:
+async def test_executors_of_a_run_share_its_limits_budget_and_deadline(plan: Plan, store: Store) -> None:
     http = {"metadata": {"tokens": "$.tokens"}}
     target = {"concurrency": 10, "requests_per_minute": 90, "http": http}
     run_id = plan(["a"], target=target, budget={"tokens": 100}, deadline="1h")

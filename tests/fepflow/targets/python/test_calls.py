@@ -43,7 +43,7 @@ async def test_each_kind_of_callable_answers(ask: Ask, kind: str, isolate: str) 
     assert value_of(await ask(KINDS[kind], isolate=isolate)) == "asked: What is 6 * 7?"
 
 
-async def test_what_is_returned_becomes_json(ask: Ask) -> None:
+async def test_returned_values_become_json(ask: Ask) -> None:
     code = (
         "from dataclasses import dataclass\n"
         "from datetime import date\n"
@@ -112,7 +112,7 @@ async def test_an_answer_that_is_too_large_or_endless_is_refused(ask: Ask, body:
         ("(*, test_case)", "test_case.id", {}, "c1"),
     ],
 )
-async def test_the_parameters_say_what_it_is_called_with(
+async def test_the_signature_decides_the_arguments(
     ask: Ask, signature: str, returned: str, options: dict[str, Any], expected: Any
 ) -> None:
     assert value_of(await ask(f"def answer{signature}:\n    return {returned}\n", **options)) == expected
@@ -142,7 +142,7 @@ async def test_a_class_has_one_instance_made_when_it_is_first_called(open_agent:
         assert value_of(await open_agent(f"{code}# {function}\n", f"agent.py:{function}")[1].ask(CASE)) == answer
 
 
-async def test_sync_functions_run_side_by_side_and_the_event_loop_goes_on(open_agent: Open) -> None:
+async def test_sync_functions_run_concurrently_without_blocking_the_loop(open_agent: Open) -> None:
     code = (
         "import threading\nbarrier = threading.Barrier(8, timeout=20)\ndef answer(q):\n    return barrier.wait() >= 0\n"
     )
@@ -182,13 +182,13 @@ async def test_cancelled_inside_of_an_agent_does_not_cancel_the_run(ask: Ask) ->
         assert "CancelledError" in str(asked.error)
 
 
-async def test_the_place_is_the_users_own_line_also_when_a_library_raises(ask: Ask, tmp_path: Path) -> None:
+async def test_the_location_is_the_users_own_line_also_when_a_library_raises(ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "helpers.py").write_text("import json\ndef parse(text):\n    return json.loads(text)\n")
     asked = await ask("from helpers import parse\ndef answer(q):\n    return parse('{')\n")
     assert str(asked.error).endswith("(helpers.py:3)")
 
 
-async def test_the_status_that_a_library_reports_decides_whether_to_ask_again(ask: Ask) -> None:
+async def test_the_reported_status_decides_whether_to_retry(ask: Ask) -> None:
     code = "class Refused(Exception):\n    status_code = {}\ndef answer(q):\n    raise Refused('no')\n"
     for status, retryable in {401: False, 400: False, 429: True, 503: True}.items():
         asked = await ask(code.format(status))

@@ -159,7 +159,7 @@ async def test_an_isolated_call_that_crashes_is_an_error_and_the_next_one_is_ans
     assert value_of(await caller.ask(CASE)) == "fine"
 
 
-async def test_an_isolated_agent_may_print_read_and_hold_on_to_what_it_likes(ask: Ask) -> None:
+async def test_an_isolated_agent_may_use_its_standard_streams(ask: Ask) -> None:
     code = (
         "import os, subprocess, sys\n"
         "def answer(q):\n"

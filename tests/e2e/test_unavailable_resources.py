@@ -37,7 +37,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_sigterm_stop_a_run_and_what_it_has_is_kept(
+def test_ctrl_c_and_sigterm_stop_a_run_and_keep_its_results(
     workplace: Workplace, endpoint: Endpoint, stack: Stack, number: signal.Signals
 ) -> None:
     endpoint.delay = 0.05
@@ -87,7 +87,7 @@ def test_a_store_that_stays_locked_ends_the_run_with_an_error(
 
 
 @pytest.mark.battery
-def test_a_full_disk_ends_the_run_and_what_was_stored_is_gone_on_with(workplace: Workplace, endpoint: Endpoint) -> None:
+def test_a_run_ended_by_a_full_disk_can_be_resumed(workplace: Workplace, endpoint: Endpoint) -> None:
     there = {"type": "contains", "arguments": {"text": "$.output.value", "phrases": ["x"]}}
     workplace.write_suite([f"long {number}" for number in range(60)], target={"concurrency": 2}, checks=[there])
     with workplace.running("run", workplace.suite) as process:
@@ -105,7 +105,7 @@ def test_a_full_disk_ends_the_run_and_what_was_stored_is_gone_on_with(workplace:
     assert {name for name in stored if endpoint.questions[name] > asked_before[name]} == set()
 
 
-def test_a_run_gives_its_verdict_though_prefect_goes_away(
+def test_a_run_gives_its_verdict_when_prefect_becomes_unavailable(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
     endpoint.delay = 0.02
@@ -152,7 +152,7 @@ def no_number(stack: Stack) -> dict[str, str]:
         (no_number, 2, "FEPFLOW_PORT: must be a whole number"),
     ],
 )
-def test_what_keeps_a_run_from_starting_is_said_in_a_sentence(
+def test_a_run_that_cannot_start_is_an_error_in_one_line(
     workplace: Workplace, endpoint: Endpoint, stack: Stack, env: Any, code: int, says: str
 ) -> None:
     workplace.write_suite(CASES)

@@ -25,7 +25,7 @@ from fepflow.targets.http import HttpTarget
 from fepflow.targets.response_parser import ResponseParser, status_error
 from tests.properties import holds_for, value_or_error
 
-from .made_up import ANY_TEXT, JSON_PIECES, LATIN_1, json_texts, mutated, pieces
+from .strategies import ANY_TEXT, JSON_PIECES, LATIN_1, json_texts, mutated, pieces
 
 WELL = '{"answer": {"text": "fine", "scores": [1, 2.5e3, null, true, "\\ud83d\\ude00"]}, "usage": {"tokens": 12}}'
 ANSWERS = JSON_PIECES | ANY_TEXT | mutated(WELL, ("[", "]", "{", "}", ",", '"', "NaN", "1e400", "\\ud800", "\x00"))
@@ -93,7 +93,7 @@ def test_any_body_of_any_type_is_an_answer_or_an_error_of_the_case(
 
 
 @holds_for(ANSWERS)
-def test_any_answer_of_a_judge_is_a_value_or_said_to_be_none(text: str) -> None:
+def test_any_response_of_a_judge_is_a_value_or_an_error(text: str) -> None:
     for mode in structured.OUTPUT_MODES:
         value = value_or_error(partial(structured._read, text, {"type": "object"}, mode), CheckArgumentsError)
         if isinstance(value, CheckArgumentsError):

@@ -76,9 +76,7 @@ async def test_there_is_one_vector_for_each_text(
         await requests.client.embed(model(base, "openai/text-embedding-3-small"), ["red", "blue"], requests.context)
 
 
-async def test_an_answer_of_another_shape_is_an_error_in_few_words(
-    answering: Answering, requests: ModelRequests
-) -> None:
+async def test_a_response_of_another_shape_is_a_short_error(answering: Answering, requests: ModelRequests) -> None:
     base = await answering(chat([{"type": "text", "text": "yes"}], prompt_tokens=1, completion_tokens=1))
     with warnings.catch_warnings(record=True) as said:
         warnings.resetwarnings()

@@ -20,7 +20,7 @@ from tasks.validation.suite_validation import SuiteValidation
 from tasks.validation.validate_suite import validate_suite
 from tests.properties import holds_for, value_or_error
 
-from .made_up import JSON_PIECES, JSON_VALUES, SENDABLE, mutated, pieces
+from .strategies import JSON_PIECES, JSON_VALUES, SENDABLE, mutated, pieces
 
 SUITE = """\
 name: refunds
@@ -133,7 +133,7 @@ CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\
 
 
 @holds_for(st.lists(CELLS.filter(str.strip), min_size=1, max_size=8), st.sampled_from([",", ";", "\t", "|"]))
-def test_what_is_written_as_csv_is_read_as_it_was(inputs: list[str], delimiter: str) -> None:
+def test_csv_survives_a_round_trip(inputs: list[str], delimiter: str) -> None:
     text = StringIO()
     writer = csv.writer(text, delimiter=delimiter, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerows([["id", "input"], *([f"c{number}", value] for number, value in enumerate(inputs))])
@@ -141,6 +141,6 @@ def test_what_is_written_as_csv_is_read_as_it_was(inputs: list[str], delimiter: 
 
 
 @holds_for(st.lists(JSON_VALUES.filter(lambda value: value is not None), min_size=1, max_size=4), examples=50)
-def test_what_is_written_as_jsonl_is_read_as_it_was(inputs: list[Any]) -> None:
+def test_jsonl_survives_a_round_trip(inputs: list[Any]) -> None:
     lines = [json.dumps({"id": f"c{number}", "input": value}) for number, value in enumerate(inputs)]
     assert repr([case.input for case in read_cases("cases.jsonl", "\n".join(lines).encode())]) == repr(inputs)

@@ -113,7 +113,7 @@ def test_an_argument_whose_own_code_fails_is_an_error_of_its_check() -> None:
 
 
 @pytest.mark.parametrize("value", ODD_VALUES, ids=["surrogate key", "bytes", "deep"])
-def test_what_cannot_be_shown_can_be_judged_all_the_same(value: Any) -> None:
+def test_values_that_cannot_be_shown_can_be_checked(value: Any) -> None:
     (result,) = results_of(value, AttributeExistsCheck(path=VALUE))
     assert result.results == {"passed": True}
     assert isinstance(result.resolved_arguments["path"]["value"], str)

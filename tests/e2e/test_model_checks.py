@@ -60,9 +60,7 @@ def judged(stack: Stack, tmp_path: Path, model_server: Any) -> Any:
         yield write
 
 
-def test_judges_have_task_runs_of_their_own_and_those_without_an_answer_are_tried_again(
-    judged: Any, model_server: Any
-) -> None:
+def test_model_checks_have_their_own_task_runs_and_are_retried(judged: Any, model_server: Any) -> None:
     arguments = {"model_config": {"model": "openai/any?fault=error&times=4"}, "provider_config": {"max_retries": 0}}
     troubled = {**JUDGE, "id": "troubled", "arguments": {**JUDGE["arguments"], **arguments}}
     same = {"type": "exact_match", "arguments": {"actual": "$.output.value", "expected": "$.test_case.expected"}}
@@ -94,7 +92,7 @@ def test_judges_have_task_runs_of_their_own_and_those_without_an_answer_are_trie
 
 
 @pytest.mark.battery
-def test_a_budget_leaves_checks_out_and_going_on_asks_for_them(judged: Any, model_server: Any) -> None:
+def test_checks_left_out_by_a_budget_are_run_on_resume(judged: Any, model_server: Any) -> None:
     cases = [f"q{number}" for number in range(12)]
     workplace = judged(cases, [JUDGE], budget={"usd": 0.00005}, judge={"concurrency": 1})
     spent = workplace.run()

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 
-def essence(printed: str) -> dict[str, Any]:
+def comparable(printed: str) -> dict[str, Any]:
     """What a result that was printed as JSON says, without when, how long and under which number."""
     result = json.loads(printed)
     answers = [

@@ -128,7 +128,7 @@ def test_half_a_character_does_not_look_like_a_provider_that_fails(request, mode
 
 
 class TestAJudge:
-    def test_of_openai_is_asked_in_its_strict_mode(self, judge, model_server):
+    def test_of_openai_is_called_in_strict_mode(self, judge, model_server):
         result = judge("openai/gpt-4o-mini")
         (body,) = model_server.bodies
         assert body["response_format"]["json_schema"] == {"name": "verdict", "schema": STRICT, "strict": True}
@@ -148,14 +148,14 @@ class TestAJudge:
             "not_honoured": [],
         }
 
-    def test_of_anthropic_is_asked_with_a_tool(self, judge, model_server):
+    def test_of_anthropic_is_called_with_a_tool(self, judge, model_server):
         result = judge("anthropic/claude-3-5-haiku-latest")
         ((path, headers, body),) = model_server.seen
         assert (path, headers["x-api-key"]) == ("/v1/messages", CANARY)
         assert (body["tools"][0]["input_schema"], body["max_tokens"], body["temperature"]) == (STRICT, 1024, 0.0)
         assert result.results["metadata"]["mode"] == "json_schema"
 
-    def test_of_ollama_is_asked_with_a_format(self, judge, model_server):
+    def test_of_ollama_is_called_with_a_format(self, judge, model_server):
         result = judge("ollama_chat/llama3")
         ((path, _, body),) = model_server.seen
         assert (path, body["format"], body["options"]) == (
@@ -205,7 +205,7 @@ class TestAJudge:
         ("fault", "why"),
         [("refusal", "refused"), ("filtered", "refused"), ("cut_off", "cut off (raise max_tokens"), ("empty", "empty")],
     )
-    def test_that_gives_no_answer_says_which_kind_of_none(self, judge, model_server, family, fault, why):
+    def test_without_a_response_gives_the_kind_of_error(self, judge, model_server, family, fault, why):
         result = judge(family, f"fault={fault}")
         assert result.status == "error"
         assert why in result.error.message
@@ -216,7 +216,7 @@ class TestAJudge:
         assert [metadata[name] for name in ("prompt_tokens", "completion_tokens", "cost_usd")] == [None] * 3
 
     @pytest.mark.parametrize("answer", ["", "  \n", ".", ":", None, [], {}])
-    def test_is_not_asked_about_nothing(self, judge, model_server, answer):
+    def test_is_not_called_for_an_empty_output(self, judge, model_server, answer):
         assert "nothing to judge at $.output.value" in judge(answer=answer).error.message
         assert model_server.seen == []
 
@@ -230,9 +230,7 @@ class TestTheLadder:
             ("anthropic/claude-3-5-haiku-latest", "json_schema", "prompt"),
         ],
     )
-    def test_is_stepped_down_when_the_provider_refuses_and_it_is_remembered(
-        self, judge, model_server, family, refused, mode
-    ):
+    def test_falls_back_when_the_provider_refuses_and_stays_there(self, judge, model_server, family, refused, mode):
         first, second = judge(family, f"refuse={refused}"), judge(family, f"refuse={refused}")
         assert (first.status, first.results["metadata"]["mode"]) == ("completed", mode), first.error
         assert second.results["metadata"]["mode"] == mode
@@ -288,7 +286,7 @@ class TestTroubleOnTheWay:
 
     @pytest.mark.parametrize("ask", ["judge", "compare"])
     @pytest.mark.parametrize("fault", ["error", "dropped"])
-    def test_neither_litellm_nor_an_sdk_tries_again_by_itself(self, judge, compare, model_server, ask, fault):
+    def test_neither_litellm_nor_an_sdk_retries_by_itself(self, judge, compare, model_server, ask, fault):
         faults = f"fault={fault}"
         if ask == "judge":
             judge(faults=faults, provider={"max_retries": 0})
@@ -352,7 +350,7 @@ class TestTroubleOnTheWay:
             ended = await asyncio.gather(*stalled, return_exceptions=True)
             assert {type(end) for end in ended} == {asyncio.CancelledError}
 
-    async def test_many_are_asked_at_once_and_no_more_than_there_are_places(self, model_server):
+    async def test_requests_are_concurrent_up_to_the_limit(self, model_server):
         arguments = arguments_of(model_server, "openai/stand-in", "latency=0.5")
         check = LLMJudgeCheck(prompt="{{$.output.value}}?", response_format=FORMAT, **arguments)
         cases = [TestCase(id=str(index), input="?") for index in range(DEFAULT_CONCURRENCY + 1)]
@@ -373,7 +371,7 @@ class TestTheKey:
         assert CANARY not in caplog.text
         assert all(CANARY not in text for text in capfd.readouterr())
 
-    def test_that_stands_in_the_check_is_refused_and_not_repeated(self, refused):
+    def test_in_the_check_is_refused_and_not_shown(self, refused):
         for config in ({"api_key": CANARY}, {"api_key": "${JUDGE_KEY:-" + CANARY + "}"}):
             message = refused(
                 "llm_judge", prompt="?", response_format=FORMAT, model_config={"model": "a/b"}, provider_config=config
@@ -400,7 +398,7 @@ class TestBeforeTheRun:
             ("llm_judge", "hosted_vllm/qwen", "a server of your own: say where, with api_base"),
         ],
     )
-    def test_what_is_missing_is_found_and_at_the_latest_when_it_is_asked(self, check_type, model, why):
+    def test_missing_configuration_is_found_at_the_latest_at_the_call(self, check_type, model, why):
         arguments: dict[str, dict[str, Any]] = {
             "llm_judge": {"prompt": "{{$.output.value}}?", "response_format": FORMAT},
             "semantic_similarity": {"text": "$.output.value", "reference": "b"},

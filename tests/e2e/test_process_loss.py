@@ -13,9 +13,9 @@ import psutil
 import pytest
 from yarl import URL
 
+from .comparison import comparable
 from .conftest import Stack, Workplace, end, wait_for
 from .endpoint import Endpoint
-from .essence import essence
 from .relay import relayed
 from .worker import working
 
@@ -96,7 +96,7 @@ def test_prefects_server_is_killed_and_started_again(
         assert len(endpoint.asked) > asked, "calls went on meanwhile"
         _, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
-    assert essence(shown(workplace)) == essence(undisturbed)
+    assert comparable(shown(workplace)) == comparable(undisturbed)
     assert set(endpoint.questions.values()) == {1}
     if seconds:  # what the server's end has cut off from its holder ends with its lease
         wait_for(lambda: free_slots(stack, limit) == 2, "the slots of the shared limit are given back", seconds=120)
@@ -128,7 +128,7 @@ def test_prefects_api_cannot_be_reached_for_a_while_in_the_middle_of_a_run(
             relay.mend()
             out, err = process.communicate(timeout=180)
     assert process.returncode == 0, err
-    assert essence(out) == essence(undisturbed)
+    assert comparable(out) == comparable(undisturbed)
     assert set(endpoint.questions.values()) == {1}
     assert stack.api.state_of(flow_run_id(workplace)) == ("COMPLETED", "Completed")
 
@@ -151,7 +151,7 @@ def test_prefect_learns_how_a_run_ended_while_its_api_was_away(
             relay.cut()
             process.communicate(timeout=100)
     assert process.returncode == 0
-    assert essence(shown(workplace)) == essence(undisturbed)
+    assert comparable(shown(workplace)) == comparable(undisturbed)
     assert stack.api.state_of(flow_run_id(workplace)) == ("RUNNING", "Running")
 
     assert reap(workplace, stack) == []
@@ -185,7 +185,7 @@ def test_prefect_learns_that_a_process_was_killed(workplace: Workplace, endpoint
 
 
 @pytest.mark.battery
-def test_a_lost_worker_and_retry_in_the_ui_go_on_with_the_same_run(
+def test_a_lost_worker_and_retry_in_the_ui_resume_the_same_run(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
     workplace.write_suite(CASES, target={"concurrency": 2})
@@ -211,7 +211,7 @@ def test_a_lost_worker_and_retry_in_the_ui_go_on_with_the_same_run(
         wait_for(lambda: stack.api.state_of(ordered) == ("COMPLETED", "Completed"), "Prefect's word")
     assert (workplace.record.id, workplace.record.flow_run_id) == (run.id, ordered)
     assert {case for case in kept if endpoint.questions[case] > asked_before[case]} == set()
-    assert essence(shown(workplace)) == essence(undisturbed)
+    assert comparable(shown(workplace)) == comparable(undisturbed)
 
 
 @pytest.mark.battery
