@@ -43,12 +43,13 @@ def good(more: str = "", cases: str = "cases.jsonl") -> str:
     return f"{HEAD}test_cases: {cases}\n{CHECKS}{more}"
 
 
-def cases(data: str | bytes, name: str = "cases.jsonl", more: str = "") -> Callable[[Path], None]:
-    """A suite without fault, and a data file that is this."""
+def cases(data: str | bytes | Callable[[], bytes], name: str = "cases.jsonl", more: str = "") -> Callable[[Path], None]:
+    """A suite without fault, and a data file that is this; large data is made when it is written."""
 
     def write(folder: Path) -> None:
         suite(good(more, name))(folder)
-        whole = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
+        content = data() if callable(data) else data
+        whole = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
         (folder / name).write_bytes(gzip.compress(whole, 1) if name.endswith(".gz") else whole)
 
     return write
@@ -145,7 +146,9 @@ DATA = [
     HostileFile("1e400", cases('{"id": "one", "input": 1e400}\n'), "cases.jsonl:1"),
     HostileFile("a number of 10,000 digits", cases('{"id": "one", "input": ' + "9" * 10_000 + "}\n")),
     HostileFile("nested lists in a case", cases('{"id": "one", "input": ' + "[" * 200_000 + "]" * 200_000 + "}\n")),
-    HostileFile("a line of 50 MB", cases('{"id": "one", "input": "' + "a" * 50_000_000 + '"}\n'), megabytes=900),
+    HostileFile(
+        "a line of 50 MB", cases(lambda: b'{"id": "one", "input": "' + b"a" * 50_000_000 + b'"}\n'), megabytes=900
+    ),
     HostileFile(
         "equal members",
         cases('{"id": "one", "input": {' + ", ".join(f'"k{i}": 1' for i in range(50_000)) + ', "k1": 2}}\n'),
@@ -156,8 +159,8 @@ DATA = [
     HostileFile("a lone surrogate in an id", cases('{"id": "\\ud800", "input": "?"}\n')),
     HostileFile("an id of a megabyte", cases(json.dumps({"id": "i" * 1_000_000, "input": "?"}) + "\n")),
     HostileFile("an id with an escape", cases('{"id": "\\u001b[2J", "input": "?"}\n')),
-    HostileFile("1 GB of newlines in gzip", cases(b"\n" * 1_000_000_000, "cases.jsonl.gz"), seconds=40),
-    HostileFile("20 million empty objects in gzip", cases(b"{}\n" * 20_000_000, "cases.jsonl.gz"), seconds=60),
+    HostileFile("1 GB of newlines in gzip", cases(lambda: b"\n" * 1_000_000_000, "cases.jsonl.gz"), seconds=40),
+    HostileFile("20 million empty objects in gzip", cases(lambda: b"{}\n" * 20_000_000, "cases.jsonl.gz"), seconds=60),
     HostileFile("damaged gzip", damaged_gzip),
     HostileFile("CSV of 200,000 columns", cases(",".join(f"c{i}" for i in range(200_000)) + "\n", "cases.csv")),
     HostileFile("CSV of one quote", cases('id,input\n1,"' + "a\n" * 1_000_000, "cases.csv")),

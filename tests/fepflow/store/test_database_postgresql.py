@@ -54,7 +54,7 @@ def test_of_two_transactions_that_deadlock_both_succeed(store: Store, make_run):
     assert [run.name for run in store.runs()] == ["..", ".."]
 
 
-@pytest.mark.parametrize(("patience", "written"), [(0.0, False), (20.0, True)])
+@pytest.mark.parametrize(("wait_seconds", "written"), [(0.0, False), (20.0, True)])
 def test_a_write_is_retried_within_wait_seconds_after_a_lost_connection(
     url: str, store: Store, make_run, wait_seconds: float, written: bool
 ):
