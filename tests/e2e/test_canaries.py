@@ -185,7 +185,7 @@ def test_no_secret_is_left_by_a_run_whose_agent_models_and_plugins_echo_them(tol
     assert len(PLACES) >= 22
     folder = told.workplace.folder
     reports = [
-        part for stopping in (".json", ".jsonl", ".csv", ".xml") for part in ("-o", folder / f"report{stopping}")
+        part for extension in (".json", ".jsonl", ".csv", ".xml") for part in ("-o", folder / f"report{extension}")
     ]
     told.command("run", folder / "suite.yaml", "--verbose", "--env-file", folder / "secrets.env", *reports, code=1)
     record = told.workplace.record

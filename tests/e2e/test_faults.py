@@ -85,8 +85,8 @@ class Faulty:
         answer: list[dict[str, Any]] = found.json()
         return answer
 
-    def report(self, stopping: str) -> Path:
-        return self.workplace.folder / f"report{stopping}"
+    def report(self, extension: str) -> Path:
+        return self.workplace.folder / f"report{extension}"
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def faulty(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[F
         )
         (folder / ".env").write_text(f"AGENT_TOKEN={SECRET}\n")
         outputs = [
-            part for stopping in (".json", ".jsonl", ".csv", ".xml") for part in ("-o", folder / f"report{stopping}")
+            part for extension in (".json", ".jsonl", ".csv", ".xml") for part in ("-o", folder / f"report{extension}")
         ]
         done = workplace.run("--verbose", "--tag", "by-hand", "--env-file", folder / ".env", *outputs)
         yield Faulty(workplace, done, dict(endpoint.questions), prefect)

@@ -312,7 +312,7 @@ def choosing(**message: Any) -> dict[str, Any]:
     return document
 
 
-def stopping(reason: Any, text: str = PASS) -> dict[str, Any]:
+def finished_by(reason: Any, text: str = PASS) -> dict[str, Any]:
     document = judgement(text)
     document["choices"][0]["finish_reason"] = reason
     return document
@@ -340,7 +340,7 @@ SHAPES = [
     judged("null", lambda: http(b"null"), "openai/gpt-4o-mini"),
     judged("a number of 3.9 MB", lambda: http(b"9" * CHAT_MOST), NO_MODEL),
     *(
-        judged(f"finished by {reason}", partial(chat, stopping(reason)), outcome)
+        judged(f"finished by {reason}", partial(chat, finished_by(reason)), outcome)
         for reason, outcome in {
             "length": "was cut off",
             "content_filter": "refused to answer",

@@ -104,7 +104,7 @@ def store(home: Path) -> Iterator[Store]:
 def fill_run(store: Store) -> FillRun:
     """Stores a completed run of one call for each case: (id, output, check's answer); None where it was not got to."""
 
-    def fill(rows: Sequence[tuple[str, Output | None, CheckResult | None]], **stopping: Any) -> RunRecord:
+    def fill(rows: Sequence[tuple[str, Output | None, CheckResult | None]], **fields: Any) -> RunRecord:
         run_id = f"{len(store.runs()):08x}feedbeef"
         suite = {"name": "refunds"}
         new = NewRun(id=run_id, name="refunds", suite=suite, suite_path=None, repeats=1, tags=["nightly"])
@@ -123,7 +123,7 @@ def fill_run(store: Store) -> FillRun:
         store.write(run_id, outputs, checks)
         verdict = {"gate": "Every check must pass.", "reasons": ["because"], "warnings": []}
         store.finish(
-            run_id, "host/1/a", "completed", **{"outcome": "fail", "verdict": verdict, "metrics": [], **stopping}
+            run_id, "host/1/a", "completed", **{"outcome": "fail", "verdict": verdict, "metrics": [], **fields}
         )
         return store.run(run_id)
 

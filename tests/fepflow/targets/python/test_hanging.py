@@ -108,31 +108,31 @@ async def pids_in(file: Path) -> list[int]:
     return pids_of(file)
 
 
-@pytest.mark.parametrize("stopping", ["time-out", "cancel", "close", "crash"])
+@pytest.mark.parametrize("outcome", ["time-out", "cancel", "close", "crash"])
 async def test_an_isolated_call_is_killed_with_all_that_it_has_started(
-    open_agent: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopping: str
+    open_agent: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
     file = tmp_path / "pids"
     monkeypatch.setenv("PIDS", str(file))
-    body = "os.kill(os.getpid(), 9)" if stopping == "crash" else "while True: pass"
-    timeout = 20 if stopping == "time-out" else 120
+    body = "os.kill(os.getpid(), 9)" if outcome == "crash" else "while True: pass"
+    timeout = 20 if outcome == "time-out" else 120
     target, caller = open_agent(SPAWNING.format(body), isolate="process", timeout=timeout)
     call = asyncio.create_task(caller.ask(CASE))
     pids = await pids_in(file)
-    if stopping == "cancel":
+    if outcome == "cancel":
         call.cancel()
-    elif stopping == "close":
+    elif outcome == "close":
         await target.aclose()
     asked: Any = (await asyncio.gather(call, return_exceptions=True))[0]
-    if stopping == "time-out":
+    if outcome == "time-out":
         assert isinstance(asked.error, TargetTimeoutError)
-    elif stopping in ("crash", "close"):
+    elif outcome in ("crash", "close"):
         assert asked.error.kind == "crashed"
-        assert ("was killed by SIGKILL" if stopping == "crash" else "was ended with the run") in str(asked.error)
+        assert ("was killed by SIGKILL" if outcome == "crash" else "was ended with the run") in str(asked.error)
     else:
         assert isinstance(asked, asyncio.CancelledError)
     await until_gone(pids)
-    if stopping == "cancel":
+    if outcome == "cancel":
         (tmp_path / "pids").unlink()
         again = asyncio.create_task(caller.ask(CASE))
         assert await pids_in(file) != pids, "another process takes over"
