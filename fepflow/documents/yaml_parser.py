@@ -33,18 +33,25 @@ class _JsonConstructor(SafeConstructor):
     """
 
     def construct_yaml_int(self, node: ScalarNode) -> Any:
-        """An integer, or the text that YAML 1.1 took for one."""
-        return node.value if "_" in node.value else super().construct_yaml_int(node)
+        """An integer, or the text that YAML 1.1 took for one; raises ValueError for a sign or a tag alone."""
+        return node.value if "_" in node.value else super().construct_yaml_int(_with_digits(node))
 
     def construct_yaml_float(self, node: ScalarNode) -> Any:
-        """A float, or the text that YAML 1.1 took for one."""
-        return node.value if "_" in node.value else super().construct_yaml_float(node)
+        """A float, or the text that YAML 1.1 took for one; raises ValueError for a sign or a tag alone."""
+        return node.value if "_" in node.value else super().construct_yaml_float(_with_digits(node))
 
     def construct_yaml_bool(self, node: ScalarNode) -> Any:
         """A boolean; raises ValueError for what has only the tag of one."""
         if str(node.value).lower() not in ("true", "false"):
             raise ValueError(f"{shown(node.value)} is not true or false")
         return super().construct_yaml_bool(node)
+
+
+def _with_digits(node: ScalarNode) -> ScalarNode:
+    # ruamel.yaml looks at the first character, and at the one after a sign, without asking whether it is there.
+    if not node.value.strip("+-"):
+        raise ValueError(f"{shown(node.value)} is not a number")
+    return node
 
 
 for _tag in ("timestamp", "value", "merge"):

@@ -84,6 +84,10 @@ class TestYaml:
     def test_no_object_is_made(self, text):
         assert "is not valid YAML" in problem_in(f"key: {text}").message
 
+    @pytest.mark.parametrize("text", ["!!int", "!!int ''", "!!int '+'", "!!float", "!!float '-'"])
+    def test_a_tag_of_a_number_without_digits_is_refused(self, text):
+        assert "is not a number" in problem_in(f"key: {text}").message
+
     def test_a_duplicate_key_has_the_line_where_it_stands_again(self):
         problem = problem_in("name: a\ntarget: b\nname: c\n")
         assert problem.line == 3
