@@ -115,7 +115,7 @@ class SemanticSimilarityCheck(ModelCheck):
         return {"response": response, "metadata": metadata}
 
     async def _embed_pair(self, requests: ModelRequests, model: Model) -> tuple[Vector, Vector, dict[str, Any]]:
-        """The vectors of both texts, and what is told about them."""
+        """The vectors of both texts, and their metadata."""
         for name, text in (("text", self.text), ("reference", self.reference)):
             if not str(text).strip():
                 raise CheckArgumentsError(f"{name} is empty: there is nothing to compare, and no model was asked")

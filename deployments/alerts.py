@@ -209,7 +209,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do one thing and print what came of it."""
+    """Do one thing and print its result."""
     options = _parsed(arguments)
     return answer(lambda: _work(options))
 

@@ -1,4 +1,4 @@
-"""A module of the deployments as a command: it does one thing with Prefect's API, and says what came of it.
+"""A module of the deployments as a command: it does one thing with Prefect's API, and prints its result.
 
 One JSON object on stdout; a failure is a sentence on stderr, with the exit code of its kind.
 """
@@ -24,7 +24,7 @@ MAX_REFUSAL = 500
 
 
 def answer(prepare: Callable[[], Work]) -> int:
-    """Do the work that `prepare` gives, print what came of it, and return the exit code."""
+    """Do the work that `prepare` gives, print its result, and return the exit code."""
     try:
         done = asyncio.run(_do(prepare()))
     except FepflowError as error:

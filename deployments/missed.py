@@ -67,7 +67,7 @@ def _last(schedule: DeploymentSchedule, now: datetime) -> datetime | None:
         # By numbers: Prefect's own kinds of times cannot be divided by an interval.
         anchor, interval = clock.anchor_date.timestamp(), clock.interval.total_seconds()
         return datetime.fromtimestamp(anchor + (now.timestamp() - anchor) // interval * interval, UTC)
-    return None  # an RRule, made in the UI: late runs are noticed all the same
+    return None  # an RRule, made in the UI: late runs are still noticed
 
 
 async def _was_planned(client: PrefectClient, deployment: DeploymentResponse, due: datetime) -> bool:
@@ -94,6 +94,6 @@ def _emit_event(deployment: DeploymentResponse, due: datetime) -> str:
             "due": due.isoformat(),
             "reason": "Prefect's server did not plan it; `fepflow status` says what failed there.",
         },
-        id=uuid5(NAMESPACE_URL, f"{deployment.id} {due.isoformat()}"),  # the same after a restart: told once
+        id=uuid5(NAMESPACE_URL, f"{deployment.id} {due.isoformat()}"),  # the same after a restart: emitted once
     )
     return f"the run of {name} that was due at {due.isoformat()} was never planned by Prefect's server"

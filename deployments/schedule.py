@@ -245,7 +245,7 @@ def _work(options: argparse.Namespace) -> Work:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do one thing and print what came of it."""
+    """Do one thing and print its result."""
     options = _parsed(arguments)
     return answer(lambda: _work(options))
 

@@ -187,7 +187,7 @@ def _state(server: Server, config: Settings) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and print what came of it."""
+    """Run one command and print its result."""
     parser = argparse.ArgumentParser(prog="python -m deployments.server", description=__doc__)
     parser.add_argument("command", choices=["up", "down", "status", "hold"])
     parser.add_argument("--port", type=int, default=None, help="port to listen on (default: FEPFLOW_PORT, or 4200)")

@@ -27,7 +27,7 @@ KILL_SECONDS = 1.5
 LONGEST_LINE = 65_536
 
 Say = Callable[[str, str], None]
-"""Told the name of a child and a line about it, or of its output."""
+"""Gets the name of a child and a line about it, or of its output."""
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,7 @@ class TargetError(FepflowError):
 
 
 class TargetTimeoutError(TargetError):
-    """The call overran its deadline, or the case that of all its attempts (which no retry mends in this run)."""
+    """The call overran its deadline, or the case that of all its attempts (which is not retried in this run)."""
 
     fep_type = "timeout_error"
     http_status = 504
@@ -264,7 +264,7 @@ class RunLimitExceededError(FepflowError):
 
 
 class InfrastructureError(FepflowError):
-    """The store, Prefect's API, a port or the disk are in the way; the run itself may be fine."""
+    """The store, Prefect's API, a port or the disk is unavailable; the run itself may be fine."""
 
     recoverable = True
     http_status = 503
@@ -279,4 +279,4 @@ class RunBusyError(InfrastructureError):
 
 
 class RunInterruptedError(InfrastructureError):
-    """The process was told to end (SIGTERM), without a request to cancel the run."""
+    """The process got SIGTERM, without a request to cancel the run."""

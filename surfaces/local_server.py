@@ -1,4 +1,4 @@
-"""The local Prefect server, as its state file names it: the process, told apart from a later one of the same number."""
+"""The local Prefect server, as its state file names it: the process, and not a later one with the same id."""
 
 from __future__ import annotations
 

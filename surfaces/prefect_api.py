@@ -126,7 +126,7 @@ def stop_local_server() -> PrefectApi | None:
 def use(api: PrefectApi, *, show_logs: bool) -> None:
     """Set Prefect's environment, before it is imported: it reads it once."""
     _in_use.append(api)
-    remember(filter(None, [os.environ.get("PREFECT_API_AUTH_STRING")]))  # another server's is a secret all the same
+    remember(filter(None, [os.environ.get("PREFECT_API_AUTH_STRING")]))  # another server's is a secret, too
     os.environ.update(api.environment)
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "8")
     os.environ.setdefault("PREFECT_SERVER_ALLOW_EPHEMERAL_MODE", "false")

@@ -111,7 +111,7 @@ def with_metrics_so_far(store: Store, run: RunRecord) -> RunRecord:
 
 
 def validate(path: Path, limit: float | None = None) -> SuiteValidation:
-    """Everything that can be known of a suite without calling anybody. Raises InputError if it is no document.
+    """Static validation of a suite. Raises InputError if it is no document.
 
     `limit` is how many of its cases are to be called, or which fraction.
     """
@@ -135,7 +135,7 @@ def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = Fals
     from tasks.plan_run import create_run
     from tasks.run.handover import LocalRun
 
-    # Dead runs are left to the flow, which tells Prefect of those that it marks itself.
+    # Dead runs are left to the flow, which reports to Prefect those that it marks itself.
     with Store.open(settings().store_address) as store:
         yield LocalRun(store.run(create_run(store, validation, options)), store)
 

@@ -1,4 +1,4 @@
-"""The first step of a run: what is asked of the suite becomes a row in the store, with its cases."""
+"""The first step of a run: a row in the store with the suite's snapshot, and its cases."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _text(value: Any) -> str:
 
 
 def resume_run(store: Store, run_id: str) -> RunRecord:
-    """A run to go on with. One that had ended is asked again only for what went wrong."""
+    """A run to resume. Of a completed one only errors are run again."""
     record = store.run(run_id)
     if record.status == "completed":
         store.delete_errors(record.id)
@@ -146,7 +146,7 @@ async def _tag(tags: Sequence[str]) -> None:
 
 
 def _cause(begun: FlowRun) -> Cause:
-    """Who began a flow run."""
+    """What began a flow run."""
     if begun.auto_scheduled:
         return "schedule"
     return "automation" if begun.created_by is not None and begun.created_by.type == "AUTOMATION" else "api"

@@ -23,7 +23,7 @@ from tasks.run.log import run_log
 async def publish(context: RunContext, verdict: Verdict) -> None:
     """Create the artifacts and emit the events. What Prefect refuses is logged, not raised.
 
-    A suite without a baseline is compared with the run before all the same, for the event that it has worsened.
+    A suite without a baseline is compared with the run before, too, for the event that it has worsened.
     """
     run, part = await asyncio.to_thread(context.store.run, context.run.id), slug(context.run.name)
     store = context.store
@@ -42,7 +42,7 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
         await acreate_markdown_artifact(page, key=f"verdict-{part}", description=verdict_summary(verdict))
         emit_verdict(run, verdict, compared)
     except Exception as error:
-        run_log().warning("the verdict is in the store, but Prefect could not be told: %s", error)
+        run_log().warning("the verdict is in the store, but could not be published in Prefect: %s", error)
 
 
 def _compared(context: RunContext, verdict: Verdict) -> Comparison | None:

@@ -1,4 +1,4 @@
-"""Have a shard of a run executed by a worker, and watch over it: a shard that is lost is executed again."""
+"""Have a shard of a run executed by a worker, and monitor it: a lost shard is executed again."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ BEGIN_SECONDS = {StateType.PENDING: 120.0, StateType.RUNNING: 60.0}
 """How long a worker may take from accepting a shard until its process runs, and that until it holds the lease, or says
 that it is done; after that its machine is taken to be gone. One that was only slow still does its shard."""
 UNASKED_SECONDS = 60.0
-"""After so long without a worker, the log says so."""
+"""After so long without a worker a warning is logged."""
 RERUN_SECONDS = [2.0, 10.0, 30.0]
-"""Before each new execution of a shard that is lost: a store or a Prefect that starts anew is lived through."""
+"""Before each new execution of a lost shard: enough to survive a restart of the store or of Prefect."""
 RERUNS = len(RERUN_SECONDS)
 
 
@@ -87,10 +87,10 @@ class _Watch:
         self._since = monotonic()
         self._warned = False
         self.too_late = False
-        """Whether the run's deadline is over, and no worker has begun. The verdict tells what is missing."""
+        """Whether the run's deadline is over, and no worker has begun. The verdict says what is missing."""
 
     async def end(self) -> State[Any]:
-        """The final state. Who is away, Prefect or the store, is asked again; the shard itself goes on."""
+        """The final state. While Prefect or the store is unavailable, polling goes on, and so does the shard."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:

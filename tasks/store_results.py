@@ -36,7 +36,7 @@ def record_run(
 ) -> str:
     """Store results and verdict as a run of this name, and return its id. A skipped sample has no row.
 
-    Raises InputError for test cases without a JSON form, InfrastructureError when the store is in the way.
+    Raises InputError for test cases without a JSON form, InfrastructureError when the store is unavailable.
     """
     run_id = uuid4().hex
     document = {

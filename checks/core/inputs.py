@@ -71,7 +71,7 @@ def _checks(given: Sequence[Any], location: str, problems: list[Problem]) -> lis
             check = _read(Check, None, item, f"{location}[{index}]", problems)
             found += [check] if check is not None else []
         else:
-            found.append(item)  # what is no check is told when it is compiled
+            found.append(item)  # one that is not a check is reported when it is compiled
     return found
 
 

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from jsonschema import Draft202012Validator, FormatChecker
-from jsonschema._utils import (  # what is evaluated; nothing public tells
+from jsonschema._utils import (  # what is evaluated; no public API says it
     find_evaluated_item_indexes_by_schema,
     find_evaluated_property_keys_by_schema,
 )

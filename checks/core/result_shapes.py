@@ -25,11 +25,11 @@ _SHAPES: Mapping[str, Mapping[str, Any]] = {
     "schema_validation": {**_PASSED, "validation_errors": OTHER},
     "tool_usage": {**_PASSED, "count": NUMBER, "missing": OTHER},
 }
-"""The members of the results, by check type."""
+"""The fields of the results, by check type."""
 
 
 def result_shape(check: Check) -> Mapping[str, Any] | None:
-    """The members of a check's results, by name, each a kind or again members; None if nothing tells them."""
+    """The fields of a check's results, by name, each a kind or fields again; None if they are not known."""
     try:
         if not is_ours(find_check(check.type, check.version)):
             return None

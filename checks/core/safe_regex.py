@@ -64,7 +64,7 @@ def _choices_of_pattern(pattern: str, flags: int) -> Choices | None:
     """None where there is no bound: a choice inside an unbounded repeat, or a reference to what was matched."""
     try:
         with quietly():
-            return _choices(re._parser.parse(pattern, flags))  # type: ignore[attr-defined]  # re's own parser: no public one tells the structure
+            return _choices(re._parser.parse(pattern, flags))  # type: ignore[attr-defined]  # re's own parser: no public one gives the structure
     except (_UnboundedError, RecursionError):
         return None
 

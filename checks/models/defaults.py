@@ -70,7 +70,7 @@ def merged(own: dict[str, Any], section: ModelDefaults) -> dict[str, Any]:
         usual["samples"] = section.samples  # type: ignore[assignment]  # a number among objects
     objects = [own.get(name, {}) for name in ("model_config", "provider_config")]
     if not all(isinstance(value, dict) for value in objects):
-        return own  # a mistake, which the check itself tells
+        return own  # an error, which the check itself reports
     if _provider(objects[0]) not in (None, _provider(section.llm_config)):
         left_out = _OF_PROVIDER
     elif any(name in value for name in _ADDRESSES for value in objects):

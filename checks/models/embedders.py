@@ -31,7 +31,7 @@ ENTRY_POINTS = "fepflow.embedders"
 PREFIX = "local:"
 
 Known = tuple[Embedder, str | None]
-"""A function, and the version that vectors of it are kept under; None for one that cannot be told from another."""
+"""A function, and the version under which its vectors are cached; None for one without a version."""
 
 _registered: dict[str, Known] = {}
 

@@ -1,4 +1,4 @@
-"""Who judges, and by what: what tells one judge from another, as a suite declares it. Needs no key."""
+"""The identity of a judge: its model and its rubric, as a suite declares them. Needs no key."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ NO_VERDICTS = "{} is an embedder, and gives no verdicts"
 
 
 class ModelCheck(BaseAsyncCheck):
-    """A check that asks a model. Who is asked, and where, is never read from a test case or an output."""
+    """A check that calls a model. Neither model nor endpoint is ever read from a test case or an output."""
 
     check_kind: ClassVar[Kind]
 
@@ -53,7 +53,7 @@ class ModelCheck(BaseAsyncCheck):
 def model_of(
     function: object, model_config: Any, provider_config: Any, known: Mapping[str, Any], needed: str
 ) -> Model | None:
-    """The model that arguments describe; None when there is a function. Raises ValueError; `needed` if none is told."""
+    """The model that arguments describe; None when there is a function. Raises ValueError (`needed` for none)."""
     if function is not None:
         return None
     for name, value in (("model_config", model_config), ("provider_config", provider_config)):
@@ -68,7 +68,7 @@ def model_of(
 
 
 def spent(usage: Usage) -> dict[str, Any]:
-    """What metadata tells about an answer; None is what is unknown."""
+    """Usage of a response, for metadata; None is unknown."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,

@@ -1,4 +1,4 @@
-"""Several answers to one question made into one: the majority's word, the middle number, and how far they agree."""
+"""Voting: several samples made into one response, by majority and median, with their agreement."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ FieldPath = tuple[str, ...]
 Kind = Literal["vote", "median"]
 
 SUMMED = ("prompt_tokens", "completion_tokens", "cost_usd", "seconds", "attempts")
-"""What the metadata of samples is added up for."""
+"""Metadata of samples that is summed."""
 
 PASSED: FieldPath = ("passed",)
 
 _MAX_ERROR = 200
 _MOST_REFERENCES = 8
 _NOTHING = None
-"""What a sample says that leaves a member out, or null."""
+"""The value of a field that a sample leaves out, or null."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One answer: a response that fits its schema, and what is told about it."""
+    """One response that fits its schema, and its metadata."""
 
     response: dict[str, Any]
     metadata: dict[str, Any]
@@ -36,7 +36,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class _Decided:
-    """What the samples say at one place together: `value`, which so many of them say (a vote), or are around."""
+    """The decision for one field: `value`, by vote or median, of the samples' `values`."""
 
     path: FieldPath
     kind: Kind
@@ -77,7 +77,7 @@ def combine(samples: Sequence[Sample | Exception], schema: dict[str, Any]) -> Sa
 
 
 def _failure(failures: Sequence[Exception], n_samples: int) -> Exception:
-    """The failure that stands for all: a limit of the run, else one that asking again may mend, if there is one."""
+    """The failure that stands for all: a limit of the run, else a retryable one, if there is one."""
     worst = min(
         failures, key=lambda one: (not isinstance(one, RunLimitExceededError), not getattr(one, "recoverable", False))
     )
@@ -110,7 +110,7 @@ def _kind(schema: dict[str, Any], values: Sequence[Any]) -> Kind | None:
 
 
 def resolved_schema(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
-    """A member's schema without its references, and without the `null` beside it."""
+    """A field's schema without its references, and without the `null` beside it."""
     for _ in range(_MOST_REFERENCES):
         if not isinstance(schema, dict):
             break
@@ -145,7 +145,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _distance(decided: Sequence[_Decided], number: int) -> tuple[int, int, float, int]:
-    """How far a sample is from what was decided, `passed` first: the nearest one's reasons are taken."""
+    """The distance of a sample from the decisions, `passed` first: the reasons of the nearest one are taken."""
     against = [each for each in decided if each.kind == "vote" and not _same(each.values[number], each.value)]
     beside = [_aside(each, each.values[number]) for each in decided if each.kind == "median"]
     return any(each.path == PASSED for each in against), len(against), sum(beside), number
@@ -167,7 +167,7 @@ def _at(response: Any, path: FieldPath) -> Any:
 
 
 def _put(response: dict[str, Any], each: _Decided, responses: Sequence[dict[str, Any]]) -> None:
-    """Have the response say what was decided; what leaves the member out does so as a sample did that says the same."""
+    """Set the response's field to the decision; a field that is left out is left out as in a sample that does so."""
     *above, name = each.path
     parent: Any = response
     for step in above:
@@ -187,7 +187,7 @@ def _put(response: dict[str, Any], each: _Decided, responses: Sequence[dict[str,
 
 
 def _details(samples: Sequence[Sample | Exception], decided: Sequence[_Decided]) -> dict[str, Any]:
-    """What each sample said, without its texts, and how far they agree; a sample that failed agrees with none."""
+    """The values of each sample, without its texts, and their agreement; a failed sample agrees with none."""
     n_samples = len(samples)
     return {
         "asked": n_samples,

@@ -1,4 +1,4 @@
-"""Finding mistakes in a suite's checks before anything is called."""
+"""Static validation of a suite's checks."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _placeholders(prompt: str) -> list[str]:
     try:
         return TextTemplate(prompt).paths
     except JSONPathError:
-        return []  # told where the check is compiled
+        return []  # reported where the check is compiled
 
 
 def texts_in(value: Any, location: DocumentPath) -> Iterator[tuple[DocumentPath, str]]:

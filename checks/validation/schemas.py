@@ -43,7 +43,7 @@ def check_schema(check_type: str, version: str | None = None, *, root: str = "#"
 
 
 def complete_suite_schema() -> dict[str, Any]:
-    """The JSON Schema of suite files, in which the arguments of each known check type are told.
+    """The JSON Schema of suite files, with the arguments of each known check type.
 
     A check of another type, such as one of the suite's plugins, may have any arguments.
     """

@@ -9,7 +9,7 @@ Below `/judge` is the stand-in for language models, so that the demonstration ha
 
 It fails as services do: now and then 503, a dropped connection or a slow answer on the first try of a question,
 decided by a hash of seed, question and try. The second try answers, and an answer ends the count of tries, so a demo
-tells the same story each time. Only a question that names an order number gets 503 always: it needs the order system,
+responds in the same way. Only a question that names an order number gets 503 always: it needs the order system,
 which this stand-in does not have.
 """
 
@@ -82,7 +82,7 @@ def application(seed: int) -> web.Application:
         if fault == "unavailable":
             return _unavailable("overloaded for a moment")
         await asyncio.sleep(schedule.seconds(text, attempt))
-        del tries[text]  # answered: the next who asks gets the same story
+        del tries[text]  # answered: the next request begins anew
         try:
             return web.json_response({**answer(text), "metadata": metadata})
         except OrderSystemError:

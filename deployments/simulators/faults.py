@@ -1,4 +1,4 @@
-"""What the stand-in model can be told to do wrong."""
+"""Faults that the simulated model can be configured to have."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Fault = Literal[
     "prose",  # the answer is a sentence, and no JSON
     "misfit",  # the answer is JSON, and not as the schema has it
     "fenced",  # the answer is JSON in a code fence
-    "no_usage",  # no tokens are told
+    "no_usage",  # no usage is reported
     "shuffled",  # embeddings come in another order than their texts
     "no_index",  # embeddings come without their last one
 ]

@@ -7,7 +7,7 @@ words, the same for the same seed and text. `GET /` and the name of the model th
     POST /v1/messages                             Anthropic
     POST /api/chat, /api/embed                    Ollama
 
-It can be told to fail, for all requests by the command line and for one by its model's name: see `config`.
+It can be configured to fail, for all requests by the command line and for one by its model's name: see `config`.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class Server:
     of_model: Counter[str] = field(default_factory=Counter)
 
     async def about(self, _: web.Request) -> web.Response:
-        """Who this is, and how many requests there were."""
+        """Name, notice and counts of requests."""
         return web.json_response(
             {"service": "model", "stand_in": True, "notice": NOTICE, "seed": self.seed, "requests": dict(self.counts)}
         )
 
     async def unknown(self, request: web.Request) -> web.Response:
-        """What nobody should ask is counted, too."""
+        """Unknown paths are counted, too."""
         self.counts[request.path] += 1
         if self.on_request is not None:
             self.on_request(request.path, dict(request.headers), {"model": ""})

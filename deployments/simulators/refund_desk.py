@@ -192,7 +192,7 @@ def _order_status(question: Question) -> str:
 
 @dataclass(frozen=True)
 class Topic:
-    """What a question may be about: the words that tell, and who answers."""
+    """A topic of questions: its keywords, and the function that answers."""
 
     intent: str
     words: tuple[str, ...]
@@ -216,7 +216,7 @@ TOPICS = (  # the special before the general: of equally likely topics the first
 def answer(text: str) -> dict[str, Any]:
     """Answer a question, as `POST /ask` gives it (without its metadata); raises OrderSystemError.
 
-    The confidence, 0 to 1, is the share of the telling words that tell for the topic chosen.
+    The confidence, 0 to 1, is the fraction of keywords found that are of the topic chosen.
     """
     question = Question(text)
     hits = {topic: question.says(*topic.words) for topic in TOPICS}

@@ -15,7 +15,7 @@ _OLLAMA = {"done": "stop", "cut_off": "length", "refused": "stop", "filtered": "
 
 @dataclass(frozen=True)
 class FakeReply:
-    """What the stand-in says, and how it ends; `usage` is prompt and completion tokens, None if it does not tell."""
+    """A simulated response; `usage` is prompt and completion tokens, None if it is not reported."""
 
     model: str
     text: str

@@ -21,7 +21,7 @@ def csv_records(
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Each record by the header's names, with the line, from 1, on which it begins.
 
-    What separates cells is told by a first line `sep=;`, as Excel writes it, or else by the header: it is a comma if
+    The delimiter is given by a first line `sep=;`, as Excel writes it, or else by the header: it is a comma if
     there is one outside of quotes, else a semicolon, a tab or a bar.
     """
     csv.field_size_limit(max(csv.field_size_limit(), longest_cell))

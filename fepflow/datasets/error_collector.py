@@ -1,4 +1,4 @@
-"""What is wrong with a file of many records, collected and not raised at once."""
+"""Errors of a file of many records, collected and raised together."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from fepflow.errors import InputError, Problem
 
 SPELLED_OUT = 20
 MAX_ERRORS = 10_000
-"""Mistakes after which a file is read no further."""
+"""Errors after which a file is read no further."""
 
 
 class ErrorCollector:
-    """What is wrong with one file: the first 20 mistakes, and how many more there are."""
+    """Errors of one file: the first 20, and how many more there are."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -26,22 +26,22 @@ class ErrorCollector:
         return self._first[0]
 
     def take(self, others: ErrorCollector) -> None:
-        """Take note of all mistakes that were collected elsewhere."""
+        """Add all errors that were collected elsewhere."""
         for problem in others._first:
             self.add_problem(problem)
         self._more += others._more
 
     @property
     def are_enough(self) -> bool:
-        """Whether there is no use in reading on."""
+        """Whether there are so many that reading stops."""
         return self._more >= MAX_ERRORS
 
     def add(self, message: str, line: int | None = None, path: str | None = None, advice: str | None = None) -> None:
-        """Take note of a mistake."""
+        """Add an error."""
         self.add_problem(Problem(message, self.file, line, path, advice))
 
     def add_problem(self, problem: Problem) -> None:
-        """Take note of a mistake that is worded already."""
+        """Add an error that is a Problem already."""
         if len(self._first) < SPELLED_OUT:
             self._first.append(problem)
         else:

@@ -28,7 +28,7 @@ _PARTS = ("id", "input", "expected", "metadata", "checks")
 
 @dataclass(frozen=True)
 class Cases:
-    """Test cases in the order of their file, and what to tell the user about them."""
+    """Test cases in the order of their file, and notes about them for the user."""
 
     cases: CasesOnDisk
     warnings: list[Problem]
@@ -119,7 +119,7 @@ class _Reader:
 
     def report_mappings(self) -> None:
         """A metadata path may find nothing in some records, but one that never does is a mistake; of the others, each
-        record where they find nothing is one, told once if that are all."""
+        record where they find nothing is one, reported once if that are all."""
         for part, lacking in self._lacking.items():
             if len(lacking) == self.seen > 1:
                 expression = self._paths[part].expression

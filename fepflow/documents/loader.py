@@ -73,7 +73,7 @@ def read_document(path: Path, name: str | None = None) -> Document:
 
 
 def read_text(path: Path, file: str, limit: int = MAX_BYTES) -> str:
-    """The text of a UTF-8 file (a byte order mark is dropped), or an InputError that says what is in the way."""
+    """The text of a UTF-8 file (a byte order mark is dropped), or an InputError with the reason."""
     try:
         with open_regular(path) as stream:
             raw = stream.read(limit + 1)
@@ -112,7 +112,7 @@ SAVE_AS_UTF8 = "save the file as UTF-8; Excel calls it CSV UTF-8"
 
 
 def other_encoding(beginning: bytes) -> str | None:
-    """The encoding that the first bytes of a file tell, if that is not UTF-8."""
+    """The encoding by the first bytes of a file, if that is not UTF-8."""
     if beginning.startswith((b"\xff\xfe", b"\xfe\xff")) or beginning[1:4:2] == b"\0\0" or beginning[:3:2] == b"\0\0":
         return "is UTF-16, not UTF-8"
     return None

@@ -1,4 +1,4 @@
-"""Pydantic's complaints in the words of this project: what must be, where in the user's own document."""
+"""Pydantic's validation errors reworded: what is expected, and where in the user's document."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _PATTERNS = {
     r"^\d+\.": "must be a semantic version, such as 1.2.0",
     r"^[^:]+:": "must read like agent.py:answer or package.module:answer",
 }
-"""What a text that does not match is told, by how the pattern starts."""
+"""Messages for a text that does not match, by how the pattern starts."""
 
 _SWITCHES = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
 """What YAML 1.1 took for booleans, and YAML 1.2 for texts."""
@@ -56,7 +56,7 @@ _UNION_ONLY = ("is_instance_of",)
 
 @dataclass(frozen=True, slots=True)
 class ValidationMessage:
-    """One mistake in a value: where, what, and what to do about it."""
+    """One error in a value: where, what, and what to do about it."""
 
     path: DocumentPath
     message: str
@@ -66,9 +66,9 @@ class ValidationMessage:
 def validation_messages(
     value: Any, error: ValidationError, annotation: Any = None, elsewhere: Mapping[str, str] | None = None
 ) -> list[ValidationMessage]:
-    """What `error` says about `value`, one complaint a place, in pydantic's order; no values are shown.
+    """The errors in `value`, one a location, in pydantic's order; no values are shown.
 
-    `annotation` is the type that was asked for, by which a name that is not known is told what it may mean, and
+    `annotation` is the type that was validated, by which an unknown name gets a suggestion, and
     `elsewhere` what other tools' names mean here (`fepflow.suite.foreign_names`).
 
     A union complains once for each of its branches. Of those, the ones that got furthest into the value are what the

@@ -1,4 +1,4 @@
-"""What a YAML parser complains of, in words that say what to do: the traps into which people who write suites step."""
+"""Explains errors of the YAML parser and says what to do: the common traps of people who write suites."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_SPACE = re.compile(r"^\s*(?:- +)?([A-Za-z_][\w-]*):(?![\s/])\S")
 
 @dataclass(frozen=True)
 class _ParseError:
-    """Where the parser stopped, and the place that it was still busy with; lines and columns from 0."""
+    """Where the parser stopped, and the beginning of what it was reading; lines and columns from 0."""
 
     problem: str
     lines: list[str]
@@ -60,7 +60,7 @@ def shown(text: str) -> str:
 
 
 def problem_of(error: YAMLError, text: str, file: str) -> Problem:
-    """The parser's complaint, with line and column, in words that say what to do; no value of the text is in it."""
+    """The parser's error as a Problem with line, column and advice; no value of the text is in it."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if not isinstance(error, MarkedYAMLError) or mark is None:
         return Problem(f"is not valid YAML: {str(error).splitlines()[0]}", file, advice=_advice_without_location(error))

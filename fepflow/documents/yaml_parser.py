@@ -113,7 +113,7 @@ def _composed(text: str, file: str) -> tuple[YAML, Node | None]:
 
 @contextmanager
 def _first_error(error: YAMLError) -> Iterator[None]:
-    """Mistakes that both parsers find are told in the words of the first, which `yaml_errors` knows."""
+    """Errors that both parsers find are reported in the words of the first, which `yaml_errors` knows."""
     try:
         yield
     except YAMLError as other:

@@ -91,7 +91,7 @@ def is_same_host(here: str, there: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, as far as its name tells."""
+    """Whether a host is this machine, by its name."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

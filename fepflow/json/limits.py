@@ -48,7 +48,7 @@ def finite(value: Any) -> float | None:
 
 
 def has_more_values(text: str, values: int) -> bool:
-    """Whether JSON text holds more than so many values, told without reading it: by its commas and brackets.
+    """Whether JSON text holds more than so many values, estimated without parsing it: by its commas and brackets.
 
     Each step is a call of Python's that takes milliseconds for megabytes. For what is no JSON it means little.
     """

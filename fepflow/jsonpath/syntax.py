@@ -1,4 +1,4 @@
-"""What can be told of a path's text without parsing it."""
+"""Properties of a path's text that are known without parsing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run may take: time, tokens, money; of its target and of the models that its checks ask."""
+"""The budget of a run: time, tokens, money; of its target and of the models that its checks call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fepflow.suite.models import Budget
 class RunBudget:
     """A deadline, `seconds` from now, and a budget. Once one is reached, no further call is made.
 
-    Models are asked from another thread, so it may be asked, and told, from any.
+    Models are called from another thread, so it may be used from any.
     """
 
     def __init__(self, seconds: float | None = None, budget: Budget | None = None) -> None:
@@ -51,7 +51,7 @@ class RunBudget:
             raise RunLimitExceededError(f"no further call: the run has reached {reason}")
 
     def spend(self, metadata: Mapping[str, Any] | None) -> None:
-        """Count what an answer says that it cost; one that does not say counts as the most expensive so far."""
+        """Count the reported cost of a response; one that reports none counts as the most expensive so far."""
         for name in self._budget:
             known = _cost((metadata or {}).get(name))
             with self._lock:
@@ -61,7 +61,7 @@ class RunBudget:
 
 
 def _cost(reported: Any) -> float | None:
-    """What an answer says that it cost; None for what cannot be: less than nothing, or more than any number."""
+    """A reported cost; None for one that is not a finite number from 0 on."""
     if isinstance(reported, bool) or not isinstance(reported, int | float):
         return None
     try:

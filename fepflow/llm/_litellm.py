@@ -181,14 +181,14 @@ def _usage(answer: Any, model: Model) -> Usage:
         _count(getattr(reported, "prompt_tokens", None)),
         _count(getattr(reported, "completion_tokens", None)),
     )
-    # What was not told comes as 0; an answer in words has some, and only vectors have none.
+    # Usage that was not reported comes as 0; a chat response has completion tokens, and only vectors have none.
     if not prompt_tokens or (not completion_tokens and hasattr(answer, "choices")):
         return Usage(prompt_tokens or None, completion_tokens or None)
     return Usage(prompt_tokens, completion_tokens or 0, cost(model, prompt_tokens, completion_tokens or 0))
 
 
 def _count(reported: Any) -> int | None:
-    """A number of tokens; None for what cannot be one, which is as good as not told."""
+    """A number of tokens; None for what cannot be one, as if it were not reported."""
     is_count = isinstance(reported, int) and not isinstance(reported, bool) and 0 <= reported <= MOST_TOKENS
     return reported if is_count else None
 

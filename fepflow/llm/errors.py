@@ -1,4 +1,4 @@
-"""litellm's exceptions into ours: theirs do not survive being pickled, tell tracebacks, and may hold a key."""
+"""litellm's exceptions into ours: theirs do not survive being pickled, contain tracebacks, and may hold a key."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def problem(model: Model) -> str | None:
         return f"{model.name} is a server of your own: say where, with api_base"
     try:
         found = litellm.validate_environment(model.name, api_key=model.api_key, api_base=model.api_base)
-    except Exception:  # a provider that it cannot look up: the request itself will tell
+    except Exception:  # a provider that it cannot look up: the request itself will fail
         return None
     missing = found.get("missing_keys") or []
     if not missing:

@@ -1,7 +1,7 @@
 """Why many results are no passes, summed up: each cause once, the most frequent first.
 
 Messages that differ only in numbers, ids or the test case's id are one cause; what differs is shown as `…`. Judges and
-plugins give a reason of its own for each case: what is said only once by the same check is told together, with one
+plugins give a reason of its own for each case: reasons that occur only once for the same check are merged, with one
 example. Text of agents is in it as it came: escape it to show it.
 """
 
@@ -21,7 +21,7 @@ Kind = Literal["call", "error", "failed"]
 MAX_TEXT = 200
 MAX_CAUSES = 8
 MAX_PATTERNS = 500
-"""Messages of one source that are told apart; the rest is counted with what is said only once."""
+"""Different messages of one source that are counted; the rest is counted with those that occur once."""
 
 _CASE = "\x00"
 _ELLIPSIS = "…"
@@ -135,7 +135,7 @@ class Causes:
         self._sources: dict[tuple[Kind, str], _Source] = {}
 
     def add(self, case_id: str, output: Output | None, checks: Sequence[CheckResult]) -> None:
-        """Count what kept one result from passing. Of a call without an answer the checks have nothing to say."""
+        """Count the causes that one result did not pass. For a call without a response the checks are ignored."""
         if output is not None and output.failure is not None:
             self._add("call", *_of_call(output.failure), case_id)
             return
@@ -170,7 +170,7 @@ class Causes:
 
 
 def _of_call(failure: dict[str, Any]) -> tuple[str, str]:
-    """The source and the rest of a call's error: those of one HTTP status are told together."""
+    """The source and the rest of a call's error: those of one HTTP status are merged."""
     message = str(failure["message"])
     status, _, rest = message.partition(": ")
     return (status, rest) if failure.get("status") and status.startswith("HTTP ") else ("", message)
@@ -179,7 +179,7 @@ def _of_call(failure: dict[str, Any]) -> tuple[str, str]:
 def _finding(check: CheckResult) -> str:
     """What a failed check found: what it says of it; else its numbers, beside its arguments.
 
-    What a path led to is another thing for each case, so the path itself is told.
+    A resolved value differs from case to case, so the path itself is shown.
     """
     whole = explain(check)
     details = {name: value for name, value in whole.results.items() if not isinstance(value, int | float)}

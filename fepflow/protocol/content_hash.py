@@ -19,7 +19,7 @@ def canonical_json(value: Any) -> bytes:
         text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS, default=repr)
     except (TypeError, RecursionError):  # orjson.JSONEncodeError is a TypeError
         return _in_pythons_way(value)
-    # NaN is null to orjson: what has a null is written in a way that tells the two apart.
+    # NaN is null to orjson: a value with a null is written by `json`, which distinguishes them.
     return _in_pythons_way(value) if b"null" in text else text
 
 

@@ -18,7 +18,7 @@ _SEPARATOR = ", "
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a check found, by name, in the order in which it is told.
+    """What a check found, by name, in the order in which it is shown.
 
     `results` are the check's own (a model's response in place of what is around it), without the pass or fail and
     without what is empty. `arguments` are those that were given and are not the defaults, without the output.
@@ -59,7 +59,7 @@ class Explanation:
 def explain(check: CheckResult, *, with_output: bool = False) -> Explanation:
     """What a check found. With `with_output`, where the output is not shown beside it, it is an argument, too.
 
-    The output stays in where a check was given nothing else, and found nothing to tell.
+    The output is included where a check had no other argument and no other result.
     """
     if check.error is not None:
         return Explanation({}, {}, check.error.message)

@@ -1,4 +1,4 @@
-"""What a model answered, as it is kept to be used again."""
+"""Responses of models, as they are cached."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Kind = Literal["judge", "embedding"]
 
 @dataclass(frozen=True, slots=True)
 class CachedResponse:
-    """One answer that was found to be of use, with what it took when it was asked for; None is what was not reported.
+    """A valid response of a model, with the usage of its requests; None is what was not reported.
 
-    `text` is the answer as it came, a vector in the form of `fepflow.llm.embeddings`. `model` is the one that was
-    asked, `response_model` the one that says that it answered; `mode` is how a judge was asked.
+    `text` is the response as it came, a vector in the form of `fepflow.llm.embeddings`. `model` is the requested one,
+    `response_model` the name in the response; `mode` is the output mode of a judge.
     """
 
     kind: Kind

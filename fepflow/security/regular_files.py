@@ -20,7 +20,7 @@ def open_regular(path: Path) -> BinaryIO:
     """Open a file for reading; the caller closes it.
 
     Raises OSError, whose `strerror` fits after "cannot be read: ", for what cannot be opened, and for folders, pipes,
-    devices and sockets, without waiting for anybody.
+    devices and sockets, without waiting.
     """
     try:
         _refuse_others(path, os.stat(path).st_mode)  # to open some devices does something to them

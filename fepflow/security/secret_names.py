@@ -21,7 +21,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what has this name is a secret, as far as a name can tell: `DB_PASS`, `x-api-key`, `GH_PAT`."""
+    """Whether a name is that of a secret: `DB_PASS`, `x-api-key`, `GH_PAT`."""
     words = [word.lower() for word in _WORD.findall(name[:200])]
     return (
         bool(_ANYWHERE.search(name))

@@ -1,6 +1,6 @@
 """What a sample says about a metric: a mean, its interval, and how much of the sample is there.
 
-Three kinds of metric are told apart by what their values can be, never by what they happen to be. A *proportion* (the
+There are three kinds of metric, by the values that are possible, never by those that occur. A *proportion* (the
 share that passed) gets Wilson's score interval. A mean of scores with a known range gets an interval of the same form,
 with the effective number of observations that their spread allows. A mean of unbounded values gets a t interval.
 Repeats of one test case are not independent observations: test cases are what was sampled, so all are clustered.
@@ -61,7 +61,7 @@ class Counts:
 class Estimate:
     """A mean over what completed, with its interval over what was expected.
 
-    `value` and `stderr` are in the metric's own unit and None where the sample cannot tell (no value; fewer than two
+    `value` and `stderr` are in the metric's own unit and None where the sample is too small (no value; fewer than two
     test cases). `low` and `high` bound the mean at `confidence` (0 to 1, two-sided); None is no bound on that side.
     `least` and `most` are the mean if all that is missing were at either end of the range. `warning` says why the
     interval may not show that a gate is met, `problem` why nothing could be computed.
@@ -172,7 +172,7 @@ class Sums:
         missing, expected = self.counts.missing, self.counts.expected
         if self.scale is None:
             return (None, None) if missing else self._t_bounds(confidence, self.answered)
-        # With results missing each case counts once: what is gone might have been what told its repeats apart.
+        # With results missing each case counts once: the missing ones might have differed from its other repeats.
         n = self.cases if missing else self._effective(confidence, 1.0)
         low, _ = interval_of(self.kind, self.total / expected, n, confidence)
         _, high = interval_of(self.kind, (self.total + missing) / expected, n, confidence)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class IntervalWarning(NamedTuple):
-    """Why a t interval may not show that a gate is met, and how many cases would mend it, if any number would."""
+    """Why a t interval may not show that a gate is met, and how many cases would suffice, if any number would."""
 
     reason: str
     cases: float | None = None

@@ -60,7 +60,7 @@ def _dump(database: Database, file: IO[bytes]) -> None:
     program = shutil.which("pg_dump")
     if program is None:
         raise InfrastructureError(_NO_PG_DUMP)
-    # By the environment, because everybody on the machine sees what stands in a command.
+    # By the environment, because all users of the machine see the arguments of a command.
     env = {**os.environ, **_libpq_variables(database)}
     command = [program, "--format=custom", "--no-password", "--no-owner", "--no-privileges"]
     done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE, check=False)  # noqa: S603  # a program of PATH, words of ours

@@ -1,4 +1,4 @@
-"""What is known of judges: how far they agreed with people, and what they told of themselves in a run."""
+"""Calibrations of judges against people's labels, and the results of judges in a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROWS_AT_ONCE = 1_000
 
 
 class Calibrations(Repository):
-    """Judges beside people."""
+    """Calibrations, and the results that they are computed from."""
 
     def add_calibration(self, calibration: Calibration) -> None:
         """Store a calibration beside those that there are."""

@@ -12,7 +12,7 @@ from fepflow.store.tables import RUN
 
 
 class CancelRequests(Repository):
-    """The flag that stops a run."""
+    """Requests to cancel a run."""
 
     def request_cancel(self, run_id: str) -> RunRecord:
         """Ask for the run to be stopped, and return it: still running, or cancelled already if it has no executor.

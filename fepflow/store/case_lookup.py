@@ -1,4 +1,4 @@
-"""Where the cases of a run are, by their ids and by how they fared; none of their data is read."""
+"""Lookup of a run's cases by id and by outcome; none of their data is read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CaseLookup(Repository):
             return sorted({case_index for statement in statements for case_index in connection.scalars(statement)})
 
     def index_of_case(self, run_id: str, case_id: str) -> int | None:
-        """Where a case is in a run; None if it is not there."""
+        """The index of a case in a run; None if the run has no such case."""
         with self._database.reading() as connection:
             found = select(CASE.c.case_index).where(CASE.c.run_id == run_id, CASE.c.case_id == case_id)
             return connection.scalar(found)

@@ -67,7 +67,7 @@ class Database:
 
     @classmethod
     def open(cls, url: str, wait_seconds: float = 0.0) -> Self:
-        """The database with the newest schema; raises InfrastructureError, too, when it is in the way."""
+        """The database with the newest schema; raises InfrastructureError, too, when it is unavailable."""
         database = cls(url, wait_seconds=wait_seconds)
         try:
             with database.reading() as connection:

@@ -1,4 +1,4 @@
-"""Which checks of a run did not pass, without reading what they found."""
+"""Failed checks of a run, without their results."""
 
 from __future__ import annotations
 

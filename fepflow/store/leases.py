@@ -1,4 +1,4 @@
-"""Who is executing a run. One executor at a time: the one whose lease has not ended, by the database's clock."""
+"""Leases on runs. One executor at a time: the one whose lease has not ended, by the database's clock."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def renew(connection: Connection, held: Update, seconds: float) -> bool:
 
 
 class Leases(Repository):
-    """Taking, keeping and giving back the right to execute a run."""
+    """Acquiring, renewing and releasing the lease of a run."""
 
     def acquire_lease(self, run_id: str, owner: str, seconds: float) -> RunRecord:
-        """Make `owner` the run's executor for the next `seconds`; the run is then running, its old ending forgotten.
+        """Make `owner` the run's executor for the next `seconds`; the run is then running, without its former outcome.
 
         An owner may acquire again what it holds. Raises RunBusyError while another owner's lease is valid (that of a
         process of this machine that has ended is not), NotFoundError for an unknown run.

@@ -17,7 +17,7 @@ from fepflow.protocol.test_case import Output, TestCase
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled", "interrupted"]
 Outcome = Literal["pass", "fail", "inconclusive"]
 Cause = Literal["command", "schedule", "automation", "api", "pytest"]
-"""Who began a run: a person's command line, Prefect's schedule or automation, its API or UI, or a test."""
+"""What began a run: the command line, Prefect's schedule or automation, its API or UI, or a test."""
 
 
 @dataclass(frozen=True, slots=True)

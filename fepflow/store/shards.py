@@ -1,4 +1,4 @@
-"""Who is executing which shard of a run. One executor at a time: the one whose lease has not ended."""
+"""Leases on shards of a run. One executor at a time: the one whose lease has not ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LeaseHolder(NamedTuple):
 
 
 class Shards(Repository):
-    """Taking, keeping and giving back the right to execute one shard of a run, numbered from 0."""
+    """Acquiring, renewing and releasing the lease of one shard of a run, numbered from 0."""
 
     def acquire_shard(self, run_id: str, shard: int, owner: str, seconds: float) -> bool:
         """Make `owner` the shard's executor for the next `seconds`; False while another one is.
@@ -51,7 +51,7 @@ class Shards(Repository):
         self._database.write(lambda connection: connection.execute(change))
 
     def shard_holder(self, run_id: str, shard: int) -> LeaseHolder | None:
-        """Who has the shard; None if it has not begun, or the last executor has released it."""
+        """The holder of the shard's lease; None if it has not begun, or the last executor has released it."""
         with self._database.reading() as connection:
             row = connection.execute(select(SHARD).where(_is(run_id, shard))).one_or_none()
             now = now_of(connection)

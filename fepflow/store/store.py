@@ -20,7 +20,7 @@ class Store(Runs, Leases, Shards, CancelRequests, Results, FailedChecks, Respons
     """Runs with their cases, outputs and check results, models' answers and calibrations, in one database.
 
     Many processes may share it. Every method is one or more whole transactions, blocks while it works, and may be
-    called from any thread. All raise InfrastructureError when the database is in the way.
+    called from any thread. All raise InfrastructureError when the database is unavailable.
     """
 
     @classmethod

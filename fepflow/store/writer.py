@@ -20,7 +20,7 @@ Rows = tuple[Sequence[NewOutput], Sequence[NewCheckResult]]
 class BatchWriter:
     """Gathers the rows of concurrent callers and commits them together; used as an async context manager.
 
-    A commit costs the disk the same for one row as for a hundred. So rows wait for company: as long as the last commit
+    A commit costs the disk the same for one row as for a hundred. So rows wait for others: as long as the last commit
     took, at most `interval` seconds, and not at all once `max_rows` are there. What was handed over is written before
     the context ends, even if its callers are cancelled.
     """
@@ -59,7 +59,7 @@ class BatchWriter:
     def add(self, outputs: Sequence[NewOutput] = (), checks: Sequence[NewCheckResult] = ()) -> None:
         """Hand over rows, to be committed in one transaction.
 
-        Raises the InfrastructureError of an earlier commit that failed: who goes on would work for nothing.
+        Raises the InfrastructureError of an earlier commit that failed: further rows could not be stored either.
         """
         if self._task is None or self._closing:
             raise RuntimeError("a BatchWriter takes rows only inside its `async with`")
@@ -127,5 +127,5 @@ class BatchWriter:
             logger.error("%d rows could not be stored: %s", len(outputs) + len(checks), error)
             self._failure = self._failure or error
         self._settled += len(group)
-        self._progress.set()  # wakes who waits now
+        self._progress.set()  # wakes the callers that wait now
         self._progress.clear()

@@ -25,7 +25,7 @@ from fepflow.suite.env_vars import Reference, expand, holds_a_literal_secret
 from fepflow.suite.models import Dataset, Metric, Suite
 
 SPELLED_OUT = 20
-"""Mistakes of one kind, in one section, that are told one by one."""
+"""Errors of one kind, in one section, that are listed one by one."""
 
 
 @dataclass(frozen=True)

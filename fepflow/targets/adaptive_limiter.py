@@ -1,4 +1,4 @@
-"""How many calls of a target are under way at once: as many as it bears."""
+"""An AIMD limiter of concurrent calls of a target."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fepflow.errors import TargetError, TargetTimeoutError
 OVERLOAD = (429, 503)
 
 OnLimitChange = Callable[[int, TargetError | None], None]
-"""Told of calls at once from now on: that they are fewer than ever, and why; or that all places are back."""
+"""Gets the new number of slots, with the cause when they are fewer than ever, or None when all are back."""
 
 ROUNDS = 16
-"""Rounds of good answers that bring all places back."""
+"""Rounds of successful calls that restore all slots."""
 
 
 class AdaptiveLimiter:
-    """Places for calls: at most `most` at once, and `per_minute` a minute.
+    """Slots for calls: at most `most` at once, and `per_minute` a minute.
 
-    A target that says 429 or 503, or does not answer in time, is asked by half as many at once; each round of good
-    answers brings a sixteenth of `most` back (additive increase, multiplicative decrease, as TCP has it).
+    A target that responds with 429 or 503, or times out, gets half as many at once; each round of successful calls
+    restores a sixteenth of `most` (additive increase, multiplicative decrease, as in TCP).
     """
 
     def __init__(self, most: int, per_minute: float | None = None, on_change: OnLimitChange | None = None) -> None:
@@ -42,7 +42,7 @@ class AdaptiveLimiter:
         return self._most if self._slots is None else int(self._slots.total_tokens)
 
     async def enter(self, holder: object) -> None:
-        """Wait for a place, and for the minute to have room; `holder` gives it back with `leave`."""
+        """Wait for a slot, and for the rate; `holder` gives the slot back with `leave`."""
         if self._slots is None:
             self._slots = CapacityLimiter(self._most)  # belongs to the event loop that runs now
         await self._slots.acquire_on_behalf_of(holder)
@@ -54,12 +54,12 @@ class AdaptiveLimiter:
                 raise
 
     def leave(self, holder: object) -> None:
-        """Give the caller's place back."""
+        """Give the holder's slot back."""
         assert self._slots is not None
         self._slots.release_on_behalf_of(holder)
 
     def answered(self) -> None:
-        """A call went well."""
+        """A call succeeded."""
         slots = self.slots
         if slots == self._most:
             return
@@ -68,7 +68,7 @@ class AdaptiveLimiter:
             self._change(min(slots + int(self._regained), self._most), None)
 
     def failed(self, error: TargetError, started: float) -> None:
-        """A call that began at `started` (monotonic) failed. Only overload slows the pace, and once a round."""
+        """A call that began at `started` (monotonic) failed. Only overload reduces the slots, and once a round."""
         overloaded = error.status in OVERLOAD or isinstance(error, TargetTimeoutError)
         if overloaded and self.slots > 1 and started >= self._slowed_at:
             self._slowed_at = time.monotonic()
@@ -78,7 +78,7 @@ class AdaptiveLimiter:
         assert self._slots is not None
         self._slots.total_tokens = slots
         self._regained = 0.0
-        # A target that fails now and then makes the pace go up and down all the time: only what is new is told.
+        # A target that fails sometimes makes the slots go up and down all the time: only new extremes are reported.
         changed = slots == self._most or slots < self._fewest
         self._fewest = self._most if slots == self._most else min(slots, self._fewest)
         if changed and self._on_change is not None:

@@ -1,4 +1,4 @@
-"""The seam behind which a system under test lives."""
+"""The interface of a system under test."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 
 RESERVED_METADATA = ("error", "attempts", "attempt_log", "latency_ms")
-"""Names in an output's metadata that tell how the call went; an answer cannot set them."""
+"""Names in an output's metadata that describe the call; a response cannot set them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetResponse:
-    """What a target gave for one test case: any JSON value, and what else was kept of the answer."""
+    """The response of a target for one test case: any JSON value, and metadata."""
 
     value: Any
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -27,19 +27,19 @@ class Target(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Content hash of what is asked, and of how the answer is read. Neither secrets nor timeouts are in it."""
+        """Content hash of the request and of how the response is read. Neither secrets nor timeouts are in it."""
 
     def render(self, case: TestCase) -> Any:
         """The request for `case` as JSON without secrets, for its content hash; raises JSONPathError."""
 
     async def call(self, case: TestCase) -> TargetResponse:
-        """Ask once. Raises TargetError, or JSONPathError when the request cannot be rendered.
+        """Call once. Raises TargetError, or JSONPathError when the request cannot be rendered.
 
         It has no deadline of its own; its caller sets one (`fepflow.targets.client.ask` does).
         """
 
     async def aclose(self) -> None:
-        """Give connections back. The target is of no use afterwards."""
+        """Close connections. The target cannot be called afterwards."""
 
 
 def output_hash(target: Target, case: TestCase, repeat: int) -> str:

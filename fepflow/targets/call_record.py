@@ -1,4 +1,4 @@
-"""The record of asking a target for one test case."""
+"""The record of a target's calls for one test case."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fepflow.targets.base import TargetResponse
 
 
 class Attempt(NamedTuple):
-    """One call: when it began, how long it took in milliseconds, and why it gave no answer, if it gave none."""
+    """One call: when it began, how long it took in milliseconds, and its error, if it failed."""
 
     started_at: datetime
     latency_ms: float
@@ -32,7 +32,7 @@ class Attempt(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class CallRecord:
-    """What has come of asking for one case so far: an answer, or an error; and every attempt."""
+    """The calls for one case so far: a response, or an error; and every attempt."""
 
     attempts: list[Attempt] = field(default_factory=list)
     response: TargetResponse | None = None
@@ -46,7 +46,7 @@ class CallRecord:
 
     @property
     def may_recover(self) -> bool:
-        """Whether there is no answer yet, for a reason that another try may mend."""
+        """Whether there is no response yet, for a reason that a retry may mend."""
         return self.response is None and isinstance(self.error, TargetError) and self.error.retryable
 
     def output(self) -> Output:
@@ -79,7 +79,7 @@ def is_failed(output: Output) -> bool:
 def _describe(error: TargetError | JSONPathError) -> dict[str, Any]:
     if isinstance(error, JSONPathError):
         return {"type": error.fep_type, "kind": "request", "message": str(error), "recoverable": False}
-    # What no retry of this run mends, another run may: an open circuit, a case that had too little time.
+    # What is not retried in this run, another run may get: an open circuit, a case that had too little time.
     recoverable = error.retryable or isinstance(error, CircuitOpenError | TargetTimeoutError)
     described = {"type": error.fep_type, "kind": error.kind, "message": str(error), "recoverable": recoverable}
     return described if error.status is None else {**described, "status": error.status}

@@ -1,4 +1,4 @@
-"""Asking a target patiently: deadlines, retries, a bearable pace, and a truthful record of every attempt."""
+"""The client of a target: deadlines, retries, adaptive concurrency, and a record of every attempt."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ LONGEST_WAIT = 60.0
 _BACKOFF = wait_random_exponential(multiplier=0.25, max=10)
 
 OnRetry = Callable[[str, int, TargetError, float], None]
-"""Told before each wait: case id, number of the failed attempt from 1, its cause, seconds until the next one."""
+"""Called before each wait: case id, number of the failed attempt from 1, its cause, seconds until the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long and how often a target is asked, in seconds: `timeout` is the deadline of one attempt, `case_timeout`
+    """How long and how often a target is called, in seconds: `timeout` is the deadline of one attempt, `case_timeout`
     that of all attempts for a case, from the beginning of the first one."""
 
     attempts: int
@@ -57,7 +57,7 @@ class RetryPolicy:
 
 
 class TargetClient:
-    """Asks one target for a whole run, from one event loop, many cases at once."""
+    """Calls one target for a whole run, from one event loop, many cases at once."""
 
     def __init__(
         self,
@@ -76,11 +76,11 @@ class TargetClient:
 
     @property
     def is_down(self) -> bool:
-        """Whether the target does not answer any more, and has had time to come back."""
+        """Whether the target is down, and has had time to come back."""
         return self._circuit_breaker.down
 
     async def ask(self, case: TestCase) -> CallRecord:
-        """Ask until there is an answer, a cause that no retry mends, or no attempt left. Raises no TargetError.
+        """Call until there is a response, a non-retryable error, or no attempt left. Raises no TargetError.
 
         Raises RunLimitExceededError, having made no call, when the run may make none any more.
         """
@@ -101,7 +101,7 @@ class TargetClient:
         return record
 
     async def ask_once_more(self, case: TestCase, record: CallRecord) -> bool:
-        """One call more for a case that has had its attempts; `record` gets what came of it.
+        """One more call for a case that has had its attempts; `record` gets the result.
 
         False, having made no call, while the target is down. Raises RunLimitExceededError, having made
         no call, when the run may make none any more.
@@ -132,9 +132,9 @@ class TargetClient:
             raise TargetTimeoutError(message, retryable=False) from None
 
     async def _turn(self, record: CallRecord) -> None:
-        """Wait until a call may be made, and take its place, which the call gives back.
+        """Wait until a call may be made, and take its slot, which the call gives back.
 
-        Who has waited for a target that was down takes its place anew: else all who waited would call at once.
+        Callers that waited for an open circuit take a slot anew: else all of them would call at once.
         """
         admitted = False
         while True:
@@ -215,7 +215,7 @@ class TargetClient:
             raise TargetTimeoutError(f"no complete answer within {seconds:g} s (target.timeout)") from None
 
     async def _answer(self, case: TestCase) -> TargetResponse:
-        """What the target gives; its errors without secrets, whatever kind of target it is."""
+        """The target's response; its errors without secrets, whatever kind of target it is."""
         try:
             return await self._target.call(case)
         except TargetError as error:

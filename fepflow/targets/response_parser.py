@@ -61,7 +61,7 @@ class ResponseParser:
             return TargetResponse(redact(self._text(body, charset or "utf-8", status), self._secrets))
         text, document = self._json(body, charset, kind, status)
         value = document if self._output is None else self._value(self._output, document, status)
-        # One look at the whole tells of nearly every answer that nothing is to be taken out.
+        # One search of the whole shows for nearly every response that there is nothing to redact.
         secrets = self._secrets if holds_secret(text, self._secrets) else frozenset()
         return TargetResponse(
             redact_json(value, secrets), redact_json(found_metadata(self._metadata, document), secrets)

@@ -1,4 +1,4 @@
-"""How a run is judged by its gate: pass, fail, or inconclusive where the data cannot tell.
+"""The gate of a run: pass, fail, or inconclusive where the data do not decide.
 
 The rules that a gate can have, of which all that it asks for are applied:
 

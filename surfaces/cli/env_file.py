@@ -36,7 +36,7 @@ def with_env_file(command: click.Command) -> click.Command:
 
 
 def _read(context: click.Context, path: Path | None) -> None:
-    """Once for a command: what a group was told to read stands for the commands below it."""
+    """Once for a command: the option of a group holds for the commands below it."""
     if path is None and (context.invoked_subcommand is not None or _READ in context.meta):
         return
     from surfaces import service

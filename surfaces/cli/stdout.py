@@ -1,4 +1,4 @@
-"""Who writes to stdout."""
+"""Keeping stdout for our own output."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _require_location(path: Path, *, overwrite: bool) -> None:
 
 
 def write_report(store: Store, run: RunRecord, path: Path, junit_failures: JunitFailures = "gate") -> None:
-    """Write a report, whole or not at all. Raises InfrastructureError, whatever is in the way.
+    """Write a report, whole or not at all. Raises InfrastructureError if it cannot be written.
 
     It replaces what is there, a symbolic link itself and not what it leads to. A file that is replaced keeps its mode.
     """

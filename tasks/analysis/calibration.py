@@ -1,4 +1,4 @@
-"""A judge's verdicts in a run beside people's labels: how far they agree."""
+"""Calibration: agreement of a judge's verdicts in a run with people's labels."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _categories(pairs: Sequence[tuple[Label, Label]], labelled: LabelSet) -> lis
 
 
 def _rates(table: ConfusionMatrix) -> Statistics:
-    """Of what people pass how much the judge passes, and of what they fail how much it fails."""
+    """True positive rate and true negative rate, by people's labels."""
     (true_yes, false_no), (false_yes, true_no) = table.counts
     return {"tpr": _share(true_yes, true_yes + false_no), "tnr": _share(true_no, false_yes + true_no)}
 

@@ -1,4 +1,4 @@
-"""How far the judges of a run can be trusted: by people's labels, and by their own samples. Needs no Prefect."""
+"""The reliability of a run's judges: agreement with people's labels, and of their own samples. Needs no Prefect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEW_OF_A_KIND = 10
 
 @dataclass(frozen=True)
 class JudgeReliability:
-    """What is known of one judge in one run. Without a `judge` it is one that test cases carry themselves.
+    """The reliability of one judge in one run. `judge` is None for one that test cases declare themselves.
 
     Of `answers` that were made of several samples, `disputed` were not unanimous; `agreement` is the mean share of
     samples that agree, None where there was only one.

@@ -1,4 +1,4 @@
-"""People's labels of test cases, read from a file: which judge they are compared with, and what they say."""
+"""People's labels of test cases, read from a file, and the judge and field that they are compared with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PASSED = "passed"
 
 @dataclass(frozen=True)
 class LabelSet:
-    """What people say of test cases, by id, and the field of a judge's response that it is compared with."""
+    """Labels of test cases, by id, and the field of a judge's response that they are compared with."""
 
     judge: JudgeSpec
     field: str

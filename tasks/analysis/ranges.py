@@ -18,7 +18,7 @@ def is_of_passes(metric: Metric) -> bool:
 
 
 def range_of(metric: Metric, checks: Iterable[Check]) -> Scale | None:
-    """The scale of a metric's values; None if nothing tells it. `checks` are all of the metric's check id."""
+    """The scale of a metric's values; None if it is not declared. `checks` are all of the metric's check id."""
     if is_of_passes(metric):
         return PROPORTION
     if metric.range is not None:

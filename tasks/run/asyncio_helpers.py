@@ -1,4 +1,4 @@
-"""Several pieces of work at once, as one."""
+"""Helpers for asyncio and Prefect's tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 async def gather_or_raise(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do all of it at once. The first failure stops the others, and is raised as it is."""
+    """Run all concurrently. The first failure cancels the others, and is raised as it is."""
     try:
         async with asyncio.TaskGroup() as group:
             for piece in work:
@@ -18,7 +18,7 @@ async def gather_or_raise(work: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 async def task_result(run: Any) -> Any:
-    """What a task run that was called for its state returned, also one that chose to end as failed.
+    """The result of a task run that was called with `return_state`, also of one that ended as failed.
 
     Raises what it raised. Prefect's types take the state of an async task for a value; it has to be awaited.
     """
@@ -29,7 +29,7 @@ async def task_result(run: Any) -> Any:
 
 
 def uncancel() -> None:
-    """Take a cancellation back: the flow run is to end in a state of its own choosing."""
+    """Take a cancellation back, so that the flow can return a state."""
     current = asyncio.current_task()
     if current is not None:
         current.uncancel()

@@ -23,11 +23,11 @@ from fepflow.store.store import Store
 from tasks.run.asyncio_helpers import cancel_and_wait
 
 STORE_SECONDS = 1.0
-"""Between two looks at our own flag."""
+"""Interval of polling our own flag."""
 PREFECT_SECONDS = 1.5
-"""Between two looks at the flow run's state."""
+"""Interval of polling the flow run's state."""
 PREFECT_TIMEOUT = 4.0
-"""Seconds that such a look may take."""
+"""Seconds that one such poll may take."""
 
 logger = logging.getLogger("fepflow.run")
 
@@ -35,7 +35,7 @@ StopRequest = Callable[[], Awaitable[bool]]
 
 
 class _Stop:
-    """Cancels a task once, however many ask for it: a second time would break off how it ends."""
+    """Cancels a task once, whatever the number of requests: a second cancellation would interrupt its cleanup."""
 
     def __init__(self) -> None:
         self._body = asyncio.current_task()
@@ -58,7 +58,7 @@ async def stopped_on_request(
 
     Where `own_flag` says that the body has raised the store's flag itself, for others, that is no request.
 
-    What cannot be asked, because the store or Prefect's API is away, is asked again. Raises RunInterruptedError
+    While the store or Prefect's API is unavailable, polling goes on. Raises RunInterruptedError
     when the process got a SIGTERM that was no cancellation.
     """
     stop = _Stop()

@@ -1,4 +1,4 @@
-"""What the steps of one run share while it lasts: the store, the lease, the target, the clients."""
+"""The shared state of the steps of one run: the store, the lease, the target, the clients."""
 
 from __future__ import annotations
 

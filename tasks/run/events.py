@@ -25,7 +25,7 @@ MAX_REASON = 500
 
 
 def emit_verdict(run: RunRecord, verdict: Verdict, compared: Comparison | None) -> None:
-    """Tell Prefect of a verdict, and that it is worse than the one it was compared with.
+    """Emit the verdict's event, and another if it is worse than the baseline's.
 
     Prefect adds the flow run, its task run, flow, deployment and tags as related resources. It sends in a thread of
     its own, which the process waits for at its end.
@@ -69,7 +69,7 @@ def resource_id(suite: str) -> str:
 def slug(name: str) -> str:
     """A name as a part of a resource id or of an artifact's key: a-z, 0-9 and dashes.
 
-    What only other characters tell apart gets a short hash of the name.
+    Names that differ only in other characters get a short hash of the name.
     """
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     if name.isascii() and plain:

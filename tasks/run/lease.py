@@ -1,4 +1,4 @@
-"""Keeping a lease while the work lasts."""
+"""Holding a lease: it is renewed while the work lasts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks.run.asyncio_helpers import cancel_and_wait
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 10.0
 STORE_WAIT = 30.0
-"""Seconds for which a run waits for a store that is locked, or whose server is started anew."""
+"""Seconds for which a run waits for a store that is locked, or whose server restarts."""
 
 logger = logging.getLogger("fepflow.run")
 

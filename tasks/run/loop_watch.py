@@ -1,4 +1,4 @@
-"""Notices when something holds the event loop up: then no call is answered, no lease kept, no cancelling heard."""
+"""Detects a blocked event loop: then no response is read, no lease renewed, no cancellation seen."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ async def open_run(
 
 @asynccontextmanager
 async def open_shard(run_id: str, spec: ShardSpec, flow_run_id: str | None = None) -> AsyncIterator[RunContext]:
-    """Take the lease of a part of a run and hold it. What becomes of the run is said by the holder of the run's lease.
+    """Take the lease of a part of a run and hold it. The run's outcome is stored by the holder of the run's lease.
 
     Waits while another executor, which may have been given up too early, holds the lease.
     """

@@ -39,7 +39,7 @@ async def end_with_verdict(verdict: Verdict) -> State[Any]:
 
 
 async def end_without_verdict(error: Exception) -> State[Any]:
-    """As `end_with_verdict`, when the infrastructure or the suite was in the way."""
+    """As `end_with_verdict`, for a run that could not be evaluated."""
     await _mark(None)
     return failed_state(error)
 
@@ -103,7 +103,7 @@ async def _mark(outcome: Outcome | None) -> None:
         async with get_client() as client:
             await mark_flow_run(client, UUID(flow_run.id), outcome)
     except Exception as error:
-        run_log().warning("Prefect could not be told the outcome in the flow run's name: %s", error)
+        run_log().warning("the outcome could not be written into the flow run's name: %s", error)
 
 
 async def mark_flow_run(client: PrefectClient, flow_run_id: UUID, outcome: Outcome | None) -> None:
@@ -114,7 +114,7 @@ async def mark_flow_run(client: PrefectClient, flow_run_id: UUID, outcome: Outco
         name = name.removesuffix(f"{SEPARATOR}{ending}")
     tags = without_verdict(there.tags) | ({f"{TAG}{outcome}"} if outcome else set())
     policy = there.empirical_policy
-    if policy.retries:  # given by the flow's caller: no retry mends a verdict
+    if policy.retries:  # given by the flow's caller: a verdict is not retried
         policy = policy.model_copy(update={"retries": 0})
     await client.update_flow_run(
         flow_run_id, name=f"{name}{SEPARATOR}{outcome or NOT_EVALUATED}", tags=tags, empirical_policy=policy

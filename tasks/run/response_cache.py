@@ -1,4 +1,4 @@
-"""The answers of models that runs share, in the store: found and kept in few statements, however many ask at once."""
+"""The response cache that runs share, in the store: many concurrent lookups and writes take few statements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Lookup:
 
 
 class StoredResponseCache:
-    """`ResponseCache` in the store; those who come while the database is busy go together, next."""
+    """`ResponseCache` in the store; callers that arrive while the database is busy are served together, next."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -48,7 +48,7 @@ class StoredResponseCache:
         async with self._reading:
             found = mine.found
             if found is None:
-                await asyncio.sleep(0)  # who asks in the same moment comes along
+                await asyncio.sleep(0)  # concurrent lookups join this one
                 if self._lookup is mine:
                     self._lookup = _Lookup()
                 found = mine.found = await asyncio.to_thread(
@@ -57,7 +57,7 @@ class StoredResponseCache:
         return {key: found[key] for key in keys if key in found}
 
     async def put(self, key: str, answer: CachedResponse) -> None:
-        """See ResponseCache. An answer that cannot be kept is none the worse for it: the log says so."""
+        """See ResponseCache. A response that cannot be stored is logged, and still valid."""
         mine = self._new
         mine[key] = answer
         async with self._writing:
@@ -68,4 +68,4 @@ class StoredResponseCache:
             try:
                 await asyncio.to_thread(self._store.cache_responses, mine)
             except InfrastructureError as error:
-                run_log().warning("%d answers of models could not be kept: %s", len(mine), error)
+                run_log().warning("%d responses of models could not be cached: %s", len(mine), error)

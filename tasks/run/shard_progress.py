@@ -1,4 +1,4 @@
-"""What the parent of shards does meanwhile: it looks at the store, and stops them when it is stopped itself."""
+"""What the parent of shards does: it counts progress in the store, and stops them when it is stopped itself."""
 
 from __future__ import annotations
 
@@ -59,4 +59,4 @@ async def stop_shards(context: RunContext) -> None:
         if holder == context.owner:
             await asyncio.to_thread(context.store.request_cancel, context.run.id)
     except FepflowError as error:
-        run_log().warning("the shards could not be told to stop: %s", error)
+        run_log().warning("the shards could not be stopped: %s", error)

@@ -22,7 +22,7 @@ class ShardSpec:
     ends_at: datetime | None = None
 
     def calls(self, run: RunRecord) -> range:
-        """Which calls of the run are its."""
+        """The calls of the run that belong to the shard."""
         return calls_of_shard(run.n_cases, run.repeats, self.shard, self.shards)
 
     def budget(self, suite: Suite, store: Store) -> RunBudget:

@@ -1,4 +1,4 @@
-"""Runs whose executor is gone: the store says so, and Prefect, which would show them as running for good, is told."""
+"""Zombie runs, whose executor is gone: they are marked as ended in the store, and in Prefect."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ logger = logging.getLogger("fepflow.run")
 
 
 async def reap(store: Store) -> list[str]:
-    """Mark the runs whose executor is gone, and tell Prefect of runs that are over and that it does not know of.
+    """Mark the runs whose executor is gone, and set the state in Prefect of runs that are over.
 
-    Gives the ids of the runs that were marked. Raises InfrastructureError when the store is in the way; when Prefect
-    is, the next time will do.
+    Gives the ids of the runs that were marked. Raises InfrastructureError when the store is unavailable; when
+    Prefect is, the next call repeats it.
     """
     marked = await asyncio.to_thread(store.reap)
     try:
@@ -52,14 +52,14 @@ async def reap(store: Store) -> list[str]:
             await _report_runs(store, client, {*marked, *killed})
             await _report_shards(store, client)
     except Exception as error:
-        logger.debug("Prefect could not be told how runs ended: %s", error)
+        logger.debug("the states of ended runs could not be set in Prefect: %s", error)
     return marked
 
 
 async def report_replaced_executor(flow_run_id: str) -> None:
-    """Tell Prefect that a flow run's executor is gone, whose run another flow run has just gone on with.
+    """Mark a flow run as crashed in Prefect, whose run another flow run has just resumed.
 
-    The store does not know it any more, so nothing else would. When Prefect is in the way, it stays as it is.
+    The store does not know it any more, so nothing else would. When Prefect is unavailable, it stays as it is.
     """
     try:
         async with asyncio.timeout(PREFECT_TIMEOUT), get_client() as client:
@@ -69,7 +69,7 @@ async def report_replaced_executor(flow_run_id: str) -> None:
                 gone: State[None] = Crashed(message=message)
                 await client.set_flow_run_state(UUID(flow_run_id), gone)
     except Exception as error:
-        logger.debug("Prefect could not be told of flow run %s: %s", flow_run_id, error)
+        logger.debug("the state of flow run %s could not be set in Prefect: %s", flow_run_id, error)
 
 
 async def _mark_cancelled(store: Store, client: PrefectClient) -> list[str]:

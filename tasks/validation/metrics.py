@@ -1,4 +1,4 @@
-"""The suite's metrics, thresholds and gate: whether what must hold can be told, and by how many cases."""
+"""Static validation of the suite's metrics, thresholds and gate: can the gate be decided, and by how many cases."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _kill_all(worker: int, *, reaped: bool) -> None:
     import psutil
 
     myself = psutil.Process()
-    for _ in range(100):  # who is orphaned meanwhile comes to us
+    for _ in range(100):  # processes that are orphaned meanwhile become our children
         left = [child for child in myself.children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
         if not left:
             return

@@ -223,7 +223,7 @@ class _Process:
 
     async def ask(self, request: dict[str, Any]) -> Reply:
         """One call: the JSON text of its answer, or why there is none."""
-        with suppress(ConnectionError):  # what has become of it is found when its reply is read
+        with suppress(ConnectionError):  # its state is found when its reply is read
             self._writer.write(json.dumps(request).encode("ascii") + b"\n")
             await self._writer.drain()
         line = await self._line()

@@ -79,7 +79,7 @@ async def test_a_response_that_cannot_be_cached_is_still_used(store: Store, capl
     kept = StoredResponseCache(store)
     store._database.write(lambda connection: connection.exec_driver_sql("DROP TABLE cached_response"))
     await kept.put(key(1), ANSWER)
-    assert "1 answers of models could not be kept" in caplog.text
+    assert "1 responses of models could not be cached" in caplog.text
 
 
 async def test_expired_responses_are_deleted_when_a_run_begins(
