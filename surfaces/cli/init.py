@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 
 import click
@@ -14,6 +13,8 @@ STARTER = ("suite.yaml", "cases.jsonl", "agent.py")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
 def init(folder: Path) -> None:
     """Write a commented suite, some test cases and a small agent, which passes, into FOLDER (default: here)."""
+    from importlib.resources import files
+
     from fepflow.errors import UserError
 
     taken = [name for name in STARTER if (folder / name).exists()]

@@ -49,11 +49,11 @@ for command in (init, checks, schema):  # these look at no setting
     fepflow.add_command(command)
 
 
+@rare_collections()  # until it has left, for setting the usual number again starts a search
 def main() -> None:
     """Run the command line; whatever happens, a person gets a sentence and never a traceback."""
     try:
-        with rare_collections():
-            code = fepflow.main(standalone_mode=False)
+        code = fepflow.main(standalone_mode=False)
         _leave(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as error:
         _leave(error.exit_code)

@@ -6,7 +6,7 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-LOADING_ALLOCATIONS = 500_000
+LOADING_ALLOCATIONS = 1_000_000
 RUN_ALLOCATIONS = 20_000
 """Objects that are allocated before the youngest are searched for cycles; Python's own number is 700."""
 
