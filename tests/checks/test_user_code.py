@@ -80,13 +80,16 @@ def test_an_async_function_that_is_cancelled_or_leaves_is_an_error_of_its_check(
 
 
 async def test_cancelling_an_evaluation_cancels_its_checks() -> None:
+    begun = asyncio.Event()
+
     async def waits() -> dict[str, Any]:
+        begun.set()
         await asyncio.sleep(30)
         return {"passed": True}
 
     check = CustomFunctionCheck(validation_function=waits)
     work = asyncio.create_task(evaluate_async([TestCase(id="a", input=1)], [Output(value=1)], [check]))
-    await asyncio.sleep(0.1)
+    await begun.wait()
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work

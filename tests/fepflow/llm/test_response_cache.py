@@ -232,9 +232,11 @@ async def test_refresh_makes_a_request_each_time_and_replaces_the_cached_respons
 async def test_work_without_callers_is_cancelled_and_a_later_caller_starts_it_again() -> None:
     flights: SingleFlight[int] = SingleFlight()
     begun, cancelled = [], []
+    has_begun = asyncio.Event()
 
     async def work() -> int:
         begun.append(1)
+        has_begun.set()
         try:
             await asyncio.sleep(0.05 if len(begun) > 1 else 60)
         except asyncio.CancelledError:
@@ -243,7 +245,7 @@ async def test_work_without_callers_is_cancelled_and_a_later_caller_starts_it_ag
         return 7
 
     waiting = [asyncio.create_task(flights.join("a", work)) for _ in range(2)]
-    await asyncio.sleep(0.01)
+    await has_begun.wait()
     for one in waiting:
         one.cancel()
     await asyncio.wait(waiting)
