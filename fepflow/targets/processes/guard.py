@@ -18,6 +18,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -99,25 +100,29 @@ def _kill_all(worker: int, *, reaped: bool) -> None:
     except (ProcessLookupError, PermissionError):
         if not reaped:
             os.kill(worker, signal.SIGKILL)
-    while True:
-        try:
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                break
-        except ChildProcessError:
-            return  # nothing is left
+    for pause in (0.0, 0.001, 0.002, 0.004, 0.008):  # mostly the group is all
+        time.sleep(pause)
+        if _nothing_left():
+            return
     import psutil
 
     myself = psutil.Process()
-    for _ in range(100):  # who is orphaned meanwhile comes to us
-        left = [child for child in myself.children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
-        if not left:
-            return
-        for child in left:
-            try:
+    for _ in range(1_000):  # who is orphaned meanwhile comes to us
+        for child in myself.children(recursive=True):
+            with suppress(psutil.Error):
                 child.kill()
-            except psutil.Error:
-                continue
-        psutil.wait_procs(left, timeout=0.2)
+        time.sleep(0.01)
+        if _nothing_left():
+            return
+
+
+def _nothing_left() -> bool:
+    """Whether there are no children any more; those that have ended are let go."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        return False
+    return True
 
 
 def _prctl(option: int, value: int) -> None:
