@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from checks.core.compiled import CompiledCheck, compile_checks
 from checks.core.inputs import read_checks, read_outputs, read_test_cases
+from checks.core.partial_outputs import reads_only_completed_steps
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
 from fepflow.json.limits import is_large
 from fepflow.llm.model_requests import ModelRequests, nested_or_own
@@ -148,24 +149,31 @@ def run_checks(
 ) -> list[CheckResult] | Awaitable[list[CheckResult]]:
     """The results of the checks, in their order; awaitable only if one of them has to wait for something.
 
-    An output that stands for a failed call cannot be checked: each check ends in a recoverable error with the cause.
+    An output that stands for a failed call cannot be checked: each check ends in a recoverable error with the cause,
+    but for those that read steps which were completed before.
     """
     failure = failure_of(output)
-    if failure is not None:
+    if failure is not None and not output.is_partial:
         return [check.failed(failure, None, perf_counter()) for check in checks]
     context = evaluation_context(case, output)
     large = is_large(context)
-    answers = [check.run(context, requests, large=large) for check in checks]
+    answers = [
+        check.run(context, requests, large=large)
+        if failure is None or reads_only_completed_steps(check.check, output)
+        else check.failed(failure, None, perf_counter())
+        for check in checks
+    ]
     ready = [answer for answer in answers if isinstance(answer, CheckResult)]
     return ready if len(ready) == len(answers) else _await_all(answers)
 
 
 def failure_of(output: Output) -> TargetError | None:
-    """Why there is no answer, if this output stands for a call that failed."""
+    """Why there is no answer, or only a part of one, if this output stands for a call that failed."""
     error = output.failure
     if error is None:
         return None
-    message = f"the target gave no output: {error['message']}"
+    what = "only a part of the output" if output.is_partial else "no output"
+    message = f"the target gave {what}: {error['message']}"
     if error.get("type") == "timeout_error":
         return TargetTimeoutError(message)
     return TargetError(message, kind=str(error.get("kind", "unknown")), retryable=True)

@@ -31,17 +31,16 @@ class Selection:
     errors: bool = False
 
     def checks(self, result: CaseResult) -> list[CheckResult]:
-        """The checks of a result that are wanted. Of a call without an answer they have nothing to say."""
+        """The checks of a result that are wanted. Of a call that failed, errors of checks have nothing more to say."""
         if not self.failed:
             return [check for check in result.checks if self.check_id in (None, check.check_id)]
-        if result.output is not None and result.output.failure is not None:
-            return []
-        return [check for check in result.checks if self._is_wanted(check)]
+        no_answer = result.output is not None and result.output.failure is not None
+        return [check for check in result.checks if self._is_wanted(check, no_answer)]
 
-    def _is_wanted(self, check: CheckResult) -> bool:
+    def _is_wanted(self, check: CheckResult, no_answer: bool) -> bool:
         if self.check_id not in (None, check.check_id):
             return False
-        return check.error is not None or (not self.errors and passed_of(check) is False)
+        return (check.error is not None and not no_answer) or (not self.errors and passed_of(check) is False)
 
     def holds(self, result: CaseResult) -> bool:
         """Whether a result is wanted."""

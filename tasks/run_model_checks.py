@@ -11,6 +11,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
 from checks.core.compiled import CompiledCheck
+from checks.core.partial_outputs import reads_only_completed_steps
 from checks.engine import failure_of
 from fepflow.errors import InfrastructureError, RunLimitExceededError
 from fepflow.llm.model_requests import ModelRequests
@@ -91,10 +92,12 @@ async def run_model_checks(context: RunContext, batch: Batch) -> ModelCheckResul
 
 async def _run_output_checks(context: RunContext, result: ModelCheckResult, output: PendingChecks) -> None:
     failure = failure_of(output.stored.output)
+    ready = output.checks
     if failure is not None:
-        store_results(context, output, output.checks, [check.failed(failure) for check in output.checks])
-        return
-    calls = [ModelCheckCall(check, _request_context(context, check, output.repeat)) for check in output.checks]
+        ready = [check for check in ready if reads_only_completed_steps(check.check, output.stored.output)]
+        others = [check for check in output.checks if check not in ready]
+        store_results(context, output, others, [check.failed(failure) for check in others])
+    calls = [ModelCheckCall(check, _request_context(context, check, output.repeat)) for check in ready]
     await run_calls(context, output, calls)
     result.requests += sum(call.request_context.requests for call in calls)
     result.left_out += sum(call.result is None for call in calls)

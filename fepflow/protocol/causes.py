@@ -135,12 +135,12 @@ class Causes:
         self._sources: dict[tuple[Kind, str], _Source] = {}
 
     def add(self, case_id: str, output: Output | None, checks: Sequence[CheckResult]) -> None:
-        """Count the causes that one result did not pass. For a call without a response the checks are ignored."""
-        if output is not None and output.failure is not None:
-            self._add("call", *_of_call(output.failure), case_id)
-            return
+        """Count what kept one result from passing. Of a call that failed, errors of checks have nothing more to say."""
+        failure = None if output is None else output.failure
+        if failure is not None:
+            self._add("call", *_of_call(failure), case_id)
         for check in checks:
-            if check.error is not None:
+            if check.error is not None and failure is None:
                 self._add("error", check.check_id, check.error.message, case_id)
             elif passed_of(check) is False:
                 self._add("failed", check.check_id, _finding(check), case_id)

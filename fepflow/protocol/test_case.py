@@ -40,7 +40,8 @@ class TestCase(FepModel):
 class Output(FepModel):
     """What the system under test gave for one test case (FEP 2.2). Any JSON value may be `value`.
 
-    A target that failed is an output with `value: null` and the cause in `metadata.error`.
+    A target that failed is an output with `value: null` and the cause in `metadata.error`; one that failed at a later
+    step has the steps before it as value, `{steps: [...]}`, and `metadata.error.partial` is true.
     """
 
     value: Any
@@ -49,6 +50,13 @@ class Output(FepModel):
 
     @property
     def failure(self) -> dict[str, Any] | None:
-        """The cause, `{type, message, ...}`, if this output stands for a target that gave none."""
+        """The cause, `{type, message, ...}`, if this output stands for a call that failed."""
         error = (self.metadata or {}).get("error")
-        return error if self.value is None and isinstance(error, dict) and "message" in error else None
+        if not isinstance(error, dict) or "message" not in error:
+            return None
+        return error if self.value is None or error.get("partial") is True else None
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether this output is what there was before the call failed."""
+        return self.value is not None and self.failure is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,6 +21,27 @@ class TargetResponse:
 
     value: Any
     metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a call of several steps has come: what its record says if it fails, or is cut off.
+
+    `response` is what there is so far (its value None before the first step is answered), `place` where the call is
+    (`step 2 of 3`), `fault` what is known to be wrong with the answer that is waited for.
+    """
+
+    response: TargetResponse = field(default_factory=lambda: TargetResponse(None))
+    place: str = ""
+    fault: str = ""
+
+    def told(self, message: str) -> str:
+        """What has cut the call off, with where it was, and what was wrong there."""
+        return ": ".join(part for part in (self.place, message, self.fault) if part)
+
+
+progress_of_call: ContextVar[Progress] = ContextVar("fepflow_call")
+"""The progress of the attempt under way. Not an argument: most targets have one step, and know of no other."""
 
 
 class Target(Protocol):

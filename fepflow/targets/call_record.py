@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fepflow.errors import CircuitOpenError, JSONPathError, TargetError, TargetTimeoutError
 from fepflow.protocol.test_case import Output
-from fepflow.targets.base import TargetResponse
+from fepflow.targets.base import Progress, TargetResponse
 
 
 class Attempt(NamedTuple):
@@ -37,6 +37,8 @@ class CallRecord:
     attempts: list[Attempt] = field(default_factory=list)
     response: TargetResponse | None = None
     error: TargetError | JSONPathError | None = None
+    progress: Progress = field(default_factory=Progress)
+    """How far the last attempt came."""
     ends_at: float | None = None
     """When the time for the case is over, by the event loop's clock."""
 
@@ -50,17 +52,20 @@ class CallRecord:
         return self.response is None and isinstance(self.error, TargetError) and self.error.retryable
 
     def output(self) -> Output:
-        """As FEP has it (3.3): an error is an output without a value.
+        """As FEP has it (3.3): an error is an output without a value, or with what the call had before it failed.
 
         Its metadata has what was mapped of the answer, `latency_ms` (of the attempt that answered) and `attempts`;
-        after a failure `error` instead of `latency_ms`: `{type, kind, message, recoverable}`, and `status` where there
-        was one. If more than one attempt was made or the only one failed, `attempt_log` lists them:
-        `{attempt, started_at, latency_ms, error}`, error null for the one that answered.
+        after a failure `error` instead of `latency_ms`: `{type, kind, message, recoverable}`, `status` where there
+        was one, and `partial`, which is true, where there is a value all the same. If more than one attempt was made or
+        the only one failed, `attempt_log` lists them: `{attempt, started_at, latency_ms, error}`, error null for the
+        one that answered.
         """
         if self.response is None:
             assert self.error is not None  # one of them is there after the first attempt
-            failure = {"error": _describe(self.error), "attempts": len(self.attempts), "attempt_log": self._log()}
-            return Output(value=None, metadata=failure)
+            partial = self.progress.response
+            error = {**_describe(self.error), **({} if partial.value is None else {"partial": True})}
+            failure = {"error": error, "attempts": len(self.attempts), "attempt_log": self._log()}
+            return Output(value=partial.value, metadata={**partial.metadata, **failure})
         latency_ms = self.attempts[-1].latency_ms
         metadata = {**self.response.metadata, "latency_ms": latency_ms, "attempts": len(self.attempts)}
         if len(self.attempts) > 1:
@@ -72,7 +77,7 @@ class CallRecord:
 
 
 def is_failed(output: Output) -> bool:
-    """Whether `output` stands for a target that gave none."""
+    """Whether `output` stands for a call that failed."""
     return output.failure is not None
 
 

@@ -19,7 +19,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import without_secrets, words_of
 from fepflow.suite import target
 from fepflow.targets.adaptive_limiter import AdaptiveLimiter, OnLimitChange
-from fepflow.targets.base import Target, TargetResponse
+from fepflow.targets.base import Progress, Target, TargetResponse, progress_of_call
 from fepflow.targets.call_record import Attempt, CallRecord
 
 LONGEST_WAIT = 60.0
@@ -51,7 +51,7 @@ class RetryPolicy:
             config.attempts,
             config.timeout,
             config.case_timeout,
-            max(1, config.concurrency // shards),
+            max(1, config.calls_at_once // shards),
             rate / shards if rate else None,
         )
 
@@ -129,7 +129,7 @@ class TargetClient:
             if not deadline.expired():
                 raise
             message = f"no answer within {self._policy.case_timeout:g} s, all attempts together (target.case_timeout)"
-            raise TargetTimeoutError(message, retryable=False) from None
+            raise TargetTimeoutError(record.progress.told(message), retryable=False) from None
 
     async def _turn(self, record: CallRecord) -> None:
         """Wait until a call may be made, and take its slot, which the call gives back.
@@ -184,8 +184,10 @@ class TargetClient:
     async def _attempt(self, case: TestCase, record: CallRecord) -> TargetResponse:
         started_at, started = utc_now(), time.monotonic()
         error: TargetError | JSONPathError | None = None
+        record.progress = Progress()
+        progress_of_call.set(record.progress)
         try:
-            answer = await self._within_deadline(case)
+            answer = await self._within_deadline(case, record.progress)
         except TargetError as caught:
             error = caught
             self._limiter.failed(caught, started)
@@ -195,7 +197,7 @@ class TargetClient:
             error = caught
             raise
         except asyncio.CancelledError:
-            error = TargetTimeoutError("the call was cut off: the time for the case was over")
+            error = TargetTimeoutError(record.progress.told("the call was cut off: the time for the case was over"))
             raise
         else:
             self._limiter.answered()
@@ -204,15 +206,17 @@ class TargetClient:
         finally:
             record.attempts.append(Attempt(started_at, round((time.monotonic() - started) * 1000, 1), error))
 
-    async def _within_deadline(self, case: TestCase) -> TargetResponse:
+    async def _within_deadline(self, case: TestCase, progress: Progress) -> TargetResponse:
         seconds = min(self._policy.timeout, self.budget.left())
         try:
             async with asyncio.timeout(seconds):
                 return await self._answer(case)
         except TimeoutError:
             if seconds < self._policy.timeout:
-                raise TargetTimeoutError("the call was cut off: the run's deadline was over") from None
-            raise TargetTimeoutError(f"no complete answer within {seconds:g} s (target.timeout)") from None
+                message = progress.told("the call was cut off: the run's deadline was over")
+                raise TargetTimeoutError(message) from None
+            message = progress.told(f"no complete answer within {seconds:g} s (target.timeout)")
+            raise TargetTimeoutError(message, retryable=not progress.fault) from None
 
     async def _answer(self, case: TestCase) -> TargetResponse:
         """The target's response; its errors without secrets, whatever kind of target it is."""

@@ -23,7 +23,10 @@ def case_view(run: RunRecord, result: CaseResult, selection: Selection) -> Itera
         yield "  output    [yellow]not asked yet[/]"
         return
     failure = result.output.failure
-    yield f"  no output {one_line(failure['message'])}" if failure else f"  output    {one_line(result.output.value)}"
+    if failure:
+        yield f"  {'broke off' if result.output.is_partial else 'no output'} {one_line(failure['message'])}"
+    if not failure or result.output.is_partial:
+        yield f"  output    {one_line(result.output.value)}"
     metadata = dict(result.output.metadata or {})
     attempts = metadata.pop("attempt_log", None) or ()
     if failure:

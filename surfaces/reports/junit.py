@@ -150,7 +150,7 @@ def _checks(name: str, result: CaseResult, shared: Sequence[str]) -> Iterator[tu
         if result.output is None or check is None:
             what = "the run did not get to it" if result.output is None else "the check was not run"
             yield check_id, _Case(name, "skipped", message=what)
-        elif result.output.failure is not None:
+        elif result.output.failure is not None and check.error is not None:
             yield check_id, _Case(name, "skipped", message=f"no output to check: {result.output.failure['message']}")
         else:
             yield check_id, _check(name, result, check)

@@ -70,9 +70,8 @@ def _rows_of(result: CaseResult, repeats: int, decided: str | None) -> Iterator[
     failure = result.output.failure if result.output is not None else None
     if failure is not None:
         yield _row(result, repeats, "(no answer)", str(failure["message"]))
-        return
     for check in sorted(result.checks, key=lambda check: check.check_id != decided):
-        if check.error is not None:
+        if check.error is not None and failure is None:
             yield _row(result, repeats, check.check_id, f"error: {check.error.message}")
         elif passed_of(check) is False:
             yield _row(result, repeats, check.check_id, explain(check).line())

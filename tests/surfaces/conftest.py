@@ -32,6 +32,21 @@ NO_ANSWER = Output(
     },
 )
 
+BROKE_OFF = Output(
+    value={"steps": [{"public_output": "one"}]},
+    metadata={
+        "error": {
+            "type": "unknown_error",
+            "kind": "crashed",
+            "message": "step 2 of 2: the agent exited with code 1",
+            "recoverable": True,
+            "partial": True,
+        },
+        "attempts": 1,
+    },
+)
+"""Of a scenario of which the second step failed."""
+
 NASTY = {
     "control": "bell \x07, nul \x00, escape \x1b[31m",
     "surrogate": "half a pair \ud83d",
@@ -111,7 +126,7 @@ def fill_run(store: Store) -> FillRun:
         store.create_run(new, [TestCase(id=name, input=f"input of {name}", expected="yes") for name, _, _ in rows])
         store.acquire_lease(run_id, "host/1/a", 30)
         outputs = [
-            NewOutput(case_index, 0, "a" * 64, output, output.value is None)
+            NewOutput(case_index, 0, "a" * 64, output, output.failure is not None)
             for case_index, (_, output, _) in enumerate(rows)
             if output is not None
         ]

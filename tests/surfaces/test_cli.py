@@ -16,7 +16,7 @@ from fepflow.settings import OPERATORS_VARIABLES
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 
-from .conftest import NO_ANSWER, Cli, FillRun, check
+from .conftest import BROKE_OFF, NO_ANSWER, Cli, FillRun, check
 
 MISTAKEN = """\
 nmae: refunds
@@ -330,3 +330,14 @@ def test_a_stored_pytest_run_cannot_be_resumed(cli: Cli, store: Store) -> None:
     assert done.exit_code == 2
     assert "run pytest again" in done.stderr
     assert store.run("a" * 32).outcome == "pass"
+
+
+def test_show_has_the_steps_of_a_scenario_that_broke_off_and_what_was_found_in_them(
+    cli: Cli, fill_run: FillRun
+) -> None:
+    fill_run([("broken", BROKE_OFF, check(False, text="one")), ("fine", Output(value="yes"), check(True))])
+    shown = cli("show", "latest", "--failed").output
+    assert "broke off step 2 of 2: the agent exited with code 1" in shown
+    assert 'output    {"steps": [{"public_output": "one"}]}' in shown
+    assert "  failed    says_so" in shown
+    assert "fine" not in shown.partition("broke off")[2]

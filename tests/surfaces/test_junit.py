@@ -12,7 +12,7 @@ from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from surfaces.reports.files import write_report
 
-from .conftest import NASTY, NO_ANSWER, FillRun, check
+from .conftest import BROKE_OFF, NASTY, NO_ANSWER, FillRun, check
 
 ROWS = [
     ("good", Output(value="yes", metadata={"latency_ms": 20.0}), check(True)),
@@ -136,3 +136,18 @@ def test_it_says_how_long_the_target_was_asked(fill_run: FillRun, junit) -> None
     cases = junit(fill_run(ROWS))["calls"].element.iter("testcase")
     seconds = {case.attrib["name"]: case.attrib["time"] for case in cases}
     assert (seconds["good"], seconds["silent"]) == ("0.020", "4.500")
+
+
+def test_a_scenario_that_broke_off_is_an_error_and_the_checks_of_its_first_steps_count(
+    fill_run: FillRun, junit
+) -> None:
+    rows = [
+        ("right before", BROKE_OFF, check(True)),
+        ("wrong before", BROKE_OFF, check(False)),
+        ("after", BROKE_OFF, check(None, error="the target gave only a part of the output: step 2 of 2: ...")),
+    ]
+    suites = junit(fill_run(rows, outcome="fail", verdict=verdict(rule("fail"), blocks=True)))
+    assert suites["calls"].outcomes == dict.fromkeys(("right before", "wrong before", "after"), "error")
+    assert suites["check says_so"].outcomes == {
+        "right before": "passed", "wrong before": "failure", "after": "skipped",
+    }  # fmt: skip

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from fepflow.limits import circuit_breaker
+from fepflow.protocol.test_case import Output
+from fepflow.store.records import NewOutput
 from fepflow.store.store import Store
 from tasks.analysis.check_usage import costs_of
 from tasks.call_target import call_target
@@ -234,6 +236,22 @@ async def test_a_failed_output_is_not_judged(judged: Plan, store: Store, agent: 
     asked = await asked_for(run_id, 1)
     assert rows(store, run_id) == {(0, "judge"): ("error", None)}
     assert (asked.requests, model_server.seen) == (0, [])
+
+
+async def test_of_a_call_that_broke_off_only_completed_steps_are_judged(
+    judged: Plan, store: Store, model_server: Any
+) -> None:
+    def judge(step: int) -> dict[str, Any]:
+        prompt = f"Right? {{{{$.output.value.steps[{step}].public_output}}}}"
+        return {**JUDGE, "id": f"step-{step}", "arguments": {"prompt": prompt, "response_format": FORMAT}}
+
+    run_id = judged(["a"], checks=[judge(0), judge(1)])
+    error = {"type": "unknown_error", "kind": "crashed", "message": "step 2 of 2: it crashed", "partial": True}
+    output = Output(value={"steps": [{"public_output": "one"}]}, metadata={"error": error})
+    store.write(run_id, [NewOutput(0, 0, "a" * 64, output, True)], [])
+    await asked_for(run_id, 1)
+    assert rows(store, run_id) == {(0, "step-0"): ("completed", True), (0, "step-1"): ("error", None)}
+    assert len(model_server.seen) == 1
 
 
 async def test_no_more_requests_are_under_way_than_the_suite_allows(judged: Plan, model_server: Any) -> None:

@@ -120,3 +120,10 @@ def test_every_result_is_counted_in_bounded_memory() -> None:
     assert sum(cause.count for cause in causes.most_frequent()) == 20_000
     assert len(causes.lines()) == 1
     assert peak < 5_000_000
+
+
+def test_of_a_call_that_broke_off_checks_that_failed_before_are_causes_too() -> None:
+    error = {"type": "unknown_error", "kind": "crashed", "message": "step 2 of 2: it crashed", "partial": True}
+    broke_off = Output(value={"steps": [{}]}, metadata={"error": error})
+    checks = [check("first", missing=["search"]), check("second", error="only a part: step 2 of 2: it crashed")]
+    assert lines(("a", broke_off, checks)) == ["1 × first: missing: search", "1 × step 2 of 2: it crashed"]
