@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
 from typing import Protocol
 
 ACCEPT_ENCODING = "gzip, deflate"
@@ -44,21 +44,28 @@ async def read_body(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> 
     Raises BodyError: `too_large` as soon as more than `limit` bytes came or were decompressed, `malformed` when the
     encoding is unknown, or the data are damaged or incomplete.
     """
-    decoder = _decoder(encoding)
     body = bytearray()
-    received = 0
+    async for piece in read_pieces(chunks, encoding, limit):
+        body += piece
+    return bytes(body)
+
+
+async def read_pieces(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> AsyncIterator[bytes]:
+    """The decoded body as `read_body` has it, and as it comes; raises the same."""
+    decoder = _decoder(encoding)
+    received = decoded = 0
     async for chunk in chunks:
         received += len(chunk)
         if received > limit:
             raise too_large(limit)
         for number, piece in enumerate(decoder.feed(chunk)):
-            body += piece
-            if len(body) > limit:
+            decoded += len(piece)
+            if decoded > limit:
                 raise too_large(limit)
+            yield piece
             if number:
                 await asyncio.sleep(0)  # a small chunk may become a large text: others have their turn meanwhile
     decoder.finish()
-    return bytes(body)
 
 
 async def read_beginning(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> bytes:

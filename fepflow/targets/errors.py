@@ -19,12 +19,12 @@ _RESET = (errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED)
 
 
 @contextmanager
-def wire_errors(url: httpx.URL, timeout: httpx.Timeout) -> Iterator[None]:
-    """Turn whatever the HTTP client raises into a TargetError; `url` is what was called."""
+def wire_errors(url: httpx.URL, timeout: httpx.Timeout, section: str = "target.http") -> Iterator[None]:
+    """Turn whatever the HTTP client raises into a TargetError; `url` was called, as `section` of the suite says."""
     try:
         yield
     except BodyError as error:
-        limit = " (target.http.max_bytes)" if error.kind == "too_large" else ""
+        limit = f" ({section}.max_bytes)" if error.kind == "too_large" else ""
         raise TargetError(f"the answer {error}{limit}", kind=error.kind, retryable=error.retryable) from None
     except httpx.RemoteProtocolError:  # the one that httpx itself raises here
         message = "redirects to an address that cannot be read"

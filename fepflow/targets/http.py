@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,11 +16,11 @@ from fepflow.limits.thread_pool import READERS
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import hide_addresses_in_logs, known_secrets, redact, redact_json, remember
-from fepflow.security.secret_names import is_secret_name, is_secret_parameter, secrets_in_address
+from fepflow.security.secret_names import is_secret_name, secrets_in_address
 from fepflow.suite import target
 from fepflow.targets.base import TargetResponse, refuse_reserved_names
 from fepflow.targets.errors import wire_errors
-from fepflow.targets.http_client import Client
+from fepflow.targets.http_client import Client, add_headers, address_without_secrets, auth_in_address
 from fepflow.targets.response_parser import ResponseParser, status_error
 
 if TYPE_CHECKING:
@@ -35,8 +34,6 @@ _LARGE_BYTES = 30_000
 
 _IN_PROCESS = "http://testserver"
 """Where an application believes itself to be, unless the suite says it."""
-
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class HttpTarget:
@@ -68,8 +65,7 @@ class HttpTarget:
         # Without a limit of its own for reading, the deadline of the whole call is enough.
         self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
         self._headers = _headers(self._http)
-        by_address = address.userinfo and "Authorization" not in self._headers
-        self._auth = httpx.BasicAuth(address.username, address.password) if by_address else None
+        self._auth = auth_in_address(address, self._headers)
         self._body = None if self._http.method == "GET" else compile_template(self._http.body)
         refuse_reserved_names(self._http.metadata, "target.http.metadata")
         self._reading = ResponseParser(self._http.output, self._http.metadata, self._secrets)
@@ -80,10 +76,8 @@ class HttpTarget:
 
     def _fingerprint(self) -> str:
         http = self._http
-        query = [(key, value) for key, value in self._url.params.multi_items() if not is_secret_parameter(key)]
         headers = {name: value for name, value in http.headers.items() if not is_secret_name(name)}
-        url = self._url.copy_with(params=query) if query else self._url.copy_with(query=None)
-        asked = [str(url), http.method, headers, http.body, http.output, http.metadata]
+        asked = [address_without_secrets(self._url), http.method, headers, http.body, http.output, http.metadata]
         app = [] if self._app is None else [self._app.content_hash]
         return content_hash("http", redact_json(asked, self._secrets), *app)
 
@@ -172,11 +166,7 @@ def _headers(http: target.HttpTarget) -> httpx.Headers:
     headers["Accept-Encoding"] = ACCEPT_ENCODING
     if http.method != "GET":
         headers["Content-Type"] = "application/json"
-    for name, value in http.headers.items():
-        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or _CONTROL.search(value):
-            problem = "has characters that a header cannot hold, such as a line break"
-            raise InputError(Problem(problem, path=f"target.http.headers.{ascii(name)[1:-1]}"))
-        headers.update([(name.encode(), value.encode("utf-8"))])
+    add_headers(headers, http.headers, "target.http.headers")
     return headers
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
+from collections.abc import Mapping
 from functools import cached_property
 from http.cookiejar import CookieJar
 from typing import Any
@@ -12,6 +14,9 @@ import httpx
 
 from fepflow.errors import InputError, Problem
 from fepflow.http.addresses import is_loopback
+from fepflow.security.secret_names import is_secret_parameter
+
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class Client(httpx.AsyncClient):
@@ -73,6 +78,27 @@ class _Connections(httpx.AsyncBaseTransport):
         """Close them, if there are any."""
         if "_transport" in self.__dict__:
             await self._transport.aclose()
+
+
+def add_headers(headers: httpx.Headers, given: Mapping[str, str], path: str) -> None:
+    """Add the headers that a suite gives at `path`; raises InputError for what no header can hold."""
+    for name, value in given.items():
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or _CONTROL.search(value):
+            problem = "has characters that a header cannot hold, such as a line break"
+            raise InputError(Problem(problem, path=f"{path}.{ascii(name)[1:-1]}"))
+        headers.update([(name.encode(), value.encode("utf-8"))])
+
+
+def auth_in_address(address: httpx.URL, headers: httpx.Headers) -> httpx.BasicAuth | None:
+    """User and password of an address, unless a header says who asks."""
+    by_address = address.userinfo and "Authorization" not in headers
+    return httpx.BasicAuth(address.username, address.password) if by_address else None
+
+
+def address_without_secrets(url: httpx.URL) -> str:
+    """An address, which has no user, for a fingerprint: without parameters that are named like a secret."""
+    query = [(key, value) for key, value in url.params.multi_items() if not is_secret_parameter(key)]
+    return str(url.copy_with(params=query) if query else url.copy_with(query=None))
 
 
 def _trust() -> ssl.SSLContext:

@@ -19,10 +19,10 @@ from fepflow.targets.base import TargetResponse
 
 _RETRYABLE_STATUS = (408, 425, 429)
 _ADVICE = {
-    401: "check the credentials in target.http.headers",
-    403: "check the credentials in target.http.headers",
-    404: "check target.http.url",
-    405: "check target.http.method",
+    401: "check the credentials in %s.headers",
+    403: "check the credentials in %s.headers",
+    404: "check %s.url",
+    405: "check %s.url and the method",
 }
 _BYTE_ORDER_MARK = "\ufeff"
 _QUOTED_CHARACTERS = 65_536
@@ -128,10 +128,17 @@ def describe(document: Any, secrets: frozenset[str] = frozenset()) -> str:
     return {str: "a text", bool: "true or false", type(None): "null"}.get(type(document), "a number")
 
 
-def status_error(status: int, reason: str, body: str, retry_after: str | None, secrets: frozenset[str]) -> TargetError:
-    """The error of a response that is no success; `body` is its beginning."""
+def status_error(
+    status: int,
+    reason: str,
+    body: str,
+    retry_after: str | None,
+    secrets: frozenset[str],
+    section: str = "target.http",
+) -> TargetError:
+    """The error of a response that is no success; `body` is its beginning, `section` the suite's about the endpoint."""
     said = f"HTTP {status} {excerpt(reason, secrets, 60)}".strip()
-    parts = [said, excerpt(body, secrets), _ADVICE.get(status, "")]
+    parts = [said, excerpt(body, secrets), _ADVICE.get(status, "").replace("%s", section)]
     retryable = status >= 500 or status in _RETRYABLE_STATUS
     wait = seconds_to_wait(retry_after) if retryable and retry_after else None
     message = ": ".join(part for part in parts if part)
