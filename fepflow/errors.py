@@ -158,9 +158,9 @@ class TargetError(FepflowError):
 
     `retryable` says whether the same call may succeed later; `retry_after` is what the target asked
     for, in seconds; `kind` is a stable word for reports (`connect`, `http_status`, `malformed`, `too_large`,
-    `redirect`, `request`, `timeout`, `circuit_open`, `missing_output`, `failed`; of Python functions also `exception`
-    and `crashed`); `status` is the HTTP status where there was one. Messages never contain a URL's credentials, query
-    or a header.
+    `redirect`, `request`, `timeout`, `circuit_open`, `missing_output`, `failed`; of Python functions also `exception`;
+    of processes `crashed` and `not_started`; of ECP agents `agent_error` and `incompatible`); `status` is the HTTP
+    status where there was one. Messages never contain a URL's credentials, query or a header.
     """
 
     recoverable = True

@@ -37,7 +37,7 @@ async def run_batches(context: RunContext) -> None:
         return
     size = batches[0].stop - batches[0].start
     # Two at least: while one waits for its commit, the next is at work.
-    calling = asyncio.Semaphore(context.suite.target.concurrency * BUFFERED_CALLS // size + 2)
+    calling = asyncio.Semaphore(context.suite.target.calls_at_once * BUFFERED_CALLS // size + 2)
     checking = asyncio.Semaphore(CHECKED_AT_ONCE // size + 2)
 
     async def run(batch: Batch) -> None:

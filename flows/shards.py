@@ -21,7 +21,7 @@ from tasks.run_shard import label, run_shard_task
 async def run_shards(context: RunContext) -> None:
     """Have all shards executed. What stops this stops them too, within a second."""
     # Each shard has a part of the places for calls, one at least.
-    shards = min(context.suite.shards, context.run.n_cases, context.suite.target.concurrency)
+    shards = min(context.suite.shards, context.run.n_cases, context.suite.target.calls_at_once)
     deadline = context.suite.deadline
     ends_at = None if deadline is None else await asyncio.to_thread(context.store.now) + timedelta(seconds=deadline)
     run_log().info("run %s: %d calls in %d shards", context.run.id, context.calls, shards)

@@ -73,7 +73,7 @@ async def call_target(context: RunContext, batch: Batch) -> BatchResult:
 def slots_for(context: RunContext, calls: int) -> AbstractAsyncContextManager[Slot]:
     """Slots for so many calls, under the limits that the run shares with others."""
     target = context.suite.target
-    return acquire_slots(target.limits, calls, target.concurrency, context.target_client.budget.left())
+    return acquire_slots(target.limits, calls, target.calls_at_once, context.target_client.budget.left())
 
 
 async def _call(context: RunContext, slot: Slot, result: BatchResult, case: TestCase, unit: tuple[int, int]) -> None:

@@ -33,6 +33,7 @@ BASE = {
 FILES = {"cases.jsonl": '{"id": "a", "input": "?", "expected": "Paris"}\n'}
 FILES["outputs.jsonl"] = '{"case": "a", "answer": "Paris", "model": "any"}\n'
 FILES["agent.py"] = FILES["shop/bots.py"] = "def answer(question):\n    return 'Paris'\n"
+FILES["agents/agent.py"] = ""
 FILES["my_agent.py"] = "async def app(scope, receive, send):\n    ...\n"
 FILES["questions.csv"] = "number,question,answer,topic\n1,What?,Paris,geography\n"
 
@@ -73,8 +74,11 @@ def test_yaml_is_valid(page: Path, text: str, tmp_path: Path, monkeypatch: pytes
         (tmp_path / name).write_text(content)
     for plugin in sections.get("plugins") or ():
         (tmp_path / plugin).write_text(python_named(plugin, page))
+    base = (
+        {**BASE, "test_cases": [{"input": "?", "expected": "Paris"}]} if "ecp" in sections.get("target", {}) else BASE
+    )
     with (tmp_path / "suite.yaml").open("w") as file:
-        YAML(typ="safe", pure=True).dump({**BASE, **sections}, file)
+        YAML(typ="safe", pure=True).dump({**base, **sections}, file)
     for name in re.findall(r"\$\{([A-Z_]+)", text):
         monkeypatch.setenv(name, "http://127.0.0.1:9" if "URL" in name else "value")
     monkeypatch.setenv("OPENAI_API_KEY", "value")

@@ -14,7 +14,7 @@ from checks.docgen import rewritten
 from checks.registry import CHECKS, our_checks
 from fepflow.settings import Settings
 from fepflow.suite.models import Dataset, Gate, JudgeDefaults, Suite
-from fepflow.suite.target import HttpTarget, PythonTarget, RecordedTarget, Target
+from fepflow.suite.target import EcpTarget, HttpTarget, PythonTarget, RecordedTarget, Target
 from surfaces.cli.cache import cache
 from surfaces.cli.main import fepflow
 from surfaces.cli.store import store
@@ -99,7 +99,7 @@ def test_every_setting_is_documented_with_its_name() -> None:
 
 def test_every_field_of_a_suite_is_documented() -> None:
     page = (ROOT / "docs" / "suite.md").read_text(encoding="utf-8") + TEXT
-    for model in (Suite, Target, HttpTarget, PythonTarget, RecordedTarget, Dataset, Gate, JudgeDefaults):
+    for model in (Suite, Target, HttpTarget, PythonTarget, EcpTarget, RecordedTarget, Dataset, Gate, JudgeDefaults):
         for name in (info.alias or name for name, info in model.model_fields.items()):
             assert re.search(rf"\b{name}\b", page), f"{model.__name__}.{name}"
 

@@ -39,6 +39,7 @@ _BOUNDS = {
 _PATTERNS = {
     "^[A-Za-z0-9_-]+$": "may hold letters, digits, _ and - only",
     r"^\d+\.": "must be a semantic version, such as 1.2.0",
+    "^[A-Za-z_]": "must be the name of an environment variable",
     r"^[^:]+:": "must read like agent.py:answer or package.module:answer",
 }
 """Messages for a text that does not match, by how the pattern starts."""

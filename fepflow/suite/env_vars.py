@@ -46,30 +46,33 @@ def expand(value: Any, path: DocumentPath, env: Mapping[str, str], references: l
 
 
 def holds_a_literal_secret(document: Document) -> list[Problem]:
-    """Headers, address and body of the target that carry a secret in plain text: it would end up in the store."""
+    """What the target is told that carries a secret in plain text: it would end up in the store."""
     target = document.data.get("target")
-    http = target.get("http") if isinstance(target, dict) else None
-    if not isinstance(http, dict):
+    if not isinstance(target, dict):
         return []
-    locations: list[DocumentPath] = []
-    headers = http.get("headers")
+    return [*_literal_secrets(document, target, "http", "body"), *_literal_secrets(document, target, "ecp", "config")]
+
+
+def _literal_secrets(document: Document, target: dict[str, Any], kind: str, sent: str) -> Iterator[Problem]:
+    """The same of a kind of target: of its headers, its address, and what is `sent`."""
+    section = target.get(kind)
+    if not isinstance(section, dict):
+        return
+    place: DocumentPath = ("target", kind)
+    headers = section.get("headers")
     for name, value in headers.items() if isinstance(headers, dict) else ():
         if isinstance(value, str) and is_secret_name(str(name)) and is_literal_secret(value):
-            locations.append(("target", "http", "headers", name))
-    for path, name, value in _named_texts(http.get("body"), ("target", "http", "body")):
+            yield document.problem((*place, "headers", name), *_IN_SUITE)
+    for path, name, value in _named_texts(section.get(sent), (*place, sent)):
         # A text of words, or a path, is something to ask; so is what a `key` is in many a body.
         if _ONE_WORD.fullmatch(value) and is_secret_name(name) and name not in ("key", "keys"):
-            locations.append(path)
-    problems = [
-        document.problem(location, "a secret must not stand in the suite", "write it as ${NAME}")
-        for location in locations
-    ]
-    url = http.get("url")
+            yield document.problem(path, *_IN_SUITE)
+    url = section.get("url")
     if isinstance(url, str) and address_holds_literal_secret(url):
-        problems.append(
-            document.problem(("target", "http", "url"), "a secret must not stand in the address", "write it as ${NAME}")
-        )
-    return problems
+        yield document.problem((*place, "url"), "a secret must not stand in the address", _IN_SUITE[1])
+
+
+_IN_SUITE = ("a secret must not stand in the suite", "write it as ${NAME}")
 
 
 def is_literal_secret(text: str) -> bool:

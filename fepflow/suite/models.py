@@ -94,6 +94,14 @@ class ModelDefaults(Section):
     )
 
 
+COMPLETED = Check(
+    id="completed",
+    type="exact_match",
+    arguments={"actual": "$.output.metadata.completed", "expected": "$.output.metadata.steps"},
+)
+"""What every suite with an ecp target checks: a scenario that broke off passes for none, whatever the others read."""
+
+
 class JudgeDefaults(ModelDefaults):
     """The suite's judge: what holds for its `llm_judge` checks."""
 

@@ -22,7 +22,7 @@ from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite import foreign_names
 from fepflow.suite.env_vars import Reference, expand, holds_a_literal_secret
-from fepflow.suite.models import Dataset, Metric, Suite
+from fepflow.suite.models import COMPLETED, Dataset, Metric, Suite
 
 SPELLED_OUT = 20
 """Errors of one kind, in one section, that are listed one by one."""
@@ -78,6 +78,7 @@ def read_suite(document: Document, folder: Path, env: Mapping[str, str] = os.env
             _read_section(document, name, expanded[name], info.rebuild_annotation(), sections, problems)
         elif info.is_required():
             problems.append(document.problem((), f"{name} is missing", _MISSING_ADVICE.get(name)))
+    _add_completed(document, sections, problems)
     problems = _without_consequences(document, references, problems)
     for reference in references:
         if reference.missing:
@@ -90,7 +91,7 @@ def read_suite(document: Document, folder: Path, env: Mapping[str, str] = os.env
 
 _MISSING_ADVICE = {
     "name": "add name: what the suite is about",
-    "target": "add target: with http:, python: or recorded:",
+    "target": "add target: with http:, python:, ecp: or recorded:",
     "test_cases": "add test_cases: a file or a list",
 }
 
@@ -182,6 +183,19 @@ def _read_items(
     sections[name] = valid
 
 
+def _add_completed(document: Document, sections: dict[str, Any], problems: list[Problem]) -> None:
+    """Add the check that all steps of a scenario were answered, after those of the suite."""
+    target, checks = sections.get("target"), sections.get("checks", [])
+    if target is None or target.ecp is None:
+        return
+    for index, check in enumerate(checks):
+        if check is not None and check.id == COMPLETED.id:
+            message = f"{COMPLETED.id} is the check of fepflow's own that all steps were answered"
+            problems.append(document.problem(("checks", index, "id"), message, "choose another id"))
+            return
+    sections["checks"] = [*checks, COMPLETED]
+
+
 def _problems_of(
     document: Document, prefix: DocumentPath, value: Any, error: ValidationError, annotation: Any
 ) -> list[Problem]:
@@ -192,8 +206,6 @@ def _problems_of(
         found = [item for item in found if not (item.message == "is missing" and item.path in made_of_it)]
     return [
         document.problem((*prefix, *item.path), item.message, item.advice)
-        if item.path != ("ecp",)
-        else document.problem((*prefix, "ecp"), "ecp targets are not supported yet", "use http, python or recorded")
         for item in found[:SPELLED_OUT]
     ]
 

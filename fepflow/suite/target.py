@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
@@ -16,6 +17,19 @@ Arguments = Annotated[dict[str, Any], BeforeValidator(checked_template)]
 
 def _function(value: Any) -> Any:
     return {"function": value} if isinstance(value, str) else value
+
+
+def _command(value: Any) -> Any:
+    try:
+        command = shlex.split(value) if isinstance(value, str) else value
+    except ValueError as error:  # a quotation mark, or an escape, without its end
+        raise ValueError(f"cannot be split as a shell would: {str(error).lower()}") from None
+    if command == []:
+        raise ValueError("must not be empty: it is a program and its arguments")
+    return command
+
+
+Command = Annotated[list[str], BeforeValidator(_command, json_schema_input_type=list[str] | str)]
 
 
 class HttpTarget(Section):
@@ -89,14 +103,62 @@ class PythonTarget(Section):
         return self
 
 
+class EcpTarget(Section):
+    """An agent that speaks the Evaluation Context Protocol, as a process or behind an address."""
+
+    command: Command | None = Field(
+        None,
+        repr=False,
+        description="Program that speaks it on stdin and stdout, and its arguments; a text is split as by a shell.",
+    )
+    url: str | None = Field(
+        None,
+        repr=False,
+        description="Address that speaks it in HTTP.",
+        json_schema_extra={"pattern": r"^(https?://|\$\{)"},
+    )
+    headers: dict[str, str] = Field({}, repr=False, description="Request headers; secrets only as ${NAME}.")
+    config: dict[str, Any] = Field({}, repr=False, description="What agent/initialize gives the agent.")
+    env: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = Field(
+        [], description="Names of environment variables that the process gets, besides PATH, HOME and their like."
+    )
+    cwd: str = Field(".", description="Folder that the process is started in, from the suite's folder.")
+    require_capabilities: list[str] = Field([], description="What the agent must declare for the run to begin.")
+    reuse: bool | None = Field(
+        None, description="Whether a process serves several scenarios; default: if the agent declares reset."
+    )
+    parallel: bool = Field(
+        False, description="Whether an address serves several scenarios at once, without agent/reset between them."
+    )
+    step_timeout: Duration | None = Field(None, description="Deadline of a step; default: target.timeout, of them all.")
+    max_bytes: ByteSize = Field(16_000_000, description="Most that is read for one answer: bytes, or 16MB.")
+
+    @field_validator("url")
+    @classmethod
+    def _callable(cls, url: str | None) -> str | None:
+        if url is not None and (problem := address_problem(url)):
+            raise ValueError(f"{problem[0]} ({problem[1]})")
+        return url
+
+    @model_validator(mode="after")
+    def _one_or_the_other(self) -> EcpTarget:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("give command, a program to start, or url, the address of an agent that runs already")
+        others = ("headers", "parallel") if self.url is None else ("env", "cwd", "reuse")
+        if odd := [name for name in others if name in self.model_fields_set]:
+            raise ValueError(f"{', '.join(odd)} has no meaning with {'command' if self.url is None else 'url'}")
+        return self
+
+
 class Target(Section):
     """The system under test, and how patiently it is asked."""
 
     http: HttpTarget | None = None
     python: Annotated[PythonTarget, BeforeValidator(_function, json_schema_input_type=PythonTarget | str)] | None = None
+    ecp: EcpTarget | None = None
     recorded: RecordedTarget | None = Field(None, validation_alias=AliasChoices("recorded", "scripted"))
     """Its former name was `scripted`, which older suites have."""
-    timeout: Duration = Field(30.0, description="Deadline of one whole call.")
+    timeout: Duration = Field(30.0, description="Deadline of one whole call; of an ecp agent, of a whole scenario.")
     connect_timeout: Duration = Field(5.0, description="Deadline of the connection.")
     read_timeout: Duration | None = Field(None, description="Longest silence while reading; default: the timeout.")
     case_timeout: Duration | None = Field(None, description="Deadline of a case, all its attempts and waits together.")
@@ -114,6 +176,11 @@ class Target(Section):
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Target:
-        if [self.http, self.python, self.recorded].count(None) != 2:
-            raise ValueError("give exactly one of http, python, recorded")
+        if [self.http, self.python, self.ecp, self.recorded].count(None) != 3:
+            raise ValueError("give exactly one of http, python, ecp, recorded")
         return self
+
+    @property
+    def calls_at_once(self) -> int:
+        """The concurrency, but 1 for an agent that keeps its state behind one address."""
+        return 1 if self.ecp is not None and self.ecp.url is not None and not self.ecp.parallel else self.concurrency

@@ -32,6 +32,10 @@ def open_target(
     """
     if config.http is not None:
         return _http_target(config, config.http, folder, roots, secrets, is_called=is_called)
+    if config.ecp is not None:
+        from fepflow.targets.ecp.target import EcpTarget
+
+        return EcpTarget(config, folder, secrets)
     if config.python is not None:
         from fepflow.targets.python.target import PythonTarget
 

@@ -50,11 +50,9 @@ def _inspect_budget(found: SuiteValidation, defaults: CheckDefaults) -> None:
         return
     own = [to_check(check) for case in found.cases.with_checks() for check in case.checks or ()]
     with_model = [check for check in [*(found.loaded.section("checks") or ()), *own] if check and kind_of(check)]
-    kept = (target.http or target.python or target.recorded).metadata
+    says_itself = target.python or target.ecp  # a function may return an Output that does, and an agent its usage
     for name in budget.limits:
-        if (
-            name not in kept and not with_model and target.python is None
-        ):  # a function may return an Output that says it
+        if not says_itself and name not in (target.http or target.recorded).metadata and not with_model:
             advice = f"map it in the target's metadata ({name}: $.…)"
             found.error(("budget", name), f"no answer tells its {name}", advice)
     if "usd" in budget.limits and (unpriced := unpriced_models(defaults.complete(with_model))):

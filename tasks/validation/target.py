@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from itertools import islice
 
 from fepflow.documents.loader import Document
 from fepflow.errors import InputError, Problem
 from fepflow.settings import settings
+from fepflow.suite import target as section
+from fepflow.suite.reader import SPELLED_OUT
 from fepflow.targets.base import Target
 from fepflow.targets.factory import open_target
 from tasks.validation.suite_validation import SuiteValidation, file_of
@@ -24,6 +28,8 @@ def inspect_target(found: SuiteValidation) -> Target | None:
         location = ("target", "recorded", "path")
         if file_of(loaded, target.recorded.path, location, found.problems) is None or not found.cases:
             return None
+    if target.ecp is not None:
+        _inspect_ecp(found, target.ecp)
     try:
         return open_target(
             target,
@@ -35,6 +41,18 @@ def inspect_target(found: SuiteValidation) -> Target | None:
     except InputError as error:
         found.problems += [_placed(loaded.document, problem) for problem in error.problems]
     return None
+
+
+def _inspect_ecp(found: SuiteValidation, ecp: section.EcpTarget) -> None:
+    from fepflow.targets.ecp.scenario import scenario_problem  # only for suites that have such a target
+
+    for index, name in enumerate(ecp.env):
+        if name not in os.environ:
+            message = f"{name} is not set in the environment, so the agent does not get it"
+            found.warn(("target", "ecp", "env", index), message, f"export {name}")
+    wrong = ((case.id, problem) for case in found.cases if (problem := scenario_problem(case.input)) is not None)
+    for case_id, problem in islice(wrong, SPELLED_OUT):
+        found.error(("test_cases",), f"{case_id}: {problem}", "write a step as text, or as {input: text}")
 
 
 def _placed(document: Document, problem: Problem) -> Problem:

@@ -137,10 +137,38 @@ tags: smoke
     [
         ("name: 5", "name: must be a text (put it in quotes)"),
         ("name: ''", "name: must not be empty"),
-        ("target: {}", "target: give exactly one of http, python, recorded"),
+        ("target: {}", "target: give exactly one of http, python, ecp, recorded"),
         ("target: http://bot", "target: must be a mapping"),
         ("target: {http: {}}", "target.http.url: is missing (add it)"),
-        ("target: {ecp: x}", "target.ecp: ecp targets are not supported yet (use http, python or recorded)"),
+        ("target: {ecp: x}", "target.ecp: must be a mapping"),
+        (
+            "target: {ecp: {}}",
+            "target.ecp: give command, a program to start, or url, the address of an agent that runs already",
+        ),
+        (
+            "target: {ecp: {command: a, url: 'http://x'}}",
+            "target.ecp: give command, a program to start, or url, the address of an agent that runs already",
+        ),
+        ("target: {ecp: {command: a, headers: {X: y}}}", "target.ecp: headers has no meaning with command"),
+        ("target: {ecp: {url: 'http://x', env: [A], reuse: true}}", "target.ecp: env, reuse has no meaning with url"),
+        ("target: {ecp: {command: []}}", "target.ecp.command: must not be empty: it is a program and its arguments"),
+        (
+            "target: {ecp: {command: 'a \"b'}}",
+            "target.ecp.command: cannot be split as a shell would: no closing quotation",
+        ),
+        ("target: {ecp: {command: a, env: [A=b]}}", "target.ecp.env[0]: must be the name of an environment variable"),
+        (
+            "target: {ecp: {command: a, config: {api_key: sk-0123456789}}}",
+            "target.ecp.config.api_key: a secret must not stand in the suite (write it as ${NAME})",
+        ),
+        (
+            "target: {ecp: {url: 'http://u:secret@x'}}",
+            "target.ecp.url: a secret must not stand in the address (write it as ${NAME})",
+        ),
+        (
+            "target: {ecp: {url: x}}",
+            "target.ecp.url: the address has no scheme (write http:// or https:// before it)",
+        ),
         (
             "target: {http: {url: 'http://x', headers: {X: 5}}}",
             "target.http.headers.X: must be a text (put it in quotes)",

@@ -1,0 +1,97 @@
+"""What an agent's answers say, in every version of the Evaluation Context Protocol that is spoken: 0.2.3 to 1.0."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from fepflow.errors import TargetError
+from fepflow.security.redaction import excerpt
+from fepflow.targets.ecp.rpc import malformed
+from fepflow.targets.response_parser import describe
+
+VERSION = "1.0"
+_MAJOR, _MINOR = 1, 0
+_VERSION = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
+
+STATUSES = ("done", "paused")
+_TEXTS = ("public_output", "evaluation_context", "private_thought", "logs")
+
+Step = dict[str, Any]
+"""The result of a step: `status`, `public_output`, `evaluation_context`, `private_thought`, `tool_calls`, `usage` and
+`logs`, each null where the agent says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentInfo:
+    """What an agent says of itself. `version` is the one that is spoken; None for an agent that names none."""
+
+    name: str
+    version: str | None
+    capabilities: frozenset[str]
+
+
+def agent_info(result: Any) -> AgentInfo:
+    """What agent/initialize gave; raises TargetError, also for a version that fepflow does not speak."""
+    if not isinstance(result, dict):
+        raise malformed(f"the result is {describe(result)}, and not an object with name and capabilities")
+    name, capabilities = result.get("name"), result.get("capabilities")
+    if not isinstance(capabilities, dict | None):
+        raise malformed(f"capabilities is {describe(capabilities)}, and not an object")
+    return AgentInfo(
+        name if isinstance(name, str) else "", _spoken(result.get("protocol_version")), frozenset(capabilities or ())
+    )
+
+
+def _spoken(version: Any) -> str | None:
+    if version is None:
+        return None
+    match = _VERSION.fullmatch(version) if isinstance(version, str) else None
+    if match is None:
+        raise malformed('protocol_version is not a text such as "1.0"')
+    major, minor = int(match[1]), int(match[2])
+    if major != _MAJOR:
+        raise incompatible(f"the agent speaks protocol version {version}, fepflow {VERSION}")
+    return f"{major}.{min(minor, _MINOR)}"
+
+
+def incompatible(message: str) -> TargetError:
+    """The error of an agent that cannot be evaluated: no other scenario would fare better."""
+    return TargetError(message, kind="incompatible", retryable=False)
+
+
+def step_result(result: Any) -> Step:
+    """What agent/step gave; raises TargetError for what is no result of a step."""
+    if not isinstance(result, dict):
+        raise malformed(f"the result is {describe(result)}, and not an object with status and public_output")
+    if result.get("status") not in STATUSES:
+        status = excerpt(repr(result.get("status")), frozenset(), 60)
+        raise malformed(f"the result's status is {status}, and not done or paused")
+    for name in _TEXTS:
+        if not isinstance(result.get(name), str | None):
+            raise malformed(f"the result's {name} is {describe(result[name])}, and not a text or null")
+    usage = result.get("usage")
+    if not isinstance(usage, dict | None):
+        raise malformed(f"the result's usage is {describe(usage)}, and not an object or null")
+    thought = result.get("private_thought")
+    seen = result.get("evaluation_context")
+    return {
+        "status": result["status"],
+        "public_output": result.get("public_output"),
+        "evaluation_context": thought if seen is None else seen,
+        "private_thought": seen if thought is None else thought,
+        "tool_calls": _tool_calls(result.get("tool_calls")),
+        "usage": usage,
+        "logs": result.get("logs"),
+    }
+
+
+def _tool_calls(calls: Any) -> list[dict[str, Any]] | None:
+    if not isinstance(calls, list | None):
+        raise malformed(f"the result's tool_calls is {describe(calls)}, and not a list or null")
+    for index, call in enumerate(calls or ()):
+        name = call.get("name", call.get("tool")) if isinstance(call, dict) else None
+        if not isinstance(name, str):
+            raise malformed(f"the result's tool_calls[{index}] is no object with a name")
+    return calls

@@ -1,0 +1,139 @@
+"""The system under test as an agent that speaks the Evaluation Context Protocol."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from fepflow.errors import TargetError
+from fepflow.json.limits import is_large
+from fepflow.limits.thread_pool import READERS
+from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.test_case import TestCase
+from fepflow.security.redaction import known_secrets, redact_json, remember
+from fepflow.security.secret_names import is_secret_name, secrets_in_address
+from fepflow.suite import target
+from fepflow.targets.base import Progress, TargetResponse, progress_of_call
+from fepflow.targets.ecp.command import find_command
+from fepflow.targets.ecp.connection import Connection
+from fepflow.targets.ecp.pool import EndpointSessions, ProcessSessions, Sessions
+from fepflow.targets.ecp.protocol import Step, incompatible
+from fepflow.targets.ecp.scenario import scenario_response, steps_of
+from fepflow.targets.ecp.session import Session, Warnings
+from fepflow.targets.ecp.stdio import StdioConnection
+from fepflow.targets.http_client import address_without_secrets
+from fepflow.targets.processes.server import GuardServer
+
+
+class EcpTarget:
+    """Asks the agent of `config.ecp`, a test case being a scenario of one or several steps.
+
+    Opening it starts nothing. The value of an output is `{steps: [...]}`, see `fepflow.targets.ecp.protocol.Step`; that
+    of a call that fails has the steps before. Values of environment variables that are named like a secret are taken
+    out of all that an agent says, and so are `secrets`. Raises InputError for a command, an address or a header that
+    cannot be used.
+    """
+
+    def __init__(self, config: target.Target, folder: Path, secrets: frozenset[str] = frozenset()) -> None:
+        if config.ecp is None:
+            raise ValueError("the suite has no ECP target")
+        self._ecp: Final = config.ecp
+        secrets |= secrets_in_address(self._ecp.url or "")
+        remember(secrets)
+        self._secrets = secrets | known_secrets()
+        self._warnings = Warnings()
+        self._incompatible: str | None = None
+        self._server = GuardServer()
+        self._endpoint: Endpoint | None = None
+        self._sessions: Sessions
+        if self._ecp.command is not None:
+            self._command = find_command(self._ecp, folder)
+            most = config.concurrency
+            self._sessions = ProcessSessions(self._start, self._initialize, self._ecp.reuse, most)
+        else:
+            self._endpoint = Endpoint(config)
+            self._sessions = EndpointSessions(self._reach, self._initialize, parallel=self._ecp.parallel)
+        self.fingerprint = self._fingerprint()
+
+    def _fingerprint(self) -> str:
+        ecp = self._ecp
+        if self._endpoint is not None:
+            headers = {name: value for name, value in ecp.headers.items() if not is_secret_name(name)}
+            asked: list[Any] = [address_without_secrets(self._endpoint.url), headers, ecp.config]
+        else:
+            asked = [ecp.command, ecp.cwd, sorted(ecp.env), ecp.config]
+        return content_hash("ecp", redact_json(asked, self._secrets))
+
+    def render(self, case: TestCase) -> Any:
+        """The input of each step, secrets taken out; of what is no scenario, the input as it is."""
+        with suppress(TargetError):
+            return redact_json(steps_of(case.input), self._secrets)
+        return redact_json(case.input, self._secrets)
+
+    async def call(self, case: TestCase) -> TargetResponse:
+        """Run the scenario; raises TargetError, which says at which step. `progress_of_call` has what came before."""
+        inputs = steps_of(case.input)
+        progress = progress_of_call.get(None) or Progress()
+        progress.response = scenario_response(None, len(inputs), [], {})
+        progress.place = f"before step 1 of {len(inputs)}"
+        try:
+            if self._incompatible is not None:
+                raise incompatible(self._incompatible)
+            async with self._sessions.session() as session:
+                return await self._run(session, inputs, progress)
+        except TargetError as error:
+            error.args = (f"{progress.place}: {error}",)
+            raise
+
+    async def _run(self, session: Session, inputs: list[str], progress: Progress) -> TargetResponse:
+        steps: list[Step] = []
+        try:
+            for number, text in enumerate(inputs, 1):
+                progress.place = f"step {number} of {len(inputs)}"
+                steps.append(await self._without_secrets(await session.step(text)))
+        finally:
+            progress.response = self._response(session, len(inputs), steps)
+        return progress.response
+
+    async def _without_secrets(self, step: Step) -> Step:
+        redacted = partial(redact_json, step, self._secrets)
+        redacted_step: Step = await READERS.run(redacted) if is_large(step) else redacted()
+        return redacted_step
+
+    def _response(self, session: Session, count: int, steps: list[Step]) -> TargetResponse:
+        response = scenario_response(session.agent, count, steps, session.connection.log_tail())
+        return TargetResponse(response.value, redact_json(response.metadata, self._secrets))
+
+    async def _initialize(self, session: Session) -> None:
+        try:
+            await session.initialize(self._ecp.config, self._ecp.require_capabilities)
+        except BaseException as error:
+            if isinstance(error, TargetError) and error.kind == "incompatible":
+                self._incompatible = str(error)
+            if (progress := progress_of_call.get(None)) is not None:
+                progress.response = self._response(session, progress.response.metadata["steps"], [])
+            raise
+
+    async def _start(self) -> Session:
+        try:
+            process = await self._server.start(self._command.arguments, self._command.env, self._command.folder)
+        except OSError as error:
+            message = f"no process can be had for the agent: {error.strerror or type(error).__name__}"
+            raise TargetError(message, kind="not_started", retryable=True) from None
+        return self._session(StdioConnection(process, self._ecp.max_bytes, self._secrets))
+
+    async def _reach(self) -> Session:
+        assert self._endpoint is not None
+        return self._session(HttpConnection(self._endpoint, self._secrets))
+
+    def _session(self, connection: StdioConnection | HttpConnection) -> Session:
+        return Session(connection, self._ecp.step_timeout, self._secrets, self._warnings)
+
+    async def aclose(self) -> None:
+        """End the agents that fepflow started, and the connections to others."""
+        await self._sessions.aclose()
+        await self._server.aclose()
+        if self._endpoint is not None:
+            await self._endpoint.aclose()

@@ -1,0 +1,339 @@
+"""Agents that do what none should: each is a truthful error of its step, and the other scenarios go on."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from .conftest import Open, metadata_of, run, said
+
+BAD = 'if request["params"]["input"] != "bad":\n        return answer(request, done("fine"))\n    '
+
+
+def at_bad(body: str) -> str:
+    """An agent that does this at a step whose input is `bad`."""
+    return f"def step(request):\n    {BAD}{body}\n"
+
+
+FAULTS: dict[str, tuple[str, str, str, bool]] = {
+    "crash in mid-run": (
+        at_bad('print("out of luck", file=sys.stderr); sys.exit(3)'),
+        r"the agent exited with code 3; the end of its stderr: out of luck",
+        "crashed",
+        True,
+    ),
+    "killed": (
+        at_bad("os.kill(os.getpid(), 9)"),
+        r"the agent was killed by SIGKILL, perhaps for want of memory",
+        "crashed",
+        True,
+    ),
+    "clean end": (at_bad("sys.exit()"), r"the agent exited with code 0", "crashed", True),
+    "half an answer": (
+        at_bad("""os.write(1, b'{"jsonrpc": "2.0", "id": 3, "resu'); sys.exit(1)"""),
+        r"the agent exited with code 1",
+        "crashed",
+        True,
+    ),
+    "closed stdout": (
+        at_bad("os.close(1); time.sleep(1000)"),
+        r"the agent closed its stdout",
+        "crashed",
+        True,
+    ),
+    "a line of more than the limit": (
+        at_bad("print('x' * 1_100_000, flush=True); time.sleep(1000)"),
+        r"the agent wrote more than 1,000,000 bytes without an answer \(target\.ecp\.max_bytes\)",
+        "too_large",
+        False,
+    ),
+    "an answer of more than the limit": (
+        at_bad("answer(request, done('x' * 1_100_000))"),
+        r"the agent wrote more than 1,000,000 bytes without an answer \(target\.ecp\.max_bytes\)",
+        "too_large",
+        False,
+    ),
+    "noise without end": (
+        at_bad("while True: print('noise ' * 100)"),
+        r"the agent wrote more than 1,000,000 bytes without an answer \(target\.ecp\.max_bytes\)",
+        "too_large",
+        False,
+    ),
+    "too many values": (
+        at_bad("answer(request, done('', tool_calls=[0] * 240_000))"),
+        r"the answer holds more than 200,000 JSON values",
+        "too_large",
+        False,
+    ),
+    "an error": (
+        at_bad("refuse(request, -32000, 'ValueError: no such order')"),
+        r"the agent answered with the error -32000: ValueError: no such order",
+        "agent_error",
+        False,
+    ),
+    "an error of overload": (
+        at_bad("refuse(request, 429, 'slow down')"),
+        r"the agent answered with the error 429: slow down",
+        "agent_error",
+        True,
+    ),
+    "an error without an id": (
+        at_bad("say({'jsonrpc': '2.0', 'id': None, 'error': {'code': -32700, 'message': 'Parse error'}})"),
+        r"the agent answered with the error -32700: Parse error",
+        "agent_error",
+        False,
+    ),
+    "an error that is none": (
+        at_bad("say({'jsonrpc': '2.0', 'id': request['id'], 'error': 'oops'})"),
+        r'the answer is an error without code and message: "oops"',
+        "malformed",
+        False,
+    ),
+    "neither result nor error": (
+        at_bad("say({'jsonrpc': '2.0', 'id': request['id'], 'error': None})"),
+        r"the answer has neither a result nor an error",
+        "malformed",
+        False,
+    ),
+    "both result and error": (
+        at_bad("say({'jsonrpc': '2.0', 'id': request['id'], 'result': 1, 'error': {'code': 1, 'message': ''}})"),
+        r"the answer has both a result and an error",
+        "malformed",
+        False,
+    ),
+    "a result that is no object": (
+        at_bad("answer(request, 'fine')"),
+        r"the result is a text, and not an object with status and public_output",
+        "malformed",
+        False,
+    ),
+    "another status": (
+        at_bad("answer(request, {'status': 'failed'})"),
+        r"the result's status is 'failed', and not done or paused",
+        "malformed",
+        False,
+    ),
+    "an output that is no text": (
+        at_bad("answer(request, done({'text': 'fine'}))"),
+        r"the result's public_output is an object with the keys text, and not a text or null",
+        "malformed",
+        False,
+    ),
+    "a tool call without a name": (
+        at_bad("answer(request, done('', tool_calls=[{'name': 'a'}, {'arguments': {}}]))"),
+        r"the result's tool_calls\[1\] is no object with a name",
+        "malformed",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "message", "kind", "retryable"), FAULTS.values(), ids=FAULTS)
+async def test_a_fault_is_the_error_of_its_step_and_the_rest_goes_on(
+    open_agent: Open, code: str, message: str, kind: str, retryable: bool
+) -> None:
+    _, client = open_agent(code, max_bytes=1_000_000)
+    bad, good = await asyncio.gather(run(client, "good", "bad", "good"), run(client, "good", "good"))
+    error = metadata_of(bad)["error"]
+    assert re.fullmatch(f"step 2 of 3: .*{message}.*", error["message"]), error["message"]
+    assert (error["kind"], error["recoverable"], error["partial"]) == (kind, retryable, True)
+    assert said(bad) == ["fine"], "the step before stays"
+    assert "completed" not in metadata_of(bad)
+    assert (said(good), metadata_of(good)["completed"]) == (["fine", "fine"], 2)
+
+
+HANGS = {
+    "before reading": "def initialize(request):\n"
+    "    answer(request, {'name': 'n', 'capabilities': {}})\n"
+    "    request = json.loads(sys.stdin.readline())\n"
+    "    answer(request, done('fine'))\n"
+    "    time.sleep(1000)\n",
+    "after reading": at_bad("time.sleep(1000)"),
+    "in a slow drip": at_bad("for _ in range(100_000): print('.', end='', flush=True); time.sleep(0.01)"),
+    "in noise": at_bad('while True: print(\'{"level": "info"}\', flush=True); time.sleep(0.01)'),
+    "after another id": at_bad("say({'jsonrpc': '2.0', 'id': 99, 'result': done('fine')}); time.sleep(1000)"),
+    "after the id as text": at_bad(
+        "say({'jsonrpc': '2.0', 'id': str(request['id']), 'result': done('fine')}); time.sleep(1000)"
+    ),
+    "after an id that is true": at_bad("say({'jsonrpc': '2.0', 'id': True, 'result': done('fine')}); time.sleep(9)"),
+}
+
+WRONG_ID = {"after another id": "99", "after the id as text": '"3"', "after an id that is true": "true"}
+
+
+@pytest.mark.parametrize("name", HANGS)
+async def test_an_agent_that_hangs_overruns_the_deadline_of_its_step(open_agent: Open, name: str) -> None:
+    _, client = open_agent(HANGS[name], step_timeout=2)
+    output = await run(client, "good", "bad")
+    error = metadata_of(output)["error"]
+    message = "step 2 of 2: no answer within 2 s (target.ecp.step_timeout)"
+    if name in WRONG_ID:
+        message += f": an answer came with the id {WRONG_ID[name]}, but 3 was asked"
+    assert (error["message"], error["type"], error["partial"]) == (message, "timeout_error", True)
+    assert said(output) == ["fine"]
+
+
+async def test_the_deadline_of_the_scenario_holds_for_all_steps_together(open_agent: Open) -> None:
+    _, client = open_agent(at_bad("say({'jsonrpc': '2.0', 'id': 7, 'result': {}}); time.sleep(1000)"), timeout=5)
+    output = await run(client, "good", "bad")
+    assert metadata_of(output)["error"]["message"] == (
+        "step 2 of 2: no complete answer within 5 s (target.timeout): an answer came with the id 7, but 3 was asked"
+    )
+    assert said(output) == ["fine"]
+
+
+STARTS = {
+    "crash": (
+        "sys.exit('no key')",
+        r"agent/initialize: the agent exited with code 1; the end of its stderr: no key",
+        True,
+    ),
+    "hang": (
+        "def initialize(request):\n    time.sleep(1000)",
+        r"no complete answer within 2 s \(target\.timeout\)",
+        True,
+    ),
+    "refusal": (
+        "def initialize(request):\n    refuse(request, -32000, 'no key')",
+        r"agent/initialize: the agent answered with the error -32000: no key",
+        False,
+    ),
+    "no object": (
+        "def initialize(request):\n    answer(request, ['echo'])",
+        r"agent/initialize: the result is a list of 1, and not an object with name and capabilities",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "message", "retryable"), STARTS.values(), ids=STARTS)
+async def test_a_fault_at_the_start_is_an_error_before_the_first_step(
+    open_agent: Open, code: str, message: str, retryable: bool
+) -> None:
+    _, client = open_agent(f"print('starting', flush=True)\n{code}", timeout=2 if "2 s" in message else 60)
+    output = await run(client, "good", "good")
+    error = metadata_of(output)["error"]
+    assert re.fullmatch(f"before step 1 of 2: {message}", error["message"]), error["message"]
+    assert (output.value, error["recoverable"], "partial" in error) == (None, retryable, False)
+    assert metadata_of(output)["steps"] == 2
+    assert metadata_of(output)["log_tail"]["stdout"] == "starting\n"
+
+
+async def test_a_retry_begins_the_scenario_anew_in_another_process(open_agent: Open) -> None:
+    code = at_bad("""
+    if os.path.exists("crashed"):
+        return answer(request, done(str(os.getpid())))
+    open("crashed", "w").close()
+    sys.exit(1)""")
+    _, client = open_agent(code, attempts=2)
+    asked = await run(client, "good", "bad")
+    assert said(asked)[0] == "fine"
+    assert metadata_of(asked)["attempts"] == 2
+    assert metadata_of(asked)["attempt_log"][0]["error"]["message"] == "step 2 of 2: the agent exited with code 1"
+
+
+async def test_a_fault_that_no_retry_mends_is_not_tried_again(open_agent: Open) -> None:
+    _, client = open_agent(at_bad("open('calls', 'a').write('.'); refuse(request, -32000, 'no')"), attempts=3)
+    output = await run(client, "bad")
+    assert metadata_of(output)["attempts"] == 1
+
+
+async def test_a_crash_after_the_last_answer_is_no_fault_of_a_step(open_agent: Open) -> None:
+    _, client = open_agent(at_bad("answer(request, done('last')); sys.exit(3)"), reuse=True, concurrency=1)
+    assert said(await run(client, "bad")) == ["last"]
+    assert said(await run(client, "good", "bad")) == ["fine", "last"], "the process that is gone is not used again"
+
+
+async def test_a_crash_after_an_answer_is_the_fault_of_the_next_step(open_agent: Open) -> None:
+    _, client = open_agent(at_bad("answer(request, done('here')); sys.exit(3)"))
+    output = await run(client, "bad", "good")
+    assert said(output) == ["here"]
+    assert metadata_of(output)["error"]["message"] == "step 2 of 2: the agent exited with code 3"
+
+
+async def test_an_agent_that_reads_nothing_of_a_large_input_overruns_its_deadline(open_agent: Open) -> None:
+    _, client = open_agent("def initialize(request):\n    answer(request, {})\n    time.sleep(1000)\n", step_timeout=1)
+    output = await run(client, "x" * 300_000)
+    assert metadata_of(output)["error"]["message"] == ("step 1 of 1: no answer within 1 s (target.ecp.step_timeout)")
+
+
+async def test_an_agent_that_writes_much_before_it_reads_is_read_meanwhile(open_agent: Open) -> None:
+    _, client = open_agent(
+        "def initialize(request):\n    answer(request, {})\n    print('noise ' * 100_000, flush=True)\n"
+    )
+    output = await run(client, "x" * 300_000)
+    assert said(output) == ["echo: " + "x" * 300_000]
+
+
+async def test_a_megabyte_on_stderr_keeps_nobody_waiting_and_its_end_is_kept(open_agent: Open) -> None:
+    _, client = open_agent(
+        at_bad("sys.stderr.write('e' * 1_000_000 + 'end'); sys.stderr.flush(); answer(request, done('a'))")
+    )
+    output = await run(client, "bad", "bad")
+    assert said(output) == ["a", "a"]
+    tail = metadata_of(output)["log_tail"]["stderr"]
+    assert 0 < len(tail) <= 4_000
+    assert set(tail) <= set("end")
+
+
+NOISE = """
+    print("Loading model...")
+    say({"level": "info", "id": request["id"], "message": "thinking"})
+    say({"jsonrpc": "2.0", "method": "log", "id": request["id"], "params": {}})
+    say([1, 2]); say(3); print(); print("{broken"); os.write(1, b"\\xff\\xfe\\n")
+    answer(request, done("right"))
+    answer(request, done("wrong"))"""
+
+
+async def test_what_is_no_answer_goes_to_the_log_and_a_second_answer_too(open_agent: Open) -> None:
+    _, client = open_agent(f"def step(request):{NOISE}")
+    output = await run(client, "one", "two")
+    assert said(output) == ["right", "right"]
+    log = metadata_of(output)["log_tail"]["stdout"]
+    assert log.startswith("Loading model...\n")
+    assert '"thinking"' in log
+    assert '"wrong"' in log, "the second answer to the first step"
+
+
+async def test_an_answer_that_comes_in_pieces_or_without_a_line_end_is_read(open_agent: Open) -> None:
+    code = at_bad("""text = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": done("whole")})
+    for character in text:
+        os.write(1, character.encode())
+    sys.exit()""")
+    _, client = open_agent(code)
+    assert said(await run(client, "good", "bad")) == ["fine", "whole"]
+
+
+async def test_a_large_answer_within_the_limit_is_read(open_agent: Open) -> None:
+    _, client = open_agent(at_bad("answer(request, done('x' * 3_000_000))"))
+    assert said(await run(client, "bad")) == ["x" * 3_000_000]
+
+
+async def test_a_stubborn_agent_is_killed_with_its_children_and_keeps_no_scenario_waiting(open_agent: Open) -> None:
+    code = """
+import subprocess
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen(["sleep", "1000"])
+subprocess.Popen(["setsid", "sleep", "1000"])
+import atexit
+atexit.register(time.sleep, 1000)
+"""
+    _, client = open_agent(code, concurrency=1)
+    for _ in range(3):
+        assert said(await run(client, "hi")) == ["echo: hi"]
+
+
+@pytest.mark.parametrize("locale", [{}, {"LC_ALL": "C"}, {"LC_ALL": "POSIX", "LANG": "C"}])
+async def test_text_is_utf_8_both_ways_whatever_the_locale(
+    open_agent: Open, monkeypatch: pytest.MonkeyPatch, locale: dict[str, str]
+) -> None:
+    for name in ("LC_ALL", "LANG", "LC_CTYPE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in locale.items():
+        monkeypatch.setenv(name, value)
+    text = "Grüße, 日本 🎉 \u2028 \x00 \ud800"
+    code = "def say(message):\n    print(json.dumps(message, ensure_ascii='ud800' in repr(message)), flush=True)\n"
+    _, client = open_agent(code)
+    assert said(await run(client, text, "naïve 🎉")) == [f"echo: {text}", "echo: naïve 🎉"]
