@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from time import monotonic
 from typing import Protocol
 
 from fepflow.errors import TargetError
 from fepflow.targets.ecp.protocol import AgentInfo
 from fepflow.targets.ecp.session import Session
+
+PROCESSORS = os.cpu_count() or 1
+START_SECONDS = 2.0
+"""How long a scenario waits for a process that another one starts, or has used, before it starts one, too."""
 
 Connect = Callable[[], Awaitable[Session]]
 """Makes a session that is not initialized yet; raises TargetError."""
@@ -39,6 +45,9 @@ class ProcessSessions:
         self._initialize = initialize
         self._reuse = reuse
         self._room = asyncio.Semaphore(2 * most)
+        self._starting = 0
+        self._waits = reuse is not False
+        self._changed = asyncio.Event()
         self._idle: list[Session] = []
         self._all: set[Session] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -46,16 +55,20 @@ class ProcessSessions:
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
         """A session in a process that no other scenario has meanwhile."""
-        session = await self._used() or await self._new()
+        session = await self._used() or await self._started()
         try:
             yield session
         except BaseException:
             self._end(session)
             raise
-        if self._reuse is True or (self._reuse is None and "reset" in session.agent.capabilities):
+        if self._is_reusable(session):
             self._idle.append(session)
+            self._tell()
         else:
             self._end(session)
+
+    def _is_reusable(self, session: Session) -> bool:
+        return "reset" in session.agent.capabilities if self._reuse is None else self._reuse
 
     async def _used(self) -> Session | None:
         """A session that has served others; None if there is none. One that cannot be reset is no fault of this one."""
@@ -73,6 +86,32 @@ class ProcessSessions:
                 raise
             self._end(session)
         return None
+
+    async def _started(self) -> Session:
+        """A new session, or one that comes free while others are started.
+
+        Quick scenarios are over with the first processes: to start them all at once would only keep those from it.
+        """
+        latest = monotonic() + START_SECONDS
+        while self._waits and self._starting >= PROCESSORS and (left := latest - monotonic()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
+            if (session := await self._used()) is not None:
+                return session
+        self._starting += 1
+        try:
+            session = await self._new()
+            self._waits = self._is_reusable(session)
+            return session
+        finally:
+            self._starting -= 1
+            self._tell()
+
+    def _tell(self) -> None:
+        """Have scenarios that wait look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def _new(self) -> Session:
         await self._room.acquire()
