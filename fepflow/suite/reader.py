@@ -204,10 +204,7 @@ def _problems_of(
     if prefix == ("test_cases",):  # a case without an input has no id made of its content, either
         made_of_it = [(*location, "id") for location in without_input]
         found = [item for item in found if not (item.message == "is missing" and item.path in made_of_it)]
-    return [
-        document.problem((*prefix, *item.path), item.message, item.advice)
-        for item in found[:SPELLED_OUT]
-    ]
+    return [document.problem((*prefix, *item.path), item.message, item.advice) for item in found[:SPELLED_OUT]]
 
 
 _ELSEWHERE = {"checks": foreign_names.CHECK, "test_cases": foreign_names.TEST_CASE, "target": foreign_names.TARGET}

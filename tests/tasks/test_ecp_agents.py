@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fepflow.store.store import Store
-from tasks.analysis.metrics import judge_run
+from tasks.analysis.metrics import compute_verdict
 from tasks.call_target import call_target
 from tasks.plan_run import create_run
 from tasks.run.batches import Batch
@@ -31,16 +31,15 @@ for line in sys.stdin:
         result = {"status": "done", "public_output": text, "usage": usage}
     print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 """
-FIRST = {
-    "id": "first",
-    "type": "exact_match",
-    "arguments": {"actual": "$.output.value.steps[0].public_output", "expected": "$.test_case.expected"},
-}
-SECOND = {
-    **FIRST,
-    "id": "second",
-    "arguments": {**FIRST["arguments"], "actual": "$.output.value.steps[1].public_output"},
-}  # type: ignore[dict-item]
+
+
+def right(check_id: str, step: int) -> dict[str, Any]:
+    """A check that a step said what is expected."""
+    arguments = {"actual": f"$.output.value.steps[{step}].public_output", "expected": "$.test_case.expected"}
+    return {"id": check_id, "type": "exact_match", "arguments": arguments}
+
+
+FIRST, SECOND = right("first", 0), right("second", 1)
 
 
 @pytest.fixture
@@ -59,12 +58,12 @@ def suite(tmp_path: Path) -> Any:
 
 
 async def execute(run_id: str, calls: int) -> Any:
-    async with open_run(run_id) as runtime:
-        await call_target(runtime, Batch(0, calls))
-        await run_checks_of_batch(runtime, Batch(0, calls))
-        verdict = judge_run(runtime.store, runtime.run, runtime.suite)
-        await runtime.finish("completed", outcome=verdict.outcome)
-        return runtime.caller.allowance.spent, verdict
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, calls))
+        await run_checks_of_batch(context, Batch(0, calls))
+        verdict = compute_verdict(context.store, context.run, context.suite)
+        await context.finish("completed", outcome=verdict.outcome)
+        return context.target_client.budget.spent, verdict
 
 
 def found(store: Store, run_id: str) -> dict[str, dict[str, Any]]:
@@ -104,7 +103,7 @@ async def test_going_on_asks_for_the_scenario_again(suite: Any, store: Store, tm
     await execute(run_id, 2)
     assert found(store, run_id)["broken"] == {"second": CAUSE, "completed": CAUSE}
     (tmp_path / "mended").touch()
-    store.forget_errors(run_id)
+    store.delete_errors(run_id)
     await execute(run_id, 2)
     assert found(store, run_id)["broken"] == {"second": False, "completed": True}
 

@@ -24,6 +24,20 @@ class Connection(Protocol):
         """End it; after that nothing of the agent is left that was started for it."""
 
 
+class Agents(Protocol):
+    """What there is of the agent: a program that can be started many times, or an address."""
+
+    @property
+    def identity(self) -> list[Any]:
+        """What tells it from others, for the fingerprint; without the values of variables and secret headers."""
+
+    async def connect(self) -> Connection:
+        """A way to it, for one scenario or several, one after the other. Raises TargetError."""
+
+    async def aclose(self) -> None:
+        """End what is there beside connections, which have been ended."""
+
+
 class Tail:
     """The end of a text that may be without end."""
 

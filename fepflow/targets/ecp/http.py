@@ -14,12 +14,13 @@ from fepflow.http.addresses import host_and_port
 from fepflow.http.response_body import ACCEPT_ENCODING, read_body, read_pieces
 from fepflow.limits.thread_pool import READERS
 from fepflow.security.redaction import excerpt, hide_addresses_in_logs, redact
+from fepflow.security.secret_names import is_secret_name
 from fepflow.suite import target
 from fepflow.targets.ecp.connection import Tail
 from fepflow.targets.ecp.rpc import Request, malformed
 from fepflow.targets.ecp.sse import EventParser
 from fepflow.targets.errors import wire_errors
-from fepflow.targets.http_client import Client, add_headers, auth_in_address
+from fepflow.targets.http_client import Client, add_headers, address_without_secrets, auth_in_address
 from fepflow.targets.response_parser import status_error
 
 SECTION = "target.ecp"
@@ -31,8 +32,9 @@ _LARGE_BYTES = 30_000
 class Endpoint:
     """`config.ecp.url`, and the connections to it. Raises InputError for an address or a header that cannot be used."""
 
-    def __init__(self, config: target.Target) -> None:
+    def __init__(self, config: target.Target, secrets: frozenset[str]) -> None:
         assert config.ecp is not None  # whoever calls this has seen its address
+        self._secrets = secrets
         address = _address(config.ecp.url or "")
         self.url: Final = address.copy_with(userinfo=b"", fragment=None)
         self.max_bytes: Final = config.ecp.max_bytes
@@ -50,6 +52,12 @@ class Endpoint:
         auth = auth_in_address(address, self._headers)
         self._client = Client(self.url, config.calls_at_once, auth=auth, timeout=self._timeout)
         hide_addresses_in_logs("httpx")
+        public = {name: value for name, value in config.ecp.headers.items() if not is_secret_name(name)}
+        self.identity: Final = [address_without_secrets(self.url), public]
+
+    async def connect(self) -> HttpConnection:
+        """The way of one scenario to it, which costs nothing."""
+        return HttpConnection(self, self._secrets)
 
     @asynccontextmanager
     async def post(self, content: bytes) -> AsyncIterator[httpx.Response]:

@@ -7,14 +7,17 @@ import errno
 import os
 import signal
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from fepflow.errors import TargetError
 from fepflow.limits.thread_pool import READERS
 from fepflow.security.redaction import excerpt
+from fepflow.suite import target
+from fepflow.targets.ecp.command import find_command
 from fepflow.targets.ecp.connection import Tail
 from fepflow.targets.ecp.rpc import Request
-from fepflow.targets.processes.server import Ending, GuardedProcess
+from fepflow.targets.processes.server import Ending, GuardedProcess, GuardServer
 
 EOF_SECONDS = 2.0
 """How long an agent has to end by itself when its stdin is closed; then it gets SIGTERM."""
@@ -33,6 +36,31 @@ _WHY_NOT_STARTED = {
     errno.ENOENT: "the program is not there, or the interpreter that its first line names",
     errno.ENOEXEC: "the file is no program: a script begins with #! and the path of its interpreter",
 }
+
+
+class Programs:
+    """The program of a suite in `folder`, started anew for each connection. Raises InputError if it cannot be."""
+
+    def __init__(self, ecp: target.EcpTarget, folder: Path, secrets: frozenset[str]) -> None:
+        self._command = find_command(ecp, folder)
+        self._limit = ecp.max_bytes
+        self._secrets = secrets
+        self._server = GuardServer()
+        self.identity: Final = [ecp.command, ecp.cwd, sorted(ecp.env)]
+
+    async def connect(self) -> StdioConnection:
+        """Start it."""
+        command = self._command
+        try:
+            process = await self._server.start(command.arguments, command.env, command.folder)
+        except OSError as error:
+            message = f"no process can be had for the agent: {error.strerror or type(error).__name__}"
+            raise TargetError(message, kind="not_started", retryable=True) from None
+        return StdioConnection(process, self._limit, self._secrets)
+
+    async def aclose(self) -> None:
+        """End what starts the processes."""
+        await self._server.aclose()
 
 
 class StdioConnection:

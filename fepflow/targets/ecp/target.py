@@ -13,18 +13,15 @@ from fepflow.limits.thread_pool import READERS
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import known_secrets, redact_json, remember
-from fepflow.security.secret_names import is_secret_name, secrets_in_address
+from fepflow.security.secret_names import secrets_in_address
 from fepflow.suite import target
 from fepflow.targets.base import Progress, TargetResponse, progress_of_call
-from fepflow.targets.ecp.command import find_command
-from fepflow.targets.ecp.connection import Connection
+from fepflow.targets.ecp.connection import Agents
 from fepflow.targets.ecp.pool import EndpointSessions, ProcessSessions, Sessions
 from fepflow.targets.ecp.protocol import Step, incompatible
 from fepflow.targets.ecp.scenario import scenario_response, steps_of
 from fepflow.targets.ecp.session import Session, Warnings
-from fepflow.targets.ecp.stdio import StdioConnection
-from fepflow.targets.http_client import address_without_secrets
-from fepflow.targets.processes.server import GuardServer
+from fepflow.targets.ecp.stdio import Programs
 
 
 class EcpTarget:
@@ -45,26 +42,18 @@ class EcpTarget:
         self._secrets = secrets | known_secrets()
         self._warnings = Warnings()
         self._incompatible: str | None = None
-        self._server = GuardServer()
-        self._endpoint: Endpoint | None = None
+        self._agents: Agents
         self._sessions: Sessions
         if self._ecp.command is not None:
-            self._command = find_command(self._ecp, folder)
-            most = config.concurrency
-            self._sessions = ProcessSessions(self._start, self._initialize, self._ecp.reuse, most)
+            self._agents = Programs(self._ecp, folder, self._secrets)
+            self._sessions = ProcessSessions(self._connect, self._initialize, self._ecp.reuse, config.concurrency)
         else:
-            self._endpoint = Endpoint(config)
-            self._sessions = EndpointSessions(self._reach, self._initialize, parallel=self._ecp.parallel)
-        self.fingerprint = self._fingerprint()
+            from fepflow.targets.ecp.http import Endpoint  # loads httpx, which processes need not wait for
 
-    def _fingerprint(self) -> str:
-        ecp = self._ecp
-        if self._endpoint is not None:
-            headers = {name: value for name, value in ecp.headers.items() if not is_secret_name(name)}
-            asked: list[Any] = [address_without_secrets(self._endpoint.url), headers, ecp.config]
-        else:
-            asked = [ecp.command, ecp.cwd, sorted(ecp.env), ecp.config]
-        return content_hash("ecp", redact_json(asked, self._secrets))
+            self._agents = Endpoint(config, self._secrets)
+            self._sessions = EndpointSessions(self._connect, self._initialize, parallel=self._ecp.parallel)
+        asked = [*self._agents.identity, self._ecp.config]
+        self.fingerprint = content_hash("ecp", redact_json(asked, self._secrets))
 
     def render(self, case: TestCase) -> Any:
         """The input of each step, secrets taken out; of what is no scenario, the input as it is."""
@@ -116,24 +105,10 @@ class EcpTarget:
                 progress.response = self._response(session, progress.response.metadata["steps"], [])
             raise
 
-    async def _start(self) -> Session:
-        try:
-            process = await self._server.start(self._command.arguments, self._command.env, self._command.folder)
-        except OSError as error:
-            message = f"no process can be had for the agent: {error.strerror or type(error).__name__}"
-            raise TargetError(message, kind="not_started", retryable=True) from None
-        return self._session(StdioConnection(process, self._ecp.max_bytes, self._secrets))
-
-    async def _reach(self) -> Session:
-        assert self._endpoint is not None
-        return self._session(HttpConnection(self._endpoint, self._secrets))
-
-    def _session(self, connection: StdioConnection | HttpConnection) -> Session:
-        return Session(connection, self._ecp.step_timeout, self._secrets, self._warnings)
+    async def _connect(self) -> Session:
+        return Session(await self._agents.connect(), self._ecp.step_timeout, self._secrets, self._warnings)
 
     async def aclose(self) -> None:
         """End the agents that fepflow started, and the connections to others."""
         await self._sessions.aclose()
-        await self._server.aclose()
-        if self._endpoint is not None:
-            await self._endpoint.aclose()
+        await self._agents.aclose()
