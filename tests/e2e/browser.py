@@ -105,6 +105,7 @@ class Browser:
 
     def follow(self, words: str) -> None:
         """Click the link that has these words; if it opens a new tab, that is the page from here on."""
+        self.until(lambda _: self._driver.find_elements(By.PARTIAL_LINK_TEXT, words), f"a link {words}")
         self._driver.find_element(By.PARTIAL_LINK_TEXT, words).click()
         self._driver.switch_to.window(self._driver.window_handles[-1])
 
