@@ -15,7 +15,6 @@ from fepflow.env_file import ENV_FILE, read_env_file
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.security.redaction import words_of
 from fepflow.settings import OPERATORS_VARIABLES, settings
-from surfaces import prefect_api
 
 if TYPE_CHECKING:
     from fepflow.store.integrity import StoreReport
@@ -214,6 +213,8 @@ def calibrate(run: RunRecord, labelled: LabelSet) -> Calibration:
 
 def connect(note: Note, *, show_logs: bool = False) -> None:
     """Find Prefect's API, or start the local server; from here on this process uses it."""
+    from surfaces import prefect_api  # what only reads the store has no use for it
+
     if prefect_api.starts_server():
         note("starting a local Prefect server; this takes a moment, once")
     prefect_api.use(prefect_api.usable_api(), show_logs=show_logs)

@@ -14,7 +14,6 @@ import click
 import rich.console
 
 from surfaces.cli.text import SHORT_ID, coloured, number, safe, table
-from surfaces.prefect_api import store_location, ui_login
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -74,6 +73,8 @@ class Console:
 
             self._print(verdict_view(run, brief=True))
             return
+        from surfaces.prefect_api import store_location, ui_login
+
         self.run(store, run)
         rows = [("run", f"fepflow show {run.id[:SHORT_ID]} --failed")]
         if finished.flow_run_url:
