@@ -122,7 +122,7 @@ def _deploy(document: dict[str, Any], file: Path) -> None:
         env = {**os.environ, "COLUMNS": "200"}
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603  # our own interpreter
     if done.returncode != 0:
-        # Without its frames and boxes, and without the traceback that it has for some mistakes.
+        # Without its frames and boxes, and without the traceback that it has for some errors.
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line[:1].isalnum()]
         said = [line for line in lines if not line.startswith(("Traceback", "An exception occurred"))]
         raise InfrastructureError("\n".join([f"{file} was not deployed; Prefect says:", *said[-4:]]))

@@ -1,4 +1,4 @@
-"""Processes that are kept running together: started again when they die, stopped in order, none left behind."""
+"""A supervisor of processes: restarted when they die, stopped in order, none left behind."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ MAX_MESSAGE = 2_000
 """Characters of an exception's message. What it quotes is cut shorter where it is quoted; this holds for all."""
 
 MAX_PROBLEMS = 100
-"""Mistakes of one input that are spelled out."""
+"""Errors of one input that are spelled out."""
 
 
 def brief(text: str, limit: int = 300) -> str:
@@ -79,7 +79,7 @@ class UserError(FepflowError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in an input: where it is, what is wrong, what to do.
+    """One error in an input: where it is, what is wrong, what to do.
 
     `file` is as the user wrote it, `line` and `column` count from 1, `path` is dotted (`checks[0].arguments.text`).
     As text it is one line that a terminal can be given, whatever the input is.
@@ -106,7 +106,7 @@ class Problem:
 
 
 class InputError(UserError):
-    """A file or document is unusable; `problems` lists every mistake that was found, in reading order."""
+    """A file or document is unusable; `problems` lists every error that was found, in reading order."""
 
     def __init__(self, problems: list[Problem] | Problem) -> None:
         found = [problems] if isinstance(problems, Problem) else list(problems)
@@ -139,14 +139,14 @@ class JSONPathError(UserError):
 
 
 class NotFoundError(UserError):
-    """A run, a file or a name that was asked for is not there."""
+    """A run, a file or a name does not exist."""
 
     http_status = 404
     grpc_code = "NOT_FOUND"
 
 
 class CheckTimeoutError(FepflowError):
-    """A check did not answer within its time limit. Never a pass and never a fail."""
+    """A check did not end within its time limit. Never a pass and never a fail."""
 
     fep_type = "timeout_error"
     http_status = 504
@@ -204,7 +204,7 @@ class CircuitOpenError(TargetError):
 
 
 class ModelError(FepflowError):
-    """A language or embedding model gave no answer, or none that is of use.
+    """A language or embedding model gave no response, or none that can be used.
 
     `kind` is a stable word for reports: `connect`, `http_status`, `rate_limited`, `quota`, `unauthorized`,
     `format_refused`, `parameter_refused` (nothing was judged); `refused`, `cut_off`, `empty`, `invalid` (it was, and
@@ -235,7 +235,7 @@ class ModelError(FepflowError):
 
 
 class ModelTimeoutError(ModelError):
-    """The model did not answer in time."""
+    """The model did not respond in time."""
 
     fep_type = "timeout_error"
     http_status = 504
@@ -246,7 +246,7 @@ class ModelTimeoutError(ModelError):
 
 
 class ModelUnavailableError(ModelError):
-    """The model, or its provider, is down, so it was not asked. A later run may find it well again."""
+    """The model, or its provider, is down, so it was not called. A later run may succeed."""
 
     http_status = 503
 

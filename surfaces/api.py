@@ -119,13 +119,13 @@ def run(suite: str | Path, **options: Unpack[Options]) -> Run:
     """Run a suite, as `fepflow run` does, and wait for its end.
 
     Options: `limit` (a count, or a fraction below 1) with `seed`, `repeats`, `max_concurrency`, `tags`,
-    `filter_metadata` (a dict), `filter_failing` (a run's id), `cache` (False asks models anew), `verdict` ("interval"
+    `filter_metadata` (a dict), `filter_failing` (a run's id), `cache` (False calls models anew), `verdict` ("interval"
     or "point"), `env_file` (default: `.env` in the working directory), `verbose` (True shows notes and Prefect's log on
     stderr).
 
     Returns the run whatever its verdict: `assert run("suite.yaml").passed`. It works inside a running event loop, too,
     as in a notebook; that stands still meanwhile, and goes on with `run_async`. Ctrl-C stops the run, and what it has
-    is stored. Raises InputError with all the suite's mistakes, InfrastructureError when store or Prefect are in the
+    is stored. Raises InputError with all the suite's errors, InfrastructureError when store or Prefect are in the
     way.
     """
     with _begin(suite, options) as begun:

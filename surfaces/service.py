@@ -123,7 +123,7 @@ def validate(path: Path, limit: float | None = None) -> SuiteValidation:
 def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = False) -> Iterator[LocalRun]:
     """Create a run of the suite; `note` hears of what it can live with, and of what takes a while.
 
-    Raises InputError with all mistakes of the suite before anything is started or called.
+    Raises InputError with all errors of the suite before anything is started or called.
     """
     validation = validate(path, options.limit)
     validation.require()

@@ -39,7 +39,7 @@ def create_run(
     """Create the run of a validated suite and return its id.
 
     The run's row holds the suite's document (references unexpanded, thresholds read in), so that nothing of what it
-    judges changes while it lasts. Raises InputError with all the suite's mistakes.
+    judges changes while it lasts. Raises InputError with all the suite's errors.
     """
     options = options or RunOptions()
     suite = validation.require()

@@ -55,7 +55,7 @@ Shown = dict[str, Any]
 
 
 class _Run(NamedTuple):
-    """One run of a check: when it started, and by which requests it asks models."""
+    """One run of a check: when it started, and its requests to models."""
 
     started: float
     requests: ModelRequests | None
@@ -128,9 +128,9 @@ class CompiledCheck:
     ) -> CheckResult | Awaitable[CheckResult]:
         """The result for one evaluation context (FEP 2.3.1); awaitable if the check has to wait for something.
 
-        If it asks a model, it does so by these requests, else by a client of its own. Whether the context is large
-        (`is_large`) may be known already. What goes wrong is in the result. Only when the run may ask no model any more
-        there is none: awaiting it raises RunLimitExceededError.
+        A model is called by these requests, else by a client of the check's own. Whether the context is large
+        (`is_large`) may be known already. Errors are in the result; only when the run may call no model any more there
+        is none: awaiting it raises RunLimitExceededError.
         """
         run = _Run(perf_counter(), requests)
         if self.error is not None:

@@ -20,7 +20,7 @@ def read_test_cases(given: Sequence[Any]) -> list[TestCase]:
     """A dict with the key `input` is a test case as FEP writes it (2.1); anything else is the input itself.
 
     Cases without an id get one from their content; of those that say the same, the second one ends in `-2`. Raises
-    InputError with every mistake.
+    InputError with every error.
     """
     problems: list[Problem] = []
     cases = []
@@ -42,7 +42,7 @@ def read_test_cases(given: Sequence[Any]) -> list[TestCase]:
 def read_outputs(given: Sequence[Any]) -> list[Output]:
     """A dict with the key `value` is an output as FEP writes it (2.2); anything else is the value itself.
 
-    A value that is such a dict is given as `Output(value=...)`. Raises InputError with every mistake.
+    A value that is such a dict is given as `Output(value=...)`. Raises InputError with every error.
     """
     problems: list[Problem] = []
     outputs = [_read(Output, "value", item, f"outputs[{index}]", problems) for index, item in enumerate(given)]

@@ -157,7 +157,7 @@ def _measure(items: Any) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def compile_pattern(pattern: str, flags: int) -> re.Pattern[str]:
-    """Compile once; raises ValueError with the place of the mistake, or for a bomb."""
+    """Compile once; raises ValueError with the place of the error, or for a bomb."""
     try:
         with quietly():
             _refuse_bombs(re._parser.parse(pattern, flags))  # type: ignore[attr-defined]  # see above

@@ -1,4 +1,4 @@
-"""What a suite says once for all its checks that ask a model, put into the arguments of each."""
+"""What a suite says once for all its checks that call a model, put into the arguments of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fepflow.suite.models import JudgeDefaults, ModelDefaults
 
 _ADDRESSES = ("api_base", "base_url")
 _OF_PROVIDER = frozenset({*_ADDRESSES, "api_key", "api_version", "provider_name"})
-"""What is said about one provider, and would be wrong, or give a key away, with another one."""
+"""Settings of one provider, which would be wrong for another one, or disclose a key to it."""
 
 
 class CheckDefaults:
@@ -29,7 +29,7 @@ class CheckDefaults:
         return self.sections.get(kind, ModelDefaults()).concurrency
 
     def complete(self, checks: Sequence[AnyCheck]) -> Sequence[AnyCheck]:
-        """The checks, those that ask a model with the suite's arguments where they have none of their own."""
+        """The checks, those that call a model with the suite's arguments where they have none of their own."""
         if not self.sections:
             return checks
         return [self._completed(to_check(check)) for check in checks]
@@ -43,7 +43,7 @@ class CheckDefaults:
 
 
 def kind_of(check: Check) -> Kind | None:
-    """What for checks of this type ask a model; None for those that do not, and for types that are not known."""
+    """The kind of model that checks of this type call; None for those that call none, and for unknown types."""
     try:
         check_class = find_check(check.type, check.version)
     except CheckArgumentsError:
@@ -52,7 +52,7 @@ def kind_of(check: Check) -> Kind | None:
 
 
 def model_check_types() -> list[str]:
-    """All known check types that ask models."""
+    """All known check types that call models."""
     return [
         name
         for name in list_checks()

@@ -53,7 +53,7 @@ def is_local(model: Model) -> bool:
 
 
 def config_error_of(model: Model) -> str | None:
-    """Why it cannot be asked; None if it can. Loads it."""
+    """Why it cannot be used; None if it can. Loads it."""
     try:
         _find(model)
     except CheckArgumentsError as error:

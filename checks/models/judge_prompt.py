@@ -66,7 +66,7 @@ def _nonce(texts: list[str]) -> str:
 
 
 def _refuse_nothing(filled: list[Filled]) -> None:
-    """An empty answer, or one of dots, is not worth a call; and models have been seen to like it."""
+    """An empty output, or one of dots, is not judged: models have been seen to pass it."""
     for part in filled:
         if part.path.startswith("$.output") and (part.text == "null" or not any(map(_says_something, part.text))):
             raise CheckArgumentsError(f"there is nothing to judge at {part.path}: no model was asked")

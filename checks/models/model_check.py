@@ -1,4 +1,4 @@
-"""Checks that ask a model: a function of the user's, or one that a client makes requests to."""
+"""The base of checks that call a model: a user's function, or one that a client makes requests to."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class ModelCheck(BaseAsyncCheck):
         """The model, with its key; None if a function is asked. Raises ValueError for one that is not configured."""
 
     def check_config_error(self) -> str | None:
-        """Why the model cannot be asked, as far as can be known without asking it. Takes seconds the first time."""
+        """Why the model cannot be called, by its configuration. Takes seconds the first time."""
         model = self.check_model()
         return None if model is None else providers.problem(model)
 
     def check_config_warnings(self) -> list[str]:
-        """What is odd about how the model is asked, though it can be."""
+        """Warnings about the model's configuration."""
         return []
 
     def check_unpriced(self) -> str | None:
-        """The name of the model, if the price of its answers is unknown."""
+        """The name of the model, if its price is unknown."""
         model = self.check_model()
         return None if model is None or is_local(model) or providers.has_price(model) else model.name
 

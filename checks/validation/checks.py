@@ -32,7 +32,7 @@ _KNOWN: dict[Kind, Mapping[str, Any]] = {"judge": CHAT, "embedding": EMBEDDING}
 
 
 def default_problems(document: Document, defaults: CheckDefaults) -> Iterator[Problem]:
-    """Mistakes in the sections of a suite that say which models its checks ask."""
+    """Errors in the sections of a suite that say which models its checks ask."""
     for kind, section in defaults.sections.items():
         given = {"model": "any/model", **section.llm_config}  # each check may name its own
         try:
@@ -52,7 +52,7 @@ def _config_error(kind: Kind, model: Model) -> str | None:
 
 
 def without_repetitions(problems: Iterable[Problem], of_sections: Sequence[Problem]) -> Iterator[Problem]:
-    """Mistakes of checks without those that they only have from the suite's sections."""
+    """Errors of checks without those that they only have from the suite's sections."""
     messages = [problem.message for problem in of_sections]
     for problem in problems:
         if not any(message in problem.message for message in messages):
@@ -60,7 +60,7 @@ def without_repetitions(problems: Iterable[Problem], of_sections: Sequence[Probl
 
 
 def unpriced_models(checks: Iterable[AnyCheck]) -> list[str]:
-    """The models that checks ask and whose price is unknown."""
+    """The models that checks call and whose price is unknown."""
     names = (CompiledCheck(check, "").unpriced() for check in checks)
     return list(dict.fromkeys(name for name in names if name))
 
@@ -70,7 +70,7 @@ def check_problems(
     checks: Sequence[Check | None],
     defaults: CheckDefaults = CheckDefaults(),  # noqa: B008  # never changes
 ) -> Iterator[Problem]:
-    """Mistakes in `checks:` of a suite: types, versions, arguments, ids. None stands for one that is known as bad."""
+    """Errors in `checks:` of a suite: types, versions, arguments, ids. None stands for one that is known as bad."""
     seen: dict[str, int] = {}
     for index, check in enumerate(checks):
         if check is None:
@@ -87,7 +87,7 @@ def check_problems(
 def case_check_problems(
     cases: Iterable[tuple[TestCase, int | None]], file: str, shared: Sequence[Check | None], case_checks: CaseChecks
 ) -> Iterator[Problem]:
-    """Mistakes in the checks that test cases carry themselves, beside the `shared` ones of the suite.
+    """Errors in the checks that test cases carry themselves, beside the `shared` ones of the suite.
 
     Each case comes with its line in `file`, where it has one.
     """
@@ -108,7 +108,7 @@ def case_check_problems(
 
 
 def _issues(check: Check, check_id: str, defaults: CheckDefaults) -> Iterator[_Issue]:
-    """What is wrong with one check, each with its place in the check."""
+    """The errors of one check, each with its path in the check."""
     known = _known_arguments(check)
     if known is None:
         error = CompiledCheck(check, check_id).error

@@ -1,4 +1,4 @@
-"""The paths in a check's arguments: where they stand, and what is meant for one and is none."""
+"""The paths in a check's arguments, and texts that look like paths and are none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PathUse:
 
 @dataclass(frozen=True)
 class Remark:
-    """What is odd about an argument, though it is valid."""
+    """A remark on an argument that is valid."""
 
     location: DocumentPath
     message: str

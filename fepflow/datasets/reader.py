@@ -59,7 +59,7 @@ def read_test_cases(dataset: Dataset, path: Path, file: str) -> Cases:
     """The test cases in `path`, mapped as `dataset` says, each with an id of its own.
 
     A part without mapping is where FEP 2.1 has it. Without any mapping, fields that FEP does not know go to the case's
-    metadata, with one warning; with one they are left out. Raises InputError with all mistakes (20 of them spelled
+    metadata, with one warning; with one they are left out. Raises InputError with all errors (20 of them spelled
     out), JSONPathError for a mapping that is no valid path.
     """
     format = format_of(path, dataset.format, file)
@@ -79,7 +79,7 @@ def read_test_cases(dataset: Dataset, path: Path, file: str) -> Cases:
 
 
 class _Reader:
-    """From records to test cases, taking note of every mistake on the way."""
+    """From records to test cases, taking note of every error on the way."""
 
     def __init__(self, dataset: Dataset, errors: ErrorCollector, *, is_csv: bool) -> None:
         parts = {"id": dataset.id, "input": dataset.input, "expected": dataset.expected}
@@ -110,7 +110,7 @@ class _Reader:
                 yield line, case
 
     def warnings(self, file: str) -> list[Problem]:
-        """What the user should know though it is no mistake."""
+        """What the user should know though it is no error."""
         if not self._extra:
             return []
         names = ", ".join(list(self._extra)[:10]) + (", ..." if len(self._extra) > 10 else "")
@@ -118,7 +118,7 @@ class _Reader:
         return [Problem(message, file, advice="map them, if one is the input or expected", severity="warning")]
 
     def report_mappings(self) -> None:
-        """A metadata path may find nothing in some records, but one that never does is a mistake; of the others, each
+        """A metadata path may find nothing in some records, but one that never does is an error; of the others, each
         record where they find nothing is one, reported once if that are all."""
         for part, lacking in self._lacking.items():
             if len(lacking) == self.seen > 1:

@@ -1,4 +1,4 @@
-"""Records out of files, in bounded memory; what is wrong with a file is collected and not raised at once."""
+"""Records of files, in bounded memory; errors are collected and raised together."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _open(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _lines(path: Path, errors: ErrorCollector) -> Iterator[tuple[int, str]]:
-    """Each line with its number and its line end. Ends with a mistake at the first that cannot be read."""
+    """Each line with its number and its line end. Ends with an error at the first that cannot be read."""
     number = total = 0
     try:
         with _open(path) as stream:

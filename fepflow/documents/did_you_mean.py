@@ -28,7 +28,7 @@ def did_you_mean(name: str, known: Sequence[str], elsewhere: Mapping[str, str] |
     return _advice(name[:_LONGEST], tuple(known), tuple((elsewhere or {}).items()))
 
 
-@lru_cache(maxsize=1_000)  # the same mistake may have been made a hundred thousand times
+@lru_cache(maxsize=1_000)  # the same error may have been made a hundred thousand times
 def _advice(name: str, known: tuple[str, ...], called: tuple[tuple[str, str], ...]) -> str:
     if not _same(name, known) and (meant := dict(called).get(_bare(name))):
         return meant

@@ -1,4 +1,4 @@
-"""YAML 1.2 and JSON documents, read so that a hostile one cannot hurt and a mistake has a line number."""
+"""YAML 1.2 and JSON documents, read so that a hostile one cannot hurt and an error has a line number."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Document:
         return line + 1
 
     def problem(self, path: DocumentPath, message: str, advice: str | None = None) -> Problem:
-        """A mistake at `path` of this document."""
+        """An error at `path` of this document."""
         return Problem(message, self.file, self.line_of(path), dotted(path) or None, advice)
 
 

@@ -1,6 +1,6 @@
 """Reading EvalGuard definitions from files and folders (EvalGuard 6; YAML 1.2).
 
-Every function here raises InputError with all mistakes of all files at once, each with its file, line and advice.
+Every function here raises InputError with all errors of all files at once, each with its file, line and advice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """EvalGuard definitions, as files hold them (EvalGuard 4.1 to 4.3).
 
 Values are taken as they are: a number in quotes or a boolean is not a number, a number is not an identifier, an
-unknown field is a mistake. References between definitions are checked where all of them are at hand.
+unknown field is an error. References between definitions are checked where all of them are at hand.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def _quick_nodes(expression: str) -> int:
 
 
 def invalid(expression: str, reason: str, position: int | None = None) -> JSONPathError:
-    """The error of an expression that is no path, with the place of the mistake where known."""
+    """The error of an expression that is no path, with the place of the error where known."""
     message = f"{expression!r} is not a valid JSONPath: {reason}"
     if position is not None:
         rest = expression[position : position + 20]

@@ -197,7 +197,7 @@ class ThreadPool:
             return job.execute()
 
     def give_up(self, job: Job[Any]) -> None:
-        """Wait no longer for a job. A thread that is at work on it goes on alone, and another takes its place."""
+        """Abandon a job. A thread that runs it goes on alone, and another one takes its place."""
         job.done.cancel()
         with self._lock:
             if job.thread in self._threads and not job.done.done():

@@ -25,10 +25,10 @@ CLIENT_TIMEOUT = 600.0
 """Seconds, the same for all: litellm keeps a client for each time-out that it sees. Our own deadline is around it."""
 
 MOST_TOKENS = 100_000_000
-"""Of one answer: larger numbers are taken for no report."""
+"""Of one response: larger numbers count as not reported."""
 
 MOST_OF_A_NAME = 200
-"""Characters of the name by which a model says that it answered."""
+"""Characters of a model's name in a response."""
 
 _ENVIRONMENT = {
     # Without these it fetches a list of prices, and one of headers, over the network when it is imported.
@@ -162,7 +162,7 @@ def _connection(model: Model) -> dict[str, Any]:
 
 
 def _text_of(choice: Any, model: Model) -> str:
-    """What was said; raises ModelError for a refusal, an answer that is cut off, and none."""
+    """The text of a response; raises ModelError for a refusal, a truncated response, and none."""
     details = getattr(choice.message, "provider_specific_fields", None) or {}
     if details.get("refusal") or choice.finish_reason == "content_filter":
         raise ModelError(f"{model.name} refused to answer", kind="refused")

@@ -1,4 +1,4 @@
-"""The client for models: all that requests of one run, or of one evaluation, have in common.
+"""The client of models: the shared state of the requests of one run, or of one evaluation.
 
 litellm works in a thread of the client's: its import takes seconds and each of its calls milliseconds of computing, and
 its connections belong to one event loop.
@@ -96,7 +96,7 @@ class ModelClient:
         return await self._thread.run(work())
 
     async def state_of(self, model: Model) -> ModelState:
-        """What is known of the model. Takes seconds the first time."""
+        """The state of the model. Takes seconds the first time."""
 
         async def work() -> ModelState:
             return self._state_of(model)

@@ -1,4 +1,4 @@
-"""From the arguments of a check to the model that it asks. A key comes from the environment, by its name only."""
+"""Parses a model's configuration in a check's arguments. A key comes from the environment, by its name only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHAT: Mapping[str, Any] = {
     "presence_penalty": None,
     "reasoning_effort": None,
 }
-"""What may be said about how a chat model answers, and what goes with every request."""
+"""Parameters of chat models, and those that go with every request."""
 
 EMBEDDING: Mapping[str, Any] = {"dimensions": None}
 

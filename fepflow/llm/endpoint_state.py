@@ -35,7 +35,7 @@ class EndpointState:
 
 @dataclass
 class ModelState:
-    """What is known of a model at an endpoint."""
+    """State of a model at an endpoint."""
 
     provider: str
     """The provider as litellm names it; empty if it knows none."""

@@ -45,7 +45,7 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def aclose(self) -> None:
-        """Cancel what is under way, clean up, and end the thread."""
+        """Cancel running work, clean up, and end the thread."""
         if self._thread is None:
             self.closed = True
         else:

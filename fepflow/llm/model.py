@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from fepflow.security.secret_names import is_secret_parameter
 
 TIMEOUT = 60.0
-"""Seconds for one answer, unless the suite says otherwise."""
+"""Seconds for one response, unless the suite says otherwise."""
 
 ATTEMPTS = 4
 
@@ -20,7 +20,7 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Model:
-    """A model as litellm names it (`openai/gpt-4o-mini`), and how it is asked.
+    """A model as litellm names it (`openai/gpt-4o-mini`), and the settings of its requests.
 
     `parameters` go with every request (temperature, max_tokens, dimensions). `timeout` is that of one request, in
     seconds. `usual_bases` are what the environment says of the provider's address, which counts without `api_base`.
@@ -54,7 +54,7 @@ def _bare(base: str) -> str:
 
 @dataclass(frozen=True)
 class Usage:
-    """What an answer took; None is what was not reported, which is not zero."""
+    """Usage of a response; None is what was not reported, which is not zero."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None

@@ -1,4 +1,4 @@
-"""What is known of a model without asking it: its provider, its price, and what it lacks. Loads litellm."""
+"""What is known of a model without calling it: its provider, its price, and what it lacks. Loads litellm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SELF_HOSTED = frozenset({"hosted_vllm", "custom_openai", "openai_like", "lm_stu
 
 
 def problem(model: Model) -> str | None:
-    """Why the model cannot be asked at all: its provider is not known, or its key or address is missing."""
+    """Why the model cannot be called at all: its provider is not known, or its key or address is missing."""
     litellm = _litellm.load()
     try:
         _, provider, _, base = litellm.get_llm_provider(model=model.name, api_base=model.api_base)

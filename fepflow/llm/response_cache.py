@@ -1,4 +1,4 @@
-"""Where responses of models are kept to be used again, and requests that several callers share."""
+"""The interface of the response cache, and single flight: requests that several callers share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A JSON Schema as strict providers want it, and their answers as the schema itself has them.
+"""A JSON Schema as strict providers want it, and their responses as the schema itself has them.
 
 Strict providers want objects closed and every member required; one that may be left out is null instead. Models think
 before they decide only if the reasons come first. What is asked for is such a schema; answers are validated against the
@@ -73,7 +73,7 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_nulls(value: Any, schema: Any) -> Any:
-    """An answer to the strict schema without the members that are null because they could not be left out."""
+    """A response to the strict schema without the fields that are null because they could not be left out."""
     return _without_nulls(value, schema, schema, 0)
 
 

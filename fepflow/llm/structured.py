@@ -214,7 +214,7 @@ class _Conversation:
         return [{**message, "content": sendable(message["content"])} for message in messages]
 
     def correct(self, response: ChatResponse, problem: str) -> None:
-        """Have the next request show the response, and what is wrong with it."""
+        """Have the next request show the response and its error."""
         correction = self._prompt.readable(
             f"This answer cannot be used: {problem}. Answer again, with the JSON object only."
         )
@@ -265,7 +265,7 @@ def _read(text: str, schema: dict[str, Any], mode: Mode) -> Any:
 
 
 def _unfenced(text: str) -> str:
-    """What stands in a code fence; the text itself if it is in none. Linear, whatever the text."""
+    """The content of a code fence; the text itself if there is none. Linear, whatever the text."""
     bare = text.strip()
     head, newline, rest = bare.partition("\n")
     is_opening = head.strip().lower() in (_FENCE, f"{_FENCE}json")

@@ -1,4 +1,4 @@
-"""The wire to models, for chat and embeddings alike: how much of an answer is taken, from whom, and what came of it.
+"""The wire to models, for chat and embeddings alike: limits on responses and redirects, and a record of each request.
 
 litellm makes all its clients over one kind of transport, which is guarded here: an answer is read whole, its bytes
 counted as they come and as they are decompressed, and no redirect leads to another host.
@@ -22,7 +22,7 @@ from fepflow.http.response_body import ACCEPT_ENCODING, BodyError, read_beginnin
 from fepflow.json.limits import has_more_values
 
 CHAT_BYTES = 4_000_000
-"""Of an answer in words. A judgement has kilobytes."""
+"""Of a chat response. A judgement has kilobytes."""
 
 EMBEDDING_BYTES = 48_000_000
 """Of the vectors of a whole request: 64 texts, of 8,192 numbers each, of 20 digits, are 11 million."""
@@ -37,7 +37,7 @@ SMALL_BYTES = 65_536
 
 @dataclass
 class Exchange:
-    """What became of one request: `host` is the host and port that were asked, `status` and `media_type` what came.
+    """Record of one request: `host` is the host and port of the request, `status` and `media_type` of the response.
 
     `refusal` is why the answer was not taken: a kind of ModelError, and a sentence.
     """

@@ -1,4 +1,4 @@
-"""What is asked of an output (FEP 2.3)."""
+"""Checks: declared and typed (FEP 2.3)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TypedCheck(CheckForm):
 
 
 def to_check(check: CheckForm) -> Check:
-    """Either form of a check, as its declaration. Raises InputError for what is no check."""
+    """Either form of a check, as its declaration. Raises InputError for another object."""
     if not isinstance(check, CheckForm):
         advice = "give Check(type=..., arguments=...), or one of the typed classes, such as ContainsCheck(...)"
         raise InputError(Problem(f"{type(check).__name__} is no check", path="checks", advice=advice))

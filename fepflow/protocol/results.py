@@ -17,7 +17,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class CheckError(FepModel):
-    """Why a check has no answer; `recoverable` says whether trying again may help."""
+    """Why a check has no result; `recoverable` says whether a retry may help."""
 
     type: ErrorType
     message: str
@@ -25,7 +25,7 @@ class CheckError(FepModel):
 
 
 class CheckResult(Result):
-    """The answer of one check about one output (FEP 2.3.4).
+    """The result of one check of one output (FEP 2.3.4).
 
     `results` is `{}` on error and skip; its shape otherwise is the check type's. `resolved_arguments` maps an
     argument to `{value}`, with `jsonpath` where it came from a path.

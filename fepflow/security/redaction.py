@@ -177,7 +177,7 @@ class _Redactor:
         return any(form in lower for form in self._folded)
 
     def _spans(self, raw: bytes) -> Iterator[tuple[int, int]]:
-        """Where secrets stand in the text, seen through its escapes."""
+        """The positions of secrets in the text, also in escaped form."""
         data, offsets = raw, array("q", range(len(raw) + 1))
         for _ in range(_ROUNDS + 1):
             for start, end in self._found(data):

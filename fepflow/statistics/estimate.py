@@ -110,7 +110,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What a metric's values come to: all that an interval of whatever confidence is computed from.
+    """Summary of a metric's values, from which an interval of any confidence is computed.
 
     `total` is the sum of the values as shares of the scale; `case_means` is that of the cases' mean shares, `within`
     that of their variances as of coins. `warning` is of a metric without a scale.

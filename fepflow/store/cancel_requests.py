@@ -15,7 +15,7 @@ class CancelRequests(Repository):
     """Requests to cancel a run."""
 
     def request_cancel(self, run_id: str) -> RunRecord:
-        """Ask for the run to be stopped, and return it: still running, or cancelled already if it has no executor.
+        """Request the run's cancellation, and return it: still running, or cancelled already if it has no executor.
 
         Raises NotFoundError for an unknown run, UserError for one that is over.
         """

@@ -1,4 +1,4 @@
-"""What databases report, as sentences: what is wrong, where, what to do. Never SQL, a parameter or a password."""
+"""Database errors as sentences: what is wrong, where, what to do. Never SQL, a parameter or a password."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Leases(Repository):
         return self._database.write(acquire)
 
     def renew_lease(self, run_id: str, owner: str, seconds: float) -> bool:
-        """Keep the lease for the next `seconds`. False when it was lost: the executor has to stop."""
+        """Renew the lease for the next `seconds`. False when it was lost: the executor has to stop."""
         return self._database.write(lambda connection: renew(connection, _held(run_id, owner), seconds))
 
     def finish(

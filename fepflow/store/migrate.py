@@ -1,4 +1,4 @@
-"""Bringing a database to the newest schema, or back to an older one."""
+"""Migrating a database to the newest schema, or back to an older one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def migrations(connection: Connection | None = None) -> Config:
 
 
 def is_current(connection: Connection) -> bool:
-    """Whether the database has the newest schema; asking takes no lock."""
+    """Whether the database has the newest schema; takes no lock."""
     return revision_of(connection) == revisions()[-1]
 
 

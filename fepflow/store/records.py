@@ -81,7 +81,7 @@ class RunRecord:
 
 
 class NewOutput(NamedTuple):
-    """What the target gave for the case at `case_index` (from 0), asked for the `repeat`-th time (from 0)."""
+    """The target's output for one repeat of the case at `case_index`; both count from 0."""
 
     case_index: int
     repeat: int
@@ -91,7 +91,7 @@ class NewOutput(NamedTuple):
 
 
 class NewCheckResult(NamedTuple):
-    """One check's answer; `passed` is None where there is none (error, skip, a check without a yes or no)."""
+    """One check's result; `passed` is None for an error, a skip, or a check without a yes or no."""
 
     case_index: int
     repeat: int
@@ -112,7 +112,7 @@ class StoredOutput:
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """One check's answer, as plain data; `result` is a CheckResult (FEP 2.3.4) as JSON, None where it was not read."""
+    """One check's result, as plain data; `result` is a CheckResult (FEP 2.3.4) as JSON, None where it was not read."""
 
     case_index: int
     repeat: int
@@ -133,7 +133,7 @@ class FailedCheck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """All that is known about one repeat of one case; `output` is None while it is not there."""
+    """The results of one repeat of one case; `output` is None while it is missing."""
 
     case_index: int
     repeat: int

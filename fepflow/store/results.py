@@ -72,7 +72,7 @@ class Results(CaseLookup):
         return {(row.case_index, row.repeat, row.check_id) for row in rows}
 
     def delete_errors(self, run_id: str) -> int:
-        """Delete what going on with an ended run asks for again; the number of rows deleted.
+        """Delete what resuming an ended run repeats; the number of rows deleted.
 
         That is: failed outputs with all their check results, and check results in status error.
         """

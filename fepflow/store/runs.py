@@ -92,7 +92,7 @@ class Runs(Repository):
         were begun by the same cause, or of all.
         """
         older = select(RUN).where(RUN.c.name == run.name, RUN.c.outcome.is_not(None), RUN.c.created_at < run.created_at)
-        if alike:  # what is not known (NULL) is like nothing
+        if alike:  # an unknown value (NULL) equals nothing
             columns = [RUN.c[name] for name in ("suite_hash", "cases_hash", "cause")]
             older = older.where(*(column.is_not(None) for column in columns))
             older = older.where(*(column == getattr(run, column.name) for column in columns))

@@ -42,7 +42,7 @@ class Shards(Repository):
         return self._database.write(acquire)
 
     def renew_shard(self, run_id: str, shard: int, owner: str, seconds: float) -> bool:
-        """Keep the lease for the next `seconds`. False when it was lost: the executor has to stop."""
+        """Renew the lease for the next `seconds`. False when it was lost: the executor has to stop."""
         return self._database.write(lambda connection: renew(connection, _held(run_id, shard, owner), seconds))
 
     def release_shard(self, run_id: str, shard: int, owner: str) -> None:

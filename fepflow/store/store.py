@@ -17,7 +17,7 @@ from fepflow.store.shards import Shards
 
 
 class Store(Runs, Leases, Shards, CancelRequests, Results, FailedChecks, ResponseCacheTable, Calibrations):
-    """Runs with their cases, outputs and check results, models' answers and calibrations, in one database.
+    """Runs with their cases, outputs and check results, cached responses and calibrations, in one database.
 
     Many processes may share it. Every method is one or more whole transactions, blocks while it works, and may be
     called from any thread. All raise InfrastructureError when the database is unavailable.
@@ -33,7 +33,7 @@ class Store(Runs, Leases, Shards, CancelRequests, Results, FailedChecks, Respons
         return cls(Database.open(url, wait_seconds))
 
     def waiting(self, patience: float) -> Self:
-        """The same open store, for callers who wait so many seconds for a database that is away or locked."""
+        """The same open store, for callers that wait so many seconds for a database that is away or locked."""
         return type(self)(self._database.waiting(patience))
 
     def now(self) -> datetime:

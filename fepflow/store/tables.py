@@ -141,7 +141,7 @@ class OutputRow(_Row, table=True):
 
 
 class CheckResultRow(_Row, table=True):
-    """The answer of one check about one output."""
+    """The result of one check of one output."""
 
     __tablename__: ClassVar[str] = "check_result"
     __table_args__ = (

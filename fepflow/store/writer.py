@@ -1,4 +1,4 @@
-"""Many callers' rows in few transactions."""
+"""Batched writes: many callers' rows in few transactions."""
 
 from __future__ import annotations
 

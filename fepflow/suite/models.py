@@ -83,7 +83,7 @@ class Gate(Section):
 
 
 class ModelDefaults(Section):
-    """What holds for all checks that ask a model of one kind, unless they say otherwise themselves."""
+    """What holds for all checks that call a model of one kind, unless they say otherwise themselves."""
 
     llm_config: dict[str, Any] = Field(
         {}, alias="model_config", description="Which model, and how it is asked; as the checks have it."
@@ -112,7 +112,7 @@ class JudgeDefaults(ModelDefaults):
 
 class Budget(Section):
     """What the answers of a run may cost: the target's as they say themselves in their metadata (`tokens`, `usd`), and
-    those of models that checks ask."""
+    those of models that checks call."""
 
     tokens: Annotated[int, Field(gt=0)] | None = None
     usd: Annotated[float, Field(gt=0)] | None = None

@@ -1,4 +1,4 @@
-"""Reading suite files: section by section, so that ten mistakes give ten problems at once, each with its line.
+"""Reading suite files: section by section, so that ten errors give ten problems at once, each with its line.
 
 `${NAME}` references are expanded where one may stand.
 """
@@ -56,7 +56,7 @@ _KINDS = {list: "list", str: "text", bool: "boolean"}
 
 
 def load_suite(path: Path, env: Mapping[str, str] = os.environ) -> LoadedSuite:
-    """Read a suite file. Raises InputError if it is no document; other mistakes are in `problems`."""
+    """Read a suite file. Raises InputError if it is no document; other errors are in `problems`."""
     return read_suite(read_document(path), path.resolve().parent, env)
 
 
@@ -172,7 +172,7 @@ def _read_items(
     sections: dict[str, Any],
     problems: list[Problem],
 ) -> None:
-    """Item by item: a mistake in one check does not hide what is wrong with the next."""
+    """Item by item: an error in one check does not hide what is wrong with the next."""
     valid: list[Any] = []
     for index, item in enumerate(items):
         try:

@@ -1,4 +1,4 @@
-"""The target section of a suite: the system under test, and how patiently it is asked."""
+"""The target section of a suite: the system under test, and its retries and limits."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class EcpTarget(Section):
 
 
 class Target(Section):
-    """The system under test, and how patiently it is asked."""
+    """The system under test, and its retries and limits."""
 
     http: HttpTarget | None = None
     python: Annotated[PythonTarget, BeforeValidator(_function, json_schema_input_type=PythonTarget | str)] | None = None

@@ -61,6 +61,6 @@ Template = Annotated[Any, BeforeValidator(checked_template)]
 
 
 class Section(BaseModel):
-    """A part of the suite file: unknown fields are mistakes, and values are never shown in errors."""
+    """A part of the suite file: unknown fields are errors, and values are never shown in errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True, frozen=True)

@@ -151,7 +151,7 @@ class TargetClient:
             admitted = True
 
     async def _first_attempt_then_retries(self, case: TestCase, record: CallRecord) -> TargetResponse:
-        """Nearly every call answers at once: only one that does not pays for tenacity, 0.2 ms of computing."""
+        """Most first attempts succeed: only the others pay for tenacity, 0.2 ms of computing."""
         try:
             return await self._attempt_and_leave(case, record)
         except TargetError as error:

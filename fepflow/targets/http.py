@@ -30,7 +30,7 @@ MAX_REDIRECTS = 5
 _SENT = ("id", "input", "expected", "metadata")
 _SHOWN_BYTES = 65_536
 _LARGE_BYTES = 30_000
-"""From here on an answer is read in a thread: as JSON, so much may take a millisecond."""
+"""From this size on a response is parsed in a thread: as JSON, so much may take a millisecond."""
 
 _IN_PROCESS = "http://testserver"
 """Where an application believes itself to be, unless the suite says it."""

@@ -167,7 +167,7 @@ class Verdict(BaseModel):
     `rules` are the outcomes of the gate's rules, worst first: the first one decided. `not_judged` names the checks
     and metrics that no rule is about. `blocks` says whether the outcome stops a release (exit code other than 0).
     `baseline` is there if the suite names one that can be compared with, else `not_compared` says why not; `models`
-    if checks ask models.
+    if checks call models.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -15,7 +15,7 @@ MOST_PROBLEMS = 1_000
 @click.command()
 @SUITE
 def validate(suite: Path) -> None:
-    """Find every mistake in a suite and in the files that it names. Makes no call."""
+    """Find every error in a suite and in the files that it names. Makes no call."""
     from surfaces import service
 
     validation = service.validate(suite)

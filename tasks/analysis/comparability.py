@@ -15,7 +15,7 @@ PARTS = ("checks", "judge", "embedding", "metrics", "thresholds", "gate", "plugi
 """Sections that say how outputs are judged."""
 
 OF_TARGET = ("method", "body", "output", "metadata", "id", "format")
-"""How a target is asked. Where it is, and how patiently it is asked, may change: that is what is evaluated."""
+"""How a target is asked. Where it is, and its retries and limits, may change: that is what is evaluated."""
 
 MOST_CASES = 20_000
 """Cases that are looked through to say how many two runs have in common."""

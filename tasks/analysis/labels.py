@@ -54,7 +54,7 @@ def read_labels(
 ) -> LabelSet:
     """The labels in a file (`id` or `case_id`, `label`, and `check` where there are labels of several judges).
 
-    A row without a label is left out. Raises InputError with all mistakes, each with its line: ids that no case has or
+    A row without a label is left out. Raises InputError with all errors, each with its line: ids that no case has or
     that stand twice, labels that are none. UserError if it is open which judge, or which field, is meant.
     """
     errors = ErrorCollector(str(path))

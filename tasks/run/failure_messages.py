@@ -15,7 +15,7 @@ Unit = tuple[int, int]
 
 
 async def failed_checks_message(context: RunContext, batch: Batch, *, by_model: bool) -> str | None:
-    """Which cases of a batch have checks that failed or ended in error, of those that ask a model, or of the others.
+    """Which cases of a batch have checks that failed or ended in error, of those that call a model, or of the others.
 
     By what the store has, so also of results from before. None if all passed.
     """

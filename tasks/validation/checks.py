@@ -44,7 +44,7 @@ def inspect_checks(found: SuiteValidation) -> None:
 
 
 def _inspect_budget(found: SuiteValidation, defaults: CheckDefaults) -> None:
-    """A budget counts what is reported: by the target's answers, or by the models that checks ask."""
+    """A budget counts what is reported: by the target's answers, or by the models that checks call."""
     budget, target = found.loaded.section("budget"), found.loaded.section("target")
     if budget is None or target is None:
         return

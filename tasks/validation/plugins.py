@@ -11,7 +11,7 @@ from tasks.validation.suite_validation import file_of
 
 
 def load_plugins(loaded: LoadedSuite, problems: list[Problem]) -> None:
-    """Run the suite's plugins, so that their checks are registered; mistakes are added to `problems`."""
+    """Run the suite's plugins, so that their checks are registered; errors are added to `problems`."""
     for index, name in enumerate(loaded.section("plugins") or ()):
         plugin = file_of(loaded, name, ("plugins", index), problems)
         if plugin is None:

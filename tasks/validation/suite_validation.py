@@ -1,4 +1,4 @@
-"""What is found out about a suite: its cases, its thresholds, and every mistake with its place."""
+"""What is found out about a suite: its cases, its thresholds, and every error with its place."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class SuiteValidation:
         return [problem for problem in self.problems if problem.severity == "warning"]
 
     def require(self) -> Suite:
-        """The suite; raises InputError with every mistake if there is one."""
+        """The suite; raises InputError with every error if there is one."""
         if self.errors or self.loaded.suite is None:
             raise InputError(self.errors)
         return self.loaded.suite
 
     def error(self, location: DocumentPath, message: str, advice: str | None = None) -> None:
-        """Take note of a mistake at `location` of the suite."""
+        """Take note of an error at `location` of the suite."""
         self.problems.append(self.loaded.document.problem(location, message, advice))
 
     def warn(self, location: DocumentPath, message: str, advice: str | None = None) -> None:
@@ -59,7 +59,7 @@ class SuiteValidation:
 def file_of(
     loaded: LoadedSuite, name: str, location: DocumentPath, problems: list[Problem], *, or_folder: bool = False
 ) -> Path | None:
-    """The file (or folder) that the suite names at `location`; None, with the mistake added, if it cannot be read."""
+    """The file (or folder) that the suite names at `location`; None, with the error added, if it cannot be read."""
     try:
         path = resolve_inside(loaded.folder, name, settings().allowed_roots)
     except ValueError as error:

@@ -17,7 +17,7 @@ from tasks.validation.suite_validation import SuiteValidation, file_of
 
 
 def inspect_target(found: SuiteValidation) -> Target | None:
-    """Open the target, which makes no call, for the mistakes that only it knows: headers, recorded outputs.
+    """Open the target, which makes no call, for the errors that only it knows: headers, recorded outputs.
 
     None if it does not open.
     """

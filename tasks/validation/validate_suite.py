@@ -1,4 +1,4 @@
-"""Everything about a suite that can be known before anything is called: its cases, checks, gate, and all mistakes."""
+"""Everything about a suite that can be known before anything is called: its cases, checks, gate, and all errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tasks.validation.target import inspect_target
 
 
 def validate_suite(path: Path, env: Mapping[str, str] = os.environ, limit: float | None = None) -> SuiteValidation:
-    """Read a suite and all files that it names, and collect every mistake. Makes no call. `limit` is of the cases.
+    """Read a suite and all files that it names, and collect every error. Makes no call. `limit` is of the cases.
 
     Raises InputError only if the file itself is no document.
     """

@@ -30,7 +30,7 @@ _SHOWN_TAIL = 300
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a call gave no answer, as it can go from process to process; see TargetError. Not yet redacted.
+    """The error of a call, as it can go from process to process; see TargetError. Not yet redacted.
 
     `location` is the user's own file and line, `tail` what a process printed last.
     """
@@ -62,7 +62,7 @@ class Failure:
 
 
 class Refused(Exception):  # noqa: N818  # a value on its way out, caught in this package
-    """What was returned is no answer."""
+    """The returned value cannot be an output."""
 
     def __init__(self, message: str, kind: str = "malformed") -> None:
         self.failure = Failure(message, kind, retryable=False)
