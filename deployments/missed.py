@@ -32,7 +32,7 @@ SETTLED = timedelta(minutes=2)
 """After a change of a schedule, and before a run was missed: Prefect plans runs once a minute."""
 TOLERANCE = timedelta(seconds=1)
 
-_told: set[tuple[str, datetime]] = set()
+_emitted: set[tuple[str, datetime]] = set()
 
 
 async def report_missed_runs(settled: timedelta = SETTLED) -> list[str]:
@@ -42,7 +42,7 @@ async def report_missed_runs(settled: timedelta = SETTLED) -> list[str]:
             (deployment, due)
             for deployment in await evaluations(client)
             for due in _due(deployment, datetime.now(UTC) - settled, settled)
-            if (deployment.name, due) not in _told and not await _was_planned(client, deployment, due)
+            if (deployment.name, due) not in _emitted and not await _was_planned(client, deployment, due)
         ]
     return [_emit_event(deployment, due) for deployment, due in missed]
 
@@ -82,7 +82,7 @@ async def _was_planned(client: PrefectClient, deployment: DeploymentResponse, du
 
 
 def _emit_event(deployment: DeploymentResponse, due: datetime) -> str:
-    _told.add((deployment.name, due))
+    _emitted.add((deployment.name, due))
     suite = name_of(str(deployment.parameters.get("suite", deployment.name)))
     name = f"evaluate/{deployment.name}"
     emit_event(

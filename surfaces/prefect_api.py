@@ -168,7 +168,7 @@ def _local(state: dict[str, Any]) -> PrefectApi:
     return PrefectApi(state["api_url"], local=True, pid=state["pid"], errors=state.get("errors", ()))
 
 
-def ask_prefect(module: str, *arguments: str, **environment: str) -> Any:
+def run_prefect_module(module: str, *arguments: str, **environment: str) -> Any:
     """What a module of the deployments answers that does something with Prefect's API, whose server is started.
 
     `environment` is what no process list may show. Raises UserError, InfrastructureError.

@@ -127,19 +127,19 @@ async def call_target_task(context: RunContext, batch: Batch, label: str) -> Sta
     """`call_target` as a Prefect task run, named after the cases that it carries."""
     result = await call_target(context, batch)
     of = f"of {count_of_cases(len(batch.units(context.run.repeats)), context.run.repeats)}"
-    told = []
+    sentences = []
     if result.circuit_open:
-        told.append(
+        sentences.append(
             f"{result.circuit_open} {of} given up: {one_line(str(result.down), MAX_CAUSE)}. "
             f"`fepflow run --resume {context.run.id[:8]}` asks for them."
         )
     if result.failed:
         names = listed_cases([case for case, _ in result.failed])
         cause = one_line(result.failed[0][1], MAX_CAUSE)
-        told.append(f"{len(result.failed)} {of} without an answer: {names}: {cause}")
-    failed = bool(told)
+        sentences.append(f"{len(result.failed)} {of} without an answer: {names}: {cause}")
+    failed = bool(sentences)
     if result.to_retry:
         names = listed_cases([context.name_of(outcome.case, outcome.repeat) for outcome in result.to_retry])
-        told.append(f"Still without an answer, each gets a task run of its own: {names}.")
-    message = " ".join(told) or None
+        sentences.append(f"Still without an answer, each gets a task run of its own: {names}.")
+    message = " ".join(sentences) or None
     return Failed(message=message, data=result) if failed else Completed(message=message, data=result)

@@ -31,7 +31,7 @@ async def retry_call(context: RunContext, outcome: CallOutcome) -> bool:
     """One more call for a case, recorded in `outcome.record`. False, without a call, if the circuit is open."""
     with suppress(RunLimitExceededError):  # then the error of the last attempt stands
         async with slots_for(context, 1) as slot, slot():
-            return await context.target_client.ask_once_more(outcome.case, outcome.record)
+            return await context.target_client.call_once_more(outcome.case, outcome.record)
     return True
 
 

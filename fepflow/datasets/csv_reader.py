@@ -28,15 +28,15 @@ def csv_records(
     first = next(lines, None)
     if first is None:
         return
-    told = _SEP.fullmatch(first[1])
-    offset = 1 if told else 0
-    header_line = next(lines, None) if told else first
+    separator_line = _SEP.fullmatch(first[1])
+    offset = 1 if separator_line else 0
+    header_line = next(lines, None) if separator_line else first
     while header_line is not None and not header_line[1].strip():
         offset += 1
         header_line = next(lines, None)
     if header_line is None:
         return
-    delimiter = told[1] if told else _delimiter(header_line[1])
+    delimiter = separator_line[1] if separator_line else _delimiter(header_line[1])
     yield from _rows(chain([header_line], lines), delimiter, offset, errors)
 
 

@@ -85,8 +85,10 @@ def validation_messages(
             found.setdefault(location, []).append(_sentence(item, known, elsewhere))
     inner = {path[:length] for path in found for length in range(len(path))}
     return [
-        ValidationMessage(path, _joined([message for message, _ in told]), told[0][1] if len(told) == 1 else None)
-        for path, told in found.items()
+        ValidationMessage(
+            path, _joined([message for message, _ in messages]), messages[0][1] if len(messages) == 1 else None
+        )
+        for path, messages in found.items()
         if path not in inner
     ]
 
@@ -155,6 +157,6 @@ def _ours(message: str) -> str:
 
 
 def _joined(messages: Sequence[str]) -> str:
-    told_more = [message for message in messages if message not in _EXPECTED.values()]
-    first, *others = dict.fromkeys(told_more or messages)
+    more_specific = [message for message in messages if message not in _EXPECTED.values()]
+    first, *others = dict.fromkeys(more_specific or messages)
     return " or ".join([first, *(message.removeprefix("must be ") for message in others)])

@@ -32,9 +32,9 @@ class Store(Runs, Leases, Shards, CancelRequests, Results, FailedChecks, Respons
         """
         return cls(Database.open(url, wait_seconds))
 
-    def waiting(self, patience: float) -> Self:
+    def waiting(self, wait_seconds: float) -> Self:
         """The same open store, for callers that wait so many seconds for a database that is away or locked."""
-        return type(self)(self._database.waiting(patience))
+        return type(self)(self._database.waiting(wait_seconds))
 
     def now(self) -> datetime:
         """The time by the database's clock, which all machines that use the store have in common."""

@@ -81,10 +81,10 @@ def is_literal_secret(text: str) -> bool:
     A default is such a word. `Bearer ${NAME}`, `session=${NAME}` and `${USER}:${PASSWORD}` have none: a scheme, and
     names in front of references.
     """
-    words = _SEPARATOR.split(_REFERENCE.sub(lambda match: match[2] or _PLACE, text).strip())
+    words = _SEPARATOR.split(_REFERENCE.sub(lambda match: match[2] or _CONTEXT, text).strip())
     followers = [*words[1:], ""]
     return any(
-        not (_HARMLESS.fullmatch(word) or (_SCHEME.fullmatch(word) and _PLACE in after))
+        not (_HARMLESS.fullmatch(word) or (_SCHEME.fullmatch(word) and _CONTEXT in after))
         for word, after in zip(words, followers, strict=True)
     )
 
@@ -94,12 +94,12 @@ def address_holds_literal_secret(address: str) -> bool:
     return holds_secret_parts(_REFERENCE.sub(lambda match: match[2] or "", address))
 
 
-_PLACE = "\0"
+_CONTEXT = "\0"
 _SEPARATOR = re.compile(r"[\s;,&]+")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,19}")
 # Nothing, a reference with a name or a short prefix before it, or a setting that is too short for a secret.
 _HARMLESS = re.compile(
-    rf"|(?:[\w.-]{{1,40}}[=:]|[^{_PLACE}]{{0,7}})[\"']?(?:{_PLACE}[:.@/|-]?)+[\"']?|[\w.-]{{1,40}}=.{{0,7}}"
+    rf"|(?:[\w.-]{{1,40}}[=:]|[^{_CONTEXT}]{{0,7}})[\"']?(?:{_CONTEXT}[:.@/|-]?)+[\"']?|[\w.-]{{1,40}}=.{{0,7}}"
 )
 _ONE_WORD = re.compile(r"(?!\$)[^\s${}]{8,}")
 

@@ -100,7 +100,7 @@ class TargetClient:
             record.error = error
         return record
 
-    async def ask_once_more(self, case: TestCase, record: CallRecord) -> bool:
+    async def call_once_more(self, case: TestCase, record: CallRecord) -> bool:
         """One more call for a case that has had its attempts; `record` gets the result.
 
         False, having made no call, while the target is down. Raises RunLimitExceededError, having made

@@ -123,14 +123,14 @@ def _loudly(names: Sequence[str], checks: Sequence[CheckTotals], *, by_checks: b
     if not names:
         return []
     seen = {check.check_id: check for check in checks}
-    told = []
+    items = []
     for name in names:
         check = seen.get(name)
         gaps = absences(check) if check is not None and check.passed + check.failed else []
         failed = [f"{check.failed} failed"] if check is not None and check.failed else []
-        told.append(f"{name} ({listed([*failed, *gaps])})" if failed or gaps else name)
+        items.append(f"{name} ({listed([*failed, *gaps])})" if failed or gaps else name)
     advice = "give a metric of them a minimum" if by_checks else "gate: {checks: all} judges every check, too"
-    return [f"NOT JUDGED, as no rule of the gate is about them: {listed(told)} ({advice})."]
+    return [f"NOT JUDGED, as no rule of the gate is about them: {listed(items)} ({advice})."]
 
 
 def _warnings(

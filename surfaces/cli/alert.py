@@ -82,4 +82,4 @@ def _show(alerts: list[dict[str, Any]]) -> None:
 def _run_module(*arguments: str, **environment: str) -> Any:
     from surfaces import prefect_api
 
-    return prefect_api.ask_prefect("deployments.alerts", *arguments, **environment)
+    return prefect_api.run_prefect_module("deployments.alerts", *arguments, **environment)

@@ -82,7 +82,7 @@ def _when(cron: str | None, every: str | None, timezone: str, limit: float | Non
 def _run_module(*arguments: str) -> Any:
     from surfaces import prefect_api
 
-    return prefect_api.ask_prefect("deployments.schedule", *arguments)
+    return prefect_api.run_prefect_module("deployments.schedule", *arguments)
 
 
 def _show(found: dict[str, Any]) -> None:

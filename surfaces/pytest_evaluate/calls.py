@@ -44,7 +44,7 @@ class _Answer:
 
 def run_samples(call: Call, plan: Plan) -> list[SampleResult]:
     """Call once for each sample of each case, one after another, and check what came."""
-    answers = [_ask(call, plan.cases[case_index], case_index, sample) for case_index, sample in _units(plan)]
+    answers = [_call(call, plan.cases[case_index], case_index, sample) for case_index, sample in _units(plan)]
     results: list[SampleResult] = []
     for group in _by_sample(answers):
         checked = evaluate(*_to_check(group, plan)) if any(answer.output for answer in group) else None
@@ -52,7 +52,7 @@ def run_samples(call: Call, plan: Plan) -> list[SampleResult]:
     return results
 
 
-async def ask_all_async(call: AsyncCall, plan: Plan) -> list[SampleResult]:
+async def run_samples_async(call: AsyncCall, plan: Plan) -> list[SampleResult]:
     """As `run_samples`, with a bounded number of calls under way at once."""
     units = _units(plan)
     answers: list[_Answer] = []
@@ -60,7 +60,7 @@ async def ask_all_async(call: AsyncCall, plan: Plan) -> list[SampleResult]:
     async def work() -> None:
         try:
             for case_index, sample in units:
-                answers.append(await _ask_async(call, plan.cases[case_index], case_index, sample))
+                answers.append(await _call_async(call, plan.cases[case_index], case_index, sample))
         except BaseException:
             units.close()  # it was about the whole test: the others take no more
             raise
@@ -78,7 +78,7 @@ def _units(plan: Plan) -> Generator[tuple[int, int]]:
     return ((case_index, sample) for sample in range(plan.samples) for case_index in range(len(plan.cases)))
 
 
-def _ask(call: Call, case: TestCase, case_index: int, sample: int) -> _Answer:
+def _call(call: Call, case: TestCase, case_index: int, sample: int) -> _Answer:
     started = perf_counter()
     try:
         return _answer(call(case), case_index, sample, started)
@@ -88,7 +88,7 @@ def _ask(call: Call, case: TestCase, case_index: int, sample: int) -> _Answer:
         return _raised(error, case_index, sample, started)
 
 
-async def _ask_async(call: AsyncCall, case: TestCase, case_index: int, sample: int) -> _Answer:
+async def _call_async(call: AsyncCall, case: TestCase, case_index: int, sample: int) -> _Answer:
     started = perf_counter()
     try:
         return _answer(await call(case), case_index, sample, started)

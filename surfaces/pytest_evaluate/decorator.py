@@ -17,7 +17,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.verdict.pass_rule import PassRule, SampleResult, judge_samples
 from fepflow.verdict.verdict import Verdict
-from surfaces.pytest_evaluate.calls import ask_all_async, run_samples
+from surfaces.pytest_evaluate.calls import run_samples, run_samples_async
 from surfaces.pytest_evaluate.plan import Plan, invalid_argument, make_plan, rule_of_flex_evals
 from surfaces.pytest_evaluate.report import failure_report
 from surfaces.pytest_plugin import EVALUATION, RUN, STORE, VERDICT
@@ -82,7 +82,7 @@ def _decorated(plan: Plan, function: Test) -> Test:
         async def test(*instance: Any, **fixtures: Any) -> None:
             request, call = bind(instance, fixtures)
             started_at = utc_now()
-            _conclude(plan, request, await ask_all_async(call, plan), started_at)
+            _conclude(plan, request, await run_samples_async(call, plan), started_at)
 
     else:
         if plan.concurrency is not None:

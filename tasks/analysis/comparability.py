@@ -53,8 +53,8 @@ def _case_hashes(store: Store, run: RunRecord) -> set[str]:
 
 def _content(snapshot: dict[str, Any], repeats: int) -> dict[str, Any]:
     target = snapshot.get("target") or {}
-    asked = {kind: _only(section, OF_TARGET) for kind, section in target.items() if isinstance(section, dict)}
-    return {**{name: snapshot.get(name) for name in PARTS}, "target": asked, "repeats": repeats}
+    request = {kind: _only(section, OF_TARGET) for kind, section in target.items() if isinstance(section, dict)}
+    return {**{name: snapshot.get(name) for name in PARTS}, "target": request, "repeats": repeats}
 
 
 def _only(section: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -51,13 +51,13 @@ class JudgeReliability:
     def sentence(self) -> str:
         """On one line."""
         who = f"{self.check_id} ({self.judge.model})" if self.judge else self.check_id
-        told = [f"judge {who}: {calibration_words(self.calibration)}"]
+        sentences = [f"judge {who}: {calibration_words(self.calibration)}"]
         if self.agreement is not None:
-            told.append(
+            sentences.append(
                 f"its samples agree to {self.agreement:.2f}, "
                 f"{self.disputed} of {plural(self.answers, 'verdict')} disputed"
             )
-        return "; ".join(told)
+        return "; ".join(sentences)
 
 
 def reliability_of_judges(store: Store, run: RunRecord) -> list[JudgeReliability]:

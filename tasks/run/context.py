@@ -112,8 +112,8 @@ class RunContext:
         local, by_model = bool(self._by_kind[False]), bool(self._by_kind[True])
         if not (local and by_model):
             own = [check for case in await self.cases(batch) for check in case.checks or ()]
-            asks = {kind_of(to_check(check)) is not None for check in own}
-            local, by_model = local or False in asks, by_model or True in asks
+            calls_model = {kind_of(to_check(check)) is not None for check in own}
+            local, by_model = local or False in calls_model, by_model or True in calls_model
         self.uses_models = self.uses_models or by_model
         return local, by_model
 

@@ -8,7 +8,7 @@ from fepflow.suite.models import PREVIOUS
 from tasks.validation.suite_validation import SuiteValidation
 
 
-def inspect_baseline(found: SuiteValidation) -> None:
+def validate_baseline(found: SuiteValidation) -> None:
     """A baseline that is not in the store is a warning: the run can do without."""
     named = found.loaded.section("baseline")
     if named in (None, PREVIOUS):

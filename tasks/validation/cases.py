@@ -18,13 +18,13 @@ from tasks.validation.suite_validation import SuiteValidation, file_of
 def read_cases(loaded: LoadedSuite) -> CasesOnDisk:
     """All test cases of the suite, whatever a run leaves out. Raises InputError."""
     found = SuiteValidation(loaded)
-    inspect_cases(found)
+    validate_cases(found)
     if found.errors:
         raise InputError(found.errors)
     return found.cases
 
 
-def inspect_cases(found: SuiteValidation) -> None:
+def validate_cases(found: SuiteValidation) -> None:
     """Read the test cases, and find what is wrong with them."""
     loaded, source = found.loaded, found.loaded.section("test_cases")
     dataset = dataset_of(loaded)

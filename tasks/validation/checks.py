@@ -22,7 +22,7 @@ from tasks.validation.cases import dataset_of
 from tasks.validation.suite_validation import SuiteValidation
 
 
-def inspect_checks(found: SuiteValidation) -> None:
+def validate_checks(found: SuiteValidation) -> None:
     """Find what is wrong with the checks, and with the models that they ask."""
     document, checks = found.loaded.document, found.loaded.section("checks")
     defaults = CheckDefaults(found.loaded.section("judge"), found.loaded.section("embedding"))
@@ -40,10 +40,10 @@ def inspect_checks(found: SuiteValidation) -> None:
     found.problems += [*of_sections, *without_repetitions(of_checks, of_sections)]
     if checks == [] and found.cases and not any(found.cases.with_checks()):
         found.error((), "there are no checks, so nothing is judged", "add checks:, or checks of the test cases")
-    _inspect_budget(found, defaults)
+    _validate_budget(found, defaults)
 
 
-def _inspect_budget(found: SuiteValidation, defaults: CheckDefaults) -> None:
+def _validate_budget(found: SuiteValidation, defaults: CheckDefaults) -> None:
     """A budget counts what is reported: by the target's answers, or by the models that checks call."""
     budget, target = found.loaded.section("budget"), found.loaded.section("target")
     if budget is None or target is None:

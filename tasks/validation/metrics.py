@@ -18,7 +18,7 @@ from tasks.validation.sample_size import warn_of_confidence, warn_of_sample_size
 from tasks.validation.suite_validation import SuiteValidation, file_of
 
 
-def inspect_thresholds(found: SuiteValidation) -> None:
+def validate_thresholds(found: SuiteValidation) -> None:
     """Read the EvalGuard thresholds, and find what is wrong with them."""
     loaded, source = found.loaded, found.loaded.section("thresholds")
     if source is None:
@@ -41,7 +41,7 @@ def inspect_thresholds(found: SuiteValidation) -> None:
         found.problems += definitions.remarks(found.thresholds)
 
 
-def inspect_metrics(found: SuiteValidation) -> None:
+def validate_metrics(found: SuiteValidation) -> None:
     """Find metrics of checks that are not there, and a gate that nothing can pass."""
     loaded = found.loaded
     known = expected_check_ids([check for check in loaded.section("checks") or () if check], found.cases.with_checks())
@@ -56,7 +56,7 @@ def inspect_metrics(found: SuiteValidation) -> None:
         found.error(("metrics",), f"the metric {name} stands twice", "ids are unique")
     gate: Gate | None = loaded.section("gate")
     if gate is not None:
-        _inspect_gate(found, gate, names)
+        _validate_gate(found, gate, names)
         warn_of_confidence(found, gate)
     given = [metric for metric in metrics or () if metric] or [Metric(id=name, check=name) for name in known]
     max_impact = (gate.max_impact if gate else None) or (DEFAULT_MAX_IMPACT if found.thresholds else None)
@@ -75,7 +75,7 @@ def _scales(found: SuiteValidation, metrics: Sequence[Metric]) -> dict[str, Scal
     return {metric.id: range_of(metric, declared.get(metric.check, ())) for metric in metrics}
 
 
-def _inspect_gate(found: SuiteValidation, gate: Gate, metrics: Sequence[str]) -> None:
+def _validate_gate(found: SuiteValidation, gate: Gate, metrics: Sequence[str]) -> None:
     for name in gate.min:
         if name not in metrics:
             found.error(("gate", "min", name), f"there is no metric {name}", f"there is {', '.join(metrics)}")

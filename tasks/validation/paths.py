@@ -60,7 +60,7 @@ class _Use:
         return advice.replace("did you mean ", "did you mean $.") if advice.startswith("did you mean") else None
 
 
-def inspect_paths(found: SuiteValidation, opened: OpenTarget | None) -> None:
+def validate_paths(found: SuiteValidation, opened: OpenTarget | None) -> None:
     """Find paths that can find nothing, in checks and requests; `opened` is the target, if it opens."""
     uses = [
         _Use(("checks", index, "arguments", *use.location), use.expression, leading_keys(use.expression), use.optional)

@@ -16,19 +16,19 @@ from tasks.analysis.ranges import range_of
 from tasks.validation.suite_validation import SuiteValidation
 
 
-def inspect_scales(found: SuiteValidation) -> None:
+def validate_scales(found: SuiteValidation) -> None:
     """Find metrics of values that no result has, and minimums and thresholds beyond a metric's range."""
     checks = _checks_by_id(found)
     given: Sequence[Metric | None] = found.loaded.section("metrics") or ()
     for index, metric in enumerate(given):
         if metric is not None:
-            _inspect_value(found, index, metric, checks.get(metric.check, []))
+            _validate_value(found, index, metric, checks.get(metric.check, []))
     metrics = [metric for metric in given if metric] or [Metric(id=name, check=name) for name in checks]
     for metric in metrics:
         scale = range_of(metric, checks.get(metric.check, ()))
         if scale is not None:
-            _inspect_minimum(found, metric, scale)
-            _inspect_ranges(found, metric, scale)
+            _validate_minimum(found, metric, scale)
+            _validate_ranges(found, metric, scale)
 
 
 def _checks_by_id(found: SuiteValidation) -> dict[str, list[Check]]:
@@ -44,7 +44,7 @@ def _checks_by_id(found: SuiteValidation) -> dict[str, list[Check]]:
     return checks
 
 
-def _inspect_value(found: SuiteValidation, index: int, metric: Metric, checks: Sequence[Check]) -> None:
+def _validate_value(found: SuiteValidation, index: int, metric: Metric, checks: Sequence[Check]) -> None:
     shapes = [result_shape(check) for check in checks]
     if len(shapes) != 1 or shapes[0] is None:
         return  # none that is known, or several, of which one may have it
@@ -58,10 +58,10 @@ def _inspect_value(found: SuiteValidation, index: int, metric: Metric, checks: S
             )
             found.error(("metrics", index), message, advice)
         return
-    _inspect_path(found, ("metrics", index, "value"), metric.value, shapes[0])
+    _validate_path(found, ("metrics", index, "value"), metric.value, shapes[0])
 
 
-def _inspect_path(
+def _validate_path(
     found: SuiteValidation, location: tuple[str | int, ...], expression: str, shape: Mapping[str, Any]
 ) -> None:
     inside: Any = shape
@@ -100,7 +100,7 @@ def _numbers(shape: Mapping[str, Any], before: tuple[str, ...] = ()) -> list[tup
     return found
 
 
-def _inspect_minimum(found: SuiteValidation, metric: Metric, scale: Scale) -> None:
+def _validate_minimum(found: SuiteValidation, metric: Metric, scale: Scale) -> None:
     gate: Gate | None = found.loaded.section("gate")
     minimum = gate.min.get(metric.id) if gate is not None else None
     if minimum is not None and not scale.low <= minimum <= scale.high:
@@ -113,7 +113,7 @@ def _cure(value: float, scale: Scale) -> str:
     return f"did you mean {value / 100:g}?" if is_percentage else "give a value in that range"
 
 
-def _inspect_ranges(found: SuiteValidation, metric: Metric, scale: Scale) -> None:
+def _validate_ranges(found: SuiteValidation, metric: Metric, scale: Scale) -> None:
     """Thresholds of which no bound lies in the metric's range are on another scale."""
     ranges: list[Range] = (found.thresholds.thresholds if found.thresholds else {}).get(metric.id, [])
     bounds = [bound for item in ranges for bound in (item.min, item.max) if bound is not None]

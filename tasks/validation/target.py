@@ -16,7 +16,7 @@ from fepflow.targets.factory import open_target
 from tasks.validation.suite_validation import SuiteValidation, file_of
 
 
-def inspect_target(found: SuiteValidation) -> Target | None:
+def validate_target(found: SuiteValidation) -> Target | None:
     """Open the target, which makes no call, for the errors that only it knows: headers, recorded outputs.
 
     None if it does not open.

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fepflow.suite.reader import load_suite
-from tasks.validation.baseline import inspect_baseline
-from tasks.validation.cases import inspect_cases
-from tasks.validation.checks import inspect_checks
-from tasks.validation.metrics import inspect_metrics, inspect_thresholds
-from tasks.validation.paths import inspect_paths
+from tasks.validation.baseline import validate_baseline
+from tasks.validation.cases import validate_cases
+from tasks.validation.checks import validate_checks
+from tasks.validation.metrics import validate_metrics, validate_thresholds
+from tasks.validation.paths import validate_paths
 from tasks.validation.plugins import load_plugins
-from tasks.validation.scales import inspect_scales
+from tasks.validation.scales import validate_scales
 from tasks.validation.suite_validation import SuiteValidation
-from tasks.validation.target import inspect_target
+from tasks.validation.target import validate_target
 
 
 def validate_suite(path: Path, env: Mapping[str, str] = os.environ, limit: float | None = None) -> SuiteValidation:
@@ -25,14 +25,14 @@ def validate_suite(path: Path, env: Mapping[str, str] = os.environ, limit: float
     """
     loaded = load_suite(path, env)
     found = SuiteValidation(loaded, problems=list(loaded.problems), limit=limit)
-    inspect_cases(found)
+    validate_cases(found)
     load_plugins(loaded, found.problems)
-    inspect_checks(found)
-    inspect_thresholds(found)
-    inspect_metrics(found)
-    inspect_scales(found)
-    inspect_paths(found, inspect_target(found))
-    inspect_baseline(found)
+    validate_checks(found)
+    validate_thresholds(found)
+    validate_metrics(found)
+    validate_scales(found)
+    validate_paths(found, validate_target(found))
+    validate_baseline(found)
     found.problems.sort(
         key=lambda problem: (problem.file != loaded.document.file, problem.file or "", problem.line or 0)
     )

@@ -201,7 +201,7 @@ async def test_a_case_may_be_called_once_more_after_its_attempts(serve: Serve) -
     asked = await caller.ask(CASE)
     assert asked.may_recover
     assert is_failed(asked.output())
-    await caller.ask_once_more(CASE, asked)
+    await caller.call_once_more(CASE, asked)
     await target.aclose()
     output = asked.output()
     assert output.value == "42"
@@ -255,7 +255,7 @@ async def test_no_call_is_made_after_the_deadline(serve: Serve) -> None:
     with pytest.raises(RunLimitExceededError):
         await caller.ask(CASE)
     with pytest.raises(RunLimitExceededError):
-        await caller.ask_once_more(CASE, asked)
+        await caller.call_once_more(CASE, asked)
     await target.aclose()
     assert calls == 1
     assert len(asked.attempts) == 1
@@ -296,7 +296,7 @@ async def test_a_target_that_answers_others_is_not_down(serve: Serve) -> None:
     answers = await asyncio.gather(*(caller.ask(TestCase(id=str(n), input=n)) for n in range(100)))
     for asked in answers:
         if asked.may_recover:
-            assert await caller.ask_once_more(CASE, asked)
+            assert await caller.call_once_more(CASE, asked)
     await target.aclose()
     assert not caller.is_down
     assert calls == 50 + 50 * (3 + 1)
@@ -312,9 +312,9 @@ async def test_the_deadline_of_a_case_is_that_of_its_later_calls_too(serve: Serv
     asked = await caller.ask(CASE)
     assert asked.may_recover
     assert 0.1 < asked.time_left() < 0.5
-    await caller.ask_once_more(CASE, asked)
+    await caller.call_once_more(CASE, asked)
     await asyncio.sleep(0.3)
-    await caller.ask_once_more(CASE, asked)
+    await caller.call_once_more(CASE, asked)
     await target.aclose()
     assert not asked.may_recover
     assert "all attempts together" in str(asked.error)
