@@ -29,7 +29,7 @@ def validate_target(found: SuiteValidation) -> Target | None:
         if file_of(loaded, target.recorded.path, location, found.problems) is None or not found.cases:
             return None
     if target.ecp is not None:
-        _inspect_ecp(found, target.ecp)
+        _validate_ecp(found, target.ecp)
     try:
         return open_target(
             target,
@@ -43,7 +43,7 @@ def validate_target(found: SuiteValidation) -> Target | None:
     return None
 
 
-def _inspect_ecp(found: SuiteValidation, ecp: section.EcpTarget) -> None:
+def _validate_ecp(found: SuiteValidation, ecp: section.EcpTarget) -> None:
     from fepflow.targets.ecp.scenario import scenario_problem  # only for suites that have such a target
 
     for index, name in enumerate(ecp.env):
