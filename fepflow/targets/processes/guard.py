@@ -189,7 +189,8 @@ def _execute(request: dict[str, Any], streams: Sequence[int], control: int) -> N
     try:
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
-        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, for itself
+        # By Python, for itself; by whoever started the run in the background, for the run.
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
             signal.signal(ignored, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.chdir(request["folder"])

@@ -119,8 +119,9 @@ def source_hash(source: Source) -> str:
 
 def imported_names(file: Path) -> Iterator[tuple[int, str]]:
     """The absolute name of each module, or member of a module, that a file imports, with its line."""
+    content = file.read_bytes()
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = _parsed(content)
     except (SyntaxError, ValueError, RecursionError):
         return
     for node in ast.walk(tree):
@@ -130,6 +131,13 @@ def imported_names(file: Path) -> Iterator[tuple[int, str]]:
             base = "." * node.level + (node.module or "")
             glue = "" if base.endswith(".") else "."
             yield from ((node.lineno, f"{base}{glue}{alias.name}") for alias in node.names)
+
+
+def _parsed(content: bytes) -> ast.Module:
+    try:
+        return ast.parse(content)
+    except SystemError:  # Python 3.11 counts wrongly when a traceback is formatted in the middle of it
+        return ast.parse(content)
 
 
 def _neighbours(file: Path, folder: Path) -> Iterator[Path]:
