@@ -189,9 +189,10 @@ def _execute(request: dict[str, Any], streams: Sequence[int], control: int) -> N
     try:
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
-        # By Python, for itself; by whoever started the run in the background, for the run.
-        for ignored in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
-            signal.signal(ignored, signal.SIG_DFL)
+        for number in signal.valid_signals():
+            # By Python, for itself; by whoever started the run in the background, for the run.
+            if signal.getsignal(number) is signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.chdir(request["folder"])
         os.execve(request["arguments"][0], request["arguments"], request["env"])  # noqa: S606  # the suite's own program
