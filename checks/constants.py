@@ -22,6 +22,7 @@ class CheckType(StrEnum):
     JSON_VALID = "json_valid"
     SCHEMA_VALIDATION = "schema_validation"
     TOOL_USAGE = "tool_usage"
+    TEXT_MATCH = "text_match"
     CUSTOM_FUNCTION = "custom_function"
     SEMANTIC_SIMILARITY = "semantic_similarity"
     LLM_JUDGE = "llm_judge"

@@ -38,6 +38,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "json_valid": ("checks.json_valid:JSONValidCheck",),
     "schema_validation": ("checks.schema_validation:SchemaValidationCheck",),
     "tool_usage": ("checks.tool_usage:ToolUsageCheck",),
+    "text_match": ("checks.text_match:TextMatchCheck",),
     "custom_function": ("checks.custom_function:CustomFunctionCheck",),
     "semantic_similarity": ("checks.semantic_similarity:SemanticSimilarityCheck",),
     "llm_judge": ("checks.llm_judge:LLMJudgeCheck",),

@@ -30,12 +30,13 @@ class ToolUsageCheck(BaseCheck):
 
     A call counts if it has the `name` and, among its own, all of the `arguments`, each with just that value. There must
     be `min_count` to `max_count` such calls: without either, at least one. `order` names tools that must have been
-    called one after the other, whatever came between; `missing` is the part of it that was not.
+    called one after the other, whatever came between; `missing` is the part of it that was not. An agent that gives
+    null for its calls has none: a fail where some must be there, an error where none may be, as it may just not tell.
     """
 
     check_type: ClassVar[str] = "tool_usage"
 
-    calls: Calls | PathText = Field(
+    calls: Calls | PathText | None = Field(
         description="What was called: a list of `{name, arguments}`. "
         "`tool` and `args` are understood, too, and arguments that are JSON text."
     )
@@ -56,13 +57,17 @@ class ToolUsageCheck(BaseCheck):
     def _fits_together(self, info: ValidationInfo) -> ToolUsageCheck:
         if isinstance(self.min_count, int) and isinstance(self.max_count, int) and self.min_count > self.max_count:
             raise ValueError("min_count must be at most max_count")
+        if info.context is RESOLVED and self.calls is None and self._results([])["passed"]:
+            raise ValueError("calls: must be a list: null does not tell that no tool was called")
         if isinstance(self.calls, list) and info.context is RESOLVED:
             _read(self.calls)
         return self
 
     def __call__(self) -> dict[str, Any]:
         """Count, and follow the order."""
-        calls = _read(self.calls)
+        return self._results(_read(self.calls or []))
+
+    def _results(self, calls: list[ToolCall]) -> dict[str, Any]:
         count = sum(self._counts(call) for call in calls)
         least = self.min_count if self.min_count is not None else 1 if self.max_count is None else 0
         enough = count >= least and (self.max_count is None or count <= self.max_count)  # type: ignore[operator]  # resolved: no path is left

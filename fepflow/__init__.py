@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from checks.set_equal import SetEqualCheck as SetEqualCheck
     from checks.subset import SubsetCheck as SubsetCheck
     from checks.superset import SupersetCheck as SupersetCheck
+    from checks.text_match import TextMatchCheck as TextMatchCheck
     from checks.threshold import ThresholdCheck as ThresholdCheck
     from checks.tool_usage import ToolUsageCheck as ToolUsageCheck
     from checks.validation.schemas import check_schema as check_schema
@@ -100,6 +101,7 @@ _HOME = {
     "TestCase": "fepflow.protocol.test_case",
     "TestCaseResult": "fepflow.protocol.results",
     "TestCaseSummary": "fepflow.protocol.results",
+    "TextMatchCheck": "checks.text_match",
     "ThresholdCheck": "checks.threshold",
     "ToolUsageCheck": "checks.tool_usage",
     "check_schema": "checks.validation.schemas",

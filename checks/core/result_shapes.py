@@ -15,7 +15,7 @@ NUMBER, OTHER, ANY = "number", "other", "any"
 
 _PASSED = {"passed": NUMBER}
 _SHAPES: Mapping[str, Mapping[str, Any]] = {
-    **dict.fromkeys(("exact_match", "contains", "regex", "threshold"), _PASSED),
+    **dict.fromkeys(("exact_match", "contains", "regex", "text_match", "threshold"), _PASSED),
     **dict.fromkeys(("equals", "is_empty", "attribute_exists"), _PASSED),
     "subset": {**_PASSED, "missing": OTHER, "found": OTHER},
     "superset": {**_PASSED, "unexpected": OTHER, "found": OTHER},

@@ -90,11 +90,20 @@ def test_a_path_that_finds_one_call_is_a_list_of_one(results):
     assert results("tool_usage", answer=answer, calls="$.output.value.calls[*].function", name="search")["count"] == 1
 
 
+@pytest.mark.parametrize("arguments", [{}, {"name": "search"}, {"min_count": 2}, {"order": ["search"]}])
+def test_null_is_no_call_where_there_must_be_some(used, arguments):
+    assert used(None, **arguments) == {"passed": False, "count": 0, "missing": arguments.get("order", [])}
+
+
+@pytest.mark.parametrize("arguments", [{"max_count": 0}, {"min_count": 0}, {"name": "search", "negate": True}])
+def test_null_does_not_tell_that_no_tool_was_called(refused, arguments):
+    assert "calls: must be a list" in refused("tool_usage", answer=None, calls="$.output.value", **arguments)
+
+
 @pytest.mark.parametrize(
     ("calls", "why"),
     [
         ("search", "calls: must be a list"),
-        (None, "calls: must be a list"),
         ([{"name": "a"}, "b"], "calls[1]: must be a mapping"),
         ([{"arguments": {}}], "calls[0] must have a name"),
         ([{"name": 5}], "calls[0] must have a name"),

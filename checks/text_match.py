@@ -1,0 +1,60 @@
+"""`text_match`: a text contains, equals or lacks another one, or matches a pattern (ECP's grader of that name)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from checks.base import BaseCheck, JSONPath, PathText, as_text
+from checks.core.safe_regex import MAX_PATTERN, compile_pattern, is_cheap, search_guarded
+
+Condition = Literal["contains", "equals", "does_not_contain", "regex"]
+
+
+class TextMatchCheck(BaseCheck):
+    """Compare a text as the graders of an ECP manifest do. Results: `{passed: bool}`.
+
+    Upper and lower case differ, and nothing is trimmed. A text that is empty or null meets no condition, not even
+    `does_not_contain`. A pattern is searched for as by `regex`.
+    """
+
+    check_type: ClassVar[str] = "text_match"
+    check_passthrough: ClassVar[Mapping[str, type]] = {"text": str}
+
+    text: str | JSONPath | None = Field(description="Text to compare; may be null.")
+    condition: Condition | PathText = Field(description="What must hold of it.")
+    value: str | JSONPath | None = Field(default=None, description="Text that it is compared with; not with `regex`.")
+    pattern: Annotated[str, Field(max_length=MAX_PATTERN)] | JSONPath | None = Field(
+        default=None, description="Regular expression, with `regex`."
+    )
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> TextMatchCheck:
+        needed = "pattern" if self.condition == "regex" else "value"
+        if isinstance(self.condition, str) and getattr(self, needed) is None:
+            raise ValueError(f"{needed} is missing: {self.condition} needs it")
+        if isinstance(self.pattern, str):
+            compile_pattern(self.pattern, 0)
+        return self
+
+    def __call__(self) -> dict[str, Any]:
+        """Compare; a pattern that might run away is searched elsewhere, under a time limit."""
+        if not self.text:
+            return {"passed": False}
+        text = as_text(self.text)
+        if self.condition == "regex":
+            return self._search(as_text(self.pattern), text)
+        value = as_text(self.value)
+        if self.condition == "equals":
+            return {"passed": text == value}
+        return {"passed": (value in text) is (self.condition == "contains")}
+
+    def _search(self, pattern: str, text: str) -> dict[str, Any]:
+        if is_cheap(pattern, 0, len(text)):
+            return {"passed": compile_pattern(pattern, 0).search(text) is not None}
+        return self._search_guarded(pattern, text)  # type: ignore[return-value]  # see _resolved_only
+
+    async def _search_guarded(self, pattern: str, text: str) -> dict[str, Any]:
+        return {"passed": await search_guarded(pattern, 0, text)}
