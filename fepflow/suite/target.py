@@ -131,6 +131,9 @@ class EcpTarget(Section):
         False, description="Whether an address serves several scenarios at once, without agent/reset between them."
     )
     step_timeout: Duration | None = Field(None, description="Deadline of a step; default: target.timeout, of them all.")
+    start_timeout: Duration | None = Field(
+        None, description="Deadline of agent/initialize; default: target.timeout, of a whole scenario."
+    )
     max_bytes: ByteSize = Field(16_000_000, description="Most that is read for one answer: bytes, or 16MB.")
 
     @field_validator("url")

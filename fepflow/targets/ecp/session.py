@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fepflow.errors import TargetError, TargetTimeoutError
 from fepflow.targets.base import Progress, progress_of_call
@@ -39,18 +39,31 @@ class Warnings:
             logger.warning(message)
 
 
+class Limit(NamedTuple):
+    """How many seconds a request may take, by which field of the suite; None: as long as the scenario."""
+
+    name: str
+    seconds: float | None
+
+
 class Session:
     """An agent behind a connection, after `initialize`. A request that fails leaves it in a state that nobody knows.
 
-    `step_timeout` is that of one step, or one reset, in seconds; the start of an agent may take longer.
+    The time-outs, in seconds, are those of one step or one reset, and of the start; there need be none.
     """
 
     def __init__(
-        self, connection: Connection, step_timeout: float | None, secrets: frozenset[str], warnings: Warnings
+        self,
+        connection: Connection,
+        warnings: Warnings,
+        secrets: frozenset[str],
+        step_timeout: float | None = None,
+        start_timeout: float | None = None,
     ) -> None:
         self.connection: Final = connection
         self.agent = AgentInfo("", None, frozenset())
-        self._step_timeout = step_timeout
+        self._step_limit = Limit("step_timeout", step_timeout)
+        self._start_limit = Limit("start_timeout", start_timeout)
         self._secrets = secrets
         self._warnings = warnings
         self._ids = count(1)
@@ -69,23 +82,25 @@ class Session:
 
     async def _initialized(self, config: dict[str, Any]) -> Any:
         try:
-            return await self._ask("agent/initialize", {"protocol_version": VERSION, "config": config})
+            return await self._ask(
+                "agent/initialize", {"protocol_version": VERSION, "config": config}, self._start_limit
+            )
         except RpcError as error:
             if error.code == VERSION_UNSUPPORTED:
                 raise incompatible(str(error)) from None
             if error.code != INVALID_PARAMS:
                 raise
-        return await self._ask("agent/initialize", {"config": config})  # of an older agent
+        return await self._ask("agent/initialize", {"config": config}, self._start_limit)  # of an older agent
 
     async def step(self, text: str) -> Step:
         """The result of one step; raises TargetError."""
-        return step_result(await self._ask("agent/step", {"input": text}, self._step_timeout))
+        return step_result(await self._ask("agent/step", {"input": text}, self._step_limit))
 
     async def reset(self) -> None:
         """Have the agent forget what was; raises TargetError. One that knows no reset is warned of once."""
         with _naming("agent/reset"):
             try:
-                result = await self._ask("agent/reset", {}, self._step_timeout)
+                result = await self._ask("agent/reset", {}, self._step_limit)
             except RpcError as error:
                 if error.code != METHOD_NOT_FOUND:
                     raise
@@ -98,17 +113,17 @@ class Session:
                     "the agent does not answer agent/reset with true; it is taken for reset all the same"
                 )
 
-    async def _ask(self, method: str, params: dict[str, Any], seconds: float | None = None) -> Any:
+    async def _ask(self, method: str, params: dict[str, Any], limit: Limit) -> Any:
         progress = progress_of_call.get(None) or Progress()
         progress.fault = ""
         request = Request(next(self._ids), method, params, progress)
         try:
-            async with asyncio.timeout(seconds) as deadline:
+            async with asyncio.timeout(limit.seconds) as deadline:
                 message = await self.connection.ask(request)
         except TimeoutError:
             if not deadline.expired():
                 raise
-            late, fault = f"no answer within {seconds:g} s (target.ecp.step_timeout)", progress.fault
+            late, fault = f"no answer within {limit.seconds:g} s (target.ecp.{limit.name})", progress.fault
             raise TargetTimeoutError(f"{late}: {fault}" if fault else late, retryable=not fault) from None
         except TargetError as error:
             if progress.fault and progress.fault not in str(error):

@@ -106,7 +106,8 @@ class EcpTarget:
             raise
 
     async def _connect(self) -> Session:
-        return Session(await self._agents.connect(), self._ecp.step_timeout, self._secrets, self._warnings)
+        ecp, connection = self._ecp, await self._agents.connect()
+        return Session(connection, self._warnings, self._secrets, ecp.step_timeout, ecp.start_timeout)
 
     async def aclose(self) -> None:
         """End the agents that fepflow started, and the connections to others."""

@@ -175,6 +175,14 @@ async def test_an_agent_that_hangs_overruns_the_deadline_of_its_step(open_agent:
     assert said(output) == ["fine"]
 
 
+async def test_the_start_has_a_deadline_of_its_own_or_that_of_the_scenario(open_agent: Open) -> None:
+    for limits, told in (({"start_timeout": 1}, "start_timeout"), ({"timeout": 1}, "no complete answer within 1 s")):
+        _, client = open_agent("def initialize(request):\n    time.sleep(1000)\n", **limits)
+        error = metadata_of(await run(client, "good"))["error"]
+        assert told in error["message"]
+        assert error["type"] == "timeout_error"
+
+
 async def test_the_deadline_of_the_scenario_holds_for_all_steps_together(open_agent: Open) -> None:
     _, client = open_agent(at_bad("say({'jsonrpc': '2.0', 'id': 7, 'result': {}}); time.sleep(1000)"), timeout=5)
     output = await run(client, "good", "bad")
