@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -84,27 +84,33 @@ def check_problems(
             yield replace(document.problem((*location, *inside), text, cure), severity=severity)
 
 
+LineOf = Callable[[DocumentPath], int | None]
+"""The line of what stands at a path in a test case."""
+
+
 def case_check_problems(
-    cases: Iterable[tuple[TestCase, int | None]], file: str, shared: Sequence[Check | None], case_checks: CaseChecks
+    cases: Iterable[tuple[TestCase, LineOf]], file: str, shared: Sequence[Check | None], case_checks: CaseChecks
 ) -> Iterator[Problem]:
     """Errors in the checks that test cases carry themselves, beside the `shared` ones of the suite.
 
-    Each case comes with its line in `file`, where it has one.
+    Each case comes with the lines of its parts in `file`.
     """
     taken = check_ids([check for check in shared if check is not None])
-    for case, line in cases:
+    for case, line_of in cases:
         try:
             compiled_checks = case_checks.compiled(case.checks or (), taken)
         except InputError as error:
+            line = line_of(("checks",))
             yield from (replace(problem, file=file, line=line, path=f"{case.id}.checks") for problem in error.problems)
             continue
-        for own, compiled in zip(case.checks or (), compiled_checks, strict=True):
-            case_id = f"{case.id}.checks.{compiled.check_id}"
+        for index, (own, compiled) in enumerate(zip(case.checks or (), compiled_checks, strict=True)):
+            case_id, place = f"{case.id}.checks.{compiled.check_id}", ("checks", index)
             if refusal := case_checks.refusal(to_check(own)):  # what the case says itself, without the suite's part
-                yield Problem(refusal, file, line, case_id)
+                yield Problem(refusal, file, line_of(place), case_id)
                 continue
-            for location, message, advice, severity in _issues(compiled.check, compiled.check_id, case_checks.defaults):
-                yield Problem(message, file, line, dotted((case_id, *location)), advice, severity)
+            for inside, message, advice, severity in _issues(compiled.check, compiled.check_id, case_checks.defaults):
+                line = line_of((*place, *inside))
+                yield Problem(message, file, line, dotted((case_id, *inside)), advice, severity)
 
 
 def _issues(check: Check, check_id: str, defaults: CheckDefaults) -> Iterator[_Issue]:

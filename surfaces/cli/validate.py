@@ -26,8 +26,10 @@ def validate(suite: Path) -> None:
     if validation.errors:
         count = len(validation.errors)
         raise click.exceptions.Exit(_conclude(f"{suite}: {count} error{'s' if count > 1 else ''}.", 2))
-    checks = len(validation.require().checks)
-    _conclude(f"{suite} is valid: {len(validation.cases)} test cases, {checks} shared checks.", 0)
+    checks = f"{len(validation.require().checks)} shared checks"
+    if own := sum(len(case.checks or ()) for case in validation.cases.with_checks()):
+        checks = f"{checks}, {own:,} of single test cases"
+    _conclude(f"{suite} is valid: {len(validation.cases)} test cases, {checks}.", 0)
 
 
 def _conclude(sentence: str, code: int) -> int:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from checks.core.data_checks import CaseChecks
 from checks.models.defaults import CheckDefaults, kind_of
 from checks.validation.checks import (
+    LineOf,
     case_check_problems,
     check_problems,
     default_problems,
     unpriced_models,
     without_repetitions,
 )
+from fepflow.documents.loader import Document, DocumentPath
 from fepflow.protocol.check import to_check
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
-from fepflow.suite.models import check_ids
+from fepflow.suite.models import Dataset, check_ids
 from tasks.validation.cases import dataset_of
 from tasks.validation.suite_validation import SuiteValidation
 
@@ -35,12 +38,32 @@ def validate_checks(found: SuiteValidation) -> None:
     of_sections = list(default_problems(document, defaults))
     of_checks = [
         *check_problems(document, checks or (), defaults),
-        *case_check_problems(found.cases.with_checks_and_lines(), file, checks or (), case_checks),
+        *case_check_problems(_cases_with_lines(found, dataset), file, checks or (), case_checks),
     ]
     found.problems += [*of_sections, *without_repetitions(of_checks, of_sections)]
     if checks == [] and found.cases and not any(found.cases.with_checks()):
         found.error((), "there are no checks, so nothing is judged", "add checks:, or checks of the test cases")
     _validate_budget(found, defaults)
+
+
+def _cases_with_lines(found: SuiteValidation, dataset: Dataset | None) -> Iterator[tuple[TestCase, LineOf]]:
+    """The cases that carry checks, with the lines of their parts: in the suite, or that of their record in a file."""
+    if dataset is not None:
+        for case, line in found.cases.with_checks_and_lines():
+            yield case, partial(_same_line, line)
+        return
+    document = found.loaded.document
+    for index, case in enumerate(found.cases):
+        if case.checks:
+            yield case, partial(_line_in_suite, document, index)
+
+
+def _same_line(line: int | None, _: DocumentPath) -> int | None:
+    return line
+
+
+def _line_in_suite(document: Document, index: int, path: DocumentPath) -> int | None:
+    return document.line_of(("test_cases", index, *path))
 
 
 def _validate_budget(found: SuiteValidation, defaults: CheckDefaults) -> None:

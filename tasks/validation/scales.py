@@ -8,6 +8,7 @@ from typing import Any
 from checks.core.result_shapes import OTHER, result_shape
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.evalguard.models import Range
+from fepflow.json.codec import encode
 from fepflow.jsonpath.path import SingularPath, compile_path, leading_keys
 from fepflow.protocol.check import Check, to_check
 from fepflow.statistics.scale import Scale
@@ -35,13 +36,13 @@ def _checks_by_id(found: SuiteValidation) -> dict[str, list[Check]]:
     """All checks that results of an id come from: the suite's, and those that cases carry."""
     shared = [check for check in found.loaded.section("checks") or () if check]
     shared_ids = check_ids(shared)
-    checks: dict[str, list[Check]] = {name: [check] for name, check in zip(shared_ids, shared, strict=True)}
+    # By their text, as each of thousands of cases may have a check of its own under the same id.
+    checks = {name: {encode(check.model_dump()): check} for name, check in zip(shared_ids, shared, strict=True)}
     for case in found.cases.with_checks():
         own = [to_check(check) for check in case.checks or ()]
         for name, check in zip(check_ids(own, shared_ids), own, strict=True):
-            if check not in checks.setdefault(name, []):
-                checks[name].append(check)
-    return checks
+            checks.setdefault(name, {})[encode(check.model_dump())] = check
+    return {name: list(distinct.values()) for name, distinct in checks.items()}
 
 
 def _validate_value(found: SuiteValidation, index: int, metric: Metric, checks: Sequence[Check]) -> None:

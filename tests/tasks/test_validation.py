@@ -127,8 +127,8 @@ def test_checks_of_the_cases_are_checks(folder):
 def test_a_mistake_in_a_check_of_a_case_names_the_case(folder):
     text = BASE.replace("cases.jsonl", "[{id: first, input: 1, checks: [{type: contains, arguments: {}}]}]")
     assert told(folder, text) == [
-        "suite.yaml: first.checks.contains.arguments.text: is missing (add it)",
-        "suite.yaml: first.checks.contains.arguments.phrases: is missing (add it)",
+        "suite.yaml:3: first.checks.contains.arguments.text: is missing (add it)",
+        "suite.yaml:3: first.checks.contains.arguments.phrases: is missing (add it)",
     ]
 
 

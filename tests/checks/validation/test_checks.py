@@ -58,7 +58,7 @@ def test_checks_with_known_errors_are_skipped():
 
 def test_checks_of_test_cases_are_validated_too():
     case = TestCase(id="a", input="", checks=[Check(type="contains"), Check(type="vibes")])
-    cases = [(case, 3), (TestCase(id="b", input=""), 4)]
+    cases = [(case, lambda _: 3), (TestCase(id="b", input=""), lambda _: 4)]
     problems = list(case_check_problems(cases, "cases.jsonl", (), CaseChecks(CheckDefaults(), (), from_data=True)))
     assert [(problem.path, problem.line) for problem in problems] == [
         ("a.checks.contains.arguments.text", 3),
