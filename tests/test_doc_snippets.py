@@ -95,6 +95,19 @@ def test_yaml_is_valid(page: Path, text: str, tmp_path: Path, monkeypatch: pytes
     assert {part["type"] for part in sections.get("checks") or ()} <= {*registry.list_checks(), *offered}
 
 
+@pytest.mark.parametrize(
+    "text", [text for _, text in (param.values for param in snippets("yaml")) if "\nscenarios:" in str(text)]
+)
+def test_manifests_are_valid(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("agent.py", "questions.csv"):
+        (tmp_path / name).write_text(FILES[name])
+    (tmp_path / "manifest.yaml").write_text(text)
+    monkeypatch.setenv("OPENAI_API_KEY", "value")
+    found = validate_suite(tmp_path / "manifest.yaml")
+    assert found.problems == []
+    assert {case.id for case in found.cases} == set(re.findall(r"- name: (.*)", text))
+
+
 def python_named(plugin: str, page: Path) -> str:
     """The Python snippet of that page which is the plugin: it says so, or registers something."""
     texts = [str(text) for other, text in (param.values for param in snippets("python")) if other == page]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,30 @@ _KINDS = {list: "list", str: "text", bool: "boolean"}
 
 
 def load_suite(path: Path, env: Mapping[str, str] = os.environ) -> LoadedSuite:
-    """Read a suite file. Raises InputError if it is no document; other errors are in `problems`."""
-    return read_suite(read_document(path), path.resolve().parent, env)
+    """Read a suite file, or an ECP manifest as the suite that it stands for.
+
+    Raises InputError if it is no document; other errors are in `problems`.
+    """
+    document, folder = read_document(path), path.resolve().parent
+    return _load_manifest(document, folder, env) if is_manifest(document.data) else read_suite(document, folder, env)
+
+
+def is_manifest(data: Any) -> bool:
+    """Whether a document is an ECP manifest."""
+    if not isinstance(data, dict):
+        return False
+    return "manifest_version" in data or ("scenarios" in data and isinstance(data.get("target"), str))
+
+
+def _load_manifest(document: Document, folder: Path, env: Mapping[str, str]) -> LoadedSuite:
+    from fepflow.manifest.reader import suite_of_manifest  # most suites are none
+
+    suite, problems = suite_of_manifest(document, folder, env)
+    loaded = read_suite(suite, folder, env)
+    # Of a manifest with errors, sections may be missing: that is told of the manifest already.
+    problems += [problem for problem in loaded.problems if problem.path is not None]
+    errors = [problem for problem in problems if problem.severity == "error"]
+    return replace(loaded, problems=problems, suite=None if errors else loaded.suite)
 
 
 def read_suite(document: Document, folder: Path, env: Mapping[str, str] = os.environ) -> LoadedSuite:

@@ -58,4 +58,5 @@ def _validate_ecp(found: SuiteValidation, ecp: section.EcpTarget) -> None:
 def _placed(document: Document, problem: Problem) -> Problem:
     if problem.file is not None or problem.path is None:
         return problem
-    return replace(problem, file=document.file, line=document.line_of(tuple(problem.path.split("."))))
+    placed = document.problem(tuple(problem.path.split(".")), problem.message, problem.advice)
+    return replace(placed, severity=problem.severity)

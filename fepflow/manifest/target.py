@@ -1,0 +1,47 @@
+"""A manifest's target as the target of a suite."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fepflow.manifest.parts import PartsReader
+from fepflow.suite.env_vars import expand
+
+
+def target_section(
+    reader: PartsReader, manifest: Mapping[str, Any], steps: int, folder: Path, env: Mapping[str, str]
+) -> dict[str, Any]:
+    """The target of a suite in `folder` whose longest scenario has so many steps."""
+    text, seconds = manifest["target"], manifest.get("timeout", 30.0)
+    ecp: dict[str, Any] = {"step_timeout": seconds, "start_timeout": seconds}
+    if re.match("https?://", expand(text, ("target",), env, []), re.IGNORECASE):
+        ecp["url"] = text
+    else:
+        ecp["command"] = ["/bin/sh", "-c", text] if manifest.get("shell") else text
+        if (cwd := _folder_of_files(text, folder)) is not None:
+            ecp["cwd"] = cwd
+            where = f"the agent is started in {cwd}, where the files are that its command names"
+            reader.warn(("target",), where)
+    if manifest.get("env"):
+        ecp["env"] = manifest["env"]
+    return {"ecp": ecp, "timeout": seconds * (steps + 2)}
+
+
+def _folder_of_files(command: str, folder: Path) -> str | None:
+    """The nearest folder above the manifest's own in which a file is that the command names and its own lacks.
+
+    Manifests are often run from the root of a repository, and name their agent from there.
+    """
+    try:
+        names = [name for name in shlex.split(command)[1:] if "/" in name and not name.startswith(("-", "/"))]
+    except ValueError:  # an error of its own
+        return None
+    if not names or any((folder / name).exists() for name in names):
+        return None
+    above = folder.resolve().parents
+    places = ("/".join([".."] * (level + 1)) for level, place in enumerate(above) if (place / names[0]).is_file())
+    return next(places, None)
