@@ -57,10 +57,11 @@ class Pair(click.ParamType[tuple[str, str]]):
 @click.option("--tag", "tags", multiple=True, help="Tag of the run. Repeatable.")
 @click.option("--verdict", type=click.Choice(["interval", "point"]), help="Judge by intervals, or by values alone.")
 @click.option("--resume", metavar="RUN", help="Go on with this run (an id, its beginning, or latest).")
+@click.option("--failed-exit-code", type=click.IntRange(1, 255), default=1, help="Exit code of a fail. Default: 1.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict only.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the log: retries, failures, task runs.")
-def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None, quiet: bool, verbose: bool,
-        **options: Any) -> int:  # fmt: skip
+def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None, failed_exit_code: int, quiet: bool,
+        verbose: bool, **options: Any) -> int:  # fmt: skip
     """Run a SUITE: call its target for each test case, check the outputs, give a verdict."""
     from fepflow.errors import InfrastructureError, RunBusyError
     from surfaces import service
@@ -90,7 +91,7 @@ def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None,
 
             write_run(begun.store, finished.run, out)
         console.finished(begun.store, finished, written)
-        return finished.exit_code
+        return failed_exit_code if finished.exit_code == service.EXIT_CODES["fail"] else finished.exit_code
 
 
 def _begin(suite: Path | None, resume: str | None, options: dict[str, Any], note: Any, *, show_logs: bool) -> Any:
