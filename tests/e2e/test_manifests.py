@@ -1,0 +1,43 @@
+"""ECP manifests as flow runs, against a real server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import Workplace
+
+pytestmark = pytest.mark.e2e
+
+SUPPORT = Path(__file__).parents[2] / "deployments" / "suites" / "support"
+
+
+def test_manifests_of_both_kinds_are_run_to_a_verdict(workplace: Workplace) -> None:
+    shutil.copytree(SUPPORT, workplace.folder, dirs_exist_ok=True)
+    manifest = workplace.folder / "manifest.yaml"
+    text = manifest.read_text(encoding="utf-8").replace("target: python3 ", f"target: {sys.executable} -I -S ")
+    manifest.write_text(text, encoding="utf-8")
+    done = workplace.fepflow("run", manifest, "-o", workplace.folder / "results.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert workplace.record.name == "Support desk"
+    kept = workplace.results["The order is asked for, and kept in mind"]
+    assert {check.check_id: check.passed for check in kept.checks} == dict.fromkeys(
+        ("step-1-text_match", "step-2-text_match", "step-3-text_match", "step-3-tool_usage", "completed"), True
+    )
+    assert kept.output.metadata["agent"] == "support"
+    whole = json.loads((workplace.folder / "results.json").read_text(encoding="utf-8"))
+    assert (whole["metadata"]["outcome"], len(whole["results"])) == ("pass", 4)
+
+    manifest.write_text(text.replace('manifest_version: "v1"\n', "owner: me\n").replace("value: Which", "value: What"))
+    failed = workplace.fepflow("run", manifest, "--failed-exit-code", "2")
+    assert failed.returncode == 2
+    assert "FAIL  " in failed.stdout
+    assert "owner is not known here" in failed.stderr
+    asked = workplace.results["The order is asked for, and kept in mind"]
+    assert [check.check_id for check in asked.checks if not check.passed] == ["step-1-text_match"]
+    again = workplace.fepflow("run", "--resume", "latest", "--failed-exit-code", "5")
+    assert again.returncode == 5
