@@ -32,6 +32,9 @@ SHORTEST = 4
 _SHORTEST_IN_ENVIRONMENT = 8
 """Of a variable that is only named like a secret: `AUTH_MODE=none` is none."""
 
+_WORKING_DIRECTORY = "PWD"
+"""The variable in which shells have it; elsewhere `pwd` is a password."""
+
 _SHORTEST_FOLDED = 8
 """From so many characters on, a secret is found in lower case and upper case, too."""
 
@@ -67,7 +70,7 @@ def _secrets_of_process(_: int, __: int) -> frozenset[str]:
 def _secrets_among(env: Mapping[str, str]) -> frozenset[str]:
     found: set[str] = set()
     for name, value in env.items():
-        if len(value) >= _SHORTEST_IN_ENVIRONMENT and is_secret_name(name):
+        if len(value) >= _SHORTEST_IN_ENVIRONMENT and is_secret_name(name) and name != _WORKING_DIRECTORY:
             found.add(value)
         if "://" in value:
             found |= secrets_in_address(value)

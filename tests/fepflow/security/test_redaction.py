@@ -167,11 +167,12 @@ def test_what_was_remembered_and_what_the_environment_calls_a_secret_is_known() 
         "DB_PASS": "db-pass-1234",
         "AUTH_MODE": "none",
         "HOME": "/home/somebody",
+        "PWD": "/home/somebody/work",
         "STORE": "postgresql://me:p@ss-word@db/x?sig=abcdef",
     }
     found = known_secrets(env)
     assert {"remembered-1", "db-pass-1234", "p@ss-word", "abcdef"} <= found
-    assert found.isdisjoint({"abc", "none", "/home/somebody"})
+    assert found.isdisjoint({"abc", "none", "/home/somebody", "/home/somebody/work"})
 
 
 def test_the_errors_of_others_show_no_query_no_password_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
