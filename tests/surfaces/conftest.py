@@ -8,6 +8,7 @@ from typing import Any
 
 import alembic.command  # noqa: F401  # pytester forgets what a run inside it imported; SQLAlchemy warns of a second time
 import click
+import hypothesis  # noqa: F401  # once `main` has frozen the garbage collector, it could no longer be imported
 import pytest
 from click.testing import CliRunner, Result
 

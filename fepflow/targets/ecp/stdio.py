@@ -50,13 +50,16 @@ class Programs:
 
     async def connect(self) -> StdioConnection:
         """Start it."""
+        return StdioConnection(await self.start(), self._limit, self._secrets)
+
+    async def start(self) -> GuardedProcess:
+        """Start it, for who reads and writes himself. Raises TargetError."""
         command = self._command
         try:
-            process = await self._server.start(command.arguments, command.env, command.folder)
+            return await self._server.start(command.arguments, command.env, command.folder)
         except OSError as error:
             message = f"no process can be had for the agent: {error.strerror or type(error).__name__}"
             raise TargetError(message, kind="not_started", retryable=True) from None
-        return StdioConnection(process, self._limit, self._secrets)
 
     async def aclose(self) -> None:
         """End what starts the processes."""
@@ -135,7 +138,7 @@ class StdioConnection:
         await asyncio.wait({self._draining}, timeout=_OBITUARY_SECONDS)
         if ending is not None and ending.errno is not None:
             return not_started(ending.errno)
-        message = f"the agent {_how(ending)}"
+        message = f"the agent {describe_ending(ending)}"
         stderr = self._stderr.text
         if last_words := excerpt(stderr, self._secrets, len(stderr))[-_SHOWN_TAIL:]:
             message = f"{message}; the end of its stderr: {last_words}"
@@ -170,7 +173,8 @@ async def _drain(stream: asyncio.StreamReader, tail: Tail) -> None:
         tail.add(chunk)
 
 
-def _how(ending: Ending | None) -> str:
+def describe_ending(ending: Ending | None) -> str:
+    """How an agent has ended, as a predicate; None for one that has only closed its stdout."""
     if ending is None:
         return "closed its stdout"
     if ending.code is None:

@@ -1,0 +1,43 @@
+"""One conversation with an agent, for who wants to try it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fepflow.security.redaction import known_secrets, remember
+from fepflow.security.secret_names import secrets_in_address
+from fepflow.suite.target import Target
+from fepflow.targets.ecp.connection import Agents
+from fepflow.targets.ecp.session import Session, Warnings
+from fepflow.targets.ecp.stdio import Programs
+
+
+@asynccontextmanager
+async def open_session(target: Target, folder: Path) -> AsyncIterator[Session]:
+    """A session of the agent of an `ecp` target, started from `folder` or at its address; it is initialized.
+
+    Raises InputError for a command or an address that cannot be used, TargetError.
+    """
+    assert target.ecp is not None  # the caller has made it
+    ecp = target.ecp
+    remember(secrets_in_address(ecp.url or ""))
+    secrets = known_secrets()
+    agents: Agents
+    if ecp.command is not None:
+        agents = Programs(ecp, folder, secrets)
+    else:
+        from fepflow.targets.ecp.http import Endpoint  # loads httpx, which processes need not wait for
+
+        agents = Endpoint(target, secrets)
+    try:
+        connection = await agents.connect()
+        try:
+            session = Session(connection, Warnings(), secrets, ecp.step_timeout, ecp.start_timeout)
+            await session.initialize(ecp.config, ecp.require_capabilities)
+            yield session
+        finally:
+            await connection.aclose()
+    finally:
+        await agents.aclose()
