@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -47,11 +48,13 @@ class Answer(NamedTuple):
 class Observations:
     """What was seen of all answers that is wrong in itself: by which conformance check, and what."""
 
-    faults: dict[str, list[str]] = field(default_factory=dict)
+    first: dict[str, str] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def note(self, check: str, fault: str) -> None:
         """Take note of a fault."""
-        self.faults.setdefault(check, []).append(fault)
+        self.first.setdefault(check, fault)
+        self.counts[check] += 1
 
 
 class Conversation:
@@ -84,7 +87,7 @@ class Conversation:
         deadline = monotonic() + self._seconds
         others: list[dict[str, Any]] = []
         again: dict[str, Any] | None = None
-        while (text := await self.wire.receive(max(0.0, deadline - monotonic()))) is not None:
+        while (text := await self._next(deadline)) is not None:
             message = self._message(text)
             if message is None:
                 continue
@@ -107,7 +110,7 @@ class Conversation:
     @property
     def _grace(self) -> float:
         """How long the answer is waited for after one that has the id of an earlier request, and may be it."""
-        return 0.0 if "ids" in self._observations.faults else _GRACE_SECONDS
+        return 0.0 if "ids" in self._observations.first else _GRACE_SECONDS
 
     def _note_again(self, message: dict[str, Any] | None) -> None:
         if message is not None:
@@ -141,9 +144,15 @@ class Conversation:
         if error is not None and not is_whole:
             self._observations.note("json_rpc", f"an error is no object with code and message: {shown(error)}")
 
+    async def _next(self, deadline: float) -> str | None:
+        """What comes next. An agent that writes without end does not get round the deadline."""
+        left = deadline - monotonic()
+        return await self.wire.receive(left) if left > 0 else None
+
     async def rest(self, seconds: float = 0.1) -> None:
-        """Look at what comes though nothing is asked."""
-        while (text := await self.wire.receive(seconds)) is not None:
+        """Look at what comes though nothing is asked; not for long where it does not end."""
+        deadline = monotonic() + seconds + _GRACE_SECONDS
+        while monotonic() < deadline and (text := await self.wire.receive(seconds)) is not None:
             if (message := self._message(text)) is not None:
                 self._observations.note("only_answers", f"an answer came that nothing asked for: {shown(message)}")
 

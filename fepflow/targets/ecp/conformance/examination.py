@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from fepflow.errors import TargetError
@@ -23,6 +25,8 @@ _DAMAGED = ("\ufffd", "GrÃ", "\udce2", "\udcc3")
 
 _OVER_ALL = ("step", "tool_calls", "usage", "ids", "json_rpc", "only_answers")
 """Checks of everything that was answered."""
+
+_NUMBER = re.compile(r"[0-9]{1,15}")
 
 _NOT_TRIED = "not tried: the agent does not get so far"
 
@@ -60,10 +64,9 @@ class Examination:
         return self._report
 
     def _outcome(self, name: str) -> tuple[Status, str]:
-        faults = self._observations.faults.get(name)
-        if faults:
-            more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-            return "fail", faults[0] + more
+        if count := self._observations.counts[name]:
+            more = f" (and {count - 1} more)" if count > 1 else ""
+            return "fail", self._observations.first[name] + more
         if name in _OVER_ALL and "step" not in self._results:
             return self._results.get(name, ("skip", _NOT_TRIED))
         return self._results.get(name, ("pass", "") if name in _OVER_ALL else ("skip", _NOT_TRIED))
@@ -160,16 +163,29 @@ class Examination:
         """The result of the step after a reset."""
         answer = await conversation.ask("agent/reset")
         is_reset = answer.result is True
-        self._set("reset", "pass" if is_reset else "fail", "" if is_reset else f"the answer is {answer}")
+        self._set("reset", "pass" if is_reset else "fail", "" if is_reset else _unexpected(answer))
         if not is_reset or conversation.is_broken:
             self._set("reset_effect", "skip", "there is no reset")
             return None
         self._cheap = ("agent/reset", {})
         after = await self._step(conversation, "two_steps")
         if not self._is_process:
-            await conversation.ask("agent/reset")
-            self._compare([after], await self._step(conversation, "two_steps"))
+            results = [after]
+            for _ in range(2):
+                await conversation.ask("agent/reset")
+                results.append(await self._step(conversation, "two_steps"))
+            self._compare_resets(results)
         return after
+
+    def _compare_resets(self, results: list[Any]) -> None:
+        """Whether an agent that cannot be started anew gives the same after each reset, or goes on as if none was."""
+        said = [_seen(result) for result in results]
+        if all(one == said[0] for one in said):
+            self._set("reset_effect", "pass")
+        elif goes_on(said):
+            self._set("reset_effect", "fail", f"the step gives after three resets {', '.join(map(shown, said))}")
+        else:
+            self._set("reset_effect", "skip", "cannot be told: the agent answers differently from reset to reset")
 
     def _compare(self, starts: list[Any], after_reset: Any) -> None:
         """Whether the agent answers after a reset as it does after starts."""
@@ -177,16 +193,14 @@ class Examination:
             self._set("reset_effect", "skip", "cannot be told: the agent answers differently from start to start")
         elif _seen(after_reset) == _seen(starts[0]):
             self._set("reset_effect", "pass")
-        elif self._is_process:
+        else:
             said = f"{shown(_seen(after_reset))}, and after a start {shown(_seen(starts[0]))}"
             self._set("reset_effect", "fail", f"after a reset the step gives {said}")
-        else:
-            self._set("reset_effect", "skip", "cannot be told: the agent answers differently from reset to reset")
 
     async def _examine_methods(self, conversation: Conversation) -> None:
         answer = await conversation.ask("agent/fepflow_unknown")
         is_right = answer.error_code == METHOD_NOT_FOUND
-        self._set("unknown_method", "pass" if is_right else "fail", "" if is_right else f"the answer is {answer}")
+        self._set("unknown_method", "pass" if is_right else "fail", "" if is_right else _unexpected(answer))
 
     async def _examine_malformed(self, conversation: Conversation) -> None:
         answer = await conversation.ask(*self._cheap, before=['{"jsonrpc": "2.0", "method": '])
@@ -242,6 +256,24 @@ class Examination:
             self._set("version", "fail", f"asked for the version {NO_VERSION}: {answer}")
         elif isinstance(answer.result, dict) and answer.result.get("protocol_version") == NO_VERSION:
             self._set("version", "fail", f"it agrees to the version {NO_VERSION}, which does not exist")
+
+
+def goes_on(said: Sequence[Any]) -> bool:
+    """Whether what is said shows a memory: a number in it that grows by 1 each time, or a text that gets longer.
+
+    Nothing else differs, so that a random answer, or one that has the time in it, is not taken for it.
+    """
+    texts = [json.dumps(one, ensure_ascii=False) for one in said]
+    rests = {_NUMBER.sub("0", text) for text in texts}
+    if len(rests) == 1:
+        rows = zip(*([int(number) for number in _NUMBER.findall(text)] for text in texts), strict=True)
+        return any(all(after - before == 1 for before, after in pairwise(row)) for row in rows)
+    outputs = [str(one.get("public_output")) if isinstance(one, dict) else "" for one in said]
+    return all(len(after) > len(before) > 0 and after.startswith(before) for before, after in pairwise(outputs))
+
+
+def _unexpected(answer: Answer) -> str:
+    return answer.why if answer.message is None else f"the answer is {answer}"
 
 
 def _seen(result: Any) -> Any:

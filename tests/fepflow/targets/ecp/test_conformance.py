@@ -12,6 +12,7 @@ from aiohttp import web
 
 from fepflow.errors import InputError
 from fepflow.targets.ecp.conformance.check import check_conformance
+from fepflow.targets.ecp.conformance.examination import goes_on
 from fepflow.targets.ecp.conformance.report import CHECKS, ConformanceReport
 from fepflow.targets.ecp.named import target_of
 from tests.fepflow.targets.conftest import Serve
@@ -220,7 +221,7 @@ async def test_a_fault_is_found_and_no_other(tmp_path: Path, name: str) -> None:
 async def test_an_agent_that_does_not_answer_a_method_is_given_up(tmp_path: Path) -> None:
     code = "inner = answer\ndef answer(request):\n    'unknown' in request['method'] or inner(request)\n"
     report = await check(tmp_path, code, seconds=3)
-    assert failed(report) == {"unknown_method": "the answer is no answer within 3 s"}
+    assert failed(report) == {"unknown_method": "no answer within 3 s"}
 
 
 @pytest.mark.parametrize(
@@ -236,6 +237,12 @@ async def test_without_a_start_nothing_else_is_tried(tmp_path: Path, code: str, 
     report = await check(tmp_path, code, seconds=3)
     assert failed(report) == {"initialize": why}
     assert {status for name, status in status_of(report).items() if name != "initialize"} == {"skip"}
+
+
+async def test_an_agent_that_writes_without_end_does_not_get_round_the_deadline(tmp_path: Path) -> None:
+    report = await check_conformance(target_of("yes"), tmp_path, "hello", 2)
+    assert failed(report)["initialize"] == "no answer within 2 s"
+    assert failed(report)["only_answers"].startswith("this came, too: y (and ")
 
 
 async def test_of_an_agent_that_is_not_deterministic_nothing_can_be_told_of_its_reset(tmp_path: Path) -> None:
@@ -305,9 +312,25 @@ class HttpAgent:
 async def test_an_address_is_checked_in_the_same_way(serve: Serve, fault: str, tmp_path: Path) -> None:
     target = target_of(await serve(HttpAgent(fault).handle))
     report = await check_conformance(target, tmp_path, "hello", 20)
-    skipped = {"fresh_process", "end_of_input", *({"reset_effect"} if fault == "reset_effect" else ())}
-    assert failed(report).keys() == ({fault} if fault in ("notification", "ids") else set())
-    assert {name for name, status in status_of(report).items() if status == "skip"} == skipped
+    assert failed(report).keys() == ({fault} if fault else set())
+    assert {name for name, status in status_of(report).items() if status == "skip"} == {"fresh_process", "end_of_input"}
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (["turn 3", "turn 4", "turn 5"], True),
+        (["a 7 b 1", "a 7 b 2", "a 7 b 3"], True),
+        (["hello", "hello hello", "hello hello hello"], True),
+        (["9", "2", "3"], False),
+        (["it is 12:00:01.120", "it is 12:00:01.133", "it is 12:00:01.141"], False),
+        (["one", "two", "three"], False),
+        (["", "a", "ab"], False),
+        ([None, None, "a"], False),
+    ],
+)
+def test_answers_that_show_a_memory(said: list[str | None], expected: bool) -> None:
+    assert goes_on([{"status": "done", "public_output": one, "tool_calls": None} for one in said]) is expected
 
 
 async def test_an_address_where_nobody_is(tmp_path: Path) -> None:
