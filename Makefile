@@ -54,7 +54,7 @@ format: $(VENV)/.installed-dev ## Format the code.
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.installed-bench ## Measure speed and memory against the budgets.
+bench: $(VENV)/.installed-bench $(VENV)-ecp/.installed ## Measure speed and memory against the budgets.
 	@$(BIN)/python -m benchmarks
 
 lock: ## Resolve the pinned versions anew (requirements*.lock).
@@ -65,7 +65,7 @@ lock: ## Resolve the pinned versions anew (requirements*.lock).
 		{ echo "$$LOCK_NOTE"; awk "$$LOCK_EXTRA" $$lock; } > $$lock.new && mv $$lock.new $$lock; done
 
 clean: ## Remove the environment and everything built.
-	rm -rf $(VENV) $(VENV)-lock build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-lock $(VENV)-ecp build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -85,4 +85,10 @@ $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 
 $(VENV)/.installed-bench: $(VENV)/.installed-dev
 	@$(PIP) install "flex-evals==0.4.0" "pydantic-evals>=1"
+	@touch $@
+
+# An environment of its own: the pytest plugin of ecp-runtime breaks pytest.
+$(VENV)-ecp/.installed: | $(BIN)/python
+	@$(PYTHON) -m venv $(VENV)-ecp
+	@$(VENV)-ecp/bin/python -m pip --disable-pip-version-check --quiet install ecp-sdk==0.10.0 ecp-runtime==0.10.0
 	@touch $@

@@ -14,6 +14,7 @@ from statistics import median
 import click
 
 from benchmarks.children import CHECKS, CONCURRENCY
+from benchmarks.ecp_runs import ecp
 from benchmarks.measuring import (
     House,
     Line,
@@ -208,6 +209,7 @@ BENCHES: dict[str, Callable[[], Iterator[Line]]] = {
     "command": command,
     "memory": memory,
     "judges": judges,
+    "ecp": ecp,
 }
 
 
