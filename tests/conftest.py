@@ -24,9 +24,13 @@ from xml.etree import ElementTree
 
 import pytest
 from filelock import FileLock
+from hypothesis import settings
 
 from tests.prefect_api import PrefectAPI
 from tests.watch import MAX_STALL, watched
+
+settings.register_profile("fepflow", deadline=None)  # no test is one of speed
+settings.load_profile("fepflow")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def holds_for(*strategies: SearchStrategy[Any], examples: int = EXAMPLES) -> Cal
     def decorate(check: Callable[..., None]) -> Any:
         @pytest.mark.parametrize("times", [1, pytest.param(IN_BATTERY, marks=pytest.mark.battery)])
         def test(times: int) -> None:
-            settings(max_examples=examples * times, deadline=None)(given(*strategies)(check))()
+            settings(max_examples=examples * times)(given(*strategies)(check))()
 
         test.__name__, test.__qualname__ = check.__name__, check.__qualname__
         test.__doc__, test.__module__ = check.__doc__, check.__module__

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -48,6 +47,8 @@ def conformance(target: str, variables: Sequence[str], timeout: float, text: str
 
     It is started a few times, and asked about ten steps.
     """
+    import asyncio
+
     from fepflow.targets.ecp.conformance.check import check_conformance
 
     with _errors_of_option():
@@ -64,6 +65,8 @@ def conformance(target: str, variables: Sequence[str], timeout: float, text: str
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 def step(target: str, variables: Sequence[str], timeout: float, inputs: Sequence[str]) -> None:
     """Ask an agent one step after the other, and print what it answers."""
+    import asyncio
+
     with _errors_of_option():
         asyncio.run(_ask(_target(target, variables, timeout), inputs))
 

@@ -94,6 +94,16 @@ def test_what_else_the_agent_says_is_shown_and_a_step_that_fails_is_an_error(
     assert cli("ecp", "step", "--target", forgetful, "hello").stdout.count("a log of nobody") == 2
 
 
+def test_a_variable_that_the_agent_gets_may_stand_in_the_env_file(
+    cli: Cli, forgetful: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENT_NAME", "")  # is as before when the test is over
+    monkeypatch.delenv("AGENT_NAME")
+    (tmp_path / "other.env").write_text("AGENT_NAME=jones\n")
+    words = ("--target", forgetful, "--env", "AGENT_NAME", "hello")
+    assert "a log of jones\n" in cli("ecp", "step", "--env-file", str(tmp_path / "other.env"), *words).stdout
+
+
 @pytest.mark.parametrize(
     ("target", "why"),
     [

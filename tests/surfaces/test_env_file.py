@@ -47,7 +47,8 @@ WORDS = {
 }
 """What to write for each command."""
 
-NO_SETTINGS = {"init", "checks", "schema"}
+NO_SETTINGS = {"init", "checks", "schema", "ecp conformance", "ecp step"}
+"""These need none; those of `ecp` read the file for the variables that the agent gets."""
 
 
 def commands_of(group: click.Group, prefix: str = "") -> Iterator[str]:

@@ -238,13 +238,13 @@ pieces = st.tuples(atoms, repeats).map(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(pieces, min_size=1, max_size=5).map("".join), st.text(alphabet="ab1 \n_é", max_size=8))
 def test_the_guarded_search_finds_what_python_finds_in_any_combination(pattern, text):
     assert _search(pattern, 0, text) is bool(re.search(pattern, text))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.text(alphabet="ab(|)*+?{}12,[]^$.\\" + string.ascii_lowercase[:3], max_size=12),
     st.text(alphabet="ab", max_size=14),

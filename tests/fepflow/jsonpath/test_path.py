@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import jsonpath_rfc9535
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fepflow.errors import CheckTimeoutError, JSONPathError
@@ -120,7 +120,6 @@ def test_a_path_may_have_a_thousand_characters_and_no_more():
         compile_path("$." + "a" * 999)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="$.@[]()?*'\"`\\,:0123ab!=<>&| \n日", max_size=40))
 def test_any_text_after_the_dollar_compiles_and_finds_or_is_a_jsonpath_error(text):
     with suppress(JSONPathError):
@@ -155,7 +154,6 @@ segments = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(documents, st.lists(segments, max_size=4).map("".join))
 def test_the_walk_over_keys_finds_the_very_nodes_that_the_library_finds(document, suffix):
     path = compile_path("$" + suffix)
