@@ -7,12 +7,13 @@
     │   ├── JSONPathError                            jsonpath_error    an expression, or what it failed to find
     │   └── NotFoundError               404                            a run, a file, a name that is not there
     ├── CheckTimeoutError               504  exit 3  timeout_error     a check overran its time limit
-    ├── TargetError                     502  exit 3  unknown_error     the system under test did not give an output
-    │   ├── TargetTimeoutError          504          timeout_error
-    │   └── CircuitOpenError            503                            it is down; no call was made
-    ├── ModelError                      502  exit 3  unknown_error     a judge or an embedding model gave nothing of use
-    │   ├── ModelTimeoutError           504          timeout_error
-    │   └── ModelUnavailableError       503                            it is down; it was not asked
+    ├── EndpointError                   502  exit 3  unknown_error     a request to something else came to nothing
+    │   ├── TargetError                                                the system under test did not give an output
+    │   │   ├── TargetTimeoutError      504          timeout_error
+    │   │   └── CircuitOpenError        503                            it is down; no call was made
+    │   └── ModelError                                                 a judge or an embedding model gave nothing of use
+    │       ├── ModelTimeoutError       504          timeout_error
+    │       └── ModelUnavailableError   503                            it is down; it was not asked
     ├── RunLimitExceededError           503  exit 3  unknown_error     the run's deadline or budget was reached
     └── InfrastructureError             503  exit 3  unknown_error     store, Prefect or disk are in the way
         ├── RunBusyError                409                            another executor holds the run's lease
@@ -153,17 +154,14 @@ class CheckTimeoutError(FepflowError):
     grpc_code = "DEADLINE_EXCEEDED"
 
 
-class TargetError(FepflowError):
-    """One call of the system under test gave no output.
+class EndpointError(FepflowError):
+    """One request to something outside of fepflow, a target or a model, that came to nothing.
 
-    `retryable` says whether the same call may succeed later; `retry_after` is what the target asked
-    for, in seconds; `kind` is a stable word for reports (`connect`, `http_status`, `malformed`, `too_large`,
-    `redirect`, `request`, `timeout`, `circuit_open`, `missing_output`, `failed`; of Python functions also `exception`;
-    of processes `crashed` and `not_started`; of ECP agents `agent_error` and `incompatible`); `status` is the HTTP
-    status where there was one. Messages never contain a URL's credentials, query or a header.
+    `kind` is a stable word for reports; `retryable` says whether the same request may succeed later; `retry_after` is
+    what was asked for, in seconds; `status` is the HTTP status where there was one. Messages never show a URL's
+    credentials or query, a header or a key.
     """
 
-    recoverable = True
     http_status = 502
     grpc_code = "UNAVAILABLE"
 
@@ -181,6 +179,17 @@ class TargetError(FepflowError):
         self.retry_after = retry_after
         self.status = status
         super().__init__(message)
+
+
+class TargetError(EndpointError):
+    """One call of the system under test gave no output.
+
+    `kind` is `connect`, `http_status`, `malformed`, `too_large`, `redirect`, `request`, `timeout`, `circuit_open`,
+    `missing_output` or `failed`; of Python functions also `exception`; of processes `crashed` and `not_started`; of
+    ECP agents `agent_error` and `incompatible`.
+    """
+
+    recoverable = True
 
 
 class TargetTimeoutError(TargetError):
@@ -203,19 +212,15 @@ class CircuitOpenError(TargetError):
         super().__init__(message, kind="circuit_open", retryable=False)
 
 
-class ModelError(FepflowError):
+class ModelError(EndpointError):
     """A language or embedding model gave no response, or none that can be used.
 
-    `kind` is a stable word for reports: `connect`, `http_status`, `rate_limited`, `quota`, `unauthorized`,
+    `kind` is `connect`, `http_status`, `rate_limited`, `quota`, `unauthorized`,
     `format_refused`, `parameter_refused` (nothing was judged); `refused`, `cut_off`, `empty`, `invalid` (it was, and
     badly); `too_large`, `malformed`, `redirect` (its answer was not taken); `undecided` (it was, by several samples
-    without a majority); `timeout`; `circuit_open`; `failed` (an
-    embedder of one's own). `retryable`, `retry_after` and `status` are as those of TargetError. Messages never show a
-    key.
+    without a majority); `timeout`; `circuit_open`; `failed` (an embedder of one's own). What may succeed later
+    (`retryable`) is recoverable.
     """
-
-    http_status = 502
-    grpc_code = "UNAVAILABLE"
 
     def __init__(
         self,
@@ -226,12 +231,8 @@ class ModelError(FepflowError):
         retry_after: float | None = None,
         status: int | None = None,
     ) -> None:
-        self.kind = kind
-        self.retryable = retryable
+        super().__init__(message, kind=kind, retryable=retryable, retry_after=retry_after, status=status)
         self.recoverable = retryable
-        self.retry_after = retry_after
-        self.status = status
-        super().__init__(message)
 
 
 class ModelTimeoutError(ModelError):

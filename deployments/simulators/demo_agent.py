@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import signal
 from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
@@ -28,6 +27,7 @@ from aiohttp import web
 
 from deployments.simulators import language_model
 from deployments.simulators.refund_desk import OrderSystemError, answer
+from deployments.simulators.serving import serve
 
 NOTICE = "A stand-in for demonstrations: keyword rules, no language model, no real shop."
 ORDER_SYSTEM_DOWN = "the order system does not answer"
@@ -109,28 +109,13 @@ def _unavailable(reason: str) -> web.Response:
     return web.json_response({"error": f"{reason}, try again"}, status=503, headers={"Retry-After": "1"})
 
 
-async def serve(port: int, seed: int) -> None:
-    """Listen on 127.0.0.1 until SIGTERM or SIGINT; prints the address once it answers. OSError: the port is taken."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    runner = web.AppRunner(application(seed), access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        click.echo(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        await stop.wait()
-    finally:
-        await runner.cleanup()
-
-
 @click.command()
 @click.option("--port", default=8765, show_default=True, help="Port on 127.0.0.1; 0 picks a free one.")
 @click.option("--seed", default=7, show_default=True, help="Which questions fail on the first try.")
 def main(port: int, seed: int) -> None:
     """Serve the refund desk, a stand-in agent for demonstrations; prints its address when it listens."""
     try:
-        asyncio.run(serve(port, seed))
+        asyncio.run(serve(application(seed), port))
     except OSError as error:
         raise click.ClickException(
             f"cannot listen on 127.0.0.1:{port}: {error.strerror} (choose another --port; 0 picks a free one)"

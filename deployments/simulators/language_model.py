@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ from aiohttp import web
 
 from deployments.simulators.faults import FAULTS, FaultConfig, fault_config_of
 from deployments.simulators.generators import DIMENSIONS, schema_in, value_for, vector_of
+from deployments.simulators.serving import serve
 from deployments.simulators.wire_formats import (
     FakeReply,
     StopReason,
@@ -250,21 +250,6 @@ def application(
     return app
 
 
-async def serve(port: int, seed: int, usual: FaultConfig) -> None:
-    """Listen on 127.0.0.1 until SIGTERM or SIGINT; prints the address once it answers. OSError: the port is taken."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    runner = web.AppRunner(application(seed, usual), access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        click.echo(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        await stop.wait()
-    finally:
-        await runner.cleanup()
-
-
 @click.command()
 @click.option("--port", default=8766, show_default=True, help="Port on 127.0.0.1; 0 picks a free one.")
 @click.option("--seed", default=7, show_default=True, help="What is made up.")
@@ -277,7 +262,7 @@ async def serve(port: int, seed: int, usual: FaultConfig) -> None:
 def main(port: int, seed: int, fault: str | None, **config: Any) -> None:
     """Serve a stand-in for models, for tests and demonstrations; prints its address when it listens."""
     try:
-        asyncio.run(serve(port, seed, FaultConfig(fault=fault or "", **config)))
+        asyncio.run(serve(application(seed, FaultConfig(fault=fault or "", **config)), port))
     except OSError as error:
         raise click.ClickException(
             f"cannot listen on 127.0.0.1:{port}: {error.strerror} (choose another --port; 0 picks a free one)"
