@@ -50,7 +50,8 @@ def own_patterns() -> Iterator[tuple[str, Own]]:
             continue
         for label, value in vars(importlib.import_module(name)).items():
             if isinstance(value, re.Pattern):
-                used = {text for file in FILES for text in re.findall(rf"\b{label}\.(\w+)\(", TEXTS[file])}
+                files = [path] if label.startswith("_") else FILES
+                used = {text for file in files for text in re.findall(rf"\b{label}\.(\w+)\(", TEXTS[file])}
                 yield f"{name}.{label}", Own(value, frozenset(used) & {*METHODS})
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:

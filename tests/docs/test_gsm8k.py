@@ -146,6 +146,7 @@ def replay(model: str) -> Iterator[str]:
 
 @needs_data
 @pytest.mark.e2e
+@pytest.mark.battery
 def test_over_http_each_question_is_sent_once_with_the_same_verdict(stack, tmp_path):
     report = tmp_path / "result.json"
     with replay("175b_verification") as address:

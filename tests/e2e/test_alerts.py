@@ -145,6 +145,7 @@ def test_fail_and_worsened_are_sent_once_each_by_webhook_slack_mail_and_block(
     assert "canary-7f3a" not in said
 
 
+@pytest.mark.battery
 def test_a_crashed_run_is_notified_and_a_verdict_is_not(
     workplace: Workplace, endpoint: Endpoint, stack: Stack, receiver: Receiver
 ) -> None:
@@ -203,6 +204,7 @@ MISSED = (
 )
 
 
+@pytest.mark.battery
 def test_a_scheduled_run_that_prefect_never_planned_was_missed(
     stack: Stack, workplace: Workplace, receiver: Receiver, nightly: str
 ) -> None:
@@ -224,11 +226,9 @@ def test_a_scheduled_run_that_prefect_never_planned_was_missed(
     assert "was never planned" in note["body"]
 
 
-REFUSED = [
-    (["--on", "fail", "--webhook", "ftp://canary"], "is no http:// or https:// URL"),
-    (["--remove", "nobody"], "There is no alert 'nobody'"),
-]
+REFUSED = [(["--on", "fail", "--webhook", "ftp://canary"], "is no http:// or https:// URL")]
 ALSO_REFUSED = [
+    (["--remove", "nobody"], "There is no alert 'nobody'"),
     (["--on", "fail"], "say when and where"),
     (["--on", "never", "--webhook", "http://x.example"], "'never' is none of fail, worsened, crashed, missed"),
     (["--on", "fail", "--email", "nobody"], "'nobody' is no e-mail address"),

@@ -208,19 +208,23 @@ def test_no_secret_is_left_by_a_run_whose_agent_models_and_plugins_echo_them(tol
     _require_silence(told)
 
 
+IN_VAIN: list[tuple[dict[str, str], list[str]]] = [
+    ({"FEPFLOW_STORE_URL": "postgresql://me:{}@127.0.0.1:9/x"}, ["list"]),
+    ({"AGENT_URL": "ftp://me:{}@127.0.0.1:9/x"}, ["run", "suite.yaml"]),
+    ({"PLUGIN_TOKEN": "{}"}, ["validate", "broken.yaml"]),
+]
+ALSO_IN_VAIN: list[tuple[dict[str, str], list[str]]] = [
+    ({"FEPFLOW_STORE_URL": "postgresql://me:p@{}@127.0.0.1:9/x"}, ["list"]),
+    ({"FEPFLOW_STORE_URL": "mysql://me:{}@127.0.0.1:9/x"}, ["run", "suite.yaml"]),
+    ({"PREFECT_API_URL": "http://me:{}@127.0.0.1:9/api"}, ["run", "suite.yaml"]),
+    ({"PREFECT_API_URL": "http://me:{}@127.0.0.1:9/api"}, ["status"]),
+    ({"AGENT_URL": "http://127.0.0.1:9/x?api_key={}"}, ["run", "suite.yaml", "-v", "--limit", "1"]),
+    ({"JUDGE_BASE": "http://me:{}@127.0.0.1:9/v1?key={}"}, ["run", "suite.yaml", "--limit", "1"]),
+]
+
+
 @pytest.mark.parametrize(
-    ("env", "arguments"),
-    [
-        ({"FEPFLOW_STORE_URL": "postgresql://me:{}@127.0.0.1:9/x"}, ["list"]),
-        ({"FEPFLOW_STORE_URL": "postgresql://me:p@{}@127.0.0.1:9/x"}, ["list"]),
-        ({"FEPFLOW_STORE_URL": "mysql://me:{}@127.0.0.1:9/x"}, ["run", "suite.yaml"]),
-        ({"PREFECT_API_URL": "http://me:{}@127.0.0.1:9/api"}, ["run", "suite.yaml"]),
-        ({"PREFECT_API_URL": "http://me:{}@127.0.0.1:9/api"}, ["status"]),
-        ({"AGENT_URL": "ftp://me:{}@127.0.0.1:9/x"}, ["run", "suite.yaml"]),
-        ({"AGENT_URL": "http://127.0.0.1:9/x?api_key={}"}, ["run", "suite.yaml", "-v", "--limit", "1"]),
-        ({"JUDGE_BASE": "http://me:{}@127.0.0.1:9/v1?key={}"}, ["run", "suite.yaml", "--limit", "1"]),
-        ({"PLUGIN_TOKEN": "{}"}, ["validate", "broken.yaml"]),
-    ],
+    ("env", "arguments"), [*IN_VAIN, *(pytest.param(*one, marks=pytest.mark.battery) for one in ALSO_IN_VAIN)]
 )
 def test_no_secret_is_left_by_a_run_that_cannot_be(told: Told, env: dict[str, str], arguments: list[str]) -> None:
     folder = told.workplace.folder

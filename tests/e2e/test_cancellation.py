@@ -62,7 +62,7 @@ def kept(workplace: Workplace) -> int:
     return sum(result.output is not None for result in workplace.results.values())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.battery)])
 def test_a_signal_while_the_agent_hangs(
     workplace: Workplace, endpoint: Endpoint, stack: Stack, number: signal.Signals
 ) -> None:

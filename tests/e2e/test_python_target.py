@@ -91,6 +91,7 @@ def test_a_command_ends_although_calls_hang_in_a_pool_of_the_agents_own(workplac
     assert workplace.results["case 2"].output.value == "case 2"
 
 
+@pytest.mark.battery
 def test_isolated_agents_that_crash_or_hang_cost_only_their_own_cases(workplace: Workplace) -> None:
     agent(
         workplace,

@@ -188,6 +188,7 @@ def test_a_gate_that_passes_is_green_with_its_single_failures_visible(
     assert read_junit(report)["check looked_up"].counts["failures"] == 16
 
 
+@pytest.mark.battery
 def test_a_report_that_is_lost_takes_neither_the_verdict_nor_the_others(suite: Workplace) -> None:
     folder = suite.folder / "gone"
     folder.mkdir()

@@ -198,6 +198,7 @@ def test_it_listens_on_the_loopback_only(served: Served) -> None:
     assert {socket.laddr.ip for socket in listening} == {"127.0.0.1"}
 
 
+@pytest.mark.battery
 def test_a_second_serve_of_the_same_home_names_the_first(served: Served) -> None:
     done = serve_in_vain(served.workplace)
     assert done.returncode == 3
@@ -223,6 +224,7 @@ def test_a_server_that_was_killed_is_started_again_at_the_same_place(served: Ser
     assert served.workplace.fepflow("status").stdout != state
 
 
+@pytest.mark.battery
 def test_a_run_whose_process_was_killed_is_interrupted_within_a_minute(served: Served, held: Endpoint) -> None:
     with run_under_way(served, held) as process:
         process.kill()
@@ -277,6 +279,7 @@ def test_deployments_that_cannot_be_registered_are_reported(stack, tmp_path: Pat
     assert "not registered" in done.stderr
 
 
+@pytest.mark.battery
 def test_a_port_in_use_is_an_error(stack, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -176,6 +176,7 @@ def test_shards_of_a_dead_run_are_marked_in_prefect(spread: Workplace, endpoint:
     assert [run["state_type"] for run in shard_runs(spread, dead)] == ["CRASHED"] * 2
 
 
+@pytest.mark.battery
 def test_without_the_deployment_the_error_says_what_to_do(workplace: Workplace, endpoint: Endpoint) -> None:
     by_name = "/deployments/name/evaluate-shard/evaluate-shard"
 

@@ -94,8 +94,8 @@ def kill_writers(url: str, kills: int) -> None:
     logger.info("%d kills: %d cases acknowledged, %d committed, 0 lost", kills, len(acknowledged), len(present))
 
 
-def test_ten_kills(sqlite_url: str) -> None:
-    kill_writers(sqlite_url, 10)
+def test_three_kills(sqlite_url: str) -> None:
+    kill_writers(sqlite_url, 3)
 
 
 @pytest.mark.battery

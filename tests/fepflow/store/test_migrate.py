@@ -36,6 +36,9 @@ RENAMED = {
 }
 """What 0007 renamed."""
 
+FIRST, *_, LAST = revisions()
+REVISIONS = [pytest.param(name, marks=() if name in (FIRST, LAST) else pytest.mark.battery) for name in revisions()]
+
 
 def tables(store: Store) -> set[str]:
     with store._database.reading() as connection:
@@ -123,7 +126,7 @@ def test_no_column_can_hold_a_nan_that_a_comparison_would_take_for_a_pass():
     assert not [kind for kind in types if issubclass(kind, Numeric | JSON)]
 
 
-@pytest.mark.parametrize("revision", revisions())
+@pytest.mark.parametrize("revision", REVISIONS)
 def test_downgrade_to_any_revision_and_upgrade_keep_rows_and_schema(filled: Store, revision):
     database = filled._database
     newest, rows_before = shape(database), rows(database)
@@ -140,7 +143,7 @@ def test_downgrade_to_any_revision_and_upgrade_keep_rows_and_schema(filled: Stor
     assert len(list(filled.results("run-2"))) == 40
 
 
-@pytest.mark.parametrize("revision", revisions())
+@pytest.mark.parametrize("revision", REVISIONS)
 def test_the_schema_of_a_revision_is_the_same_from_below_and_from_above(store: Store, make_url_of_empty, revision):
     database = Database(make_url_of_empty())
 

@@ -59,7 +59,7 @@ def test_killed_writers_lose_nothing_that_was_acknowledged_and_leave_no_case_par
     make_run(cases=CASES)
     acknowledged: set[int] = set()
 
-    for _ in range(6):
+    for _ in range(3):
         writer = start_writer(url)
         first = writer.stdout.readline()
         time.sleep(random.uniform(0, 0.2))

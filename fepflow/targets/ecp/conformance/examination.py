@@ -26,7 +26,7 @@ _DAMAGED = ("\ufffd", "GrÃ", "\udce2", "\udcc3")
 _OVER_ALL = ("step", "tool_calls", "usage", "ids", "json_rpc", "only_answers")
 """Checks of everything that was answered."""
 
-_NUMBER = re.compile(r"[0-9]{1,15}")
+_DIGITS = re.compile(r"[0-9]{1,15}")
 
 _NOT_TRIED = "not tried: the agent does not get so far"
 
@@ -264,9 +264,9 @@ def goes_on(said: Sequence[Any]) -> bool:
     Nothing else differs, so that a random answer, or one that has the time in it, is not taken for it.
     """
     texts = [json.dumps(one, ensure_ascii=False) for one in said]
-    rests = {_NUMBER.sub("0", text) for text in texts}
+    rests = {_DIGITS.sub("0", text) for text in texts}
     if len(rests) == 1:
-        rows = zip(*([int(number) for number in _NUMBER.findall(text)] for text in texts), strict=True)
+        rows = zip(*([int(number) for number in _DIGITS.findall(text)] for text in texts), strict=True)
         return any(all(after - before == 1 for before, after in pairwise(row)) for row in rows)
     outputs = [str(one.get("public_output")) if isinstance(one, dict) else "" for one in said]
     return all(len(after) > len(before) > 0 and after.startswith(before) for before, after in pairwise(outputs))

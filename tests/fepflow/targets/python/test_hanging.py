@@ -114,7 +114,8 @@ async def test_an_isolated_call_is_killed_with_all_that_it_has_started(
 ) -> None:
     file = tmp_path / "pids"
     monkeypatch.setenv("PIDS", str(file))
-    body = "os.kill(os.getpid(), 9)" if outcome == "crash" else "while True: pass"
+    bodies = {"crash": "os.kill(os.getpid(), 9)", "time-out": "time.sleep(1000)"}
+    body = bodies.get(outcome, "while True: pass")
     timeout = 20 if outcome == "time-out" else 120
     target, caller = open_agent(SPAWNING.format(body), isolate="process", timeout=timeout)
     call = asyncio.create_task(caller.ask(CASE))
