@@ -20,7 +20,7 @@ from fepflow.documents.loader import Document, DocumentPath
 from fepflow.protocol.check import to_check
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
-from fepflow.suite.models import Dataset, check_ids
+from fepflow.suite.models import COMPLETED, Dataset, check_ids
 from tasks.validation.cases import dataset_of
 from tasks.validation.suite_validation import SuiteValidation
 
@@ -41,9 +41,17 @@ def validate_checks(found: SuiteValidation) -> None:
         *case_check_problems(_cases_with_lines(found, dataset), file, checks or (), case_checks),
     ]
     found.problems += [*of_sections, *without_repetitions(of_checks, of_sections)]
-    if checks == [] and found.cases and not any(found.cases.with_checks()):
-        found.error((), "there are no checks, so nothing is judged", "add checks:, or checks of the test cases")
+    if checks in ([], [COMPLETED]) and found.cases and not any(found.cases.with_checks()):
+        _without_checks(found, is_judged=bool(checks))
     _validate_budget(found, defaults)
+
+
+def _without_checks(found: SuiteValidation, *, is_judged: bool) -> None:
+    advice = "add checks:, or checks of the test cases"
+    if is_judged:
+        found.warn((), "there are no checks: all that is judged is that the agent answers each step", advice)
+    else:
+        found.error((), "there are no checks, so nothing is judged", advice)
 
 
 def _cases_with_lines(found: SuiteValidation, dataset: Dataset | None) -> Iterator[tuple[TestCase, LineOf]]:

@@ -144,3 +144,10 @@ def test_the_judge_is_the_one_that_ecps_runtime_would_ask(manifest: Any, monkeyp
         loaded = validate_suite(path).loaded
         assert loaded.snapshot["judge"] == {"model_config": {"model": model}}
     assert validate_suite(path).errors == []
+
+
+def test_a_manifest_without_any_grader_is_warned_of(manifest: Any) -> None:
+    told = [str(problem) for problem in validate_suite(manifest(a=[("hello", [])])).warnings]
+    assert any("there are no checks: all that is judged is that the agent answers each step" in line for line in told)
+    told = [str(problem) for problem in validate_suite(manifest(a=[("hello", [SAYS])], b=[("b", [])])).warnings]
+    assert not any("there are no checks" in line for line in told)
