@@ -181,6 +181,7 @@ def nightly(workplace: Workplace, stack: Stack, receiver: Receiver) -> Iterator[
     assert workplace.fepflow("schedule", "nightly agent", "--remove").returncode == 0
 
 
+@pytest.mark.battery
 def test_a_run_without_an_executor_is_reported_as_missed(stack: Stack, receiver: Receiver, nightly: str) -> None:
     """A run that is ordered: Prefect calls one late at once that it has planned before for more than five minutes."""
     ordered = stack.api.post(f"/deployments/{nightly}/create_flow_run", json={}).raise_for_status().json()

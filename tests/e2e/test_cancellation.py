@@ -92,6 +92,7 @@ def test_ctrl_c_while_a_check_computes(workplace: Workplace, endpoint: Endpoint,
     assert stack.api.state_of(str(workplace.record.flow_run_id)) == CANCELLED
 
 
+@pytest.mark.battery
 def test_ctrl_c_while_prefect_is_away(workplace: Workplace, endpoint: Endpoint, stack: Stack) -> None:
     hang_after(workplace, endpoint)
     server = URL(stack.api_url)
@@ -109,6 +110,7 @@ def test_ctrl_c_while_prefect_is_away(workplace: Workplace, endpoint: Endpoint, 
     assert kept(workplace) == len(CASES)
 
 
+@pytest.mark.battery
 def test_cancel_in_the_ui_of_a_run_that_a_command_executes(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:

@@ -108,7 +108,14 @@ def test_an_open_circuit_stops_calls_and_resume_makes_them(workplace: Workplace,
     asked = sum(result.output.metadata["attempts"] for result in results.values())
     assert asked == len(endpoint.asked)
     body = {"flow_runs": {"id": {"any_": [record.flow_run_id]}}, "limit": 200}
-    task_runs = workplace.stack.api.post("/task_runs/filter", json=body).raise_for_status().json()
+
+    def all_task_runs() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = workplace.stack.api.post("/task_runs/filter", json=body).raise_for_status().json()
+        return found
+
+    # Prefect's server learns the states of task runs by events, which may come after the run's end.
+    wait_for(lambda: all(run["state_type"] != "RUNNING" for run in all_task_runs()), "the states of all task runs")
+    task_runs = all_task_runs()
     given_up = [run["state"]["message"] for run in task_runs if " given up: " in (run["state"]["message"] or "")]
     assert given_up
     assert {run["state_name"] for run in task_runs} <= {"Completed", "Failed"}, "the UI's lists hide other names"

@@ -157,6 +157,7 @@ def test_validate_reports_errors_in_the_code(workplace: Workplace) -> None:
         assert "agent.py:1: is not valid Python" in done.stderr
 
 
+@pytest.mark.battery
 def test_a_deployment_started_elsewhere_finds_the_agent(workplace: Workplace, stack: Stack) -> None:
     """As a worker does it: the flow by itself, in another folder than the suite's."""
     agent(workplace, "from helpers import same\ndef answer(q):\n    return same(q)\n")

@@ -86,7 +86,7 @@ def suite(workplace: Workplace, desk: str) -> Workplace:
     cases = [{"id": f"q-{n:03}", "input": f"where is {n}", "metadata": {"topic": "orders"}} for n in range(40)]
     workplace.write_suite(
         cases,
-        target={"attempts": 1},
+        target={"attempts": 1, "timeout": "30s"},
         checks=CHECKS,
         plugins=["./tone.py"],
         gate={"min": {"looked_up": 0.9, "shape": 0.5}},
@@ -168,6 +168,7 @@ def _reads_in_csv(path: Path) -> None:
     assert not [cell for row in rows for cell in row.values() if cell == "null"]
 
 
+@pytest.mark.battery
 def test_a_gate_that_passes_is_green_with_its_single_failures_visible(
     suite: Workplace, read_junit: Callable[[Path], Any]
 ) -> None:

@@ -174,6 +174,7 @@ def test_twenty_five_kills(workplace: Workplace, endpoint: Endpoint) -> None:
     logger.info("25 kills: 400 cases, 0 lost; %d calls that were under way were made again", again)
 
 
+@pytest.mark.battery
 def test_a_second_executor_makes_no_call_while_the_first_one_is_alive(workplace: Workplace, endpoint: Endpoint) -> None:
     endpoint.held = True
     workplace.write_suite(CASES[:3], target={"concurrency": 1, "timeout": "60s"})

@@ -110,6 +110,7 @@ def test_a_deployments_run_ends_as_its_verdict_says(workplace: Workplace, endpoi
         assert not [tag for tag in nowhere["tags"] if tag.startswith("verdict:")]
 
 
+@pytest.mark.battery
 def test_a_deployment_evaluates_no_suite_outside_of_the_operators_folders(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_deployment_evaluates_no_suite_outside_of_the_operators_folders(
     assert workplace.fepflow("schedule", "e2e", "--remove").returncode == 0
 
 
+@pytest.mark.battery
 def test_retry_repeats_only_errors_and_computes_the_verdict_again(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:

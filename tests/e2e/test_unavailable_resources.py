@@ -36,7 +36,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     return out, err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.battery)])
 def test_ctrl_c_and_sigterm_stop_a_run_and_keep_its_results(
     workplace: Workplace, endpoint: Endpoint, stack: Stack, number: signal.Signals
 ) -> None:
