@@ -56,12 +56,13 @@ def _short(home: House) -> Iterator[Line]:
 
 def _slow(home: House) -> Iterator[Line]:
     manifest, ours = _manifest(home.folder, SLOW, STEP_SECONDS), _suite(home.folder, SLOW, STEP_SECONDS, reuse=True)
-    seconds, theirs = median(home.run(ours)[0].seconds for _ in range(TURNS)), _reference(manifest)
+    runs, theirs = [home.run(ours) for _ in range(TURNS)], _reference(manifest)
+    whole, inside = median(ended.seconds for ended, _ in runs), median(seconds for _, seconds in runs)
     yield Line(
         f"ECP, {SLOW} steps of {STEP_SECONDS} s, {WORKERS} at once",
-        f"{seconds:.1f} s",
-        f"{MAX_SLOW:g} s",
-        seconds <= MAX_SLOW,
+        f"{inside:.1f} s inside the run, {whole:.1f} s in all",
+        f"{MAX_SLOW:g} s inside",
+        inside <= MAX_SLOW,
         f"ecp-runtime {theirs:.1f} s",
     )
 
