@@ -82,7 +82,8 @@ class UserError(FepflowError):
 class Problem:
     """One error in an input: where it is, what is wrong, what to do.
 
-    `file` is as the user wrote it, `line` and `column` count from 1, `path` is dotted (`checks[0].arguments.text`).
+    `file` is as the user wrote it, `line` and `column` count from 1, `path` is dotted (`checks[0].arguments.text`);
+    `rule` is the section of the specification that it violates, where there is one.
     As text it is one line that a terminal can be given, whatever the input is.
     """
 
@@ -93,6 +94,7 @@ class Problem:
     advice: str | None = None
     severity: Literal["error", "warning"] = "error"
     column: int | None = None
+    rule: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("message", "path", "advice"):
@@ -103,7 +105,8 @@ class Problem:
     def __str__(self) -> str:
         location = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
         text = ": ".join(part for part in (location, self.path, self.message) if part)
-        return printable(f"{text} ({self.advice})" if self.advice else text)
+        text = f"{text} ({self.advice})" if self.advice else text
+        return printable(f"{text} [{self.rule}]" if self.rule else text)
 
 
 class InputError(UserError):

@@ -5,7 +5,7 @@ Every function here raises InputError with all errors of all files at once, each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -54,13 +54,49 @@ def load_metrics(path: Path) -> dict[str, Metric]:
 
 
 def read_definition(model: type[D], data: Any, document: Document, prefix: DocumentPath = ()) -> D:
-    """`data`, which stands at `prefix` of `document`, as a Task, a Metric or Thresholds."""
+    """`data`, which stands at `prefix` of `document`, as a definition. A field without a value is one left out."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False)
-        problems = [_problem(document, prefix, detail, model) for detail in details]
-        raise InputError(sorted(problems, key=lambda problem: problem.line or 0)) from None
+        raise InputError(_problems(document, prefix, error, model)) from None
+
+
+def validated(model: type[D], data: Any, document: Document) -> tuple[D | None, list[Problem]]:
+    """The same by the letter of the schemas, for which a field without a value is an error; all errors beside it."""
+    empty = [document.problem(path, "has no value", "give it one, or leave it out") for path in _nulls(data)]
+    try:
+        return model.model_validate(data), empty
+    except ValidationError as error:
+        found = _problems(document, (), error, model)
+    stated = {problem.path for problem in empty}
+    problems = [*empty, *(problem for problem in found if problem.path not in stated)]
+    return None, sorted(problems, key=lambda problem: problem.line or 0)
+
+
+def _problems(
+    document: Document, prefix: DocumentPath, error: ValidationError, model: type[Definition]
+) -> list[Problem]:
+    details = error.errors(include_url=False, include_input=False)
+    problems = [_problem(document, prefix, detail, model) for detail in details]
+    return sorted(problems, key=lambda problem: problem.line or 0)
+
+
+_FREE = ("metadata", "tools")
+"""Fields of reports that hold whatever their writer likes."""
+
+
+def _nulls(data: Any, path: DocumentPath = ()) -> Iterator[DocumentPath]:
+    """Where a field is null."""
+    items: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(data, dict):
+        items = ((key, value) for key, value in data.items() if key not in _FREE or value is None)
+    elif isinstance(data, list):
+        items = enumerate(data)
+    for step, value in items:
+        if value is None:
+            yield (*path, step)
+        else:
+            yield from _nulls(value, (*path, step))
 
 
 def _load(path: Path, kind: Kind, model: type[D], identify: Callable[[D], str]) -> dict[str, D]:
@@ -107,6 +143,7 @@ _MESSAGES: Mapping[str, str] = {
     "list_type": "must be a list",
     "dict_type": "must be a mapping",
     "model_type": "must be a mapping",
+    "bool_type": "must be true or false",
     "string_pattern_mismatch": "is not an identifier",
 }
 

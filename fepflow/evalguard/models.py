@@ -69,6 +69,19 @@ class Thresholds(Definition):
     thresholds: dict[Identifier, list[Range]]
 
 
+class Policy(Definition):
+    """Thresholds of several tasks: ranges by task and metric id. Newer than v1, whose threshold files have one task."""
+
+    id: Identifier
+    name: str
+    description: str | None = None
+    thresholds: dict[Identifier, dict[Identifier, list[Range]]] = {}
+
+    def by_task(self) -> list[Thresholds]:
+        """The same as v1 has it."""
+        return [Thresholds(task=task, thresholds=ranges) for task, ranges in self.thresholds.items()]
+
+
 class Task(Definition):
     """Something that a model is evaluated on, and the ids of the metrics that apply to it (4.1)."""
 

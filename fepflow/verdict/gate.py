@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from fepflow.evalguard.digest import thresholds_digest
 from fepflow.evalguard.formatting import listed, number, percent, plural
 from fepflow.evalguard.impact import ImpactAssessment, assess, impact_range, scale_mismatch, worst
 from fepflow.evalguard.models import Range, Thresholds
@@ -64,6 +65,7 @@ def decide(
         not_judged=not_judged,
         blocks=outcome == "fail" or (outcome == "inconclusive" and gate.inconclusive == "block"),
         metrics=judged,
+        thresholds_digest=thresholds_digest([thresholds]) if thresholds else None,
         warnings=[*_warnings(metrics, ranges, by_metric, mode), *_loudly(not_judged, checks, by_checks=by_checks)],
     )
 

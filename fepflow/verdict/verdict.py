@@ -166,6 +166,7 @@ class Verdict(BaseModel):
 
     `rules` are the outcomes of the gate's rules, worst first: the first one decided. `not_judged` names the checks
     and metrics that no rule is about. `blocks` says whether the outcome stops a release (exit code other than 0).
+    `thresholds_digest` is the SHA-256 of the thresholds that were applied, see `fepflow.evalguard.digest`.
     `baseline` is there if the suite names one that can be compared with, else `not_compared` says why not; `models`
     if checks call models.
     """
@@ -180,6 +181,7 @@ class Verdict(BaseModel):
     blocks: bool = False
     metrics: list[MetricVerdict]
     warnings: list[str] = []
+    thresholds_digest: str | None = None
     baseline: Comparison | None = None
     not_compared: str | None = None
     models: ModelCosts | None = None

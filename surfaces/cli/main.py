@@ -17,6 +17,7 @@ from surfaces.cli.cancel import cancel
 from surfaces.cli.checks import checks
 from surfaces.cli.ecp import ecp
 from surfaces.cli.env_file import with_env_file
+from surfaces.cli.evalguard import evalguard
 from surfaces.cli.init import init
 from surfaces.cli.limits import limits
 from surfaces.cli.read import list_runs, show
@@ -43,7 +44,7 @@ LEAVE_SECONDS = 10
 """How long a process may take to end in which a call of an agent was given up."""
 
 COMMANDS = [validate, run, list_runs, show, cancel, calibrate, up, down, status, serve, schedule, alert, limits, store]
-COMMANDS += [cache, ecp]
+COMMANDS += [cache, ecp, evalguard]
 for command in COMMANDS:
     fepflow.add_command(with_env_file(command))
 for command in (init, checks, schema):  # these look at no setting

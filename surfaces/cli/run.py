@@ -29,9 +29,10 @@ class Limit(click.ParamType[float]):
 
 
 class Pair(click.ParamType[tuple[str, str]]):
-    """`key=value`."""
+    """`key=value`; `name` is how help and errors call it."""
 
-    name = "key=value"
+    def __init__(self, name: str = "key=value") -> None:
+        self.name = name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         """Split at the first equals sign."""
@@ -39,7 +40,7 @@ class Pair(click.ParamType[tuple[str, str]]):
             return value
         key, equals, text = str(value).partition("=")
         if not key or not equals:
-            self.fail(f"{value} is not of the form key=value", param, ctx)
+            self.fail(f"{value} is not of the form {self.name}", param, ctx)
         return key, text
 
 

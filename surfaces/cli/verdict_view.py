@@ -14,6 +14,8 @@ from surfaces.cli.text import COLOURS, SHORT_ID, coloured, number, safe, table
 from tasks.analysis.causes import causes_of
 from tasks.analysis.judge_reliability import reliability_of_judges
 
+SHORT_DIGEST = 12
+
 
 def run_view(store: Store, run: RunRecord) -> Iterator[Table | str]:
     """What to print of a run: tables, and lines of markup."""
@@ -44,6 +46,8 @@ def verdict_view(run: RunRecord, *, brief: bool = False) -> Iterator[str]:
     if brief:
         return
     yield f"  gate: {safe(verdict['gate'])}"
+    if digest := verdict.get("thresholds_digest"):
+        yield f"  thresholds: sha256 {digest[:SHORT_DIGEST]}"
     if baseline := verdict.get("baseline"):
         worse = ": the outcome has worsened" if baseline["worsened"] else ""
         yield f"  baseline: {coloured(baseline['outcome'])} in run {baseline['run_id'][:SHORT_ID]}{worse}"

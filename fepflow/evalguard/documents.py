@@ -1,0 +1,109 @@
+"""EvalGuard's documents in files and folders: where they are, and of which kind each one is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from fepflow.documents.loader import reason
+from fepflow.errors import InputError, Problem
+from fepflow.evalguard.models import Definition, Metric, Policy, Task, Thresholds
+from fepflow.evalguard.report import Report
+
+Kind = Literal["task", "metric", "threshold", "policy", "report", "lm-eval results"]
+
+MODELS: Mapping[Kind, type[Definition]] = {
+    "task": Task,
+    "metric": Metric,
+    "threshold": Thresholds,
+    "policy": Policy,
+    "report": Report,
+}
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+FOLDERS: Mapping[str, Kind] = {"tasks": "task", "metrics": "metric", "thresholds": "threshold", "policies": "policy"}
+_OTHERS = ("guardrails", "models", "model_cards", "schemas")
+"""Folders of newer catalogues whose documents v1 does not know."""
+
+
+@dataclass
+class DocumentFiles:
+    """The documents of a folder in alphabetical order; `ignored` are of kinds that v1 does not know."""
+
+    files: list[Path] = field(default_factory=list)
+    ignored: list[Path] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def find_documents(root: Path) -> DocumentFiles:
+    """All documents of a folder and the folders below it. What leads out of it is an error, and is not read (9.1).
+
+    Raises InputError if the folder cannot be read.
+    """
+    found = DocumentFiles()
+    inside = root.resolve()
+
+    def refuse(error: OSError) -> None:
+        raise InputError(Problem(f"cannot be read: {reason(error)}", str(error.filename or root)))
+
+    for folder, folders, names in os.walk(root, onerror=refuse):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in folders:
+            _refuse_outside(Path(folder, name), inside, found.problems)
+        for name in sorted(names):
+            path = Path(folder, name)
+            if path.suffix not in SUFFIXES or name.startswith("."):
+                continue
+            if not _refuse_outside(path, inside, found.problems):
+                is_other = path.parent.name in _OTHERS or any(part in _OTHERS for part in path.relative_to(root).parts)
+                (found.ignored if is_other else found.files).append(path)
+    return found
+
+
+def _refuse_outside(path: Path, inside: Path, problems: list[Problem]) -> bool:
+    """Whether a symbolic link leads out of the folder, which is an error then."""
+    if not path.is_symlink():
+        return False
+    try:
+        if path.resolve(strict=True).is_relative_to(inside):
+            return False
+        message = "is a symbolic link that leads out of the folder"
+    except (OSError, RuntimeError) as error:
+        message = f"is a symbolic link that leads nowhere: {reason(error)}"
+    problems.append(Problem(message, str(path), advice="put the file itself there", rule="9.1"))
+    return True
+
+
+def kind_of(data: Any, path: Path) -> Kind | None:
+    """What a document is: by the folder that it is in, else by its fields; None if neither says."""
+    if path.parent.name in FOLDERS:
+        kind = FOLDERS[path.parent.name]
+        return "policy" if kind == "threshold" and _is_policy(data) else kind
+    if not isinstance(data, Mapping):
+        return None
+    if "thresholds" in data:
+        return "policy" if _is_policy(data) else "threshold"
+    if "direction" in data:
+        return "metric"
+    if is_lm_eval(data):
+        return "lm-eval results"
+    if any(name in data for name in ("results", "context", "tasks")):
+        return "report"
+    return "task" if "metrics" in data else None
+
+
+def is_lm_eval(data: Any) -> bool:
+    """Whether a document is a result file of the lm-evaluation-harness."""
+    return (
+        isinstance(data, Mapping)
+        and isinstance(data.get("results"), Mapping)
+        and any(name in data for name in ("configs", "config", "versions", "lm_eval_version"))
+    )
+
+
+def _is_policy(data: Any) -> bool:
+    return isinstance(data, Mapping) and "thresholds" in data and "task" not in data and "id" in data

@@ -1,0 +1,163 @@
+"""Evaluation reports, as files hold them (EvalGuard 4.4).
+
+Values are taken as they are, as in the other definitions. Upstream's own tools write tasks and results by name, too
+(`{task: {metric: {value: …}}}`); `flattened` brings those into the form of the specification.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import PlainValidator
+from pydantic_core import PydanticCustomError
+
+from fepflow.evalguard.models import Definition, Identifier
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PydanticCustomError("float_type", "must be a number")
+    try:
+        if math.isfinite(value):
+            return value
+    except OverflowError:  # an integer of hundreds of digits
+        pass
+    raise PydanticCustomError("finite_number", "must be a finite number")
+
+
+def _not_negative(value: Any) -> Any:
+    if _finite(value) < 0:
+        raise PydanticCustomError("negative", "must not be negative")
+    return value
+
+
+Numeric = Annotated[int | float, PlainValidator(_finite)]
+"""A number that stays whole where it is, so that a report is written as it was read."""
+
+
+class MetricResult(Definition):
+    """A metric's value and its standard error, None where it is not known (4.4.6)."""
+
+    value: Numeric
+    stderr: Annotated[int | float, PlainValidator(_not_negative)] | None = None
+
+
+class Execution(Definition):
+    """How the model was instantiated (4.4.4)."""
+
+    model_args_plain: str | None = None
+    model_args_dict: dict[str, str] | None = None
+
+
+class Context(Definition):
+    """What was evaluated, when (`date`, in seconds since the epoch) and with what (4.4.3)."""
+
+    model_name: str | None = None
+    model_source: str | None = None
+    git_hash: str | None = None
+    date: Numeric | None = None
+    execution: Execution | None = None
+    tools: dict[str, Any] | None = None
+
+
+class ReportTask(Definition):
+    """A task as it was evaluated (4.4.5)."""
+
+    task_ref: str | None = None
+    dataset_path: str | None = None
+    dataset_name: str | None = None
+    output_type: str | None = None
+    repeats: Numeric | None = None
+    should_decontaminate: bool | None = None
+    unsafe_code: bool | None = None
+    n_shot: Numeric | None = None
+    n_samples: dict[str, Numeric] | None = None
+    version: Numeric | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class Report(Definition):
+    """Results of the evaluation of a model (4.4.2); which task a result belongs to, `pairs` says."""
+
+    id: str | None = None
+    metadata: dict[str, Any] | None = None
+    context: Context | None = None
+    tasks: list[ReportTask] | None = None
+    results: list[dict[Identifier, MetricResult]] | None = None
+
+    def pairs(self) -> Iterator[tuple[ReportTask, dict[str, MetricResult]]]:
+        """Each task with its results: those at its index, or all of them if it is the only task.
+
+        Raises ValueError, with a sentence, if it cannot be told to which task a result belongs.
+        """
+        tasks, results = self.tasks or [], self.results or []
+        if len(tasks) == 1 and len(results) != 1:
+            yield from ((tasks[0], each) for each in results)
+        elif len(tasks) == len(results):
+            yield from zip(tasks, results, strict=True)
+        elif results:
+            raise ValueError(f"which of {len(tasks)} tasks do {len(results)} results belong to?")
+
+
+def flattened(data: Any) -> Any:
+    """A report whose tasks or results stand by name in the form of the specification; anything else as it is."""
+    if not isinstance(data, Mapping):
+        return data
+    tasks = _flat_tasks(data.get("tasks"))
+    by_name = _results_by_name(data.get("results"))
+    if by_name is None:
+        return {**data, "tasks": tasks} if tasks is not data.get("tasks") else data
+    if tasks is None:
+        tasks = []
+    if not isinstance(tasks, list):
+        return data
+    known = [task.get("task_ref") if isinstance(task, Mapping) else None for task in tasks]
+    tasks = [*tasks, *({"task_ref": name} for name in by_name if name not in known)]
+    refs = [*known, *(name for name in by_name if name not in known)]
+    return {**data, "tasks": tasks, "results": [by_name.get(ref, {}) if ref is not None else {} for ref in refs]}
+
+
+def _flat_tasks(tasks: Any) -> Any:
+    if isinstance(tasks, Mapping):
+        tasks = [{name: task} for name, task in tasks.items()]
+    elif not isinstance(tasks, list) or not any(map(_is_named_task, tasks)):
+        return tasks
+    return [flat for task in tasks for flat in (_with_refs(task) if _is_named_task(task) else [task])]
+
+
+def _with_refs(task: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"task_ref": name, **fields} for name, fields in task.items()]
+
+
+def _is_named_task(task: Any) -> bool:
+    return (
+        isinstance(task, Mapping)
+        and bool(task)
+        and all(isinstance(fields, Mapping) for fields in task.values())
+        and set(task).isdisjoint(ReportTask.model_fields)
+    )
+
+
+def _results_by_name(results: Any) -> dict[str, Any] | None:
+    """The metrics by task; None if results are not by name."""
+    items = [results] if isinstance(results, Mapping) else results
+    if not isinstance(items, list) or not items or not all(map(_is_named_result, items)):
+        return None
+    by_name: dict[str, Any] = {}
+    for item in items:
+        for name, metrics in item.items():
+            by_name[name] = {**by_name.get(name, {}), **metrics}
+    return by_name
+
+
+def _is_named_result(result: Any) -> bool:
+    """Whether it has metrics by task: everything in it is a mapping of mappings, and none is a value itself."""
+    return (
+        isinstance(result, Mapping)
+        and bool(result)
+        and all(isinstance(metrics, Mapping) and "value" not in metrics for metrics in result.values())
+        and all(isinstance(each, Mapping) for metrics in result.values() for each in metrics.values())
+        and any(metrics for metrics in result.values())
+    )
