@@ -83,7 +83,7 @@ class Problem:
     """One error in an input: where it is, what is wrong, what to do.
 
     `file` is as the user wrote it, `line` and `column` count from 1, `path` is dotted (`checks[0].arguments.text`);
-    `rule` is the section of the specification that it violates, where there is one.
+    `rule` is the section of EvalGuard's specification that it is about, if there is one.
     As text it is one line that a terminal can be given, whatever the input is.
     """
 
@@ -106,7 +106,7 @@ class Problem:
         location = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
         text = ": ".join(part for part in (location, self.path, self.message) if part)
         text = f"{text} ({self.advice})" if self.advice else text
-        return printable(f"{text} [{self.rule}]" if self.rule else text)
+        return printable(f"{text} [EvalGuard {self.rule}]" if self.rule else text)
 
 
 class InputError(UserError):

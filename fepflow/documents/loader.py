@@ -39,16 +39,21 @@ class Document:
 
     def line_of(self, path: DocumentPath) -> int | None:
         """The line, from 1, of what stands at `path`, or of its nearest ancestor; None in an empty text."""
+        position = self.position_of(path)
+        return position and position[0]
+
+    def position_of(self, path: DocumentPath) -> tuple[int, int] | None:
+        """The same with the column, from 1."""
         node = self._root
         if node is None:
             return None
-        line = int(node.start_mark.line)
+        mark = node.start_mark
         for step in path:
             name, node = _child(node, step)
             if node is None:
                 break
-            line = int((name or node).start_mark.line)
-        return line + 1
+            mark = (name or node).start_mark
+        return int(mark.line) + 1, int(mark.column) + 1
 
     def problem(self, path: DocumentPath, message: str, advice: str | None = None) -> Problem:
         """An error at `path` of this document."""

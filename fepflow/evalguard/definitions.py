@@ -35,11 +35,11 @@ class Definitions:
 
 
 def definitions_near(thresholds: Path) -> Definitions:
-    """The `tasks` and `metrics` folders beside the `thresholds` folder that a path leads to or into.
+    """The `tasks` and `metrics` folders beside the `thresholds` (or `policies`) folder that a path leads to or into.
 
     Raises InputError for definitions that are not valid.
     """
-    if (thresholds / "thresholds").is_dir():
+    if any((thresholds / name).is_dir() for name in ("thresholds", "policies")):
         root = thresholds
     else:
         root = thresholds.parent if thresholds.is_dir() else thresholds.parent.parent

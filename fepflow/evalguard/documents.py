@@ -52,41 +52,41 @@ def find_documents(root: Path) -> DocumentFiles:
 
     for folder, folders, names in os.walk(root, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in folders:
-            _refuse_outside(Path(folder, name), inside, found.problems)
+        found.problems += filter(None, (leads_outside(Path(folder, name), inside) for name in folders))
         for name in sorted(names):
             path = Path(folder, name)
             if path.suffix not in SUFFIXES or name.startswith("."):
                 continue
-            if not _refuse_outside(path, inside, found.problems):
-                is_other = path.parent.name in _OTHERS or any(part in _OTHERS for part in path.relative_to(root).parts)
+            if problem := leads_outside(path, inside):
+                found.problems.append(problem)
+            else:
+                is_other = not set(_OTHERS).isdisjoint(path.relative_to(root).parts)
                 (found.ignored if is_other else found.files).append(path)
     return found
 
 
-def _refuse_outside(path: Path, inside: Path, problems: list[Problem]) -> bool:
-    """Whether a symbolic link leads out of the folder, which is an error then."""
+def leads_outside(path: Path, folder: Path) -> Problem | None:
+    """An error if a symbolic link leads out of a folder (which is given without links), or nowhere."""
     if not path.is_symlink():
-        return False
+        return None
     try:
-        if path.resolve(strict=True).is_relative_to(inside):
-            return False
+        if path.resolve(strict=True).is_relative_to(folder):
+            return None
         message = "is a symbolic link that leads out of the folder"
     except (OSError, RuntimeError) as error:
         message = f"is a symbolic link that leads nowhere: {reason(error)}"
-    problems.append(Problem(message, str(path), advice="put the file itself there", rule="9.1"))
-    return True
+    return Problem(message, str(path), advice="put the file itself there", rule="9.1")
 
 
 def kind_of(data: Any, path: Path) -> Kind | None:
     """What a document is: by the folder that it is in, else by its fields; None if neither says."""
     if path.parent.name in FOLDERS:
         kind = FOLDERS[path.parent.name]
-        return "policy" if kind == "threshold" and _is_policy(data) else kind
+        return "policy" if kind == "threshold" and is_policy(data) else kind
     if not isinstance(data, Mapping):
         return None
     if "thresholds" in data:
-        return "policy" if _is_policy(data) else "threshold"
+        return "policy" if is_policy(data) else "threshold"
     if "direction" in data:
         return "metric"
     if is_lm_eval(data):
@@ -105,5 +105,6 @@ def is_lm_eval(data: Any) -> bool:
     )
 
 
-def _is_policy(data: Any) -> bool:
+def is_policy(data: Any) -> bool:
+    """Whether a document has thresholds of several tasks, as newer catalogues have them."""
     return isinstance(data, Mapping) and "thresholds" in data and "task" not in data and "id" in data

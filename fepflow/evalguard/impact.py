@@ -86,13 +86,13 @@ def check_ranges(metric: str, ranges: Sequence[Range], direction: Direction | No
     """
     path = f"thresholds.{metric}"
     empty = [
-        _warning(f"{path}[{index}]", f"{item} holds no value", "min must be below max")
+        _warning(f"{path}[{index}]", f"{item} holds no value", "min must be below max", "4.3.3")
         for index, item in enumerate(ranges)
         if item.empty
     ]
     ordered = sorted((item for item in ranges if not item.empty), key=lambda item: (_floor(item), _ceiling(item)))
     if not ordered:
-        return [*empty, _warning(path, "has no ranges that hold a value", "add at least one")]
+        return [*empty, _warning(path, "has no ranges that hold a value", "add at least one", "4.3.3")]
     return [
         *empty,
         *_edge_warnings(path, ordered),
@@ -105,10 +105,11 @@ def _edge_warnings(path: str, ordered: Sequence[Range]) -> list[Problem]:
     warnings = []
     bottom, top = _floor(ordered[0]), max(map(_ceiling, ordered))
     if bottom > -math.inf:
-        warnings.append(_warning(path, f"values below {bottom:g} are in no range", "leave out the lowest min"))
+        advice = "leave out the lowest min"
+        warnings.append(_warning(path, f"values below {bottom:g} are in no range", advice, "4.3.3"))
     if top < math.inf:
         advice = "leave out the highest max: it is exclusive"
-        warnings.append(_warning(path, f"values from {top:g} on, {top:g} included, are in no range", advice))
+        warnings.append(_warning(path, f"values from {top:g} on, {top:g} included, are in no range", advice, "4.3.3"))
     return warnings
 
 
@@ -119,9 +120,10 @@ def _seam_warnings(path: str, ordered: Sequence[Range]) -> list[Problem]:
     for item in ordered[1:]:
         if _floor(item) > _ceiling(previous):
             message = f"values from {_ceiling(previous):g} to below {_floor(item):g} are in no range"
-            warnings.append(_warning(path, message, f"close the gap between {previous} and {item}"))
+            warnings.append(_warning(path, message, f"close the gap between {previous} and {item}", "4.3.3"))
         elif _floor(item) < _ceiling(previous):
-            warnings.append(_warning(path, f"{previous} and {item} overlap", "in both, the worse impact counts"))
+            message = f"{previous} and {item} overlap"
+            warnings.append(_warning(path, message, "in both, the worse impact counts", "5.4"))
         previous = max(previous, item, key=_ceiling)
     return warnings
 
@@ -138,7 +140,7 @@ def _order_warnings(path: str, ordered: Sequence[Range], direction: Direction | 
     else:
         wrong_way = "rise" if direction == "higher_is_better" else "fall"
         message = f"the metric is {direction}, so the impact must not {wrong_way} as the value grows"
-    return [_warning(path, message, "check the impacts, and the metric's direction")]
+    return [_warning(path, message, "check the impacts, and the metric's direction", "4.2.2")]
 
 
 def scale_mismatch(value: float, ranges: Sequence[Range], proportion: bool) -> str | None:
@@ -154,5 +156,5 @@ def scale_mismatch(value: float, ranges: Sequence[Range], proportion: bool) -> s
     return None
 
 
-def _warning(path: str, message: str, advice: str) -> Problem:
-    return Problem(message, path=path, advice=advice, severity="warning")
+def _warning(path: str, message: str, advice: str, rule: str) -> Problem:
+    return Problem(message, path=path, advice=advice, severity="warning", rule=rule)

@@ -27,8 +27,8 @@ from ruamel.yaml.util import load_yaml_guess_indent
 from fepflow.documents.loader import Document, parse_document, read_text, reason
 from fepflow.errors import InputError, Problem
 from fepflow.evalguard.documents import MODELS, Kind, find_documents, kind_of
-from fepflow.evalguard.loader import validated
 from fepflow.evalguard.report import flattened
+from fepflow.evalguard.schema_errors import validated
 from fepflow.suite.models import IMPACTS
 
 _LABELS = {**{impact: impact for impact in IMPACTS}, "very_high": "severe"}
@@ -226,7 +226,8 @@ def _folder_of(source: _Source) -> Path:
 def _problems_of(source: _Source) -> list[Problem]:
     """What is wrong with a document as it is now, apart from its layout."""
     edited = parse_document(_written(source, source.data), source.document.file)
-    return validated(MODELS[source.kind], edited.data, edited)[1]
+    _, errors = validated(MODELS[source.kind], edited.data)
+    return [edited.problem(error.path, error.message, error.advice) for error in errors]
 
 
 def _written(source: _Source, data: Any) -> str:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from surfaces.cli.run import Pair
+from surfaces.cli.validate import MOST_PROBLEMS
+
+if TYPE_CHECKING:
+    from fepflow.evalguard.validation import CatalogueValidation
 
 
 @click.group()
@@ -29,6 +35,44 @@ def schema(name: str | None) -> None:
         raise click.UsageError(f"there is no schema {name} ({did_you_mean(name, SCHEMAS)})")
     else:
         click.echo(schema_text(name), nl=False)
+
+
+@evalguard.command()
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--lenient", is_flag=True, help="Fields that EvalGuard does not have are warnings, not errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def validate(paths: Sequence[Path], lenient: bool, as_json: bool) -> int:
+    """Find everything that is wrong with files, or all files of folders.
+
+    Exit code 0 if they are valid, 1 if not, 2 if something cannot be read. Warnings do not count.
+    """
+    from fepflow.evalguard.formatting import plural
+    from fepflow.evalguard.validation import validate_catalogue
+
+    found = validate_catalogue(paths, is_lenient=lenient)
+    if as_json:
+        click.echo(json.dumps(_as_json(found), indent=2))
+    else:
+        for problem in found.problems[:MOST_PROBLEMS]:
+            click.echo(f"{problem.severity}: {problem}", err=True)
+        if (left := len(found.problems) - MOST_PROBLEMS) > 0:
+            click.echo(f"... and {left:,} more", err=True)
+        errors, warnings = plural(len(found.errors), "error"), plural(len(found.warnings), "warning")
+        ignored = f", {plural(len(found.ignored), 'file')} of other kinds ignored" if found.ignored else ""
+        click.echo(f"{plural(found.files, 'document')}: {errors}, {warnings}{ignored}.", err=bool(found.errors))
+    return int(bool(found.errors))
+
+
+def _as_json(found: CatalogueValidation) -> dict[str, Any]:
+    fields = ("severity", "rule", "message", "advice", "file", "line", "column", "path")
+    return {
+        "valid": not found.errors,
+        "documents": found.files,
+        "errors": len(found.errors),
+        "warnings": len(found.warnings),
+        "ignored": [str(path) for path in found.ignored],
+        "problems": [{name: getattr(problem, name) for name in fields} for problem in found.problems],
+    }
 
 
 @evalguard.command()

@@ -1,7 +1,8 @@
-"""`fepflow evalguard`: schemas, migration."""
+"""`fepflow evalguard`: schemas, validation, migration."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from fepflow.evalguard.schema_files import SCHEMAS, schema_text
@@ -58,6 +59,65 @@ class TestMigrate:
     def test_an_impact_that_is_none_is_a_mistake_of_usage(self, cli: Cli) -> None:
         for given in ("Fine=good", "Fine"):
             assert cli("evalguard", "migrate", "qa.yaml", "--impact", given).exit_code == 2
+
+
+class TestValidate:
+    def test_problems_go_to_stderr_with_their_places_and_end_with_1(self, cli: Cli, home: Path) -> None:
+        put(home)
+        (home / "config" / "thresholds" / "qa.yaml").write_text(LABELLED)
+        done = cli("evalguard", "validate", "config")
+        assert done.exit_code == 1
+        assert done.stderr.splitlines() == [
+            "error: config/thresholds/qa.yaml:4:7: thresholds.acc[0]: has a label, but no impact (write impact: with "
+            "one of no_measurable, very_low, low, moderate, high, severe) [EvalGuard 5.4]",
+            "3 documents: 1 error, 0 warnings.",
+        ]
+
+    def test_valid_documents_and_warnings_end_with_0(self, cli: Cli, home: Path) -> None:
+        put(home)
+        (home / "config" / "notes.yaml").write_text("a: 1")
+        done = cli("evalguard", "validate", "config/tasks/qa.yaml", "config")
+        assert done.exit_code == 0
+        assert done.stdout == "3 documents: 0 errors, 1 warning, 1 file of other kinds ignored.\n"
+        assert done.stderr.startswith("warning: config/thresholds/qa.yaml:3:3: thresholds.acc: values below 0.5 are in")
+
+    def test_json_has_all_of_it(self, cli: Cli, home: Path) -> None:
+        put(home)
+        done = cli("evalguard", "validate", "config", "--json")
+        assert done.exit_code == 0
+        found = json.loads(done.stdout)
+        (problem,) = found.pop("problems")
+        assert found == {"valid": True, "documents": 3, "errors": 0, "warnings": 1, "ignored": []}
+        assert problem == {
+            "severity": "warning", "rule": "4.3.3", "message": "values below 0.5 are in no range",
+            "advice": "leave out the lowest min", "file": "config/thresholds/qa.yaml", "line": 3, "column": 3,
+            "path": "thresholds.acc",
+        }  # fmt: skip
+
+    def test_lenient_makes_unknown_fields_warnings(self, cli: Cli, home: Path) -> None:
+        put(home)
+        (home / "config" / "tasks" / "qa.yaml").write_text("id: qa\nname: QA\nmetrics: [acc]\nowner: me\n")
+        assert cli("evalguard", "validate", "config").exit_code == 1
+        done = cli("evalguard", "validate", "config", "--lenient")
+        assert done.exit_code == 0
+        assert "warning: config/tasks/qa.yaml:4:1: owner: is no field of EvalGuard" in done.stderr
+
+    def test_what_cannot_be_read_ends_with_2(self, cli: Cli, home: Path) -> None:
+        for arguments in (["nowhere"], ["."], []):
+            assert cli("evalguard", "validate", *arguments).exit_code == 2
+
+
+def put(home: Path) -> None:
+    """A catalogue with a gap."""
+    texts = {
+        "tasks": "id: qa\nname: QA\nmetrics: [acc]\n",
+        "metrics": "id: acc\nname: Accuracy\ndirection: higher_is_better\n",
+        "thresholds": "task: qa\nthresholds:\n  acc:\n    - {impact: low, min: 0.5}\n",
+    }
+    for folder, text in texts.items():
+        path = home / "config" / folder / "qa.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
 
 
 def test_the_digest_of_the_thresholds_is_shown(cli: Cli, fill_run: FillRun) -> None:

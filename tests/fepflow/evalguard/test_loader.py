@@ -161,3 +161,38 @@ class TestRealDefinitions:
         assert len(load_metrics(config)) == 30
         assert load_thresholds(config, "truthfulqa_mc1").thresholds.keys() == {"acc", "acc_norm"}
         assert load_thresholds(config, "crows_pairs_english").thresholds.keys() == {"pct_stereotype"}
+
+
+POLICY = """\
+id: default
+name: Default
+thresholds:
+  arithmetic:
+    acc: [{impact: low, min: 0.5}]
+  geometry:
+    acc: [{impact: low, min: 0.7}]
+"""
+
+
+class TestPolicies:
+    def test_thresholds_are_read_from_a_policy_and_from_a_configuration_folder_with_policies(
+        self, tmp_path: Path
+    ) -> None:
+        (tmp_path / "policies").mkdir()
+        (tmp_path / "policies" / "default.yaml").write_text(POLICY)
+        for path in (tmp_path, tmp_path / "policies", tmp_path / "policies" / "default.yaml"):
+            assert load_thresholds(path, "geometry").thresholds["acc"][0].min == 0.7
+
+    def test_two_policies_for_a_task_contradict(self, tmp_path: Path) -> None:
+        for name in ("a.yaml", "b.yaml"):
+            (tmp_path / name).write_text(POLICY)
+        assert {problem.message for problem in problems_of(tmp_path, "geometry")} == {
+            f"{task} is defined already, in {tmp_path / 'a.yaml'}" for task in ("arithmetic", "geometry")
+        }
+
+
+def test_a_link_out_of_a_folder_of_thresholds_is_refused(folder: Path, tmp_path: Path) -> None:
+    (folder / "inside").mkdir()
+    (folder / "inside" / "geometry.yaml").symlink_to("../geometry.yaml")
+    (problem,) = problems_of(folder / "inside", "geometry")
+    assert problem.message == "is a symbolic link that leads out of the folder"

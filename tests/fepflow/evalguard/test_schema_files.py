@@ -16,10 +16,10 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 from ruamel.yaml import YAML
 
-from fepflow.documents.loader import Document, parse_document
-from fepflow.evalguard.loader import validated
+from fepflow.documents.loader import parse_document
 from fepflow.evalguard.models import Definition, Metric, Task, Thresholds
 from fepflow.evalguard.report import Report
+from fepflow.evalguard.schema_errors import validated
 from fepflow.evalguard.schema_files import SCHEMAS, schema_path, schema_text
 from fepflow.suite.models import IMPACTS
 
@@ -37,8 +37,8 @@ VALIDATORS = {name: jsonschema.Draft202012Validator(schema(name), registry=REGIS
 
 
 def accepted(name: str, document: Any) -> bool:
-    definition, problems = validated(MODELS[name], document, Document(document, "document.yaml", ""))
-    return definition is not None and not problems
+    definition, errors = validated(MODELS[name], document)
+    return definition is not None and not errors
 
 
 def agree(name: str, document: Any) -> bool:

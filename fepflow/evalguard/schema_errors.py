@@ -1,0 +1,109 @@
+"""Where a document is not as its schema has it, in sentences."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, get_args
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from fepflow.documents.did_you_mean import did_you_mean, names_at
+from fepflow.documents.loader import DocumentPath
+from fepflow.evalguard.models import Definition
+from fepflow.suite.models import Impact
+
+D = TypeVar("D", bound=Definition)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaError:
+    """Where a document is not as its schema has it, and what to do; `is_unknown` for a field that EvalGuard has not."""
+
+    path: DocumentPath
+    message: str
+    advice: str | None = None
+    is_unknown: bool = False
+
+
+def validated(model: type[D], data: Any) -> tuple[D | None, list[SchemaError]]:
+    """A document by the letter of its schema, for which a field without a value is an error, and all its errors."""
+    empty = [SchemaError(path, "has no value", "give it one, or leave it out") for path in _nulls(data)]
+    try:
+        return model.model_validate(data), empty
+    except ValidationError as error:
+        found = schema_errors(error, model)
+    stated = {each.path for each in empty}
+    return None, [*empty, *(each for each in found if each.path not in stated)]
+
+
+def without_unknown(data: Any, errors: Sequence[SchemaError]) -> Any:
+    """A copy of a document without the fields that EvalGuard has not."""
+    data = copy.deepcopy(data)
+    for error in errors:
+        if error.is_unknown:
+            parent = data
+            for step in error.path[:-1]:
+                parent = parent[step]
+            parent.pop(error.path[-1], None)
+    return data
+
+
+_FREE = ("metadata", "tools")
+"""Fields of reports that hold whatever their writer likes."""
+
+
+def _nulls(data: Any, path: DocumentPath = ()) -> Iterator[DocumentPath]:
+    """Where a field is null."""
+    items: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(data, dict):
+        items = ((key, value) for key, value in data.items() if key not in _FREE or value is None)
+    elif isinstance(data, list):
+        items = enumerate(data)
+    for step, value in items:
+        if value is None:
+            yield (*path, step)
+        else:
+            yield from _nulls(value, (*path, step))
+
+
+_MESSAGES: Mapping[str, str] = {
+    "missing": "is missing",
+    "extra_forbidden": "is no field of EvalGuard",
+    "string_type": "must be text",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "list_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "bool_type": "must be true or false",
+    "string_pattern_mismatch": "is not an identifier",
+}
+
+_ADVICE: Mapping[str, str] = {
+    "missing": "add it",
+    "string_type": "if YAML takes it for something else, put it in quotes",
+    "float_type": "for example 0.5, without quotes",
+    "string_pattern_mismatch": "use letters, digits, _ and - only",
+    "label": f"write impact: with one of {', '.join(get_args(Impact))}",
+    "unbounded": "give min (inclusive), max (exclusive) or both",
+}
+
+
+def schema_errors(error: ValidationError, model: type[Definition]) -> list[SchemaError]:
+    """The errors that pydantic found, in its order."""
+    return [_schema_error(detail, model) for detail in error.errors(include_url=False, include_input=False)]
+
+
+def _schema_error(detail: ErrorDetails, model: type[Definition]) -> SchemaError:
+    kind = detail["type"]
+    # A bad key is reported below the key itself, at a step that the document does not have.
+    path = tuple(step for step in detail["loc"] if step != "[key]")
+    advice = _ADVICE.get(kind)
+    if kind == "extra_forbidden":
+        advice = did_you_mean(str(path[-1]), names_at(model, path[:-1]))
+    if kind == "literal_error":
+        return SchemaError(path, f"must be one of {detail['ctx']['expected']}", advice)
+    return SchemaError(path, _MESSAGES.get(kind, detail["msg"]), advice, kind == "extra_forbidden")

@@ -1,0 +1,178 @@
+"""Every fault of a catalogue is found, with its place, the rule and what to do; also in EvalGuard's own files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from fepflow.errors import InputError, Problem
+from fepflow.evalguard.validation import CatalogueValidation, validate_catalogue
+
+TASK = "id: qa\nname: QA\nmetrics: [acc]\ncategory: question_answering\n"
+METRIC = "id: acc\nname: Accuracy\ndirection: higher_is_better\n"
+THRESHOLDS = "task: qa\nthresholds:\n  acc:\n    - {impact: severe, max: 0.5}\n    - {impact: low, min: 0.5}\n"
+
+Texts = dict[str, str]
+SOUND: Texts = {"tasks/qa.yaml": TASK, "metrics/acc.yaml": METRIC, "thresholds/qa.yaml": THRESHOLDS}
+
+
+def put(folder: Path, texts: Texts) -> Path:
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+FAULTS = YAML(typ="safe").load((Path(__file__).parent / "faults.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault["name"] for fault in FAULTS])
+def test_a_fault_in_a_sound_catalogue_is_found(tmp_path: Path, fault: dict[str, Any]) -> None:
+    put(tmp_path, {**SOUND, **fault["files"]})
+    (problem,) = [each for each in validate_catalogue([tmp_path]).problems if each.severity == fault["severity"]]
+    at = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part is not None)
+    assert at == f"{tmp_path}/{fault['at']}"
+    assert problem.message.startswith(fault["says"])
+    assert (problem.path, problem.rule) == (fault.get("path"), fault["rule"])
+    assert "advice" not in fault or problem.advice == fault["advice"]
+    assert str(problem).endswith(f"[EvalGuard {fault['rule']}]")
+
+
+def test_a_sound_catalogue_has_no_problem(tmp_path: Path) -> None:
+    found = validate_catalogue([put(tmp_path, SOUND)])
+    assert (found.files, found.problems, found.ignored) == (3, [], [])
+
+
+def test_all_problems_of_all_files_come_at_once_by_file_and_line(tmp_path: Path) -> None:
+    put(tmp_path, {
+        "tasks/b.yaml": "name: 1\nmetrics: [none, 2]\ncategory: x\n",
+        "metrics/acc.yaml": "id: acc\n",
+        "thresholds/qa.yaml": "task: qa\nthresholds:\n  acc: [{impact: low}]\n  f1: [{impact: low, min: 1}]\n",
+    })  # fmt: skip
+    found = [(Path(each.file or "").name, each.line, each.path, each.severity) for each in problems_of(tmp_path)]
+    assert found == [
+        ("acc.yaml", 1, "name", "error"),
+        ("acc.yaml", 1, "direction", "error"),
+        ("b.yaml", 1, "id", "error"),
+        ("b.yaml", 1, "name", "error"),
+        ("b.yaml", 2, "metrics[0]", "error"),
+        ("b.yaml", 2, "metrics[1]", "error"),
+        ("b.yaml", 3, "category", "warning"),
+        ("qa.yaml", 1, "task", "error"),
+        ("qa.yaml", 3, "thresholds.acc[0]", "error"),
+        ("qa.yaml", 4, "thresholds.f1", "error"),
+        ("qa.yaml", 4, "thresholds.f1", "warning"),
+    ]
+
+
+def problems_of(*paths: Path, is_lenient: bool = False) -> list[Problem]:
+    return validate_catalogue(paths, is_lenient=is_lenient).problems
+
+
+class TestLenient:
+    def test_unknown_fields_are_warnings_and_all_else_is_still_looked_at(self, tmp_path: Path) -> None:
+        put(
+            tmp_path,
+            {**SOUND, "thresholds/qa.yaml": "task: qa\nowner: me\nthresholds:\n  acc: [{impact: low, min: 1, x: 1}]\n"},
+        )
+        found = [(each.path, each.severity, each.rule) for each in problems_of(tmp_path, is_lenient=True)]
+        assert found == [
+            ("owner", "warning", "5.1.1"),
+            ("thresholds.acc", "warning", "4.3.3"),
+            ("thresholds.acc[0].x", "warning", "5.1.1"),
+        ]
+
+    def test_what_is_wrong_otherwise_stays_an_error(self, tmp_path: Path) -> None:
+        put(tmp_path, {**SOUND, "tasks/b.yaml": "id: b\nnote: x\nmetrics: [acc]\n"})
+        found = [(each.path, each.severity) for each in problems_of(tmp_path, is_lenient=True)]
+        assert found == [("name", "error"), ("note", "warning")]
+
+
+class TestWhatIsRead:
+    def test_a_file_of_a_catalogue_is_held_against_the_rest_of_it(self, tmp_path: Path) -> None:
+        put(tmp_path, {**SOUND, "thresholds/z.yaml": THRESHOLDS.replace("acc", "ac"), "metrics/bad.yaml": "id: [\n"})
+        found = validate_catalogue([tmp_path / "thresholds" / "z.yaml"])
+        assert found.files == 1
+        assert [(each.rule, each.severity) for each in found.problems] == [
+            ("5.1.5", "error"), ("5.1.4", "error"), ("4.1.2", "warning"),
+        ]  # fmt: skip
+
+    def test_without_any_definitions_one_warning_says_that_references_are_not_checked(self, tmp_path: Path) -> None:
+        put(
+            tmp_path, {"a.yaml": THRESHOLDS, "b.yaml": THRESHOLDS.replace("qa", "b"), "c.yaml": TASK.replace("qa", "c")}
+        )
+        (problem,) = problems_of(tmp_path / "a.yaml")
+        assert problem.message == "no tasks and no metrics are defined here, so references are not checked"
+        assert problem.severity == "warning"
+
+    def test_a_folder_of_one_kind_and_files_by_their_content(self, tmp_path: Path) -> None:
+        put(tmp_path, {"t.yaml": TASK, "m.yml": METRIC, "th.yaml": THRESHOLDS, "notes.yaml": "a: 1\n", ".x.yaml": "["})
+        found = validate_catalogue([tmp_path])
+        assert (found.files, found.problems) == (3, [])
+        assert [path.name for path in found.ignored] == ["notes.yaml"]
+
+    def test_documents_of_newer_kinds_and_results_of_other_tools_are_passed_over(self, tmp_path: Path) -> None:
+        lm_eval = '{"results": {"qa": {"acc,none": 1}}, "configs": {}}'
+        put(tmp_path, {**SOUND, "guardrails/g.yaml": "id: g\n", "models/org/m.yaml": "id: m\n", "r.json": lm_eval})
+        found = validate_catalogue([tmp_path])
+        assert (found.files, found.problems, len(found.ignored)) == (3, [], 3)
+        (problem,) = problems_of(tmp_path / "r.json")
+        assert (problem.message, problem.advice) == (
+            "is not a task, metric, threshold, policy or report, but results of lm-evaluation-harness",
+            "fepflow evalguard import reads it",
+        )
+        assert "is not a task, metric" in problems_of(put(tmp_path, {"x.yaml": "a: 1\n"}) / "x.yaml")[0].message
+
+    def test_what_is_named_twice_is_read_once(self, tmp_path: Path) -> None:
+        put(tmp_path, SOUND)
+        assert validate_catalogue([tmp_path, tmp_path / "tasks", tmp_path / "tasks" / "qa.yaml"]).files == 3
+
+    def test_links_out_of_the_folder_are_not_followed(self, tmp_path: Path) -> None:
+        put(
+            tmp_path,
+            {f"config/{name}": text for name, text in SOUND.items()} | {"secret/tasks/x.yaml": "password: 1\n"},
+        )
+        config = tmp_path / "config"
+        (config / "tasks" / "x.yaml").symlink_to(tmp_path / "secret" / "tasks" / "x.yaml")
+        (config / "more").symlink_to(tmp_path / "secret")
+        (config / "tasks" / "y.yaml").symlink_to("qa.yaml")
+        (config / "tasks" / "z.yaml").symlink_to("z.yaml")
+        found = [
+            (Path(each.file or "").name, each.rule, each.message.partition(":")[0]) for each in problems_of(config)
+        ]
+        assert found == [
+            ("more", "9.1", "is a symbolic link that leads out of the folder"),
+            ("x.yaml", "9.1", "is a symbolic link that leads out of the folder"),
+            ("z.yaml", "9.1", "is a symbolic link that leads nowhere"),
+        ]
+
+    def test_a_pipe_in_a_folder_is_a_problem_and_not_waited_for(self, tmp_path: Path) -> None:
+        put(tmp_path, SOUND)
+        os.mkfifo(tmp_path / "tasks" / "pipe.yaml")
+        (problem,) = problems_of(tmp_path)
+        assert problem.message == "cannot be read: it is a pipe, and no regular file"
+
+    @pytest.mark.parametrize("name", ["nowhere.yaml", "empty", "tasks/pipe.yaml"])
+    def test_what_cannot_be_read_is_refused(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / "empty").mkdir()
+        (tmp_path / "tasks").mkdir()
+        os.mkfifo(tmp_path / "tasks" / "pipe.yaml")
+        with pytest.raises(InputError) as caught:
+            validate_catalogue([tmp_path / name])
+        assert caught.value.problems[0].file == str(tmp_path / name)
+
+
+def test_evalguards_own_catalogue_is_valid_with_the_warning_that_is_due() -> None:
+    folder = os.environ.get("FEPFLOW_TEST_DATA")
+    if not folder:
+        pytest.skip("FEPFLOW_TEST_DATA names no folder with EvalGuard's files")
+    found: CatalogueValidation = validate_catalogue([Path(folder) / "evalguard" / "config"])
+    assert (found.files, found.errors, found.ignored) == (65, [], [])
+    assert [(Path(each.file or "").name, each.line, each.message) for each in found.warnings] == [
+        ("truthfulqa_mc1.yaml", 22, "the task truthfulqa_mc1 does not list the metric acc_norm")
+    ]
