@@ -30,7 +30,8 @@ def listed(items: Sequence[str]) -> str:
 
 def describe(estimate: Estimate, limit: float | None = None) -> str:
     """`0.93 (95 % interval 0.8625 to 0.9657, n = 100)`; never rounded onto `limit`, which it is compared with."""
-    size = _size(estimate.counts)
+    is_unknown = estimate.value is not None and estimate.counts.completed == 0
+    size = "n not known" if is_unknown else _size(estimate.counts)
     if estimate.value is None:
         return f"no value ({size})"
     width = percent(estimate.confidence)

@@ -29,7 +29,7 @@ def load_thresholds(path: Path, task: str | None = None) -> Thresholds:
     Without a `task` there must be just one to choose from. All files of a folder are read: that a task has only one
     file (4.3.4) does not show otherwise.
     """
-    by_task = _load(path, "thresholds", Thresholds, lambda definition: definition.task)
+    by_task = load_all_thresholds(path)
     if task is None and len(by_task) == 1:
         return next(iter(by_task.values()))
     if task in by_task:
@@ -40,6 +40,11 @@ def load_thresholds(path: Path, task: str | None = None) -> Thresholds:
     message = f"there are no thresholds for the task {task}"
     advice = f"did you mean {close}?" if (close := closest(task, list(by_task))) else found
     raise InputError(Problem(message, str(path), advice=advice))
+
+
+def load_all_thresholds(path: Path) -> dict[str, Thresholds]:
+    """The thresholds of a file or a folder by task."""
+    return _load(path, "thresholds", Thresholds, lambda definition: definition.task)
 
 
 def load_tasks(path: Path) -> dict[str, Task]:

@@ -32,6 +32,11 @@ def loads(text: str) -> Any:
     return _DECODER.decode(text)
 
 
+def loads_with_nan(text: str) -> Any:
+    """The same for files of tools that write NaN and infinities: those become floats."""
+    return _NAN_DECODER.decode(text)
+
+
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON value")
 
@@ -52,4 +57,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
+_NAN_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)

@@ -23,12 +23,21 @@ from fepflow.statistics.scale import Scale
 from fepflow.statistics.t_distribution import t_quantile
 
 Method = Literal[
-    "wilson", "wilson-clustered", "clopper-pearson", "clopper-pearson-clustered", "bounded", "t", "t-clustered", "none"
+    "wilson",
+    "wilson-clustered",
+    "clopper-pearson",
+    "clopper-pearson-clustered",
+    "bounded",
+    "t",
+    "t-clustered",
+    "normal",
+    "none",
 ]
 """How an interval came about.
 
 `wilson` and `clopper-pearson` are of a proportion, `bounded` of a mean of scores with a range, `t` Student's of a mean
-without one; `-clustered` says that test cases were repeated and the interval allows for it. `none`: no value.
+without one; `-clustered` says that test cases were repeated and the interval allows for it. `normal` is of a value and
+a standard error that somebody else has computed. `none`: no value.
 """
 
 

@@ -37,10 +37,12 @@ def decide(
     thresholds: Thresholds | None,
     checks: Sequence[CheckTotals],
     mode: Mode = "interval",
+    advice: str | None = None,
 ) -> Verdict:
     """Judge a run by its gate, or by the default gate if there is neither a gate nor thresholds.
 
-    `checks` are all that the suite and its cases have, also those that no metric is computed from.
+    `checks` are all that the suite and its cases have, also those that no metric is computed from. `advice` is what to
+    do about metrics that no rule is about (default: about those of a suite).
     """
     gate = gate or Gate()
     max_impact = gate.max_impact or (DEFAULT_MAX_IMPACT if thresholds else None)
@@ -56,6 +58,8 @@ def decide(
         for metric in metrics
     ]
     not_judged = _not_judged(metrics, checks, rules)
+    if advice is None:
+        advice = "give a metric of them a minimum" if by_checks else "gate: {checks: all} judges every check, too"
     outcome = rules[0].outcome
     return Verdict(
         outcome=outcome,
@@ -63,11 +67,23 @@ def decide(
         reasons=[rule.reason for rule in rules],
         rules=rules,
         not_judged=not_judged,
-        blocks=outcome == "fail" or (outcome == "inconclusive" and gate.inconclusive == "block"),
+        blocks=_blocks(outcome, gate),
         metrics=judged,
         thresholds_digest=thresholds_digest([thresholds]) if thresholds else None,
-        warnings=[*_warnings(metrics, ranges, by_metric, mode), *_loudly(not_judged, checks, by_checks=by_checks)],
+        warnings=[*_warnings(metrics, ranges, by_metric, mode), *_loudly(not_judged, checks, advice)],
     )
+
+
+def with_rules(verdict: Verdict, rules: Sequence[RuleOutcome], gate: Gate) -> Verdict:
+    """The verdict with rules that another one had no reason to look at; the worst outcome counts."""
+    every = sorted([*verdict.rules, *rules], key=_badness, reverse=True)
+    outcome = every[0].outcome
+    changed = {"outcome": outcome, "rules": every, "reasons": [rule.reason for rule in every]}
+    return verdict.model_copy(update={**changed, "blocks": _blocks(outcome, gate)})
+
+
+def _blocks(outcome: Outcome, gate: Gate) -> bool:
+    return outcome == "fail" or (outcome == "inconclusive" and gate.inconclusive == "block")
 
 
 def _metric_outcomes(
@@ -121,7 +137,7 @@ def _not_judged(
     return list(dict.fromkeys([*names, *(check.check_id for check in checks if check.check_id not in covered)]))
 
 
-def _loudly(names: Sequence[str], checks: Sequence[CheckTotals], *, by_checks: bool) -> list[str]:
+def _loudly(names: Sequence[str], checks: Sequence[CheckTotals], advice: str) -> list[str]:
     if not names:
         return []
     seen = {check.check_id: check for check in checks}
@@ -131,7 +147,6 @@ def _loudly(names: Sequence[str], checks: Sequence[CheckTotals], *, by_checks: b
         gaps = absences(check) if check is not None and check.passed + check.failed else []
         failed = [f"{check.failed} failed"] if check is not None and check.failed else []
         items.append(f"{name} ({listed([*failed, *gaps])})" if failed or gaps else name)
-    advice = "give a metric of them a minimum" if by_checks else "gate: {checks: all} judges every check, too"
     return [f"NOT JUDGED, as no rule of the gate is about them: {listed(items)} ({advice})."]
 
 

@@ -144,6 +144,8 @@ class MetricRules:
 
 
 def _advice_on_range(estimate: Estimate) -> str:
+    if estimate.method == "normal":
+        return f" ({estimate.warning})" if estimate.warning else ""
     if estimate.method.startswith("t"):
         return " (scores with a known range can tell more: declare range: [least, most] of the metric)"
     return ""

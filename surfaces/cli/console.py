@@ -71,7 +71,7 @@ class Console:
         if self._quiet:
             from surfaces.cli.verdict_view import verdict_view
 
-            self._print(verdict_view(run, brief=True))
+            self.print(verdict_view(run, brief=True))
             return
         from surfaces.prefect_api import store_location, ui_login
 
@@ -93,9 +93,10 @@ class Console:
         """A run's checks, metrics and verdict, and the causes of what did not pass."""
         from surfaces.cli.verdict_view import run_view
 
-        self._print(run_view(store, run))
+        self.print(run_view(store, run))
 
-    def _print(self, parts: Iterable[Table | str]) -> None:
+    def print(self, parts: Iterable[Table | str]) -> None:
+        """Tables, and lines of markup."""
         for part in parts:
             self._out.print(part)
 
@@ -109,7 +110,7 @@ class Console:
         if use_pager and self._out.is_terminal and wants_pager():
             self._page(parts)
         else:
-            self._print(parts)
+            self.print(parts)
 
     def _cases(
         self, store: Store, run: RunRecord, selection: Selection, results: Iterator[CaseResult], limit: int

@@ -13,7 +13,12 @@ from surfaces.cli.run import Pair
 from surfaces.cli.validate import MOST_PROBLEMS
 
 if TYPE_CHECKING:
+    from fepflow.evalguard.report import Report
     from fepflow.evalguard.validation import CatalogueValidation
+    from fepflow.verdict.verdict import Verdict
+
+IMPACTS = ("no_measurable", "very_low", "low", "moderate", "high", "severe")
+"""As `fepflow.suite.models` has them, which would take `fepflow --help` a while to load."""
 
 
 @click.group()
@@ -76,6 +81,53 @@ def _as_json(found: CatalogueValidation) -> dict[str, Any]:
 
 
 @evalguard.command()
+@click.argument("report", type=click.Path(path_type=Path))
+@click.option("--thresholds", required=True, type=click.Path(path_type=Path), metavar="PATH",
+              help="Threshold file, policy, or folder of them.")  # fmt: skip
+@click.option("--max-impact", type=click.Choice(IMPACTS), default="low", show_default=True,
+              help="Worst impact that still passes.")  # fmt: skip
+@click.option("--task", "tasks", multiple=True, metavar="ID", help="Judge this task only. Repeatable.")
+@click.option("--confidence", type=click.FloatRange(0.5, 1, min_open=True, max_open=True), default=0.95,
+              show_default=True, help="Confidence of the intervals.")  # fmt: skip
+@click.option("--verdict", "mode", type=click.Choice(["interval", "point"]), default="interval", show_default=True,
+              help="Judge by intervals, or by values alone.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def verdict(report: Path, thresholds: Path, max_impact: Any, tasks: Sequence[str], confidence: float, mode: Any,
+            as_json: bool) -> int:  # fmt: skip
+    """Judge REPORT, one of EvalGuard's or the results of lm-evaluation-harness, by the thresholds of its tasks.
+
+    Exit codes as of `fepflow run`: 0 pass, 1 fail, 4 inconclusive. What cannot be judged is never a pass.
+    """
+    from fepflow.evalguard.loader import load_all_thresholds
+    from fepflow.evalguard.report_reader import read_report
+    from fepflow.suite.models import Gate
+    from fepflow.verdict.report import judge_report
+    from surfaces.service import EXIT_CODES
+
+    read = read_report(report)
+    gate = Gate(max_impact=max_impact, confidence=confidence, verdict=mode)
+    judged = judge_report(read.report, load_all_thresholds(thresholds), gate, tasks)
+    judged = judged.model_copy(update={"warnings": [*read.warnings, *judged.warnings]})
+    if as_json:
+        click.echo(json.dumps(judged.model_dump(mode="json", exclude_none=True), indent=2, allow_nan=False))
+    else:
+        _print_verdict(read.report, judged)
+    return EXIT_CODES[judged.outcome]
+
+
+def _print_verdict(report: Report, judged: Verdict) -> None:
+    from surfaces.cli.console import Console
+    from surfaces.cli.text import safe
+    from surfaces.cli.verdict_view import metric_table, verdict_lines
+
+    document = judged.model_dump(mode="json", exclude_none=True)
+    model = report.context.model_name if report.context else None
+    head = [f"[bold]{safe(model)}[/]"] if model else []
+    metrics = [metric_table(document["metrics"])] if document["metrics"] else []
+    Console().print([*head, *metrics, *verdict_lines(judged.outcome, document)])
+
+
+@evalguard.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--impact", "impacts", multiple=True, type=Pair("LABEL=IMPACT"),
               help="Impact of what ranges had as their label, as in Poor=severe. Repeatable.")  # fmt: skip
@@ -87,7 +139,6 @@ def migrate(path: Path, impacts: Sequence[tuple[str, str]], write: bool) -> None
     """
     from fepflow.errors import printable
     from fepflow.evalguard.migration import plan_migration, write_migration
-    from fepflow.suite.models import IMPACTS
 
     for label, impact in impacts:
         if impact not in IMPACTS:

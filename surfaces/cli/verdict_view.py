@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from fepflow.protocol.model import utc_now
-from fepflow.store.records import CheckCounts, RunRecord
+from fepflow.store.records import CheckCounts, Outcome, RunRecord
 from fepflow.store.store import Store
 from surfaces.cli.text import COLOURS, SHORT_ID, coloured, number, safe, table
 from tasks.analysis.causes import causes_of
@@ -24,7 +24,7 @@ def run_view(store: Store, run: RunRecord) -> Iterator[Table | str]:
     if counts:
         yield _check_table(counts)
     if run.metrics:
-        yield _metric_table(run.metrics, (run.verdict or {}).get("baseline"))
+        yield metric_table(run.metrics, (run.verdict or {}).get("baseline"))
     for row in counts:
         if row.error and row.error == row.passed + row.failed + row.error + row.skipped + row.unjudged:
             yield f"[yellow]{safe(row.check_id)} ended in an error every time: {row.error} of {row.error}[/]"
@@ -39,10 +39,14 @@ def verdict_view(run: RunRecord, *, brief: bool = False) -> Iterator[str]:
     """The verdict and what it rests on, as markup; `brief` is one line: the outcome, and the reason that decided."""
     if run.outcome is None:
         yield from _no_verdict(run)
-        return
-    verdict = run.verdict
+    else:
+        yield from verdict_lines(run.outcome, run.verdict, brief=brief)
+
+
+def verdict_lines(outcome: Outcome, verdict: Mapping[str, Any], *, brief: bool = False) -> Iterator[str]:
+    """The same of a verdict as it is stored."""
     first, *others = verdict["reasons"] or [verdict["gate"]]
-    yield f"[bold {COLOURS[run.outcome]}]{run.outcome.upper()}[/]  {safe(first)}"
+    yield f"[bold {COLOURS[outcome]}]{outcome.upper()}[/]  {safe(first)}"
     if brief:
         return
     yield f"  gate: {safe(verdict['gate'])}"
@@ -95,7 +99,8 @@ def _check_table(counts: Sequence[CheckCounts]) -> Table:
     return made
 
 
-def _metric_table(metrics: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any] | None) -> Table:
+def metric_table(metrics: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any] | None = None) -> Table:
+    """The metrics of a verdict, beside those of a baseline if there is one."""
     changes = {change["id"]: change for change in baseline["metrics"]} if baseline else {}
     beside = ("baseline", "change") if changes else ()
     made = table("metric", "value", "interval", "n", "errors", "impact", "gate", *beside)
@@ -108,7 +113,7 @@ def _metric_table(metrics: Sequence[Mapping[str, Any]], baseline: Mapping[str, A
             safe(metric["id"]),
             number(metric.get("value")),
             "·" if low is None and high is None else f"{number(low)} to {number(high)}",
-            f"{metric['n_completed']} of {metric['n_expected']}",
+            f"{metric['n_completed']} of {metric['n_expected']}" if metric["n_expected"] else "·",
             str(metric["n_error"] or "·"),
             _impact(metric.get("impact"), metric.get("worst_impact")),
             coloured(outcome) if outcome else "·",

@@ -1,11 +1,17 @@
-"""`fepflow evalguard`: schemas, validation, migration."""
+"""`fepflow evalguard`: schemas, validation, verdicts, migration."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from fepflow.evalguard.schema_files import SCHEMAS, schema_text
+from fepflow.suite.models import IMPACTS as SUITES_IMPACTS
+from surfaces.cli.evalguard import IMPACTS
 from tests.surfaces.conftest import Cli, FillRun
 
 LABELLED = "task: qa\nthresholds:\n  acc:\n    - {label: Fine, min: 0.5}\n"
@@ -118,6 +124,77 @@ def put(home: Path) -> None:
         path = home / "config" / folder / "qa.yaml"
         path.parent.mkdir(parents=True)
         path.write_text(text)
+
+
+class TestVerdict:
+    @pytest.fixture
+    def report(self, home: Path) -> Callable[..., Path]:
+        """Writes results of lm-evaluation-harness and thresholds, of which 0.5 is the bound."""
+        put(home)
+        ranges = "[{impact: severe, max: 0.5}, {impact: low, min: 0.5}]"
+        (home / "config" / "thresholds" / "qa.yaml").write_text(f"task: qa\nthresholds:\n  acc: {ranges}\n")
+
+        def write(value: Any, stderr: Any, task: str = "qa") -> Path:
+            results = {task: {"acc,none": value, "acc_stderr,none": stderr}}
+            document = {"results": results, "config": {}, "model_name": "[bold]m[/]"}
+            (home / "results.json").write_text(json.dumps(document))
+            return home / "results.json"
+
+        return write
+
+    CASES = (
+        (0.9, 0.01, 0, "PASS  qa/acc: 0.9 (95 % interval 0.8804 to 0.9196, n not known) has the impact low"),
+        (0.4, 0.01, 1, "FAIL  qa/acc: 0.4 (95 % interval 0.3804 to 0.4196, n not known) has the impact severe"),
+        (0.6, 0.1, 4, "INCONCLUSIVE  qa/acc: 0.6 (95 % interval 0.404 to 0.796, n not known) has the impact low"),
+        (0.9, "N/A", 4, "INCONCLUSIVE  qa/acc: 0.9 (no 95 % interval, n not known) has the impact low"),
+        (float("nan"), 0.1, 4, "INCONCLUSIVE  qa/acc: no value (n = 0) cannot be computed: the report has no value"),
+        ("0.9", 0.1, 4, "INCONCLUSIVE  qa/acc: no value (n = 0) cannot be computed: the report has no value"),
+    )
+
+    @pytest.mark.parametrize(("value", "stderr", "code", "says"), CASES)
+    def test_results_are_judged(self, cli: Cli, report: Any, value: Any, stderr: Any, code: int, says: str) -> None:
+        done = cli("evalguard", "verdict", report(value, stderr), "--thresholds", "config")
+        assert done.exit_code == code
+        assert says in done.stdout
+        assert done.stdout.startswith("[bold]m[/]\n")
+        assert "thresholds: sha256 " in done.stdout
+
+    def test_by_values_alone(self, cli: Cli, report: Any) -> None:
+        done = cli("evalguard", "verdict", report(0.9, None), "--thresholds", "config", "--verdict", "point")
+        assert (done.exit_code, "PASS" in done.stdout) == (0, True)
+
+    def test_the_confidence_and_the_worst_impact_can_be_chosen(self, cli: Cli, report: Any) -> None:
+        judge = ("evalguard", "verdict", report(0.6, 0.05), "--thresholds", "config/thresholds/qa.yaml")
+        assert cli(*judge).exit_code == 0
+        assert cli(*judge, "--confidence", "0.99").exit_code == 4
+        assert cli(*judge, "--max-impact", "very_low").exit_code == 1
+        assert cli(*judge, "--max-impact", "medium").exit_code == 2
+
+    def test_a_task_without_thresholds_is_inconclusive_unless_left_out(self, cli: Cli, report: Any) -> None:
+        judge = ("evalguard", "verdict", report(0.9, 0.01, "other"), "--thresholds", "config")
+        done = cli(*judge)
+        assert done.exit_code == 4
+        assert "other is not judged: there are no thresholds for it." in done.stdout
+        assert "qa is not judged: it is not in the report." in cli(*judge, "--task", "qa").stdout
+
+    def test_json_is_the_verdict(self, cli: Cli, report: Any) -> None:
+        done = cli("evalguard", "verdict", report("x", 0.01), "--thresholds", "config", "--json")
+        assert done.exit_code == 4
+        verdict = json.loads(done.stdout)
+        assert (verdict["outcome"], len(verdict["thresholds_digest"])) == ("inconclusive", 64)
+        assert verdict["warnings"] == ["qa: acc has no value: 'x' is a text, and no number"]
+
+    def test_what_is_no_report_and_thresholds_that_are_none_end_with_2(self, cli: Cli, report: Any, home: Path) -> None:
+        results = report(0.9, 0.01)
+        for arguments in (
+            [results],
+            [results, "--thresholds", "nowhere"],
+            ["config/tasks/qa.yaml", "--thresholds", "config"],
+        ):
+            assert cli("evalguard", "verdict", *arguments).exit_code == 2
+
+    def test_the_impacts_are_those_of_suites(self) -> None:
+        assert SUITES_IMPACTS == IMPACTS
 
 
 def test_the_digest_of_the_thresholds_is_shown(cli: Cli, fill_run: FillRun) -> None:
