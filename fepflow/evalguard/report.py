@@ -100,6 +100,10 @@ class Report(Definition):
         elif results:
             raise ValueError(f"which of {len(tasks)} tasks do {len(results)} results belong to?")
 
+    def to_json(self) -> dict[str, Any]:
+        """As a document holds it: without what is not known."""
+        return self.model_dump(mode="json", exclude_none=True)
+
 
 def flattened(data: Any) -> Any:
     """A report whose tasks or results stand by name in the form of the specification; anything else as it is."""

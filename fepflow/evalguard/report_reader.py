@@ -34,11 +34,20 @@ class ReadReport:
     warnings: list[str]
 
 
-def read_report(path: Path) -> ReadReport:
-    """Read a file of up to 50 MB (.json, .yaml or .yml). Raises InputError with every reason why it is no report."""
-    text = read_text(path, str(path), MAX_BYTES)
-    document = _parse(text, str(path))
-    if not isinstance(document.data, Mapping) or not ({"results", "tasks", "context"} & set(document.data)):
+def report_document(path: Path) -> Document | None:
+    """The document in a file of up to 50 MB (.json, .yaml or .yml); None if it is not that of a report.
+
+    Raises InputError if it cannot be read.
+    """
+    document = _parse(read_text(path, str(path), MAX_BYTES), str(path))
+    is_report = isinstance(document.data, Mapping) and {"results", "context"} & set(document.data)
+    return document if is_report else None
+
+
+def read_report(path: Path, document: Document | None = None) -> ReadReport:
+    """Read a file, or the `document` in it. Raises InputError with every reason why it is no report."""
+    document = document or report_document(path)
+    if document is None:
         advice = "a report has context, tasks and results"
         raise InputError(
             Problem("is no report, neither of EvalGuard nor of lm-evaluation-harness", str(path), 1, None, advice)
@@ -54,7 +63,7 @@ def read_report(path: Path) -> ReadReport:
         list(report.pairs())
     except ValueError as error:
         raise InputError(document.problem(("results",), str(error))) from None
-    return ReadReport(report, hashlib.sha256(text.encode()).hexdigest(), warnings)
+    return ReadReport(report, hashlib.sha256(document.text.encode()).hexdigest(), warnings)
 
 
 def _parse(text: str, file: str) -> Document:

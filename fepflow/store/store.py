@@ -8,6 +8,7 @@ from typing import Self
 from fepflow.store.calibrations import Calibrations
 from fepflow.store.cancel_requests import CancelRequests
 from fepflow.store.database import Database, now_of
+from fepflow.store.evalguard_reports import EvalguardReports
 from fepflow.store.failed_checks import FailedChecks
 from fepflow.store.leases import Leases
 from fepflow.store.response_cache import ResponseCacheTable
@@ -16,8 +17,10 @@ from fepflow.store.runs import Runs
 from fepflow.store.shards import Shards
 
 
-class Store(Runs, Leases, Shards, CancelRequests, Results, FailedChecks, ResponseCacheTable, Calibrations):
-    """Runs with their cases, outputs and check results, cached responses and calibrations, in one database.
+class Store(
+    Runs, Leases, Shards, CancelRequests, Results, FailedChecks, ResponseCacheTable, Calibrations, EvalguardReports
+):
+    """Runs with their cases, outputs and check results, cached responses, calibrations and imported reports.
 
     Many processes may share it. Every method is one or more whole transactions, blocks while it works, and may be
     called from any thread. All raise InfrastructureError when the database is unavailable.

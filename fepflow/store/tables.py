@@ -200,6 +200,23 @@ class CalibrationRow(_Row, table=True):
     statistics: Any = Field(sa_column=Column(JsonText, nullable=False))
 
 
+class EvalguardReportRow(_Row, table=True):
+    """A report of EvalGuard's that was imported; its id is the content hash of its file."""
+
+    __tablename__: ClassVar[str] = "evalguard_report"
+
+    id: str = Field(sa_column=Column(String(64), primary_key=True))
+    imported_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False, index=True))
+    source: str = Field(sa_column=Column(EscapedText, nullable=False))
+    report_id: str | None = Field(sa_column=Column(EscapedText, index=True))
+    model_name: str | None = Field(sa_column=Column(EscapedText, index=True))
+    model_source: str | None = Field(sa_column=Column(EscapedText))
+    evaluated_at: datetime | None = Field(sa_column=Column(UtcDateTime))
+    tasks: list[str] = Field(sa_column=Column(JsonText, nullable=False))
+    report: Any = Field(sa_column=Column(JsonText, nullable=False))
+    warnings: list[str] = Field(sa_column=Column(JsonText, nullable=False))
+
+
 RUN: Table = METADATA.tables["run"]
 SHARD: Table = METADATA.tables["shard"]
 CASE: Table = METADATA.tables["run_case"]
@@ -207,3 +224,4 @@ OUTPUT: Table = METADATA.tables["output"]
 CHECK_RESULT: Table = METADATA.tables["check_result"]
 CACHED_RESPONSE: Table = METADATA.tables["cached_response"]
 CALIBRATION: Table = METADATA.tables["calibration"]
+EVALGUARD_REPORT: Table = METADATA.tables["evalguard_report"]

@@ -13,12 +13,17 @@ from surfaces.cli.run import Pair
 from surfaces.cli.validate import MOST_PROBLEMS
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from fepflow.evalguard.report import Report
     from fepflow.evalguard.validation import CatalogueValidation
+    from fepflow.store.evalguard_reports import ImportedReport
     from fepflow.verdict.verdict import Verdict
 
 IMPACTS = ("no_measurable", "very_low", "low", "moderate", "high", "severe")
 """As `fepflow.suite.models` has them, which would take `fepflow --help` a while to load."""
+
+REPORT = click.argument("report", metavar="REPORT", type=click.Path(path_type=Path))
 
 
 @click.group()
@@ -81,7 +86,7 @@ def _as_json(found: CatalogueValidation) -> dict[str, Any]:
 
 
 @evalguard.command()
-@click.argument("report", type=click.Path(path_type=Path))
+@REPORT
 @click.option("--thresholds", required=True, type=click.Path(path_type=Path), metavar="PATH",
               help="Threshold file, policy, or folder of them.")  # fmt: skip
 @click.option("--max-impact", type=click.Choice(IMPACTS), default="low", show_default=True,
@@ -94,24 +99,25 @@ def _as_json(found: CatalogueValidation) -> dict[str, Any]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verdict(report: Path, thresholds: Path, max_impact: Any, tasks: Sequence[str], confidence: float, mode: Any,
             as_json: bool) -> int:  # fmt: skip
-    """Judge REPORT, one of EvalGuard's or the results of lm-evaluation-harness, by the thresholds of its tasks.
+    """Judge REPORT by the thresholds of its tasks.
 
-    Exit codes as of `fepflow run`: 0 pass, 1 fail, 4 inconclusive. What cannot be judged is never a pass.
+    REPORT is a file, one of EvalGuard's or the results of lm-evaluation-harness, or the id of an imported report. Exit
+    codes as of `fepflow run`: 0 pass, 1 fail, 4 inconclusive. What cannot be judged is never a pass.
     """
     from fepflow.evalguard.loader import load_all_thresholds
-    from fepflow.evalguard.report_reader import read_report
     from fepflow.suite.models import Gate
     from fepflow.verdict.report import judge_report
+    from surfaces.evalguard_reports import find_report
     from surfaces.service import EXIT_CODES
 
-    read = read_report(report)
+    found, warnings = find_report(report)
     gate = Gate(max_impact=max_impact, confidence=confidence, verdict=mode)
-    judged = judge_report(read.report, load_all_thresholds(thresholds), gate, tasks)
-    judged = judged.model_copy(update={"warnings": [*read.warnings, *judged.warnings]})
+    judged = judge_report(found, load_all_thresholds(thresholds), gate, tasks)
+    judged = judged.model_copy(update={"warnings": [*warnings, *judged.warnings]})
     if as_json:
         click.echo(json.dumps(judged.model_dump(mode="json", exclude_none=True), indent=2, allow_nan=False))
     else:
-        _print_verdict(read.report, judged)
+        _print_verdict(found, judged)
     return EXIT_CODES[judged.outcome]
 
 
@@ -125,6 +131,84 @@ def _print_verdict(report: Report, judged: Verdict) -> None:
     head = [f"[bold]{safe(model)}[/]"] if model else []
     metrics = [metric_table(document["metrics"])] if document["metrics"] else []
     Console().print([*head, *metrics, *verdict_lines(judged.outcome, document)])
+
+
+@evalguard.command("import")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
+def import_reports(paths: Sequence[Path]) -> int:
+    """Store reports, EvalGuard's own and results of lm-evaluation-harness: files, and all in folders.
+
+    What is stored already stays as it is. Bad files are named, and the others imported: exit code 1.
+    """
+    from fepflow.evalguard.formatting import plural
+    from surfaces import service
+    from surfaces.evalguard_reports import import_reports
+
+    with service.open_store() as store:
+        summary = import_reports(store, paths, _warn)
+    for problem in summary.bad[:MOST_PROBLEMS]:
+        click.echo(f"error: {problem}", err=True)
+    parts = [f"{plural(summary.added, 'report')} imported"]
+    parts += [f"{summary.known} there already"] if summary.known else []
+    parts += [f"{plural(summary.skipped, 'file')} without a report skipped"] if summary.skipped else []
+    bad = len({problem.file for problem in summary.bad})
+    parts += [f"{plural(bad, 'bad file')}"] if bad else []
+    click.echo(f"{', '.join(parts)}.", err=bool(bad))
+    return int(bool(bad))
+
+
+def _warn(path: Path, warnings: Sequence[str]) -> None:
+    from fepflow.errors import printable
+
+    for warning in warnings:
+        click.echo(f"warning: {printable(f'{path}: {warning}')}", err=True)
+
+
+@evalguard.command("list")
+@click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many reports.")
+@click.option("--model", metavar="NAME", help="Only reports of this model.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one report a line.")
+def list_reports(limit: int, model: str | None, as_json: bool) -> None:
+    """List imported reports, the last one first."""
+    from surfaces import service
+    from surfaces.cli.console import Console
+
+    with service.open_store() as store:
+        reports = store.evalguard_reports(limit, model)
+    if not as_json:
+        Console().print(_report_table(reports))
+        return
+    for report in reports:
+        times = {name: getattr(report, name) for name in ("evaluated_at", "imported_at")}
+        words = ("id", "report_id", "model_name", "model_source", "tasks", "source", "warnings")
+        fields = {name: getattr(report, name) for name in words}
+        click.echo(json.dumps(fields | {name: moment and moment.isoformat() for name, moment in times.items()}))
+
+
+def _report_table(reports: Sequence[ImportedReport]) -> list[Table | str]:
+    from surfaces.cli.text import SHORT_ID, safe, table
+
+    if not reports:
+        return ["No reports yet: fepflow evalguard import results.json"]
+    rows = table("report", "model", "from", "evaluated", "tasks")
+    for report in reports:
+        evaluated = f"{report.evaluated_at:%Y-%m-%d %H:%M}" if report.evaluated_at else "·"
+        model, source = safe(report.model_name or "·"), safe(report.model_source or "·")
+        names = ", ".join(report.tasks[:3]) + (f" and {len(report.tasks) - 3} more" if len(report.tasks) > 3 else "")
+        rows.add_row(report.id[:SHORT_ID], model, source, evaluated, safe(names))
+    return [rows]
+
+
+@evalguard.command()
+@REPORT
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, not YAML.")
+def export(report: Path, as_json: bool) -> None:
+    """Print REPORT, a file or the id of an imported report, in EvalGuard's form."""
+    from fepflow.documents.yaml_writer import dump_yaml
+    from surfaces.evalguard_reports import find_report
+
+    document = find_report(report)[0].to_json()
+    click.echo(json.dumps(document, indent=2) + "\n" if as_json else dump_yaml(document), nl=False)
 
 
 @evalguard.command()

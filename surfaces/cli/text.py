@@ -15,7 +15,7 @@ COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
 SHORT_ID = 8
 MAX_TEXT = 400
 
-_LEFT = ("suite", "impact")
+_LEFT = ("suite", "impact", "model", "from", "tasks")
 
 
 def table(*columns: str) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,130 @@ class TestVerdict:
 
     def test_the_impacts_are_those_of_suites(self) -> None:
         assert SUITES_IMPACTS == IMPACTS
+
+
+def harness(model: str, value: Any = 0.9, task: str = "qa") -> str:
+    """Results of lm-evaluation-harness."""
+    results = {task: {"acc,none": value, "acc_stderr,none": 0.01}}
+    return json.dumps({"results": results, "config": {"model": "hf"}, "model_name": model, "date": 1746085828.5})
+
+
+class TestImport:
+    @pytest.fixture
+    def reports(self, home: Path) -> Path:
+        """A folder with a report of two models, and other files."""
+        folder = home / "reports"
+        for name, text in {
+            "a/results_1.json": harness("org/a"),
+            "models/b/results_2.json": harness("org/b", "N/A"),
+            "own.yaml": "id: own\ntasks: [{task_ref: qa}]\nresults: [{acc: {value: 0.4, stderr: 0.01}}]\n",
+            "config.json": '{"a": 1}',
+            "samples.jsonl": "{}",
+        }.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        return folder
+
+    def test_all_in_a_folder_are_stored_once(self, cli: Cli, reports: Path) -> None:
+        done = cli("evalguard", "import", reports)
+        assert (done.exit_code, done.stdout) == (0, "3 reports imported, 1 file without a report skipped.\n")
+        assert done.stderr == (
+            f"warning: {reports}/models/b/results_2.json: qa: acc has no value: 'N/A' is a text, and no number\n"
+        )
+        again = cli("evalguard", "import", reports / "own.yaml", reports)
+        assert again.stdout == "0 reports imported, 4 there already, 1 file without a report skipped.\n"
+
+    def test_bad_files_are_named_and_the_others_imported(self, cli: Cli, reports: Path, home: Path) -> None:
+        (reports / "bad.json").write_text('{"results": ')
+        (reports / "worse.yaml").write_text("results: 1\ncontext: 2\n")
+        (reports / "link.json").symlink_to(home / "elsewhere.json")
+        done = cli("evalguard", "import", reports, reports / "config.json")
+        assert done.exit_code == 1
+        errors = [line for line in done.stderr.splitlines() if line.startswith("error")]
+        assert {line.split(": ")[1].removeprefix(f"{reports}/") for line in errors} == {
+            "link.json", "bad.json:1:13", "config.json:1", "worse.yaml:1", "worse.yaml:2",
+        }  # fmt: skip
+        assert done.stderr.splitlines()[-1] == "3 reports imported, 1 file without a report skipped, 4 bad files."
+
+    def test_hundreds_of_files(self, cli: Cli, reports: Path) -> None:
+        for number in range(250):
+            (reports / f"results_{number}.json").write_text(harness(f"org/{number}"))
+        assert cli("evalguard", "import", reports).stdout.startswith("253 reports imported")
+        assert len(cli("evalguard", "list", "--limit", "1000", "--json").stdout.splitlines()) == 253
+
+    def test_a_path_that_is_not_there_ends_with_2_and_stores_nothing(self, cli: Cli, reports: Path) -> None:
+        done = cli("evalguard", "import", reports, "nowhere")
+        assert (done.exit_code, done.stderr) == (2, "error: nowhere: there is no such file or folder\n")
+        assert "No reports yet" in cli("evalguard", "list").stdout
+
+    def test_reports_are_listed_by_model(self, cli: Cli, reports: Path) -> None:
+        cli("evalguard", "import", reports)
+        (line,) = cli("evalguard", "list", "--model", "org/a", "--json").stdout.splitlines()
+        found = json.loads(line)
+        assert (found["model_source"], found["tasks"], found["warnings"]) == ("hf", ["qa"], [])
+        assert (found["evaluated_at"], len(found["id"])) == ("2025-05-01T07:50:28.500000+00:00", 64)
+        listed = cli("evalguard", "list", "--limit", "2").stdout
+        assert "report" in listed
+        assert len(listed.strip().splitlines()) == 4
+
+    def test_an_imported_report_is_exported_and_judged_by_its_id(self, cli: Cli, reports: Path, home: Path) -> None:
+        put(home)
+        cli("evalguard", "import", reports)
+        ids = {}
+        for line in cli("evalguard", "list", "--json").stdout.splitlines():
+            found = json.loads(line)
+            ids[found["model_name"]] = found["id"]
+        exported = cli("evalguard", "export", ids["org/a"][:8], "--json").stdout
+        assert json.loads(exported)["results"] == [{"acc": {"value": 0.9, "stderr": 0.01}}]
+        as_yaml = cli("evalguard", "export", "own").stdout
+        assert as_yaml == (
+            "id: own\ntasks:\n  - task_ref: qa\nresults:\n  - acc:\n      value: 0.4\n      stderr: 0.01\n"
+        )
+        codes = [
+            cli("evalguard", "verdict", name, "--thresholds", "config").exit_code
+            for name in (ids["org/a"][:8], ids["org/b"], "own")
+        ]
+        assert codes == [0, 4, 4]
+        assert (
+            "acc has no value: 'N/A' is a text"
+            in cli("evalguard", "verdict", ids["org/b"], "--thresholds", "config").stdout
+        )
+
+    def test_an_env_file_that_is_not_there_is_said_before_anything_is_exported(self, cli: Cli, reports: Path) -> None:
+        done = cli("evalguard", "export", reports / "own.yaml", "--env-file", "nowhere.env")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "nowhere.env: there is no such file (--env-file)" in done.stderr
+
+    def test_neither_a_file_nor_an_id_ends_with_2(self, cli: Cli) -> None:
+        for arguments in (["export", "feedbeef"], ["verdict", "r.json", "--thresholds", "config"]):
+            done = cli("evalguard", *arguments)
+            assert done.exit_code == 2
+            assert "There is no file" in done.stderr
+            assert "There is no imported report" in done.stderr
+
+
+def test_what_evalguards_repository_has_is_imported_and_exported_without_loss(cli: Cli) -> None:
+    folder = os.environ.get("FEPFLOW_TEST_DATA")
+    if not folder:
+        pytest.skip("FEPFLOW_TEST_DATA names no folder with EvalGuard's files")
+    sources = [json.loads(path.read_text()) for path in (Path(folder) / "evalguard" / "reports").rglob("*.json")]
+    done = cli("evalguard", "import", Path(folder) / "evalguard" / "reports")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "4 reports imported.\n", "")
+    found = [json.loads(line) for line in cli("evalguard", "list", "--json").stdout.splitlines()]
+    exported = {one["model_name"]: json.loads(cli("evalguard", "export", one["id"], "--json").stdout) for one in found}
+    for source in sources:
+        report = exported[source["model_name"]]
+        results: dict[str, dict[str, Any]] = {}
+        for task, metrics in zip(report["tasks"], report["results"], strict=True):
+            for metric, result in metrics.items():
+                keys = {"value": f"{metric},none", "stderr": f"{metric}_stderr,none"}
+                results.setdefault(task["task_ref"], {}).update({keys[name]: number for name, number in result.items()})
+        expected = {
+            task: {key: value for key, value in metrics.items() if "," in key and value != "N/A"}
+            for task, metrics in source["results"].items()
+        }
+        assert results == expected
+        assert all(task["metadata"]["filter"] == "none" for task in report["tasks"])
 
 
 def test_the_digest_of_the_thresholds_is_shown(cli: Cli, fill_run: FillRun) -> None:
