@@ -15,6 +15,9 @@ from fepflow.errors import brief
 NO_VALUE = "no_value."
 """Prefix of the entries of `metadata` that say why a metric has no value."""
 
+MISSING = "missing."
+"""Prefix of the entries of `metadata` that say how many results of a metric are missing, as in `3 of 120`."""
+
 NOT_AVAILABLE = "N/A"
 """What lm-evaluation-harness writes where there is no standard error."""
 

@@ -2,11 +2,13 @@
 
 A metric's interval is its value ± z standard errors, which is not cut off at the ends of any range. Without a standard
 error, and with one of 0, which says only that all results were the same, there is no interval: only point values can
-be judged then. A task without thresholds is inconclusive; a metric without, of a task that has some, is named.
+be judged then. A report that says that results of a metric are missing cannot show anything of it. A task without
+thresholds is inconclusive; a metric without, of a task that has some, is named.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from fepflow.evalguard.digest import thresholds_digest
 from fepflow.evalguard.lm_eval import FILTER
 from fepflow.evalguard.models import Range, Thresholds
 from fepflow.evalguard.report import MetricResult, Report, ReportTask
-from fepflow.evalguard.reported_values import NO_VALUE
+from fepflow.evalguard.reported_values import MISSING, NO_VALUE
 from fepflow.statistics.estimate import Counts, Estimate
 from fepflow.statistics.intervals import z_score
 from fepflow.suite.models import Gate, Impact
@@ -27,6 +29,7 @@ UNNAMED = "?"
 
 NO_STDERR = "the report has no standard error of it; judge by values, with --verdict point"
 STDERR_OF_ZERO = "its standard error is 0: all results were the same, which says nothing of others"
+RESULTS_MISSING = "results are missing, and it is not known what they could have been"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,8 @@ class ReportedEstimate(Estimate):
 
 def reported_estimate(value: float, stderr: float | None, confidence: float, counts: Counts) -> ReportedEstimate:
     """A metric's estimate by the normal distribution; `counts` are 0 where the number of samples is not known."""
-    if not stderr:
-        why = NO_STDERR if stderr is None else STDERR_OF_ZERO
+    if not stderr or counts.missing:
+        why = RESULTS_MISSING if counts.missing else NO_STDERR if stderr is None else STDERR_OF_ZERO
         return ReportedEstimate(value, stderr, None, None, confidence, "normal", counts, warning=why)
     margin = z_score(confidence) * stderr
     return ReportedEstimate(value, stderr, value - margin, value + margin, confidence, "normal", counts)
@@ -102,7 +105,8 @@ def _estimates(
 ) -> Iterator[tuple[str, Estimate]]:
     counts = _counts(task)
     for metric, result in results.items():
-        yield metric, reported_estimate(result.value, result.stderr, confidence, counts)
+        missing = _missing(task, metric)
+        yield metric, reported_estimate(result.value, result.stderr, confidence, missing or counts)
     for key, reason in (task.metadata or {}).items():
         if key.startswith(NO_VALUE):
             problem = f"the report has no value of it: {reason}"
@@ -117,6 +121,13 @@ def _counts(task: ReportTask) -> Counts:
     samples = task.n_samples or {}
     n = samples.get("effective", samples.get("original", 0))
     return Counts(int(n), int(n)) if n >= 0 else Counts(0, 0)
+
+
+def _missing(task: ReportTask, metric: str) -> Counts | None:
+    """The results of a metric, if the report says that some are missing."""
+    found = re.match(r"(\d+) of (\d+)", str((task.metadata or {}).get(f"{MISSING}{metric}", "")))
+    missing, expected = (int(found[1]), int(found[2])) if found else (0, 0)
+    return Counts(expected, expected - missing) if 0 < missing < expected else None
 
 
 def _absence(task: str, reason: str, max_impact: Impact) -> RuleOutcome:

@@ -1,4 +1,4 @@
-"""Reports of a run as files, their format by the ending: .json, .jsonl, .csv, .xml (JUnit)."""
+"""Reports of a run as files, their format by the ending: .json, .jsonl, .csv, .xml (JUnit), .evalguard.yaml."""
 
 from __future__ import annotations
 
@@ -13,13 +13,22 @@ from typing import TextIO
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
+from surfaces.reports.evalguard import write_evalguard_json, write_evalguard_yaml
 from surfaces.reports.fep import write_lines, write_run
 from surfaces.reports.junit import JunitFailures, write_junit
 from surfaces.reports.spreadsheet import write_csv
 
 Writer = Callable[[Store, RunRecord, TextIO], None]
 
-FORMATS: dict[str, Writer] = {".json": write_run, ".jsonl": write_lines, ".csv": write_csv, ".xml": write_junit}
+FORMATS: dict[str, Writer] = {
+    ".json": write_run,
+    ".jsonl": write_lines,
+    ".csv": write_csv,
+    ".xml": write_junit,
+    ".evalguard.yaml": write_evalguard_yaml,
+    ".evalguard.yml": write_evalguard_yaml,
+    ".evalguard.json": write_evalguard_json,
+}
 
 PRIVATE = 0o600
 """Mode of a new report: what people asked an agent, and what it answered, is for who ran it."""
@@ -28,7 +37,7 @@ PRIVATE = 0o600
 def require_writable(paths: Sequence[Path], *, overwrite: bool) -> None:
     """Raises UserError, before anything is run, for a report that could not be written, or would overwrite a file."""
     for number, path in enumerate(paths):
-        if path.suffix.lower() not in FORMATS:
+        if _writer_of(path) is None:
             raise UserError(f"{path}: no report ends in {path.suffix or 'nothing'}; use {', '.join(FORMATS)}")
         if path.absolute() in [other.absolute() for other in paths[:number]]:
             raise UserError(f"{path} is named twice: one report would overwrite the other")
@@ -38,6 +47,12 @@ def require_writable(paths: Sequence[Path], *, overwrite: bool) -> None:
                 pass
         except (OSError, RuntimeError, ValueError) as error:
             raise UserError(f"{path} cannot be written: {_why(error)}") from None
+
+
+def _writer_of(path: Path) -> Writer | None:
+    """What writes the format that the last two endings of a path name, or the last one."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return FORMATS.get("".join(suffixes[-2:])) or FORMATS.get("".join(suffixes[-1:]))
 
 
 def _require_location(path: Path, *, overwrite: bool) -> None:
@@ -56,7 +71,8 @@ def write_report(store: Store, run: RunRecord, path: Path, junit_failures: Junit
 
     It replaces what is there, a symbolic link itself and not what it leads to. A file that is replaced keeps its mode.
     """
-    writer = FORMATS[path.suffix.lower()]
+    writer = _writer_of(path)
+    assert writer is not None
     if writer is write_junit:
         writer = partial(write_junit, failures=junit_failures)
     try:

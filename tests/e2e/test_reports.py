@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from fepflow.evalguard.report_reader import read_report
+
 from .conftest import Workplace
 
 pytestmark = pytest.mark.e2e
@@ -95,13 +97,14 @@ def suite(workplace: Workplace, desk: str) -> Workplace:
 
 
 def test_a_failed_run_shows_its_causes(suite: Workplace, read_junit: Callable[[Path], Any]) -> None:
-    reports = [suite.folder / name for name in ("r.xml", "r.csv", "r.json")]
+    reports = [suite.folder / name for name in ("r.xml", "r.csv", "r.json", "r.evalguard.yaml")]
     done = suite.run(*(word for path in reports for word in ("-o", path)))
     assert done.returncode == 1, done.stderr
     _reads_on_the_terminal(done.stdout)
     _reads_in_junit(read_junit(reports[0]))
     _reads_in_csv(reports[1])
     assert json.loads(reports[2].read_text(encoding="ascii"))["status"] == "completed"
+    _reads_in_evalguard(reports[3])
 
     failed = suite.fepflow("show", "--failed")
     _reads_on_the_terminal(failed.stdout)
@@ -134,6 +137,17 @@ def _reads_on_the_terminal(text: str) -> None:
     assert all(line.startswith(cause) for line, cause in zip(lines[start + 1 :], CAUSES, strict=False))
     (verdict,) = [line for line in lines if line.startswith("FAIL")]
     assert verdict.startswith("FAIL  looked_up: 0.5556 ")
+
+
+def _reads_in_evalguard(path: Path) -> None:
+    read = read_report(path)
+    ((task, results),) = read.report.pairs()
+    assert task.n_samples == {"original": 40, "effective": 40}
+    assert results["looked_up"].value == pytest.approx(20 / 36)
+    assert results["looked_up"].stderr == pytest.approx(0.084, abs=1e-3)
+    assert task.metadata == {f"missing.{check['id']}": "4 of 40" for check in CHECKS}
+    assert read.report.context is not None
+    assert (read.report.context.model_source, read.report.context.model_name) == ("http", "${AGENT_URL}")
 
 
 def _reads_in_junit(suites: dict[str, Any]) -> None:

@@ -110,6 +110,14 @@ class TestAbsence:
         )
         assert verdict.not_judged == ["qa/acc_norm"]
 
+    @pytest.mark.parametrize("gate", [None, POINT])
+    def test_missing_results_show_nothing(self, gate):
+        for value in (0.9, 0.4):
+            verdict = judge(qa(value, 0.01, metadata={"missing.acc": "3 of 120"}), gate=gate)
+            assert verdict.outcome == "inconclusive"
+            assert "n = 117 of 120" in verdict.reasons[0]
+        assert judge(qa(0.9, 0.01, metadata={"missing.acc": "none", "missing.f1": "3 of 120"})).outcome == "pass"
+
     def test_a_metric_of_the_thresholds_that_the_report_has_not_is_skipped_and_said(self):
         thresholds = QA.model_copy(update={"thresholds": {**QA.thresholds, "f1": []}})
         verdict = judge_report(report(qa(0.9, 0.01)), {"qa": thresholds})

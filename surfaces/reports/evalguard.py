@@ -1,0 +1,119 @@
+"""A stored run as a report of EvalGuard's (4.4): its metrics with their standard errors, as one task."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, TextIO
+
+from fepflow.documents.yaml_writer import dump_yaml
+from fepflow.evalguard.reported_values import MISSING, NO_VALUE
+from fepflow.security.redaction import MASK
+from fepflow.security.secret_names import secrets_in_address
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+
+_KINDS = ("http", "python", "ecp", "recorded", "scripted")
+_NAMES = ("app", "url", "function", "command", "path")
+
+
+def report_of_run(run: RunRecord) -> dict[str, Any]:
+    """The report as a document. All that is not a number is under `metadata`, as texts."""
+    results, notes = _results(run.metrics or ())
+    task: dict[str, Any] = {"task_ref": run.suite.get("task") or run.name}
+    if (path := _dataset(run.suite.get("test_cases"))) is not None:
+        task["dataset_path"] = path
+    sample = (run.options or {}).get("sample")
+    task["repeats"] = run.repeats
+    task["n_samples"] = {"original": sample["of"] if sample else run.n_cases, "effective": run.n_cases}
+    if notes:
+        task["metadata"] = notes
+    return {
+        "id": run.id,
+        "metadata": _metadata(run),
+        "context": _context(run),
+        "tasks": [task],
+        "results": [results],
+    }
+
+
+def write_evalguard_json(store: Store, run: RunRecord, file: TextIO) -> None:
+    """Write the report as JSON."""
+    file.write(json.dumps(report_of_run(run), indent=2, allow_nan=False) + "\n")
+
+
+def write_evalguard_yaml(store: Store, run: RunRecord, file: TextIO) -> None:
+    """Write the report as YAML."""
+    file.write(dump_yaml(report_of_run(run)))
+
+
+def _results(metrics: Any) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+    results: dict[str, dict[str, float]] = {}
+    notes = {}
+    for metric in metrics:
+        name, value, stderr = metric["id"], metric.get("value"), metric.get("stderr")
+        missing = metric["n_expected"] - metric["n_completed"]
+        if missing:
+            notes[f"{MISSING}{name}"] = f"{missing} of {metric['n_expected']}"
+        if value is None:
+            notes[f"{NO_VALUE}{name}"] = metric.get("reason") or "no result has a value"
+        else:
+            results[name] = {"value": value} if stderr is None else {"value": value, "stderr": stderr}
+    return results, notes
+
+
+def _metadata(run: RunRecord) -> dict[str, str]:
+    verdict = run.verdict or {}
+    known = {
+        "evaluator": "fepflow",
+        "suite": run.name,
+        "status": run.status,
+        "outcome": run.outcome,
+        "gate": verdict.get("gate"),
+        "thresholds_digest": verdict.get("thresholds_digest"),
+        "suite_hash": run.suite_hash,
+        "cases_hash": run.cases_hash,
+        "sample": run.sample,
+        "tags": ", ".join(run.tags) or None,
+    }
+    return {name: text for name, text in known.items() if text is not None}
+
+
+def _context(run: RunRecord) -> dict[str, Any]:
+    kind, name = _target(run.suite.get("target"))
+    known = {"model_name": name, "model_source": kind}
+    moment = run.completed_at or run.started_at or run.created_at
+    try:
+        tools = {"fepflow": {"version": version("fepflow")}}
+    except PackageNotFoundError:  # a copy that is not installed
+        tools = {"fepflow": {}}
+    return {**{each: text for each, text in known.items() if text}, "date": moment.timestamp(), "tools": tools}
+
+
+def _target(target: Any) -> tuple[str | None, str | None]:
+    """The kind of target and what it is called, without credentials and arguments."""
+    parts = target if isinstance(target, Mapping) else {}
+    for kind in _KINDS:
+        what = parts.get(kind)
+        if isinstance(what, Mapping):
+            what = next((what[name] for name in _NAMES if what.get(name)), None)
+        if isinstance(what, list):
+            what = what[0] if what else None
+        elif kind == "ecp" and isinstance(what, str) and "://" not in what:
+            what = next(iter(shlex.split(what)), None)
+        if isinstance(what, str):
+            return kind, _without_credentials(what)
+    return None, None
+
+
+def _without_credentials(address: str) -> str:
+    for secret in sorted(secrets_in_address(address), key=len, reverse=True) if "://" in address else ():
+        address = address.replace(secret, MASK)
+    return address
+
+
+def _dataset(test_cases: Any) -> str | None:
+    path = test_cases.get("path") if isinstance(test_cases, Mapping) else test_cases
+    return path if isinstance(path, str) else None
