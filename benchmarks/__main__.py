@@ -15,6 +15,7 @@ import click
 
 from benchmarks.children import CHECKS, CONCURRENCY
 from benchmarks.ecp_runs import ecp
+from benchmarks.evalguard_reports import evalguard
 from benchmarks.measuring import (
     House,
     Line,
@@ -210,6 +211,7 @@ BENCHES: dict[str, Callable[[], Iterator[Line]]] = {
     "memory": memory,
     "judges": judges,
     "ecp": ecp,
+    "evalguard": evalguard,
 }
 
 
