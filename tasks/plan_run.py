@@ -18,6 +18,7 @@ from fepflow.errors import UserError
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import Cause, NewRun, RunRecord
 from fepflow.store.store import Store
+from fepflow.suite.models import Suite
 from fepflow.suite.roots import require_allowed
 from tasks.analysis.comparability import suite_hash
 from tasks.analysis.sampling import sample, sample_size
@@ -43,6 +44,7 @@ def create_run(
     """
     options = options or RunOptions()
     suite = validation.require()
+    _require_repeats(suite, options.repeats or suite.repeats)
     cases, case_options = _wanted(store, validation.cases, options)
     run_id, snapshot, repeats = uuid4().hex, _snapshot(validation, options), options.repeats or suite.repeats
     run = NewRun(
@@ -59,6 +61,16 @@ def create_run(
     )
     store.create_run(run, cases)
     return run_id
+
+
+def _require_repeats(suite: Suite, repeats: int) -> None:
+    """Raise UserError if a metric takes more repeats of each case than the run would have."""
+    for metric in suite.metrics or ():
+        if metric.aggregated.k > repeats:
+            raise UserError(
+                f"The metric {metric.id} is {metric.aggregate}, which takes {metric.aggregated.k} repeats of each case "
+                f"or more: set repeats: {metric.aggregated.k} (or --repeats), instead of {repeats}."
+            )
 
 
 def _snapshot(validation: SuiteValidation, options: RunOptions) -> dict[str, Any]:

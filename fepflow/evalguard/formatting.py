@@ -35,10 +35,12 @@ def describe(estimate: Estimate, limit: float | None = None) -> str:
     if estimate.value is None:
         return f"no value ({size})"
     width = percent(estimate.confidence)
-    if estimate.low is None or estimate.high is None:
+    ends = [(word, bound) for word, bound in (("from", estimate.low), ("to", estimate.high)) if bound is not None]
+    if not ends:
         return f"{number(estimate.value, limit)} (no {width} interval, {size})"
-    low, high = number(estimate.low, limit), number(estimate.high, limit)
-    return f"{number(estimate.value, limit)} ({width} interval {low} to {high}, {size})"
+    interval = " ".join(f"{word} {number(bound, limit)}" for word, bound in ends)
+    interval = interval if len(ends) == 1 else interval.removeprefix("from ")
+    return f"{number(estimate.value, limit)} ({width} interval {interval}, {size})"
 
 
 def _size(counts: Counts) -> str:

@@ -6,6 +6,8 @@ import math
 from statistics import NormalDist
 from typing import Literal
 
+from fepflow.statistics.beta import beta_quantile
+
 IntervalKind = Literal["wilson", "clopper-pearson"]
 """`wilson` holds the truth as often as promised on average; `clopper-pearson` at least so often, and is wider."""
 
@@ -30,8 +32,8 @@ def wilson_interval(proportion: float, n: float, confidence: float = 0.95) -> tu
 def clopper_pearson_interval(proportion: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
     """The exact interval of a `proportion` seen in `n` observations: its error never exceeds the one promised."""
     tail, successes = (1 - confidence) / 2, proportion * n
-    low = _beta_quantile(tail, successes, n - successes + 1) if proportion > 0 else 0.0
-    high = _beta_quantile(1 - tail, successes + 1, n - successes) if proportion < 1 else 1.0
+    low = beta_quantile(tail, successes, n - successes + 1) if proportion > 0 else 0.0
+    high = beta_quantile(1 - tail, successes + 1, n - successes) if proportion < 1 else 1.0
     return _around(proportion, low, high)
 
 
@@ -63,42 +65,3 @@ def _around(proportion: float, low: float, high: float) -> tuple[float, float]:
     low = 0.0 if proportion == 0 else min(max(low, 0.0), proportion)
     high = 1.0 if proportion == 1 else max(min(high, 1.0), proportion)
     return low, high
-
-
-def _beta_quantile(probability: float, a: float, b: float) -> float:
-    low, high = 0.0, 1.0
-    for _ in range(100):
-        middle = (low + high) / 2
-        if _beta_cdf(middle, a, b) < probability:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
-def _beta_cdf(x: float, a: float, b: float) -> float:
-    """The regularized incomplete beta function, by its continued fraction (Abramowitz and Stegun, 26.5.8)."""
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):  # there the fraction of the mirrored function converges faster
-        return 1 - _beta_cdf(1 - x, b, a)
-    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    return math.exp(log_front) / (a * _beta_fraction(x, a, b))
-
-
-def _beta_fraction(x: float, a: float, b: float) -> float:
-    """The continued fraction 1 + d1 / (1 + d2 / (1 + ...)), evaluated from the front (Lentz)."""
-    tiny = 1e-300
-    value, c, d = 1.0, 1.0, 0.0
-    for step in range(1, 10_000):
-        m, odd = divmod(step, 2)
-        if odd:
-            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        else:
-            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d = 1 / ((1 + term * d) or tiny)
-        c = (1 + term / c) or tiny
-        value *= c * d
-        if abs(c * d - 1) < 1e-15:
-            break
-    return value

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, TypeAdapter, model_validator
 
 from fepflow.protocol.check import Check, CheckId
 from fepflow.protocol.test_case import TestCase
+from fepflow.suite.aggregates import PATTERN, Aggregate, parse_aggregate
 from fepflow.suite.target import Target
 from fepflow.suite.values import Duration, JSONPathText, Section
 
@@ -39,6 +40,11 @@ def _range(value: list[float]) -> list[float]:
     return value
 
 
+def _aggregate(value: str) -> str:
+    parse_aggregate(value)
+    return value
+
+
 class Dataset(Section):
     """Test cases from a file, and where their parts are in a record.
 
@@ -54,15 +60,47 @@ class Dataset(Section):
 
 
 class Metric(Section):
-    """A number over a check's results, with its interval."""
+    """A number over a check's results, or over the target's outputs, with its interval."""
 
     id: CheckId
-    check: CheckId = Field(description="Id of the check whose results are aggregated.")
-    aggregate: Literal["mean"] = "mean"
-    value: JSONPathText | None = Field(None, description="Default: $.passed, then $.response.passed.")
+    check: CheckId | None = Field(None, description="Id of the check whose results are aggregated.")
+    aggregate: Annotated[str, AfterValidator(_aggregate)] = Field(
+        "mean",
+        description="mean; rate (share that is true, or lies within at_least and at_most); error_rate; median; a "
+        "percentile such as p95; of each case's repeats: majority, worst, pass@k and pass^k such as pass@3.",
+        json_schema_extra={"pattern": PATTERN},
+    )
+    value: JSONPathText | None = Field(
+        None, description="Default: $.passed, then $.response.passed. Without a check: of an output, $.output.…"
+    )
     range: Annotated[list[float], Field(min_length=2, max_length=2), AfterValidator(_range)] | None = Field(
         None, description="Least and largest value that there can be; what is outside counts as an error."
     )
+    at_least: FiniteFloat | None = Field(None, description="Of a rate: the least value that counts.")
+    at_most: FiniteFloat | None = Field(None, description="Of a rate: the largest value that counts.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Metric:
+        of_output = self.value is not None and re.match(r"\$\.output\b", self.value) is not None
+        kind = self.aggregated.kind
+        if self.check is None and not of_output and (self.value is not None or kind != "error_rate"):
+            raise ValueError("name the check, or give the value of an output, such as $.output.metadata.latency_ms")
+        if self.check is not None and of_output:
+            raise ValueError("a value of an output is no check's: leave check out")
+        if (self.at_least is not None or self.at_most is not None) and kind != "rate":
+            raise ValueError("at_least and at_most are of aggregate: rate")
+        if kind == "error_rate" and (self.value is not None or self.range is not None):
+            raise ValueError("an error_rate counts results, and has neither value nor range")
+        if kind == "quantile" and self.value is None:
+            raise ValueError(f"{self.aggregate} is of numbers: give value, such as $.response.score")
+        if self.check is None and kind == "worst":
+            raise ValueError("worst is the least score of a check; of outputs take a percentile, such as p99")
+        return self
+
+    @property
+    def aggregated(self) -> Aggregate:
+        """The aggregate, parsed."""
+        return parse_aggregate(self.aggregate)
 
 
 class Gate(Section):
@@ -70,6 +108,7 @@ class Gate(Section):
 
     max_impact: Impact | None = Field(None, description="Worst EvalGuard impact that still passes.")
     min: dict[str, float] = Field({}, description="Smallest value that still passes, by metric.")
+    max: dict[str, float] = Field({}, description="Largest value that still passes, by metric.")
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(0.95, description="Confidence of the intervals.")
     verdict: Literal["interval", "point"] = Field("interval", description="Judge by interval, or by value alone.")
     checks: Literal["all"] | None = Field(None, description="all: every check must pass, besides the other rules.")

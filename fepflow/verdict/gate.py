@@ -3,7 +3,7 @@
 The rules that a gate can have, of which all that it asks for are applied:
 
 - *impact*: every metric with thresholds has an impact of at most `max_impact` (`low` unless the gate says otherwise);
-- *minimum*: every metric named in `min` is at least that large;
+- *minimum*, *maximum*: every metric named in `min` is at least that large, in `max` at most;
 - *checks*: every check passes in every case. This is the gate of a suite that asks for neither of the others, and
   `checks: all` adds it to them.
 
@@ -24,7 +24,7 @@ from fepflow.suite.models import Gate, Impact
 from fepflow.verdict.check_rules import GATE as EVERY_CHECK
 from fepflow.verdict.check_rules import absences, check_rules
 from fepflow.verdict.metric_rules import MetricRules
-from fepflow.verdict.requirements import ImpactAtMost, Minimum, Requirement
+from fepflow.verdict.requirements import ImpactAtMost, Maximum, Minimum, Requirement
 from fepflow.verdict.verdict import CheckTotals, MetricEstimate, MetricVerdict, Mode, Outcome, RuleOutcome, Verdict
 
 DEFAULT_MAX_IMPACT: Impact = "low"
@@ -46,17 +46,14 @@ def decide(
     """
     gate = gate or Gate()
     max_impact = gate.max_impact or (DEFAULT_MAX_IMPACT if thresholds else None)
-    by_checks = gate.checks == "all" or (max_impact is None and not gate.min)
+    by_checks = gate.checks == "all" or (max_impact is None and not gate.min and not gate.max)
     ranges = thresholds.thresholds if thresholds and max_impact else {}
     by_metric = _metric_outcomes(metrics, gate, ranges, max_impact, mode)
     rules = [rule for found in by_metric.values() for rule in found]
     rules += _rules_on_absence([metric.id for metric in metrics], ranges, max_impact, gate)
     rules += check_rules(checks) if by_checks else []
     rules.sort(key=_badness, reverse=True)
-    judged = [
-        _metric_verdict(metric, ranges.get(metric.id), gate.min.get(metric.id), by_metric.get(metric.id, []))
-        for metric in metrics
-    ]
+    judged = [_metric_verdict(metric, ranges.get(metric.id), gate, by_metric.get(metric.id, [])) for metric in metrics]
     not_judged = _not_judged(metrics, checks, rules)
     if advice is None:
         advice = "give a metric of them a minimum" if by_checks else "gate: {checks: all} judges every check, too"
@@ -94,13 +91,20 @@ def _metric_outcomes(
         requirements: list[Requirement] = []
         if max_impact is not None and metric.id in ranges:
             requirements.append(ImpactAtMost(max_impact, ranges[metric.id]))
-        if metric.id in gate.min:
-            requirements.append(Minimum(gate.min[metric.id]))
+        requirements += [limit for name, limit in _limits(gate) if name == metric.id]
         if requirements:
             required.append((metric, requirements))
-    named = {metric.id for metric, _ in required} | set(gate.min)
+    named = {metric.id for metric, _ in required} | {*gate.min, *gate.max}
     rules = MetricRules(gate.confidence, mode, gate.fail == "value", len(named))
     return rules.outcomes(required)
+
+
+def _limits(gate: Gate) -> list[tuple[str, Minimum | Maximum]]:
+    """The least and largest values that the gate asks for, by metric."""
+    return [
+        *((name, Minimum(least)) for name, least in gate.min.items()),
+        *((name, Maximum(most)) for name, most in gate.max.items()),
+    ]
 
 
 def _rules_on_absence(
@@ -108,12 +112,12 @@ def _rules_on_absence(
 ) -> list[RuleOutcome]:
     rules = [
         RuleOutcome(
-            rule=f"{name}: {Minimum(minimum).rule}",
+            rule=f"{name}: {limit.rule}",
             metric=name,
             outcome="inconclusive",
-            reason=f"{name}: the gate asks for at least {number(minimum)}, but it was not computed.",
+            reason=f"{name}: the gate asks for {limit.rule}, but it was not computed.",
         )
-        for name, minimum in gate.min.items()
+        for name, limit in _limits(gate)
         if name not in computed
     ]
     if max_impact is not None and not any(name in ranges for name in computed):
@@ -133,7 +137,8 @@ def _not_judged(
         for metric in metrics
         if metric.id not in metrics_judged and not (metric.of_passes and metric.check_id in checks_judged)
     ]
-    covered = checks_judged | {metric.check_id for metric in metrics if metric.id in metrics_judged}
+    judging = [metric for metric in metrics if metric.id in metrics_judged and not metric.of_errors]
+    covered = checks_judged | {metric.check_id for metric in judging}
     return list(dict.fromkeys([*names, *(check.check_id for check in checks if check.check_id not in covered)]))
 
 
@@ -183,7 +188,7 @@ def _metric_warnings(metric: MetricEstimate, ranges: Sequence[Range] | None, mod
 
 
 def _metric_verdict(
-    metric: MetricEstimate, ranges: Sequence[Range] | None, minimum: float | None, rules: Sequence[RuleOutcome]
+    metric: MetricEstimate, ranges: Sequence[Range] | None, gate: Gate, rules: Sequence[RuleOutcome]
 ) -> MetricVerdict:
     estimate = metric.estimate
     assessment = assess(estimate.value, ranges) if ranges is not None else ImpactAssessment(None)
@@ -193,7 +198,8 @@ def _metric_verdict(
         impact=assessment.impact,
         worst_impact=worst(impacts.impacts) if impacts else None,
         interpretation=assessment.interpretation,
-        threshold=minimum,
+        threshold=gate.min.get(metric.id),
+        maximum=gate.max.get(metric.id),
         outcome=_worst_outcome(rule.outcome for rule in rules) if rules else None,
         reason=" ".join(rule.reason for rule in sorted(rules, key=_badness, reverse=True)) or None,
     )
@@ -201,10 +207,10 @@ def _metric_verdict(
 
 def _gate_sentence(max_impact: Impact | None, gate: Gate, mode: Mode, *, by_checks: bool) -> str:
     rules = [f"no metric's impact may be worse than {max_impact}"] if max_impact else []
-    rules += [f"{name} must be at least {number(minimum)}" for name, minimum in gate.min.items()]
+    rules += [f"{name} must be {limit.rule}" for name, limit in _limits(gate)]
     measure = "point values" if mode == "point" else _measure(gate)
     sentence = listed([*rules, *([EVERY_CHECK] if by_checks else [])])
-    named_first = not max_impact and gate.min
+    named_first = not max_impact and _limits(gate)
     whole = sentence if named_first else f"{sentence[0].upper()}{sentence[1:]}"
     return f"{whole} ({measure})." if rules else f"{whole}."
 

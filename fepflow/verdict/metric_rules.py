@@ -119,20 +119,20 @@ class MetricRules:
     def _settled_by(self, estimate: Estimate, requirement: Requirement, lean: Outcome, fail_confidence: float) -> str:
         """How many test cases like these would show what the verdict leans to."""
         confidence = self.confidence if lean == "pass" else fail_confidence
-        sums = estimate.sums
-        if sums is None or (estimate.stderr is None and sums.scale is None):
+        sample = estimate.sample
+        if sample is None or sample.with_cases(2 * sample.cases, confidence) == (None, None):
             return "more test cases are needed"
 
         def shown(cases: int) -> bool:
-            low, high = sums.with_cases(cases, confidence)
+            low, high = sample.with_cases(cases, confidence)
             bounds = (-math.inf if low is None else low, math.inf if high is None else high)
             return requirement.judge(*bounds) == lean
 
-        if shown(sums.cases):
+        if shown(sample.cases):
             if estimate.counts.missing:
                 return "the results that are missing would settle it"
             return "more test cases are needed"
-        few, many = sums.cases, sums.cases * 2
+        few, many = sample.cases, sample.cases * 2
         while not shown(many):
             few, many = many, many * 2
             if many > MOST_CASES:

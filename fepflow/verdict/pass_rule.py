@@ -15,7 +15,8 @@ from typing import Literal, NamedTuple
 from fepflow.evalguard.formatting import listed, number, percent
 from fepflow.protocol.results import CheckResult, passed_of
 from fepflow.protocol.test_case import Output
-from fepflow.statistics.estimate import Counts, Estimate, mean_estimate
+from fepflow.statistics.estimate import Counts, Estimate
+from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.scale import PROPORTION
 from fepflow.verdict.verdict import MetricEstimate, MetricVerdict, Outcome, RuleOutcome, Verdict
 

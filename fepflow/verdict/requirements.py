@@ -72,6 +72,39 @@ class Minimum:
 
 
 @dataclass(frozen=True)
+class Maximum:
+    """The value is at most so large."""
+
+    most: float
+
+    @property
+    def rule(self) -> str:
+        """See Requirement."""
+        return f"at most {number(self.most)}"
+
+    @property
+    def limit(self) -> float:
+        """See Requirement."""
+        return self.most
+
+    def judge(self, low: float, high: float) -> Outcome:
+        """See Requirement."""
+        if high <= self.most:
+            return "pass"
+        return "fail" if low > self.most else "inconclusive"
+
+    def standing(self, value: float | None) -> str:
+        """See Requirement."""
+        if value is None:
+            return f"cannot be compared with the maximum of {number(self.most)}"
+        return f"{'keeps to' if value <= self.most else 'is above'} the maximum of {number(self.most)}"
+
+    def crossing(self, value: float, low: float, high: float) -> str:
+        """See Requirement."""
+        return "its interval ends above" if value <= self.most else "its interval begins below"
+
+
+@dataclass(frozen=True)
 class ImpactAtMost:
     """The value's impact is none of the worse ones. Values that no range holds neither meet that nor do they not."""
 

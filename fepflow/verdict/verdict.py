@@ -17,15 +17,17 @@ Mode = Literal["interval", "point"]
 
 @dataclass(frozen=True, slots=True)
 class MetricEstimate:
-    """A metric of the suite, the check that it is computed from, and its estimate.
+    """A metric of the suite, the check that it is computed from (None: the outputs), and its estimate.
 
-    `of_passes` if it is the share of results that passed, and no score. `warnings` are sentences about its values.
+    `of_passes` if it is made of results that passed or not, and no scores; `of_errors` if of results in error or not,
+    so that it does not judge the check. `warnings` are sentences about its values.
     """
 
     id: str
-    check_id: str
+    check_id: str | None
     estimate: Estimate
     of_passes: bool = True
+    of_errors: bool = False
     warnings: Sequence[str] = ()
 
 
@@ -51,13 +53,14 @@ class MetricVerdict(BaseModel):
     """One metric: its estimate, what it means, and how it fared.
 
     `impact` is the value's, `worst_impact` the worst that the interval touches; both are None without thresholds.
-    `threshold` is the gate's minimum. `outcome` is None for a metric that the gate says nothing about.
+    `threshold` is the gate's minimum, `maximum` its maximum. `check` is None for a metric of the outputs. `outcome` is
+    None for a metric that the gate says nothing about.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: str
-    check: str
+    check: str | None
     value: float | None
     stderr: float | None
     low: float | None
@@ -72,6 +75,7 @@ class MetricVerdict(BaseModel):
     worst_impact: Impact | None = None
     interpretation: str | None = None
     threshold: float | None = None
+    maximum: float | None = None
     outcome: Outcome | None = None
     reason: str | None = None
 

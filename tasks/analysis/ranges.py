@@ -18,8 +18,11 @@ def is_of_passes(metric: Metric) -> bool:
 
 
 def range_of(metric: Metric, checks: Iterable[Check]) -> Scale | None:
-    """The scale of a metric's values; None if it is not declared. `checks` are all of the metric's check id."""
-    if is_of_passes(metric):
+    """The scale of the single values that a metric is made of; None if it is not known.
+
+    `checks` are all of the metric's check id.
+    """
+    if is_of_passes(metric) or metric.aggregated.kind in ("rate", "majority", "pass_at_k", "pass_hat_k"):
         return PROPORTION
     if metric.range is not None:
         return Scale(metric.range[0], metric.range[1])
@@ -28,6 +31,11 @@ def range_of(metric: Metric, checks: Iterable[Check]) -> Scale | None:
     if not found or len(found) < len(known):
         return None
     return Scale(min(scale.low for scale in found), max(scale.high for scale in found))
+
+
+def scale_of_aggregate(metric: Metric, scale: Scale | None) -> Scale | None:
+    """The scale of a metric whose single values have a `scale`."""
+    return Scale(0.0, 1.0) if metric.aggregated.kind in ("pass_at_k", "pass_hat_k") else scale
 
 
 def _known(check: Check, path: str) -> Scale | None:

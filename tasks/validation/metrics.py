@@ -12,7 +12,7 @@ from fepflow.protocol.check import to_check
 from fepflow.statistics.scale import Scale
 from fepflow.suite.models import Gate, Metric, check_ids
 from fepflow.verdict.gate import DEFAULT_MAX_IMPACT
-from tasks.analysis.ranges import range_of
+from tasks.analysis.ranges import range_of, scale_of_aggregate
 from tasks.validation.checks import expected_check_ids
 from tasks.validation.sample_size import warn_of_confidence, warn_of_sample_size
 from tasks.validation.suite_validation import SuiteValidation, file_of
@@ -48,7 +48,7 @@ def validate_metrics(found: SuiteValidation) -> None:
     metrics: list[Metric | None] | None = loaded.section("metrics")
     if loaded.snapshot.get("metrics") is not None:
         for index, metric in enumerate(metrics or ()):
-            if metric is not None and metric.check not in known:
+            if metric is not None and metric.check is not None and metric.check not in known:
                 message = f"the suite has no check with the id {metric.check}"
                 found.error(("metrics", index, "check"), message, f"its checks are {', '.join(known) or 'none'}")
     names = [metric.id for metric in metrics if metric] if metrics else known
@@ -59,12 +59,23 @@ def validate_metrics(found: SuiteValidation) -> None:
         _validate_gate(found, gate, names)
         warn_of_confidence(found, gate)
     given = [metric for metric in metrics or () if metric] or [Metric(id=name, check=name) for name in known]
+    _warn_of_repeats(found, metrics or ())
     max_impact = (gate.max_impact if gate else None) or (DEFAULT_MAX_IMPACT if found.thresholds else None)
-    warn_of_sample_size(found, gate or Gate(), max_impact, _scales(found, given))
+    warn_of_sample_size(found, gate or Gate(), max_impact, given, _scales(found, given))
+
+
+def _warn_of_repeats(found: SuiteValidation, metrics: Sequence[Metric | None]) -> None:
+    repeats = found.loaded.section("repeats") or 1
+    for index, metric in enumerate(metrics):
+        if metric is not None and metric.aggregated.k > repeats:
+            message = f"{metric.aggregate} takes at least {metric.aggregated.k} repeats of each case, not {repeats}"
+            found.warn(
+                ("metrics", index, "aggregate"), message, f"set repeats: {metric.aggregated.k}, or run with --repeats"
+            )
 
 
 def _scales(found: SuiteValidation, metrics: Sequence[Metric]) -> dict[str, Scale | None]:
-    """The ranges of metrics, by id; None where they are not known."""
+    """The ranges of metrics, as they are aggregated, by id; None where they are not known."""
     shared = [to_check(check) for check in found.loaded.section("checks") or () if check]
     ids = check_ids(shared)
     declared = {check_id: [check] for check_id, check in zip(ids, shared, strict=True)}
@@ -72,13 +83,20 @@ def _scales(found: SuiteValidation, metrics: Sequence[Metric]) -> dict[str, Scal
         own = [to_check(check) for check in case.checks or ()]
         for check_id, check in zip(check_ids(own, ids), own, strict=True):
             declared.setdefault(check_id, []).append(check)
-    return {metric.id: range_of(metric, declared.get(metric.check, ())) for metric in metrics}
+    return {
+        metric.id: scale_of_aggregate(metric, range_of(metric, declared.get(metric.check or "", ())))
+        for metric in metrics
+    }
 
 
 def _validate_gate(found: SuiteValidation, gate: Gate, metrics: Sequence[str]) -> None:
-    for name in gate.min:
-        if name not in metrics:
-            found.error(("gate", "min", name), f"there is no metric {name}", f"there is {', '.join(metrics)}")
+    for bound, limits in (("min", gate.min), ("max", gate.max)):
+        for name in limits:
+            if name not in metrics:
+                found.error(("gate", bound, name), f"there is no metric {name}", f"there is {', '.join(metrics)}")
+    for name in gate.min.keys() & gate.max.keys():
+        if gate.min[name] > gate.max[name]:
+            found.error(("gate", "max", name), "the maximum is below the minimum", "no value can meet both")
     if gate.max_impact is not None and found.thresholds is None and "thresholds" not in found.loaded.snapshot:
         advice = "add thresholds:, an EvalGuard file or folder"
         found.error(("gate", "max_impact"), "there are no thresholds that give an impact", advice)

@@ -68,6 +68,11 @@ def validate_paths(found: SuiteValidation, opened: OpenTarget | None) -> None:
         if check is not None
         for use in paths_of(check)
     ]
+    uses += [
+        _Use(("metrics", index, "value"), metric.value, leading_keys(metric.value))
+        for index, metric in enumerate(found.loaded.section("metrics") or ())
+        if metric is not None and metric.check is None and metric.value is not None
+    ]
     target: Target | None = found.loaded.section("target")
     body = list(_of_request(found, target)) if target is not None else []
     uses = [use for use in uses if not _is_misshaped(found, use)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fepflow.documents.loader import DocumentPath
 from fepflow.statistics.intervals import interval_of, minimum_sample
 from fepflow.statistics.scale import Scale
-from fepflow.suite.models import Gate, Impact
+from fepflow.suite.models import Gate, Impact, Metric
 from fepflow.verdict.requirements import ImpactAtMost
+from tasks.analysis.ranges import is_of_passes
 from tasks.analysis.sampling import sample_size
 from tasks.validation.suite_validation import SuiteValidation
 
@@ -19,16 +20,20 @@ USUAL = 0.95
 
 
 def warn_of_sample_size(
-    found: SuiteValidation, gate: Gate, max_impact: Impact | None, scales: Mapping[str, Scale | None]
+    found: SuiteValidation,
+    gate: Gate,
+    max_impact: Impact | None,
+    metrics: Sequence[Metric],
+    scales: Mapping[str, Scale | None],
 ) -> None:
-    """Warn of minima and impacts that the cases cannot show, whatever the target answers. `scales` are by metric."""
+    """Warn of limits and impacts that the cases cannot show, whatever the target answers. `scales` are by metric."""
     cases = sample_size(len(found.cases), found.limit)
     if gate.verdict == "point" or not cases:
         return
-    for name, minimum in gate.min.items():
-        scale = scales.get(name)
-        if scale is not None and scale.low < minimum < scale.high:
-            _warn_of_minimum(found, gate, name, minimum, scale.share(minimum), cases)
+    for metric in metrics:
+        for bound, limit in (("min", gate.min.get(metric.id)), ("max", gate.max.get(metric.id))):
+            if limit is not None:
+                _warn_of_limit(found, gate, metric, scales[metric.id], bound, limit, cases)
     for name, ranges in (found.thresholds.thresholds if found.thresholds and max_impact else {}).items():
         scale = scales.get(name)
         if max_impact and scale is not None and not _can_pass(ImpactAtMost(max_impact, ranges), gate, scale, cases):
@@ -47,11 +52,28 @@ def warn_of_confidence(found: SuiteValidation, gate: Gate) -> None:
         found.warn(("gate", "confidence"), message, advice)
 
 
-def _warn_of_minimum(found: SuiteValidation, gate: Gate, name: str, minimum: float, share: float, cases: int) -> None:
-    needed = minimum_sample(share, gate.confidence, gate.interval)
-    if needed > cases:
-        message = f"{cases} test cases cannot show {name} of at least {minimum:g}, even if all pass"
-        found.warn(("gate", "min", name), message, f"it takes {needed} at {gate.confidence:.0%}")
+def _warn_of_limit(
+    found: SuiteValidation, gate: Gate, metric: Metric, scale: Scale | None, bound: str, limit: float, cases: int
+) -> None:
+    needed = _cases_needed(gate, metric, scale, bound, limit)
+    if needed is not None and needed > cases:
+        said = f"{metric.id} of at {'least' if bound == 'min' else 'most'} {limit:g}"
+        best = "even if all pass" if is_of_passes(metric) and bound == "min" else "whatever their values are"
+        message = f"{cases} test cases cannot show {said}, {best}"
+        found.warn(("gate", bound, metric.id), message, f"it takes {needed} at {gate.confidence:.0%}")
+
+
+def _cases_needed(gate: Gate, metric: Metric, scale: Scale | None, bound: str, limit: float) -> int | None:
+    """How many cases it takes where all values are as good as can be; None if that is not known, or one is enough."""
+    if scale is not None and not scale.low < limit < scale.high:
+        return None
+    if metric.aggregated.kind == "quantile":
+        level = metric.aggregated.level
+        return minimum_sample(level if bound == "max" else 1 - level, gate.confidence, "clopper-pearson")
+    if scale is None:
+        return None
+    share = scale.share(limit)
+    return minimum_sample(share if bound == "min" else 1 - share, gate.confidence, gate.interval)
 
 
 def _can_pass(requirement: ImpactAtMost, gate: Gate, scale: Scale, cases: int) -> bool:

@@ -13,7 +13,7 @@ from fepflow.jsonpath.path import SingularPath, compile_path, leading_keys
 from fepflow.protocol.check import Check, to_check
 from fepflow.statistics.scale import Scale
 from fepflow.suite.models import Gate, Metric, check_ids
-from tasks.analysis.ranges import range_of
+from tasks.analysis.ranges import range_of, scale_of_aggregate
 from tasks.validation.suite_validation import SuiteValidation
 
 
@@ -23,12 +23,12 @@ def validate_scales(found: SuiteValidation) -> None:
     given: Sequence[Metric | None] = found.loaded.section("metrics") or ()
     for index, metric in enumerate(given):
         if metric is not None:
-            _validate_value(found, index, metric, checks.get(metric.check, []))
+            _validate_value(found, index, metric, checks.get(metric.check or "", []))
     metrics = [metric for metric in given if metric] or [Metric(id=name, check=name) for name in checks]
     for metric in metrics:
-        scale = range_of(metric, checks.get(metric.check, ()))
+        scale = scale_of_aggregate(metric, range_of(metric, checks.get(metric.check or "", ())))
         if scale is not None:
-            _validate_minimum(found, metric, scale)
+            _validate_limits(found, metric, scale)
             _validate_ranges(found, metric, scale)
 
 
@@ -47,6 +47,8 @@ def _checks_by_id(found: SuiteValidation) -> dict[str, list[Check]]:
 
 def _validate_value(found: SuiteValidation, index: int, metric: Metric, checks: Sequence[Check]) -> None:
     shapes = [result_shape(check) for check in checks]
+    if metric.aggregated.kind == "error_rate":
+        return
     if len(shapes) != 1 or shapes[0] is None:
         return  # none that is known, or several, of which one may have it
     if metric.value is None:
@@ -101,12 +103,13 @@ def _numbers(shape: Mapping[str, Any], before: tuple[str, ...] = ()) -> list[tup
     return found
 
 
-def _validate_minimum(found: SuiteValidation, metric: Metric, scale: Scale) -> None:
+def _validate_limits(found: SuiteValidation, metric: Metric, scale: Scale) -> None:
     gate: Gate | None = found.loaded.section("gate")
-    minimum = gate.min.get(metric.id) if gate is not None else None
-    if minimum is not None and not scale.low <= minimum <= scale.high:
-        message = f"{metric.id} lies between {scale.low:g} and {scale.high:g}, never at {minimum:g}"
-        found.error(("gate", "min", metric.id), message, _cure(minimum, scale))
+    for bound, limits in (("min", gate.min), ("max", gate.max)) if gate is not None else ():
+        limit = limits.get(metric.id)
+        if limit is not None and not scale.low <= limit <= scale.high:
+            message = f"{metric.id} lies between {scale.low:g} and {scale.high:g}, never at {limit:g}"
+            found.error(("gate", bound, metric.id), message, _cure(limit, scale))
 
 
 def _cure(value: float, scale: Scale) -> str:

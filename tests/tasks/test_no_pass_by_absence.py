@@ -62,7 +62,7 @@ def answers(check: str) -> st.SearchStrategy[Answer]:
 
 
 @st.composite
-def suites(draw: st.DrawFn, checks: list[str]) -> dict[str, Any]:
+def suites(draw: st.DrawFn, checks: list[str], repeats: int) -> dict[str, Any]:
     """Sections of a suite: metrics, thresholds and gate."""
     sections: dict[str, Any] = {}
     metrics: list[dict[str, Any]] = [{"id": check, "check": check} for check in checks]
@@ -70,6 +70,11 @@ def suites(draw: st.DrawFn, checks: list[str]) -> dict[str, Any]:
         metrics += [{"id": "share", "check": checks[0]}, {"id": "loose", "check": "polite", "value": "$.score"}]
         metrics.append({"id": "score", "check": "graded", "value": "$.score", "range": draw(RANGES)})
         metrics = [metric for metric in metrics if metric["check"] in checks and draw(st.booleans())] or metrics[:1]
+        for metric in metrics:
+            kinds = ["mean", *(OF_SCORES if "value" in metric else [*OF_PASSES, f"pass@{repeats}", f"pass^{repeats}"])]
+            metric["aggregate"] = draw(st.sampled_from(kinds))
+            if metric["aggregate"] == "rate" and "value" in metric:
+                metric["at_least"] = 0.9
         sections["metrics"] = metrics
     names = [metric["id"] for metric in metrics]
     if draw(st.booleans()):
@@ -77,6 +82,7 @@ def suites(draw: st.DrawFn, checks: list[str]) -> dict[str, Any]:
     minima = st.dictionaries(st.sampled_from(names), st.sampled_from([-2.0, 0.0, 0.3, 0.5, 0.7, 0.8, 0.95]), max_size=3)
     gate = {
         "min": draw(minima),
+        "max": draw(st.dictionaries(st.sampled_from(names), st.sampled_from([0.0, 0.1, 0.9, 1.0]), max_size=1)),
         "checks": draw(st.sampled_from([None, None, "all"])),
         "fail": draw(st.sampled_from(["interval", "interval", "value"])),
         "verdict": draw(st.sampled_from(["interval", "interval", "point"])),
@@ -88,6 +94,8 @@ def suites(draw: st.DrawFn, checks: list[str]) -> dict[str, Any]:
     return sections if draw(st.integers(0, 3)) == 3 else {**sections, "gate": gate}
 
 
+OF_PASSES = ["rate", "majority", "worst"]
+OF_SCORES = ["rate", "worst", "median", "p10", "p90"]
 RANGES = st.sampled_from([[0.0, 1.0], [0.0, 1.0], [-1.0, 1.0], [0.0, 5.0]])
 
 
@@ -120,7 +128,7 @@ def worlds(draw: st.DrawFn) -> World:
         "test_cases": [],
         "checks": [{"type": "exact_match", "id": check, "arguments": {}} for check in checks],
         "repeats": repeats,
-        **draw(suites(checks)),
+        **draw(suites(checks, repeats)),
     }
     return World(Suite.model_validate(document), own, cases, repeats, truth, came)
 

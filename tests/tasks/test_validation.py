@@ -3,8 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from fepflow.errors import InputError
+from fepflow.errors import InputError, UserError
 from fepflow.settings import settings
+from fepflow.store.store import Store
+from tasks.plan_run import create_run
+from tasks.run.options import RunOptions
 from tasks.validation.cases import read_cases
 from tasks.validation.checks import expected_check_ids
 from tasks.validation.validate_suite import validate_suite
@@ -224,6 +227,33 @@ def test_a_score_with_a_range_is_warned_of_on_its_scale_and_one_without_is_not(f
     assert "34 test cases cannot show stars of at least 4.6" in warning
     assert gated(folder, "{min: {stars: 4.6}}", cases=35, more=metrics) == []
     assert gated(folder, "{min: {stars: 4.6}}", cases=2, more=metrics.replace(", range: [1, 5]", "")) == []
+
+
+def test_a_percentile_needs_enough_values_to_have_a_bound(folder):
+    metrics = "metrics: [{id: slow, value: $.output.metadata.latency_ms, aggregate: p95}]\n"
+    (warning,) = gated(folder, "{max: {slow: 2000}}", cases=71, more=metrics)
+    assert "71 test cases cannot show slow of at most 2000, whatever their values are (it takes 72 at 95%)" in warning
+    assert gated(folder, "{max: {slow: 2000}}", cases=72, more=metrics) == []
+    assert gated(folder, "{min: {slow: 1}}", cases=2, more=metrics) == [], "one of two is above the 5th percentile"
+
+
+def test_a_maximum_is_warned_of_as_a_minimum_is(folder):
+    metrics = "metrics: [{id: errors, check: contains, aggregate: error_rate}]\n"
+    (warning,) = gated(folder, "{max: {errors: 0.1}}", cases=34, more=metrics)
+    assert "34 test cases cannot show errors of at most 0.1, whatever their values are (it takes 35 at 95%)" in warning
+    assert gated(folder, "{max: {errors: 0.1}}", cases=35, more=metrics) == []
+
+
+def test_pass_at_k_takes_repeats(folder):
+    metrics = "metrics: [{id: m, check: contains, aggregate: pass@3}]\n"
+    found = inspect(folder, BASE + CHECKS + metrics)
+    (warning,) = map(str, found.warnings)
+    assert "metrics[0].aggregate: pass@3 takes at least 3 repeats of each case, not 1" in warning
+    assert inspect(folder, BASE + CHECKS + metrics + "repeats: 3\n").problems == []
+    with Store.open(f"sqlite:///{folder / 'store.db'}") as store:
+        with pytest.raises(UserError, match="The metric m is pass@3, which takes 3 repeats of each case or more"):
+            create_run(store, found)
+        assert store.run(create_run(store, found, RunOptions(repeats=3))).repeats == 3
 
 
 def test_impacts_that_the_cases_cannot_show_are_warned_of(folder):

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.statistics.estimate import Counts, Estimate, mean_estimate
+from fepflow.statistics.estimate import Counts, Estimate
 from fepflow.statistics.intervals import clopper_pearson_interval, minimum_sample, wilson_interval
+from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.scale import PROPORTION, Scale
 
 CONFIDENCES = st.sampled_from([0.8, 0.9, 0.95, 0.99])

@@ -193,7 +193,32 @@ tags: smoke
         ("checks: {type: contains}", "checks: must be a list"),
         ("checks: [{type: contains, version: new}]", "checks[0].version: must be a semantic version, such as 1.2.0"),
         ("checks: [{type: contains, arguments: [1]}]", "checks[0].arguments: must be a mapping"),
-        ("metrics: [{id: a, check: b, aggregate: median}]", "metrics[0].aggregate: must be 'mean'"),
+        (
+            "metrics: [{id: a, check: b, aggregate: average}]",
+            "metrics[0].aggregate: must be mean, rate, error_rate, median, majority, worst, a percentile such as p95, "
+            "or pass@3 or pass^3, with any number",
+        ),
+        (
+            "metrics: [{id: a, value: $.score}]",
+            "metrics[0]: name the check, or give the value of an output, such as $.output.metadata.latency_ms",
+        ),
+        (
+            "metrics: [{id: a, check: b, value: $.output.value.x}]",
+            "metrics[0]: a value of an output is no check's: leave check out",
+        ),
+        ("metrics: [{id: a, check: b, at_least: 4}]", "metrics[0]: at_least and at_most are of aggregate: rate"),
+        (
+            "metrics: [{id: a, check: b, aggregate: p95}]",
+            "metrics[0]: p95 is of numbers: give value, such as $.response.score",
+        ),
+        (
+            "metrics: [{id: a, check: b, aggregate: error_rate, value: $.score}]",
+            "metrics[0]: an error_rate counts results, and has neither value nor range",
+        ),
+        (
+            "metrics: [{id: a, value: $.output.metadata.tokens, aggregate: worst}]",
+            "metrics[0]: worst is the least score of a check; of outputs take a percentile, such as p99",
+        ),
         ("thresholds: 5", "thresholds: must be a text or a mapping"),
         ("gate: strict", "gate: must be a mapping"),
         ("gate: {min: {acc: high}}", "gate.min.acc: must be a number"),

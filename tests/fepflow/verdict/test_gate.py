@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fepflow.evalguard.models import Range, Thresholds
-from fepflow.statistics.estimate import Counts, Estimate, mean_estimate
+from fepflow.statistics.estimate import Counts, Estimate
 from fepflow.statistics.intervals import wilson_interval
+from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.scale import PROPORTION, Scale
 from fepflow.suite.models import Gate, Impact
 from fepflow.verdict.gate import decide
@@ -98,6 +99,30 @@ def outcomes(n: int, fail: Literal["interval", "value"]) -> dict[Outcome, range]
 
 def rank(verdict: Verdict) -> int:
     return RANKS.index(verdict.outcome)
+
+
+class TestMaximum:
+    def test_errors_in_few_of_many_calls_keep_to_it(self) -> None:
+        gate = Gate(max={"errors": 0.1})
+        passing, failing = proportion(2, 98, name="errors"), proportion(30, 70, name="errors")
+        assert decide([passing], gate, None, []).outcome == "pass"
+        verdict = decide([failing], gate, None, [])
+        assert verdict.outcome == "fail"
+        assert verdict.reasons == ["errors: 0.3 (95 % interval 0.2189 to 0.3958, n = 100) is above the maximum of 0.1."]
+        assert decide([proportion(8, 92, name="errors")], gate, None, []).outcome == "inconclusive"
+
+    def test_a_metric_without_a_value_or_that_was_not_computed_keeps_to_none(self) -> None:
+        gate = Gate(max={"errors": 0.1})
+        assert decide([proportion(0, 0, 9, name="errors")], gate, None, []).outcome == "inconclusive"
+        verdict = decide([], gate, None, [])
+        assert verdict.reasons == ["errors: the gate asks for at most 0.1, but it was not computed."]
+
+    @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 9), GRID)
+    def test_it_is_the_minimum_of_what_is_mirrored(self, passed: int, failed: int, error: int, limit: float) -> None:
+        mirrored = decide([proportion(failed, passed, error)], Gate(min={"acc": 1 - limit}), None, [])
+        assert (
+            decide([proportion(passed, failed, error)], Gate(max={"acc": limit}), None, []).outcome == mirrored.outcome
+        )
 
 
 class TestImpact:

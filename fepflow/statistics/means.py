@@ -1,0 +1,234 @@
+"""The mean of a metric, with its interval.
+
+There are three kinds of mean, by the values that are possible, never by those that occur. A *proportion* (the
+share that passed) gets Wilson's score interval. A mean of scores with a known range gets an interval of the same form,
+with the effective number of observations that their spread allows. A mean of unbounded values gets a t interval.
+Repeats of one test case are not independent observations: test cases are what was sampled, so all are clustered.
+
+Nothing that was expected leaves the denominator. What is missing (an error, a skip, a check that never ran) is taken
+at the worst end of the range for the low bound, at the best for the high one; without a range there are no bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
+from typing import NamedTuple
+
+from fepflow.statistics.estimate import Counts, Estimate, Method
+from fepflow.statistics.intervals import IntervalKind, interval_of, z_score
+from fepflow.statistics.moments import IntervalWarning, clustered_stderr, mean, t_interval_warning
+from fepflow.statistics.scale import PROPORTION, Scale
+from fepflow.statistics.t_distribution import t_quantile
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Summary of a metric's values, from which an interval of any confidence is computed.
+
+    Shares are values by their place in the scale, from 0 to 1: `share` is the mean of those that completed,
+    `least_share` and `most_share` that of all expected ones, with what is missing at its least and most. `case_means`
+    is the sum of the mean shares of the cases that have `answered`, `within` that of their variances as of coins; there
+    are so many `values`. `warning` is of a metric
+    without a scale.
+    """
+
+    scale: Scale | None
+    kind: IntervalKind
+    counts: Counts
+    cases: int
+    answered: int
+    values: int
+    repeated: bool
+    value: float
+    stderr: float | None
+    least: float | None
+    most: float | None
+    share: float
+    least_share: float
+    most_share: float
+    case_means: float
+    within: float
+    warning: IntervalWarning | None
+
+    def estimate(self, confidence: float) -> Estimate:
+        """The estimate at this confidence."""
+        low, high = self._bounds(confidence)
+        return Estimate(
+            self.value,
+            self.stderr,
+            low,
+            high,
+            confidence,
+            self.method,
+            self.counts,
+            self.least,
+            self.most,
+            self.warning.reason if self.warning else None,
+            None,
+            self,
+        )
+
+    @property
+    def method(self) -> Method:
+        """How the interval comes about."""
+        if self.scale is None:
+            return "t-clustered" if self.repeated else "t"
+        if not self.scale.binary:
+            return "bounded"
+        if self.kind == "wilson":
+            return "wilson-clustered" if self.repeated else "wilson"
+        return "clopper-pearson-clustered" if self.repeated else "clopper-pearson"
+
+    def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:
+        """The bounds that a complete sample of so many test cases like these would have."""
+        if self.scale is None:
+            return self._t_bounds(confidence, cases)
+        low, high = interval_of(self.kind, self.share, self.effective(confidence, cases / self.answered), confidence)
+        return self.scale.value(low), self.scale.value(high)
+
+    def _bounds(self, confidence: float) -> tuple[float | None, float | None]:
+        if self.scale is None:
+            return (None, None) if self.counts.missing else self._t_bounds(confidence, self.answered)
+        n = self.effective(confidence)
+        low, _ = interval_of(self.kind, self.least_share, n, confidence)
+        _, high = interval_of(self.kind, self.most_share, n, confidence)
+        low, high = self.scale.value(low), self.scale.value(high)
+        return min(low, self.value), max(high, self.value)
+
+    def _t_bounds(self, confidence: float, cases: int) -> tuple[float | None, float | None]:
+        if self.stderr is None:
+            return None, None
+        margin = t_quantile((1 + confidence) / 2, cases - 1) * self.stderr * math.sqrt(self.answered / cases)
+        return _finite(self.value - margin), _finite(self.value + margin)
+
+    def effective(self, confidence: float, factor: float | None = None) -> float:
+        """How many independent observations of 0 or 1 the values are worth; with a `factor`, those of a complete
+        sample of so many times as many cases.
+
+        With results missing each case counts once: the missing ones might have differed from its other repeats.
+
+        Cases whose values are all at either end of the scale are worth one each; values in between, and repeats that
+        scatter within their case, more: cases / (1 - W / T), with W the mean variance within a case, taken as that of
+        a coin with the case's mean, and T the variance in all. Repeats of yes and no are at most worth their number.
+
+        Agreement seen in a few cases is weak evidence, and none at all when every result is the same. So W and T are
+        taken with z² cases more, half all 0 and half all 1, as in the centre of Wilson's interval. That also keeps the
+        low bound from rising when a value falls.
+        """
+        if factor is None:
+            if self.counts.missing:
+                return self.cases
+            factor = 1.0
+        z2 = z_score(confidence) ** 2
+        cases = self.answered * factor
+        centre = (self.case_means * factor + z2 / 2) / (cases + z2)
+        within = self.within * factor / (cases + z2)
+        worth = max(cases / (1 - within / (centre * (1 - centre))), cases)
+        return min(worth, self.values * factor) if self.scale and self.scale.binary else worth
+
+
+def mean_estimate(
+    values_by_case: Sequence[Sequence[float]],
+    counts: Counts,
+    confidence: float = 0.95,
+    scale: Scale | None = None,
+    kind: IntervalKind = "wilson",
+) -> Estimate:
+    """Estimate the mean of a metric from its values: one inner sequence per test case, one value per repeat.
+
+    A test case whose results are all missing belongs in it too, as an empty sequence: the number of sequences is the
+    number of test cases in the sample. Every value weighs the same, `value` is their plain mean. `scale` is the range
+    of the values, None if it is not known.
+
+    Raises ValueError: a value that is not finite or not on the scale, `counts` that contradict the values, a
+    confidence outside (0, 1).
+    """
+    z_score(confidence)
+    values = [float(value) for value in chain.from_iterable(values_by_case)]
+    refuse_contradictions(values, len(values_by_case), counts, scale)
+    if not values:
+        return Estimate(None, None, None, None, confidence, "none", counts)
+    answered = [case for case in values_by_case if case]
+    stderr = clustered_stderr(answered)
+    shares = [[scale.share(value) for value in case] for case in answered] if scale else []
+    means = [math.fsum(case) / len(case) for case in shares]
+    least, most = (
+        (mean([*values, *repeat(end, counts.missing)]) for end in (scale.low, scale.high)) if scale else (None, None)
+    )
+    total = math.fsum(chain.from_iterable(shares))
+    return Sums(
+        scale=scale,
+        kind=kind,
+        counts=counts,
+        cases=len(values_by_case),
+        answered=len(answered),
+        values=len(values),
+        repeated=any(len(case) > 1 for case in answered),
+        value=mean(values),
+        stderr=stderr,
+        least=least,
+        most=most,
+        share=total / len(values),
+        least_share=total / counts.expected,
+        most_share=(total + counts.missing) / counts.expected,
+        case_means=math.fsum(means),
+        within=math.fsum(share * (1 - share) for share in means),
+        warning=None if scale else t_interval_warning(answered, stderr),
+    ).estimate(confidence)
+
+
+class CaseValue(NamedTuple):
+    """What the repeats of one test case come to: over those that are there (None without any), and at the least and
+    the most that it can be with those that are missing."""
+
+    value: float | None
+    least: float
+    most: float
+
+
+def estimate_of_cases(
+    cases: Sequence[CaseValue],
+    counts: Counts,
+    confidence: float = 0.95,
+    scale: Scale = PROPORTION,
+    kind: IntervalKind = "wilson",
+) -> Estimate:
+    """Estimate the mean of one value a test case, of all that are in the sample; `counts` are of cases, too.
+
+    A case whose value is not known for sure is missing. Raises ValueError for one that is not on the scale.
+    """
+    answered = [case.value for case in cases if case.value is not None]
+    estimate = mean_estimate([[value] for value in answered], Counts(len(answered), len(answered)), confidence, scale)
+    if not answered:
+        return replace(estimate, counts=counts)
+    assert isinstance(estimate.sample, Sums)
+    ends = [mean([case.least for case in cases]), mean([case.most for case in cases])]
+    return replace(
+        estimate.sample,
+        kind=kind,
+        counts=counts,
+        cases=len(cases),
+        least=ends[0],
+        most=ends[1],
+        least_share=scale.share(ends[0]),
+        most_share=scale.share(ends[1]),
+    ).estimate(confidence)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def refuse_contradictions(values: list[float], cases: int, counts: Counts, scale: Scale | None) -> None:
+    """Raise ValueError for values that are not finite or not on the scale, or that `counts` contradict."""
+    if not all(map(math.isfinite, values)):
+        raise ValueError("a value is NaN or infinite: count it as an error instead")
+    if scale is not None and not all(map(scale.holds, values)):
+        raise ValueError(f"a value is not within {scale.low} and {scale.high}: count it as an error instead")
+    if len(values) != counts.completed:
+        raise ValueError(f"{len(values)} values, but {counts.completed} completed")
+    if cases > counts.expected:
+        raise ValueError(f"{cases} test cases, but only {counts.expected} results expected")
