@@ -121,6 +121,15 @@ class Gate(Section):
     interval: Literal["wilson", "clopper-pearson"] = Field("wilson", description="Form of the intervals.")
 
 
+class Slices(Section):
+    """What metrics come to in each part of the test cases, such as each topic."""
+
+    by: Annotated[str, Field(min_length=1)] = Field(description="Field of the test cases' metadata.")
+    min: float | dict[str, float] | None = Field(
+        None, description="Smallest value that passes in each slice: of all shares that passed, or by metric."
+    )
+
+
 class ModelDefaults(Section):
     """What holds for all checks that call a model of one kind, unless they say otherwise themselves."""
 
@@ -178,6 +187,7 @@ class Suite(Section):
     )
     metrics: list[Metric] | None = Field(None, description="Default: for each check the mean of passed.")
     thresholds: str | dict[str, Any] | None = Field(None, description="EvalGuard file or folder, or inline.")
+    slices: Slices | None = Field(None, description="The metrics by a field of the test cases' metadata.")
     gate: Gate | None = Field(None, description="Default: every check passes; with thresholds, max_impact low.")
     deadline: Duration | None = Field(None, description="Deadline of a run: no call is made after it.")
     budget: Budget | None = Field(None, description="What the answers of a run may cost: no call is made after that.")

@@ -4,7 +4,8 @@ The rules that a gate can have, of which all that it asks for are applied:
 
 - *impact*: every metric with thresholds has an impact of at most `max_impact` (`low` unless the gate says otherwise);
 - *minimum*, *maximum*: every metric named in `min` is at least that large, in `max` at most;
-- *checks*: every check passes in every case. This is the gate of a suite that asks for neither of the others, and
+- *slices*: a metric reaches a minimum in each slice of the cases (`slice_rules`);
+- *checks*: every check passes in every case. This is the gate of a suite that asks for none of the others, and
   `checks: all` adds it to them.
 
 The worst outcome wins, fail before inconclusive before pass. `metric_rules` says how a metric is judged. Absence is
@@ -14,7 +15,7 @@ no rule is about are named.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fepflow.evalguard.digest import thresholds_digest
 from fepflow.evalguard.formatting import listed, number, percent, plural
@@ -25,6 +26,7 @@ from fepflow.verdict.check_rules import GATE as EVERY_CHECK
 from fepflow.verdict.check_rules import absences, check_rules
 from fepflow.verdict.metric_rules import MetricRules
 from fepflow.verdict.requirements import ImpactAtMost, Maximum, Minimum, Requirement
+from fepflow.verdict.slice_rules import SliceEstimate, judge_slices
 from fepflow.verdict.verdict import CheckTotals, MetricEstimate, MetricVerdict, Mode, Outcome, RuleOutcome, Verdict
 
 DEFAULT_MAX_IMPACT: Impact = "low"
@@ -36,21 +38,26 @@ def decide(
     gate: Gate | None,
     thresholds: Thresholds | None,
     checks: Sequence[CheckTotals],
-    mode: Mode = "interval",
+    slices: Sequence[SliceEstimate] = (),
+    slice_minima: Mapping[str, float] | None = None,
     advice: str | None = None,
 ) -> Verdict:
     """Judge a run by its gate, or by the default gate if there is neither a gate nor thresholds.
 
-    `checks` are all that the suite and its cases have, also those that no metric is computed from. `advice` is what to
-    do about metrics that no rule is about (default: about those of a suite).
+    `checks` are all that the suite and its cases have, also those that no metric is computed from. `slices` are
+    estimates by slice, `slice_minima` what metrics have to reach in each. `advice` is what to do about metrics that no
+    rule is about (default: about those of a suite).
     """
     gate = gate or Gate()
+    mode, minima = gate.verdict, slice_minima or {}
     max_impact = gate.max_impact or (DEFAULT_MAX_IMPACT if thresholds else None)
-    by_checks = gate.checks == "all" or (max_impact is None and not gate.min and not gate.max)
+    by_checks = gate.checks == "all" or not (max_impact or gate.min or gate.max or minima)
     ranges = thresholds.thresholds if thresholds and max_impact else {}
     by_metric = _metric_outcomes(metrics, gate, ranges, max_impact, mode)
     rules = [rule for found in by_metric.values() for rule in found]
     rules += _rules_on_absence([metric.id for metric in metrics], ranges, max_impact, gate)
+    of_slices = judge_slices(slices, minima, gate)
+    rules += of_slices.rules
     rules += check_rules(checks) if by_checks else []
     rules.sort(key=_badness, reverse=True)
     judged = [_metric_verdict(metric, ranges.get(metric.id), gate, by_metric.get(metric.id, [])) for metric in metrics]
@@ -60,14 +67,19 @@ def decide(
     outcome = rules[0].outcome
     return Verdict(
         outcome=outcome,
-        gate=_gate_sentence(max_impact, gate, mode, by_checks=by_checks),
+        gate=_gate_sentence(max_impact, gate, of_slices.rules, by_checks=by_checks),
         reasons=[rule.reason for rule in rules],
         rules=rules,
         not_judged=not_judged,
         blocks=_blocks(outcome, gate),
         metrics=judged,
+        slices=of_slices.slices,
         thresholds_digest=thresholds_digest([thresholds]) if thresholds else None,
-        warnings=[*_warnings(metrics, ranges, by_metric, mode), *_loudly(not_judged, checks, advice)],
+        warnings=[
+            *_warnings(metrics, ranges, by_metric, mode),
+            *of_slices.warnings,
+            *_loudly(not_judged, checks, advice),
+        ],
     )
 
 
@@ -205,12 +217,13 @@ def _metric_verdict(
     )
 
 
-def _gate_sentence(max_impact: Impact | None, gate: Gate, mode: Mode, *, by_checks: bool) -> str:
+def _gate_sentence(max_impact: Impact | None, gate: Gate, of_slices: Sequence[RuleOutcome], *, by_checks: bool) -> str:
     rules = [f"no metric's impact may be worse than {max_impact}"] if max_impact else []
     rules += [f"{name} must be {limit.rule}" for name, limit in _limits(gate)]
-    measure = "point values" if mode == "point" else _measure(gate)
+    rules += [rule.rule.replace(": ", " must be ", 1) for rule in of_slices]
+    measure = "point values" if gate.verdict == "point" else _measure(gate)
     sentence = listed([*rules, *([EVERY_CHECK] if by_checks else [])])
-    named_first = not max_impact and _limits(gate)
+    named_first = not max_impact and rules
     whole = sentence if named_first else f"{sentence[0].upper()}{sentence[1:]}"
     return f"{whole} ({measure})." if rules else f"{whole}."
 

@@ -72,7 +72,7 @@ def judge_report(
             ranges |= dict.fromkeys(ids, each)
     table = Thresholds.model_construct(task="report", thresholds=ranges)
     gate = gate.model_copy(update={"max_impact": max_impact})
-    verdict = decide(judged, gate, table, [], gate.verdict, "give them thresholds")
+    verdict = decide(judged, gate, table, [], advice="give them thresholds")
     rules = [_absence(name, "there are no thresholds for it", max_impact) for name in chosen if name not in thresholds]
     rules += [_absence(name, "it is not in the report", max_impact) for name in tasks if name not in by_task]
     used = [thresholds[name] for name in chosen if name in thresholds]

@@ -82,22 +82,54 @@ class MetricVerdict(BaseModel):
     @classmethod
     def of(cls, metric: MetricEstimate, **judged: Any) -> MetricVerdict:
         """The metric's estimate with what was `judged` of it."""
-        estimate, counts = metric.estimate, metric.estimate.counts
-        return cls(
-            id=metric.id,
-            check=metric.check_id,
-            value=estimate.value,
-            stderr=estimate.stderr,
-            low=estimate.low,
-            high=estimate.high,
-            confidence=estimate.confidence,
-            method=estimate.method,
-            n_expected=counts.expected,
-            n_completed=counts.completed,
-            n_error=counts.error,
-            n_skipped=counts.skipped,
-            **judged,
-        )
+        return cls(id=metric.id, check=metric.check_id, **_figures(metric.estimate), **judged)
+
+
+class SliceVerdict(BaseModel):
+    """A metric over the test cases whose metadata has one value (`slice`) of a field (`by`), and how it fared.
+
+    `threshold` is the minimum of each slice, `p` the mid-p-value against it, adjusted for the number of slices.
+    `outcome` is None for one that is described only.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    metric: str
+    by: str
+    slice: str
+    value: float | None
+    stderr: float | None
+    low: float | None
+    high: float | None
+    confidence: float
+    method: Method
+    n_expected: int
+    n_completed: int
+    n_error: int
+    n_skipped: int
+    threshold: float | None = None
+    p: float | None = None
+    outcome: Outcome | None = None
+
+    @classmethod
+    def of(cls, metric: MetricEstimate, **judged: Any) -> SliceVerdict:
+        """The metric's estimate over the slice with what was `judged` of it."""
+        return cls(metric=metric.id, **_figures(metric.estimate), **judged)
+
+
+def _figures(estimate: Estimate) -> dict[str, Any]:
+    return {
+        "value": estimate.value,
+        "stderr": estimate.stderr,
+        "low": estimate.low,
+        "high": estimate.high,
+        "confidence": estimate.confidence,
+        "method": estimate.method,
+        "n_expected": estimate.counts.expected,
+        "n_completed": estimate.counts.completed,
+        "n_error": estimate.counts.error,
+        "n_skipped": estimate.counts.skipped,
+    }
 
 
 class MetricChange(BaseModel):
@@ -169,10 +201,10 @@ class Verdict(BaseModel):
     """The outcome of a run; `gate` is the rule that was applied and `reasons` why it came out so, worst first.
 
     `rules` are the outcomes of the gate's rules, worst first: the first one decided. `not_judged` names the checks
-    and metrics that no rule is about. `blocks` says whether the outcome stops a release (exit code other than 0).
-    `thresholds_digest` is the SHA-256 of the thresholds that were applied, see `fepflow.evalguard.digest`.
-    `baseline` is there if the suite names one that can be compared with, else `not_compared` says why not; `models`
-    if checks call models.
+    and metrics that no rule is about. `slices` are the metrics' estimates by slice, if the suite asks for them.
+    `blocks` says whether the outcome stops a release (exit code other than 0). `thresholds_digest` is the SHA-256 of
+    the thresholds that were applied, see `fepflow.evalguard.digest`. `baseline` is there if the suite names one that
+    can be compared with, else `not_compared` says why not; `models` if checks call models.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -184,6 +216,7 @@ class Verdict(BaseModel):
     not_judged: list[str] = []
     blocks: bool = False
     metrics: list[MetricVerdict]
+    slices: list[SliceVerdict] = []
     warnings: list[str] = []
     thresholds_digest: str | None = None
     baseline: Comparison | None = None

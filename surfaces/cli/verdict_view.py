@@ -15,6 +15,8 @@ from tasks.analysis.causes import causes_of
 from tasks.analysis.judge_reliability import reliability_of_judges
 
 SHORT_DIGEST = 12
+MOST_SLICES = 30
+"""Slices that are printed, the worst first."""
 
 
 def run_view(store: Store, run: RunRecord) -> Iterator[Table | str]:
@@ -25,6 +27,8 @@ def run_view(store: Store, run: RunRecord) -> Iterator[Table | str]:
         yield _check_table(counts)
     if run.metrics:
         yield metric_table(run.metrics, (run.verdict or {}).get("baseline"))
+    if slices := (run.verdict or {}).get("slices"):
+        yield _slice_table(slices)
     for row in counts:
         if row.error and row.error == row.passed + row.failed + row.error + row.skipped + row.unjudged:
             yield f"[yellow]{safe(row.check_id)} ended in an error every time: {row.error} of {row.error}[/]"
@@ -105,21 +109,44 @@ def metric_table(metrics: Sequence[Mapping[str, Any]], baseline: Mapping[str, An
     beside = ("baseline", "change") if changes else ()
     made = table("metric", "value", "interval", "n", "errors", "impact", "gate", *beside)
     for metric in metrics:
-        low, high = (metric.get(bound) for bound in ("low", "high"))
         outcome = metric.get("outcome")
         change = changes.get(metric["id"], {})
         then = (number(change.get("baseline")), number(change.get("difference"), sign="+")) if changes else ()
         made.add_row(
             safe(metric["id"]),
-            number(metric.get("value")),
-            "·" if low is None and high is None else f"{number(low)} to {number(high)}",
-            f"{metric['n_completed']} of {metric['n_expected']}" if metric["n_expected"] else "·",
-            str(metric["n_error"] or "·"),
+            *_figures(metric),
             _impact(metric.get("impact"), metric.get("worst_impact")),
             coloured(outcome) if outcome else "·",
             *then,
         )
     return made
+
+
+def _slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
+    made = table(safe(slices[0]["by"]), "metric", "value", "interval", "n", "errors", "minimum", "outcome")
+    for row in slices[:MOST_SLICES]:
+        outcome = row.get("outcome")
+        made.add_row(
+            safe(row["slice"]),
+            safe(row["metric"]),
+            *_figures(row),
+            number(row["threshold"]) if "threshold" in row else "·",
+            coloured(outcome) if outcome else "·",
+        )
+    if len(slices) > MOST_SLICES:
+        made.add_row(f"... and {len(slices) - MOST_SLICES} more (--json)", *[""] * 7)
+    return made
+
+
+def _figures(metric: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Value, interval, n and errors of a metric, or of a slice of it."""
+    low, high = (metric.get(bound) for bound in ("low", "high"))
+    return (
+        number(metric.get("value")),
+        "·" if low is None and high is None else f"{number(low)} to {number(high)}",
+        f"{metric['n_completed']} of {metric['n_expected']}" if metric["n_expected"] else "·",
+        str(metric["n_error"] or "·"),
+    )
 
 
 def _impact(impact: str | None, reached: str | None) -> str:

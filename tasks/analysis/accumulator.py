@@ -81,6 +81,14 @@ class MetricAccumulator:
         """As `add` for each of many results, of which no case has two: then it does not matter whose they are."""
         self._counted = counts
 
+    def over(self, case_indices: Sequence[int]) -> MetricAccumulator:
+        """The same of some of its cases only; results must have been added one by one."""
+        part = MetricAccumulator(self.metric, self.scale, case_indices, self.repeats)
+        part._values = {index: self._values[index] for index in case_indices if index in self._values}
+        part._errors = Counter({index: self._errors[index] for index in case_indices if index in self._errors})
+        part._skipped = Counter({index: self._skipped[index] for index in case_indices if index in self._skipped})
+        return part
+
     def estimate(self, gate: Gate) -> MetricEstimate:
         """The metric, with its interval over all that was expected; without a value if it cannot be computed."""
         counts = self._counts()

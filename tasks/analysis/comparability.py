@@ -14,6 +14,9 @@ from fepflow.store.store import Store
 PARTS = ("checks", "judge", "embedding", "metrics", "thresholds", "gate", "plugins")
 """Sections that say how outputs are judged."""
 
+NEWER_PARTS = ("slices",)
+"""The same, which suites of before could not have: without them a suite has the hash that it always had."""
+
 OF_TARGET = ("method", "body", "output", "metadata", "id", "format")
 """How a target is asked. Where it is, and its retries and limits, may change: that is what is evaluated."""
 
@@ -33,7 +36,7 @@ def why_not(store: Store, run: RunRecord, other: RunRecord) -> str | None:
         return "it is of an earlier version, which did not note what it measured"
     if run.suite_hash != other.suite_hash:
         now, then = _content(run.suite, run.repeats), _content(other.suite, other.repeats)
-        parts = [name for name in now if now[name] != then[name]]
+        parts = [name for name in {**then, **now} if now.get(name) != then.get(name)]
         return f"the suite has changed since ({', '.join(parts) or 'the code of its plugins'})"
     if run.cases_hash != other.cases_hash:
         return f"it has other test cases ({_in_common(store, run, other)})"
@@ -54,7 +57,8 @@ def _case_hashes(store: Store, run: RunRecord) -> set[str]:
 def _content(snapshot: dict[str, Any], repeats: int) -> dict[str, Any]:
     target = snapshot.get("target") or {}
     request = {kind: _only(section, OF_TARGET) for kind, section in target.items() if isinstance(section, dict)}
-    return {**{name: snapshot.get(name) for name in PARTS}, "target": request, "repeats": repeats}
+    parts = {name: snapshot.get(name) for name in PARTS} | _only(snapshot, NEWER_PARTS)
+    return {**parts, "target": request, "repeats": repeats}
 
 
 def _only(section: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:

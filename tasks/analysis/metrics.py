@@ -19,6 +19,7 @@ from fepflow.verdict.gate import decide
 from fepflow.verdict.verdict import CheckTotals, Verdict
 from tasks.analysis.accumulator import MetricAccumulator
 from tasks.analysis.ranges import range_of
+from tasks.analysis.slices import SlicedCases, minima_of
 
 CASES_AT_ONCE = 1_000
 """Test cases, or their outputs, that are in memory at a time."""
@@ -34,10 +35,13 @@ class Carriers(NamedTuple):
 def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
     """Metrics and verdict of all that the store has of a run, whether or not it is complete."""
     gate = suite.gate or Gate()
-    carriers = _carriers(store, run, suite)
+    sliced = SlicedCases(suite.slices.by) if suite.slices else None
+    carriers = _carriers(store, run, suite, sliced)
     accumulators = _accumulators(run, suite, carriers)
     counted = {counts.check_id: counts for counts in store.check_totals(run.id)}
-    _accumulate_checks(store, run, [each for each in accumulators if not each.reads_outputs], counted)
+    _accumulate_checks(
+        store, run, [each for each in accumulators if not each.reads_outputs], counted, one_by_one=sliced is not None
+    )
     _accumulate_outputs(store, run, [each for each in accumulators if each.reads_outputs])
     estimates = [accumulator.estimate(gate) for accumulator in accumulators]
     thresholds = Thresholds.model_validate(suite.thresholds) if isinstance(suite.thresholds, dict) else None
@@ -45,16 +49,24 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
         _totals(check_id, len(found.case_indices) * run.repeats, counted.get(check_id))
         for check_id, found in carriers.items()
     ]
-    return decide(estimates, suite.gate, thresholds, totals, gate.verdict)
+    if suite.slices is None or sliced is None:
+        return decide(estimates, suite.gate, thresholds, totals)
+    minima = minima_of(suite.slices, [accumulator.metric for accumulator in accumulators])
+    return decide(estimates, suite.gate, thresholds, totals, sliced.estimates(accumulators, gate), minima)
 
 
 def _accumulate_checks(
-    store: Store, run: RunRecord, accumulators: Sequence[MetricAccumulator], counted: Mapping[str, CheckCounts]
+    store: Store,
+    run: RunRecord,
+    accumulators: Sequence[MetricAccumulator],
+    counted: Mapping[str, CheckCounts],
+    *,
+    one_by_one: bool,
 ) -> None:
     by_check: dict[str | None, list[MetricAccumulator]] = {}
     for accumulator in accumulators:
         by_check.setdefault(accumulator.metric.check, []).append(accumulator)
-    if run.repeats == 1 and all(accumulator.only_counts for accumulator in accumulators):
+    if not one_by_one and run.repeats == 1 and all(accumulator.only_counts for accumulator in accumulators):
         for counts in counted.values():
             for accumulator in by_check.get(counts.check_id, ()):
                 accumulator.add_counted(counts)
@@ -84,12 +96,17 @@ def metrics_so_far(store: Store, run: RunRecord) -> list[dict[str, Any]]:
     ]
 
 
-def _carriers(store: Store, run: RunRecord, suite: Suite) -> dict[str, Carriers]:
-    """All checks that the suite and its cases have, by id: what is expected of them does not depend on what came."""
+def _carriers(store: Store, run: RunRecord, suite: Suite, sliced: SlicedCases | None) -> dict[str, Carriers]:
+    """All checks that the suite and its cases have, by id: what is expected of them does not depend on what came.
+
+    `sliced` gets each case, too.
+    """
     ids = check_ids(suite.checks)
     shared = dict(zip(ids, suite.checks, strict=True))
     carriers = {check_id: Carriers(array("Q"), [check]) for check_id, check in shared.items()}
     for case_index, case in enumerate(_cases(store, run)):
+        if sliced is not None:
+            sliced.add(case)
         own = [to_check(check) for check in case.checks or ()]
         for check_id, check in zip(check_ids(own, ids), own, strict=True):
             found = carriers.setdefault(check_id, Carriers(array("Q"), []))

@@ -17,6 +17,11 @@ def is_of_passes(metric: Metric) -> bool:
     return metric.value is None or metric.value in PASSED
 
 
+def is_share_that_passed(metric: Metric) -> bool:
+    """Whether a metric is the plain share of results that passed."""
+    return is_of_passes(metric) and metric.aggregated.kind in ("mean", "rate")
+
+
 def range_of(metric: Metric, checks: Iterable[Check]) -> Scale | None:
     """The scale of the single values that a metric is made of; None if it is not known.
 

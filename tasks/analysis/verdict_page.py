@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fepflow.store.records import RunRecord
-from fepflow.verdict.verdict import Comparison, MetricVerdict, Verdict
+from fepflow.verdict.verdict import Comparison, MetricVerdict, SliceVerdict, Verdict
 from tasks.analysis.failed_cases import FailedCases
 from tasks.analysis.judge_reliability import JudgeReliability
 from tasks.analysis.markdown import escape_text, plain
@@ -18,6 +18,7 @@ from tasks.run.outcome import reasons_of
 NONE = "—"
 
 SHOWN_ROWS = 5
+SHOWN_SLICES = 30
 MAX_TEXT = 300
 
 
@@ -48,6 +49,7 @@ def verdict_page(
         lines += [f"No baseline: {escape_text(verdict.not_compared)}", ""]
     lines += [" · ".join(_links(run, failed, failed_artifact)), ""]
     lines += [*_metric_table(verdict), ""]
+    lines += [*_slice_table(verdict.slices), ""] if verdict.slices else []
     if failed is not None and failed.rows:
         lines += ["## What did not pass", ""]
         lines += [*(f"- {escape_text(cause)}" for cause in causes), "", "The first:", ""] if causes else []
@@ -100,11 +102,25 @@ def _metric_table(verdict: Verdict) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
+def _slice_table(slices: Sequence[SliceVerdict]) -> Iterator[str]:
+    yield f"| {escape_text(slices[0].by)} | metric | value | interval | n | errors | minimum | outcome |"
+    yield f"| {' | '.join(['---'] * 8)} |"
+    for row in slices[:SHOWN_SLICES]:
+        cells = [escape_text(row.slice), escape_text(row.metric), *_figures(row), _number(row.threshold)]
+        yield f"| {' | '.join([*cells, row.outcome or NONE])} |"
+    if len(slices) > SHOWN_SLICES:
+        yield f"| and {len(slices) - SHOWN_SLICES} more |{' |' * 7}"
+
+
 def _metric_cells(metric: MetricVerdict) -> list[str]:
+    return [escape_text(metric.id), *_figures(metric)]
+
+
+def _figures(metric: MetricVerdict | SliceVerdict) -> list[str]:
     known = metric.low is not None and metric.high is not None
     interval = f"{_number(metric.low)} to {_number(metric.high)}" if known else NONE
     count = f"{metric.n_completed} of {metric.n_expected}"
-    return [escape_text(metric.id), _number(metric.value), interval, count, str(metric.n_error)]
+    return [_number(metric.value), interval, count, str(metric.n_error)]
 
 
 def _number(value: float | None, sign: str = "") -> str:

@@ -15,6 +15,7 @@ from fepflow.verdict.gate import DEFAULT_MAX_IMPACT
 from tasks.analysis.ranges import range_of, scale_of_aggregate
 from tasks.validation.checks import expected_check_ids
 from tasks.validation.sample_size import warn_of_confidence, warn_of_sample_size
+from tasks.validation.slices import validate_slices
 from tasks.validation.suite_validation import SuiteValidation, file_of
 
 
@@ -61,7 +62,9 @@ def validate_metrics(found: SuiteValidation) -> None:
     given = [metric for metric in metrics or () if metric] or [Metric(id=name, check=name) for name in known]
     _warn_of_repeats(found, metrics or ())
     max_impact = (gate.max_impact if gate else None) or (DEFAULT_MAX_IMPACT if found.thresholds else None)
-    warn_of_sample_size(found, gate or Gate(), max_impact, given, _scales(found, given))
+    scales = _scales(found, given)
+    warn_of_sample_size(found, gate or Gate(), max_impact, given, scales)
+    validate_slices(found, given, scales)
 
 
 def _warn_of_repeats(found: SuiteValidation, metrics: Sequence[Metric | None]) -> None:

@@ -259,6 +259,24 @@ def test_a_verdict_is_shown_beside_its_baseline(cli: Cli, fill_run: FillRun) -> 
     assert json.loads(cli("show", "--json").stdout)["metadata"]["verdict"]["baseline"] == baseline
 
 
+def test_slices_are_a_table(cli: Cli, fill_run: FillRun) -> None:
+    counts = {"n_expected": 9, "n_completed": 8, "n_error": 1, "n_skipped": 0}
+    figures = {"metric": "acc", "by": "[topic]", "value": 0.25, "low": 0.1, "high": 0.4, **counts}
+    slices = [{**figures, "slice": f"t{n}", "threshold": 0.5, "outcome": "fail"} for n in range(30)]
+    slices.append({**figures, "slice": "small"})
+    verdict = {"gate": "x", "reasons": ["because"], "slices": slices}
+    fill_run([("bad", Output(value="no"), check(False))], verdict=verdict)
+    shown = cli("show").stdout
+    assert "[topic]" in shown
+    (row,) = (line.split() for line in shown.splitlines() if line.startswith("t29"))
+    assert row == ["t29", "acc", "0.25", "0.1", "to", "0.4", "8", "of", "9", "1", "0.5", "fail"]
+    assert "small" not in shown
+    assert "... and 1 more (--json)" in shown
+    fill_run([("bad", Output(value="no"), check(False))], verdict={**verdict, "slices": slices[-1:]})
+    (row,) = (line.split() for line in cli("show").stdout.splitlines() if line.startswith("small"))
+    assert row[-2:] == ["·", "·"]
+
+
 def test_a_run_without_a_verdict_shows_what_is_there(cli: Cli, store: Store) -> None:
     says_so = {"id": "says_so", "type": "contains", "arguments": {"text": "$.output.value", "phrases": ["yes"]}}
     suite = {"name": "stopped", "checks": [says_so]}

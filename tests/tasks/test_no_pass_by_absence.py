@@ -91,6 +91,10 @@ def suites(draw: st.DrawFn, checks: list[str], repeats: int) -> dict[str, Any]:
     }
     if "thresholds" in sections:
         gate["max_impact"] = draw(st.sampled_from([None, "low", "moderate", "severe"]))
+    if draw(st.integers(0, 3)) == 3:
+        shares = [metric["id"] for metric in metrics if "value" not in metric]
+        minima = st.dictionaries(st.sampled_from(shares), st.sampled_from([0.3, 0.5, 0.8]), max_size=2)
+        sections["slices"] = {"by": "parity", "min": draw(minima) if shares else None}
     return sections if draw(st.integers(0, 3)) == 3 else {**sections, "gate": gate}
 
 
@@ -136,7 +140,9 @@ def worlds(draw: st.DrawFn) -> World:
 def verdict_of(store: Store, world: World, cells: dict[Cell, Answer | None]) -> Verdict:
     own = {"type": "exact_match", "id": OWN, "arguments": {}}
     cases = [
-        TestCase.model_validate({"id": str(n), "input": n, **({"checks": [own]} if n in world.own else {})})
+        TestCase.model_validate(
+            {"id": str(n), "input": n, "metadata": {"parity": n % 2}, **({"checks": [own]} if n in world.own else {})}
+        )
         for n in range(world.cases)
     ]
     run_id = f"{next(NUMBERS):032x}"

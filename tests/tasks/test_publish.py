@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from fepflow.store.store import Store
 from tasks.analysis.failed_cases import MAX_ROWS, failed_cases
 from tasks.analysis.markdown import escape_text
 from tasks.analysis.verdict_page import verdict_page, verdict_summary
@@ -46,6 +47,34 @@ async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
     assert shown in page
     assert "baseline" not in page.lower()
     assert verdict_summary(verdict) == f"FAIL: {verdict.rules[0].reason}"
+
+
+async def test_slices_are_a_table_with_the_worst_first(plan: Plan, store: Store) -> None:
+    cases = [
+        {
+            "id": f"{topic}{n}",
+            "input": f"{topic}{n}",
+            "expected": "no" if topic == "_b_" else None,
+            "metadata": {"topic": topic},
+        }
+        for topic in ("a", "_b_")
+        for n in range(8)
+    ]
+    for case in cases:
+        case["expected"] = case["expected"] or case["input"]
+    run_id = plan(cases, slices={"by": "topic", "min": 0.5})
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, 16))
+        await run_checks_of_batch(context, Batch(0, 16))
+        verdict = await decide_run(context)
+        page = verdict_page(context.run, verdict)
+    assert verdict.outcome == "fail"
+    header, _, worst, best = page[page.index("| topic |") :].splitlines()[:4]
+    assert header == "| topic | metric | value | interval | n | errors | minimum | outcome |"
+    assert worst == "| \\_b\\_ | exact\\_match | 0 | 0 to 0.3244 | 8 of 8 | 0 | 0.5 | fail |"
+    assert best.endswith("| 0.5 | pass |")
+    stored = store.run(run_id).verdict["slices"]
+    assert [(each["slice"], each["outcome"]) for each in stored] == [("_b_", "fail"), ("a", "pass")]
 
 
 async def test_what_is_not_known_is_a_dash(plan: Plan) -> None:

@@ -278,3 +278,56 @@ def test_a_low_confidence_is_warned_of(folder, confidence):
 def test_an_invalid_range_is_an_error(folder, range_):
     metrics = f"metrics: [{{id: stars, check: contains, value: $.stars, range: {range_}}}]\n"
     assert any("metrics[0].range" in problem for problem in told(folder, BASE + CHECKS + metrics))
+
+
+def topics(folder, sizes, section, more=""):
+    """What is said of slices, of cases with these topics."""
+    named = [topic for topic, n in sizes.items() for _ in range(n)]
+    cases = [
+        {"id": str(n), "input": 1, "expected": "x", "metadata": {"topic": topic} if topic else {}}
+        for n, topic in enumerate(named)
+    ]
+    (folder / "cases.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
+    return told(folder, BASE + CHECKS + more + f"slices: {section}\n")
+
+
+def test_slices_that_can_be_judged_are_fine(folder):
+    assert topics(folder, {"a": 16, "b": 20}, "{by: topic, min: 0.8}") == []
+    assert topics(folder, {"a": 1}, "{by: topic}") == []
+    assert topics(folder, {"a": 16}, "{by: topic, min: {contains: 0.8}}") == []
+
+
+def test_slices_that_are_too_small_are_warned_of(folder):
+    (warning,) = topics(folder, {"a": 15, "b": 20, "": 3}, "{by: topic, min: 0.8}")[1:]
+    assert "2 of 3 slices have fewer than 16 test cases: (none), a (whether contains reaches its minimum" in warning
+    (none,) = topics(folder, {"a": 16, "": 16}, "{by: topic, min: 0.8}")
+    assert "16 of 32 test cases have no topic in their metadata (they are a slice of their own: (none))" in none
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("{by: topics}", "slices.by: no test case has topics in its metadata (did you mean topic?)"),
+        ("{min: 0.8}", "slices.by: is missing"),
+        ("{by: topic, min: {acc: 0.8}}", "slices.min.acc: there is no metric acc (there is contains)"),
+        ("{by: topic, min: 80}", "slices.min: contains lies between 0 and 1, so 80 is no minimum for it"),
+        ("{by: topic, min: 0}", "slices.min: contains lies between 0 and 1, so 0 is no minimum for it"),
+    ],
+)
+def test_mistakes_in_slices(folder, section, message):
+    assert any(message in problem for problem in topics(folder, {"a": 30}, section))
+
+
+def test_minima_of_slices_are_for_shares_and_means_with_a_range(folder):
+    metric = "metrics: [{{id: stars, check: contains, value: $..stars{}}}]\n".format
+    for more in (metric(""), metric(", range: [1, 5], aggregate: median")):
+        problems = topics(folder, {"a": 30}, "{by: topic, min: {stars: 4}}", more)
+        assert any("slices of stars cannot be compared with a minimum" in problem for problem in problems)
+    problems = topics(folder, {"a": 30}, "{by: topic, min: 4}", metric(", range: [1, 5]"))
+    assert any("there is no metric that it is for (name the metrics" in problem for problem in problems)
+    assert topics(folder, {"a": 30}, "{by: topic, min: {stars: 4}}", metric(", range: [1, 5]")) == []
+
+
+def test_slices_are_groups(folder):
+    (problem,) = topics(folder, {f"topic {n}": 1 for n in range(201)}, "{by: topic}")
+    assert "topic has 201 different values, and there can be 200 slices (slices are groups of test cases)" in problem

@@ -54,14 +54,14 @@ def by_impact(
     max_impact: Impact | None = None,
     mode: Mode = "interval",
 ) -> Verdict:
-    gate = Gate(max_impact=max_impact) if max_impact else None
-    return decide(metrics, gate, thresholds(acc=ranges), [], mode)
+    gate = Gate(max_impact=max_impact, verdict=mode) if max_impact or mode == "point" else None
+    return decide(metrics, gate, thresholds(acc=ranges), [])
 
 
 def by_minimum(
     *metrics: MetricEstimate, mode: Mode = "interval", fail: Literal["interval", "value"] = "interval", **minima: float
 ) -> Verdict:
-    return decide(metrics, Gate(min=minima, fail=fail), None, [], mode)
+    return decide(metrics, Gate(min=minima, fail=fail, verdict=mode), None, [])
 
 
 def checked(

@@ -42,6 +42,19 @@ def judged(store: Store, cases: Sequence[Any], **sections: Any) -> Verdict:
     return compute_verdict(store, store.run(run_id), suite(**sections))
 
 
+def sliced(store: Store, cells: Sequence[tuple[Any, Cell]], **sections: Any) -> Verdict:
+    """The verdict on one result a case, whose topic stands before it."""
+    run_id = f"{next(NUMBERS):032x}"
+    cases = [
+        TestCase(id=str(n), input=n, metadata=None if topic is None else {"topic": topic})
+        for n, (topic, _) in enumerate(cells)
+    ]
+    store.create_run(NewRun(run_id, "s", {}, None, 1), cases)
+    rows = [_row(n, 0, cell) for n, (_, cell) in enumerate(cells) if cell is not NEVER]
+    store.write(run_id, [NewOutput(row.case_index, 0, "o", Output(value="x")) for row in rows], rows)
+    return compute_verdict(store, store.run(run_id), suite(**sections))
+
+
 def suite(**sections: Any) -> Suite:
     checks = [{"type": "contains", "id": "c", "arguments": {}}]
     target = {"http": {"url": "http://127.0.0.1:9/"}}
@@ -210,3 +223,51 @@ def test_hostile_scores_never_pass_by_default(store: Store, aggregate: str, scor
     of_metric |= {"at_least": 0.5} if aggregate == "rate" else {}
     verdict = judged(store, [[{"score": score}] for score in scores], metrics=[of_metric], gate={"min": {"m": 0.5}})
     assert verdict.outcome == "inconclusive"
+
+
+def test_slices_are_those_of_the_cases_metadata(store: Store) -> None:
+    cells = (
+        [("billing", True)] * 30 + [("refunds", False)] * 25 + [("refunds", E)] * 5 + [(None, True)] * 3 + [(7, NEVER)]
+    )
+    verdict = sliced(store, cells, slices={"by": "topic", "min": 0.8})
+    assert verdict.outcome == "fail"
+    assert (
+        "1 of 2 slices is below the minimum of 0.8: refunds 0 (95 % interval 0 to 0.3356, n = 25 of 30"
+        in verdict.reasons[0]
+    )
+    assert [(each.slice, each.outcome, each.n_expected, each.n_completed, each.n_error) for each in verdict.slices] == [
+        ("refunds", "fail", 30, 25, 5),
+        ("billing", "pass", 30, 30, 0),
+        ("(none)", None, 3, 3, 0),
+        ("7", None, 1, 0, 0),
+    ]
+    assert verdict.metrics[0].n_expected == 64
+
+
+def test_slices_add_up_to_the_whole_for_every_aggregate(store: Store) -> None:
+    metrics = [
+        {"id": "passed", "check": "c"},
+        {"id": "errors", "check": "c", "aggregate": "error_rate"},
+        {"id": "worst", "check": "c", "aggregate": "worst"},
+    ]
+    cells = [(topic, cell) for topic in "abc" for cell in (True, True, False, E, S, NEVER)]
+    verdict = sliced(store, cells, metrics=metrics, slices={"by": "topic"})
+    for found in verdict.metrics:
+        parts = [each for each in verdict.slices if each.metric == found.id]
+        assert len(parts) == 3
+        for name in ("n_expected", "n_completed", "n_error", "n_skipped"):
+            assert sum(getattr(part, name) for part in parts) == getattr(found, name)
+    assert verdict.rules[0].check == "c", "slices without a minimum are no rule"
+
+
+def test_a_minimum_is_for_shares_that_passed_or_for_the_metrics_that_are_named(store: Store) -> None:
+    metrics = [
+        {"id": "passed", "check": "c"},
+        {"id": "score", "check": "c", "value": "$.score", "range": [1, 5]},
+    ]
+    cells = [("a", {"passed": True, "score": 2})] * 40
+    plain = sliced(store, cells, metrics=metrics, slices={"by": "topic", "min": 0.8})
+    assert [(rule.rule, rule.outcome) for rule in plain.rules] == [("passed: at least 0.8 in each topic", "pass")]
+    assert plain.not_judged == ["score"]
+    named = sliced(store, cells, metrics=metrics, slices={"by": "topic", "min": {"score": 4}})
+    assert [(rule.rule, rule.outcome) for rule in named.rules] == [("score: at least 4 in each topic", "fail")]

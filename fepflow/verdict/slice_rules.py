@@ -1,0 +1,169 @@
+"""Whether a metric reaches its minimum in every slice of the test cases, such as each topic.
+
+A slice passes when its whole interval is at or above the minimum, with what is missing at its worst; of a pass all of
+them have to, so it needs no correction for their number. A fail does: it takes a mid-p-value, with what is missing at
+its best, that stays small enough by Holm's method over all judged slices of all metrics. Slices with too few cases to
+show the minimum, even if all pass, are described and not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fepflow.evalguard.formatting import describe, listed, number, plural
+from fepflow.statistics.binomial_tests import holm, mid_p_below
+from fepflow.statistics.estimate import Estimate
+from fepflow.statistics.intervals import minimum_sample
+from fepflow.statistics.means import Sums
+from fepflow.statistics.scale import Scale
+from fepflow.suite.models import Gate
+from fepflow.verdict.verdict import MetricEstimate, Outcome, RuleOutcome, SliceVerdict
+
+NAMED = 5
+"""Slices that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceEstimate:
+    """A metric over the `cases` test cases whose metadata has one value of the field `by`."""
+
+    metric: MetricEstimate
+    by: str
+    value: str
+    cases: int
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOutcomes:
+    """The rules about slices, how each slice fared, and what to warn of."""
+
+    rules: list[RuleOutcome]
+    slices: list[SliceVerdict]
+    warnings: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A slice with its outcome; None if it is described only. `p` is adjusted for the number of slices."""
+
+    slice: SliceEstimate
+    outcome: Outcome | None = None
+    p: float | None = None
+
+    @property
+    def words(self) -> str:
+        return f"{self.slice.value} {describe(self.slice.metric.estimate)}"
+
+
+def judge_slices(slices: Sequence[SliceEstimate], minima: Mapping[str, float], gate: Gate) -> SliceOutcomes:
+    """One rule for each metric with a minimum; `slices` may be of other metrics, too, which are described."""
+    judged = [_Judged(each) for each in slices]
+    tested = [index for index, each in enumerate(slices) if _is_tested(each, minima, gate)]
+    p_values = holm([_p_value(slices[index].metric.estimate, minima[slices[index].metric.id]) for index in tested])
+    for index, p in zip(tested, p_values, strict=True):
+        each = slices[index]
+        outcome = _outcome(each.metric.estimate, minima[each.metric.id], p, gate)
+        judged[index] = replace(judged[index], outcome=outcome, p=p)
+    rules, warnings = [], []
+    for name, minimum in minima.items():
+        found = [each for each in judged if each.slice.metric.id == name]
+        rules.append(_rule(name, minimum, found))
+        warnings += _warnings(name, minimum, found)
+    return SliceOutcomes(rules, [_verdict(each, minima) for each in sorted(judged, key=_badness)], warnings)
+
+
+def cases_needed(minimum: float, scale: Scale, gate: Gate) -> int:
+    """How many cases a slice needs to be judged; one that can only fail, as the minimum is the most there is, one."""
+    share = scale.share(minimum)
+    return 1 if share >= 1 else minimum_sample(share, gate.confidence, gate.interval)
+
+
+def _is_tested(each: SliceEstimate, minima: Mapping[str, float], gate: Gate) -> bool:
+    sample = each.metric.estimate.sample
+    if each.metric.id not in minima or not isinstance(sample, Sums) or sample.scale is None:
+        return False
+    return each.cases >= cases_needed(minima[each.metric.id], sample.scale, gate)
+
+
+def _p_value(estimate: Estimate, minimum: float) -> float:
+    sample = estimate.sample
+    assert isinstance(sample, Sums)
+    assert sample.scale is not None
+    n = sample.effective(estimate.confidence)
+    return mid_p_below(sample.most_share * n, n, sample.scale.share(minimum))
+
+
+def _outcome(estimate: Estimate, minimum: float, p: float, gate: Gate) -> Outcome:
+    low, high = estimate.point_range
+    if (low if gate.verdict == "point" else estimate.interval[0]) >= minimum:
+        return "pass"
+    by_value = gate.verdict == "point" or gate.fail == "value"
+    fails = high < minimum if by_value else p <= (1 - gate.confidence) / 2
+    return "fail" if fails else "inconclusive"
+
+
+def _rule(name: str, minimum: float, found: Sequence[_Judged]) -> RuleOutcome:
+    by = found[0].slice.by if found else "slice"
+    outcome, said = _summary(minimum, [each for each in found if each.outcome is not None])
+    return RuleOutcome(
+        rule=f"{name}: at least {number(minimum)} in each {by}",
+        metric=name,
+        check=found[0].slice.metric.check_id if found else None,
+        outcome=outcome,
+        reason=f"{name} by {by}: {said}.",
+    )
+
+
+def _summary(minimum: float, judged: Sequence[_Judged]) -> tuple[Outcome, str]:
+    limit = f"the minimum of {number(minimum)}"
+    if not judged:
+        return "inconclusive", f"no slice has enough cases with values to be compared with {limit}"
+    outcome: Outcome
+    for outcome, words in (("fail", "below"), ("inconclusive", "not shown to reach")):
+        found = sorted((each for each in judged if each.outcome == outcome), key=_value)
+        if found:
+            which = (
+                f"{len(found)} of {plural(len(judged), 'slice')} {'is' if len(found) == 1 else 'are'} {words} {limit}"
+            )
+            return outcome, f"{which}: {_first([each.words for each in found])}"
+    least = min(judged, key=_value)
+    all_of = "the only slice reaches" if len(judged) == 1 else f"all {len(judged)} slices reach"
+    return "pass", f"{all_of} {limit}; the least is {least.words}"
+
+
+def _warnings(name: str, minimum: float, found: Sequence[_Judged]) -> list[str]:
+    few = [each.slice.value for each in found if each.outcome is None]
+    if not few:
+        return []
+    return [
+        f"NOT JUDGED, as so few cases (or none with a value) show nothing about a minimum of {number(minimum)}: "
+        f"{name} of {found[0].slice.by} {_first(few)}."
+    ]
+
+
+def _verdict(each: _Judged, minima: Mapping[str, float]) -> SliceVerdict:
+    metric = each.slice.metric
+    return SliceVerdict.of(
+        metric,
+        by=each.slice.by,
+        slice=each.slice.value,
+        threshold=minima.get(metric.id),
+        p=each.p,
+        outcome=each.outcome,
+    )
+
+
+def _first(words: Sequence[str]) -> str:
+    more = [f"{len(words) - NAMED} more"] if len(words) > NAMED else []
+    return listed([*words[:NAMED], *more])
+
+
+def _value(each: _Judged) -> float:
+    value = each.slice.metric.estimate.value
+    return float("inf") if value is None else value
+
+
+def _badness(each: _Judged) -> tuple[int, float]:
+    order: tuple[Outcome | None, ...] = ("fail", "inconclusive", "pass", None)
+    return order.index(each.outcome), _value(each)

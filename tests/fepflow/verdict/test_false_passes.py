@@ -1,0 +1,154 @@
+"""How often a gate passes what is exactly at its boundary, simulated: at most about as often as it promises.
+
+Nominal is 2.5 %. The largest allowed is 3 %, and what 4,000 simulations may differ from the truth by chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from fepflow.statistics.estimate import Counts, Estimate
+from fepflow.statistics.means import estimate_of_cases, mean_estimate
+from fepflow.statistics.per_case import k_of_repeats, majority, pass_at_k, pass_hat_k
+from fepflow.statistics.quantiles import quantile_estimate
+from fepflow.statistics.scale import PROPORTION, Scale
+from fepflow.suite.models import Gate
+from fepflow.verdict.gate import decide
+from fepflow.verdict.slice_rules import SliceEstimate
+from fepflow.verdict.verdict import MetricEstimate, Outcome
+
+pytestmark = pytest.mark.battery
+
+RUNS = 4_000
+MOST = 0.03 + 2.5 * math.sqrt(0.03 * 0.97 / RUNS)
+
+Draw = Callable[[Random, int, float], Estimate]
+"""An estimate of so many cases at the boundary, of which each result is lost with some chance."""
+
+
+def lost(rng: Random, cases: list[list[float]], missing: float) -> tuple[list[list[float]], Counts]:
+    kept = [[value for value in case if rng.random() >= missing] for case in cases]
+    completed, expected = sum(map(len, kept)), sum(map(len, cases))
+    return kept, Counts(expected, completed, expected - completed)
+
+
+def proportion(rng: Random, n: int, missing: float) -> Estimate:
+    kept, counts = lost(rng, [[float(rng.random() < 0.9)] for _ in range(n)], missing)
+    return mean_estimate(kept, counts, scale=PROPORTION)
+
+
+def repeated_proportion(rng: Random, n: int, missing: float) -> Estimate:
+    """Three repeats; each case has a rate of its own, with a mean of 0.9."""
+    rates = [rng.betavariate(1.8, 0.2) for _ in range(n)]
+    kept, counts = lost(rng, [[float(rng.random() < rate) for _ in range(3)] for rate in rates], missing)
+    return mean_estimate(kept, counts, scale=PROPORTION)
+
+
+def skewed_score(rng: Random, n: int, missing: float) -> Estimate:
+    """Mostly near 1, and zero for one in ten: a mean of 0.9."""
+    values = [[0.0 if rng.random() < 1 - 0.9 / 0.99 else 0.99] for _ in range(n)]
+    kept, counts = lost(rng, values, missing)
+    return mean_estimate(kept, counts, scale=Scale(0.0, 1.0))
+
+
+def ninetieth_percentile(rng: Random, n: int, missing: float) -> Estimate:
+    """Lognormal latencies, turned around for a minimum of 0.9 of their 10th percentile."""
+    shift = 0.9 - math.exp(-1.2815515655446004)
+    kept, counts = lost(rng, [[math.exp(rng.gauss(0, 1)) + shift] for _ in range(n)], missing)
+    return quantile_estimate(kept, counts, 0.1)
+
+
+def repeated_percentile(rng: Random, n: int, missing: float) -> Estimate:
+    """Three repeats, which differ as much within a case as cases do."""
+    shift = 0.9 - math.exp(-1.2815515655446004 * math.sqrt(2))
+    cases = []
+    for _ in range(n):
+        own = rng.gauss(0, 1)
+        cases.append([math.exp(own + rng.gauss(0, 1)) + shift for _ in range(3)])
+    kept, counts = lost(rng, cases, missing)
+    return quantile_estimate(kept, counts, 0.1)
+
+
+def of_five_repeats(rates: tuple[tuple[float, float], ...], every: bool | None) -> Draw:
+    def draw(rng: Random, n: int, missing: float) -> Estimate:
+        chosen = rng.choices([rate for rate, _ in rates], [weight for _, weight in rates], k=n)
+        kept, _ = lost(rng, [[float(rng.random() < rate) for _ in range(5)] for rate in chosen], missing)
+        values = [majority(case, 5) if every is None else k_of_repeats(case, 5, 2, every=every) for case in kept]
+        known = sum(value.least == value.most for value in values)
+        scale = PROPORTION if every is None else Scale(0.0, 1.0)
+        return estimate_of_cases(values, Counts(n, known, n - known), scale=scale)
+
+    return draw
+
+
+def expected(rate: float, every: bool | None) -> float:
+    """What five repeats of this rate come to on average."""
+    chances = [math.comb(5, k) * rate**k * (1 - rate) ** (5 - k) for k in range(6)]
+    function = pass_hat_k if every else pass_at_k
+    values = [float(k >= 3) if every is None else function(5, k, 2) for k in range(6)]
+    return math.fsum(chance * value for chance, value in zip(chances, values, strict=True))
+
+
+def mixture(every: bool | None) -> tuple[tuple[float, float], ...]:
+    """Good cases and bad ones, so mixed that the mean is 0.9."""
+    good, bad = expected(0.995, every), expected(0.3, every)
+    weight = (0.9 - bad) / (good - bad)
+    return ((0.995, weight), (0.3, 1 - weight))
+
+
+KINDS: dict[str, Draw] = {
+    "proportion": proportion,
+    "repeats": repeated_proportion,
+    "score": skewed_score,
+    "percentile": ninetieth_percentile,
+    "percentile of repeats": repeated_percentile,
+    "majority": of_five_repeats(mixture(None), None),
+    "pass@2": of_five_repeats(mixture(False), False),
+    "pass^2": of_five_repeats(mixture(True), True),
+}
+
+
+def share(outcome: Outcome, draw: Draw, n: int, missing: float) -> float:
+    rng = Random(f"{outcome} {n} {missing}")
+    gate = Gate(min={"m": 0.9})
+    drawn = (decide([MetricEstimate("m", "c", draw(rng, n, missing))], gate, None, []) for _ in range(RUNS))
+    return sum(verdict.outcome == outcome for verdict in drawn) / RUNS
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.02, 0.1])
+@pytest.mark.parametrize("n", [10, 35, 100, 300])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gate_at_the_boundary_seldom_passes(kind: str, n: int, missing: float) -> None:
+    assert share("pass", KINDS[kind], n, missing) <= MOST
+
+
+@pytest.mark.parametrize("slices", [1, 4])
+@pytest.mark.parametrize("missing", [0.0, 0.05])
+@pytest.mark.parametrize("n", [35, 100])
+def test_slices_at_the_boundary_seldom_pass(n: int, missing: float, slices: int) -> None:
+    """One at the boundary, the others perfect: the hardest to tell from a pass."""
+    rng, passed = Random(f"{n} {missing} {slices}"), 0
+    for _ in range(RUNS):
+        found = [SliceEstimate(MetricEstimate("m", "c", proportion(rng, n, missing)), "topic", "0", n)]
+        perfect = mean_estimate([[1.0]] * n, Counts(n, n), scale=PROPORTION)
+        found += [SliceEstimate(MetricEstimate("m", "c", perfect), "topic", str(k), n) for k in range(1, slices)]
+        metric = MetricEstimate("m", "c", perfect)
+        passed += decide([metric], None, None, [], found, {"m": 0.9}).outcome == "pass"
+    assert passed / RUNS <= MOST
+
+
+@pytest.mark.parametrize("slices", [1, 5, 20])
+def test_slices_at_the_boundary_seldom_fail(slices: int) -> None:
+    """By Holm's method all of them together, whatever their number; a mid-p-value may err by a little more."""
+    rng, failed = Random(slices), 0
+    for _ in range(RUNS):
+        found = [
+            SliceEstimate(MetricEstimate("m", "c", proportion(rng, 60, 0.0)), "topic", str(k), 60)
+            for k in range(slices)
+        ]
+        failed += decide([found[0].metric], None, None, [], found, {"m": 0.9}).outcome == "fail"
+    assert failed / RUNS <= 0.04 + 2.5 * math.sqrt(0.04 * 0.96 / RUNS)
