@@ -165,7 +165,7 @@ def load_run(run_id: str = "latest") -> Run:
     """
     service.load_env_file(None, logger.info)  # which may name the store that `run` has written to
     with service.open_store() as store:
-        return Run(service.with_metrics_so_far(store, store.run(run_id)))
+        return Run(service.with_current_metrics(store, store.run(run_id)))
 
 
 def _begin(suite: str | Path, options: Options) -> AbstractContextManager[LocalRun]:

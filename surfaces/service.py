@@ -100,13 +100,13 @@ def clear_cache(model: str | None, older_than: float | None) -> int:
         return store.delete_cached_responses(model, before)
 
 
-def with_metrics_so_far(store: Store, run: RunRecord) -> RunRecord:
-    """The run, with the metrics of what is there if it has no verdict yet."""
-    if run.outcome is not None or run.metrics:
-        return run
-    from tasks.analysis.metrics import metrics_so_far
+def with_current_metrics(store: Store, run: RunRecord) -> RunRecord:
+    """The run, with the metrics of what is there if it has no verdict yet, else corrected by what is known by now."""
+    from tasks.analysis.metrics import metrics_corrected_now, metrics_so_far
 
-    return replace(run, metrics=metrics_so_far(store, run))
+    if run.outcome is not None:
+        return replace(run, metrics=metrics_corrected_now(store, run))
+    return run if run.metrics else replace(run, metrics=metrics_so_far(store, run))
 
 
 def validate(path: Path, limit: float | None = None) -> SuiteValidation:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fepflow.statistics.estimate import Counts, Estimate
+from fepflow.statistics.estimate import Counts, Estimate, Method
+
+_CORRECTED: tuple[Method, ...] = ("rogan-gladen", "mover")
 
 
 def number(value: float, unlike: float | None = None) -> str:
@@ -40,6 +42,7 @@ def describe(estimate: Estimate, limit: float | None = None) -> str:
         return f"{number(estimate.value, limit)} (no {width} interval, {size})"
     interval = " ".join(f"{word} {number(bound, limit)}" for word, bound in ends)
     interval = interval if len(ends) == 1 else interval.removeprefix("from ")
+    interval = f"{interval}, corrected for its judge's errors" if estimate.method in _CORRECTED else interval
     return f"{number(estimate.value, limit)} ({width} interval {interval}, {size})"
 
 

@@ -17,13 +17,16 @@ Method = Literal[
     "normal",
     "order-statistics",
     "order-statistics-clustered",
+    "rogan-gladen",
+    "mover",
     "none",
 ]
 """How an interval came about.
 
 `wilson` and `clopper-pearson` are of a proportion, `bounded` of a mean of scores with a range, `t` Student's of a mean
-without one, `order-statistics` of a quantile; `-clustered` says that test cases were repeated and the interval allows
-for it. `normal` is of a value and a standard error that somebody else has computed. `none`: no value.
+without one, `order-statistics` of a quantile, `rogan-gladen` and `mover` of a share that a judge passed, corrected for
+its errors; `-clustered` says that test cases were repeated and the interval allows for it. `normal` is of a value and a
+standard error that somebody else has computed. `none`: no value.
 """
 
 

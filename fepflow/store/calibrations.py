@@ -22,13 +22,17 @@ class Calibrations(Repository):
         """Store a calibration beside those that there are."""
         self._database.write(lambda connection: connection.execute(insert(CALIBRATION).values(**asdict(calibration))))
 
+    def calibrations_of(self, judge: str, rubric: str) -> list[Calibration]:
+        """All calibrations of this judge with this rubric, the newest first."""
+        table = CALIBRATION.c
+        found = select(CALIBRATION).where(table.judge == judge, table.rubric == rubric)
+        with self._database.reading() as connection:
+            rows = connection.execute(found.order_by(table.created_at.desc(), table.id)).mappings().all()
+        return [Calibration(**row) for row in rows]
+
     def calibration_of(self, judge: str, rubric: str) -> Calibration | None:
         """The newest calibration of this judge with this rubric."""
-        table = CALIBRATION.c
-        newest = select(CALIBRATION).where(table.judge == judge, table.rubric == rubric)
-        with self._database.reading() as connection:
-            row = connection.execute(newest.order_by(table.created_at.desc(), table.id).limit(1)).mappings().first()
-        return None if row is None else Calibration(**row)
+        return next(iter(self.calibrations_of(judge, rubric)), None)
 
     def completed_results(self, run_id: str, check_id: str) -> Iterator[tuple[int, Any]]:
         """The index of each case that a check has completed, with its `results`, by case index and repeat."""

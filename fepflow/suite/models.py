@@ -119,6 +119,9 @@ class Gate(Section):
         "block", description="Whether an inconclusive run has the exit code 4, or 0."
     )
     interval: Literal["wilson", "clopper-pearson"] = Field("wilson", description="Form of the intervals.")
+    judge: Literal["raw", "corrected"] = Field(
+        "raw", description="Whether what judges passed counts as it is, or corrected for their measured errors."
+    )
 
 
 class Slices(Section):

@@ -24,6 +24,7 @@ from fepflow.evalguard.models import Range, Thresholds
 from fepflow.suite.models import Gate, Impact
 from fepflow.verdict.check_rules import GATE as EVERY_CHECK
 from fepflow.verdict.check_rules import absences, check_rules
+from fepflow.verdict.judge_errors import as_judged, warnings_of_judge
 from fepflow.verdict.metric_rules import MetricRules
 from fepflow.verdict.requirements import ImpactAtMost, Maximum, Minimum, Requirement
 from fepflow.verdict.slice_rules import SliceEstimate, judge_slices
@@ -77,6 +78,13 @@ def decide(
         thresholds_digest=thresholds_digest([thresholds]) if thresholds else None,
         warnings=[
             *_warnings(metrics, ranges, by_metric, mode),
+            *(
+                warning
+                for metric in metrics
+                for warning in warnings_of_judge(
+                    metric, gate, _requirements(metric, gate, ranges, max_impact), by_metric.get(metric.id, [])
+                )
+            ),
             *of_slices.warnings,
             *_loudly(not_judged, checks, advice),
         ],
@@ -98,17 +106,22 @@ def _blocks(outcome: Outcome, gate: Gate) -> bool:
 def _metric_outcomes(
     metrics: Sequence[MetricEstimate], gate: Gate, ranges: dict[str, list[Range]], max_impact: Impact | None, mode: Mode
 ) -> dict[str, list[RuleOutcome]]:
-    required: list[tuple[MetricEstimate, Sequence[Requirement]]] = []
-    for metric in metrics:
-        requirements: list[Requirement] = []
-        if max_impact is not None and metric.id in ranges:
-            requirements.append(ImpactAtMost(max_impact, ranges[metric.id]))
-        requirements += [limit for name, limit in _limits(gate) if name == metric.id]
-        if requirements:
-            required.append((metric, requirements))
+    required = [
+        (as_judged(metric, gate), requirements)
+        for metric in metrics
+        if (requirements := _requirements(metric, gate, ranges, max_impact))
+    ]
     named = {metric.id for metric, _ in required} | {*gate.min, *gate.max}
-    rules = MetricRules(gate.confidence, mode, gate.fail == "value", len(named))
-    return rules.outcomes(required)
+    return MetricRules(gate.confidence, mode, gate.fail == "value", len(named)).outcomes(required)
+
+
+def _requirements(
+    metric: MetricEstimate, gate: Gate, ranges: dict[str, list[Range]], max_impact: Impact | None
+) -> list[Requirement]:
+    requirements: list[Requirement] = []
+    if max_impact is not None and metric.id in ranges:
+        requirements.append(ImpactAtMost(max_impact, ranges[metric.id]))
+    return [*requirements, *(limit for name, limit in _limits(gate) if name == metric.id)]
 
 
 def _limits(gate: Gate) -> list[tuple[str, Minimum | Maximum]]:
@@ -230,7 +243,9 @@ def _gate_sentence(max_impact: Impact | None, gate: Gate, of_slices: Sequence[Ru
 
 def _measure(gate: Gate) -> str:
     kind = "" if gate.interval == "wilson" else "Clopper-Pearson "
-    return f"{percent(gate.confidence)} {kind}intervals{'; a fail by value' if gate.fail == 'value' else ''}"
+    more = "; a fail by value" if gate.fail == "value" else ""
+    more += "; judges corrected for their errors" if gate.judge == "corrected" else ""
+    return f"{percent(gate.confidence)} {kind}intervals{more}"
 
 
 def _badness(rule: RuleOutcome) -> int:

@@ -20,7 +20,9 @@ class MetricEstimate:
     """A metric of the suite, the check that it is computed from (None: the outputs), and its estimate.
 
     `of_passes` if it is made of results that passed or not, and no scores; `of_errors` if of results in error or not,
-    so that it does not judge the check. `warnings` are sentences about its values.
+    so that it does not judge the check. `by_judge` if it is the share that a judge passed; then `corrected` is that
+    for the errors which the judge is known to make, None if nothing is known of them. `warnings` are sentences about
+    its values.
     """
 
     id: str
@@ -28,6 +30,8 @@ class MetricEstimate:
     estimate: Estimate
     of_passes: bool = True
     of_errors: bool = False
+    by_judge: bool = False
+    corrected: Estimate | None = None
     warnings: Sequence[str] = ()
 
 
@@ -49,12 +53,26 @@ class CheckTotals:
         return max(self.expected - self.passed - self.failed - self.error - self.skipped - self.unjudged, 0)
 
 
+class CorrectedShare(BaseModel):
+    """The share that is right, by what a judge passed and by the errors that it is known to make, with its interval.
+
+    `method` is `rogan-gladen` for labels of other outputs, `mover` for those drawn at random from this run.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    value: float | None
+    low: float | None
+    high: float | None
+    method: Method
+
+
 class MetricVerdict(BaseModel):
     """One metric: its estimate, what it means, and how it fared.
 
     `impact` is the value's, `worst_impact` the worst that the interval touches; both are None without thresholds.
-    `threshold` is the gate's minimum, `maximum` its maximum. `check` is None for a metric of the outputs. `outcome` is
-    None for a metric that the gate says nothing about.
+    `threshold` is the gate's minimum, `maximum` its maximum. `check` is None for a metric of the outputs,
+    `corrected` for one that is not by a calibrated judge, `outcome` for one that the gate says nothing about.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -76,13 +94,20 @@ class MetricVerdict(BaseModel):
     interpretation: str | None = None
     threshold: float | None = None
     maximum: float | None = None
+    corrected: CorrectedShare | None = None
     outcome: Outcome | None = None
     reason: str | None = None
 
     @classmethod
     def of(cls, metric: MetricEstimate, **judged: Any) -> MetricVerdict:
         """The metric's estimate with what was `judged` of it."""
-        return cls(id=metric.id, check=metric.check_id, **_figures(metric.estimate), **judged)
+        corrected = metric.corrected and CorrectedShare(
+            value=metric.corrected.value,
+            low=metric.corrected.low,
+            high=metric.corrected.high,
+            method=metric.corrected.method,
+        )
+        return cls(id=metric.id, check=metric.check_id, corrected=corrected, **_figures(metric.estimate), **judged)
 
 
 class SliceVerdict(BaseModel):

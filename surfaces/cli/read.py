@@ -54,7 +54,7 @@ def show(run: str, failed: bool, check_id: str | None, errors: bool, case_id: st
     if as_json and wants_cases:
         raise click.UsageError("--json is the whole run: leave --failed, --errors, --check and --case out")
     with service.open_store() as store:
-        record = service.with_metrics_so_far(store, store.run(run))
+        record = service.with_current_metrics(store, store.run(run))
         console = Console(to_stderr=as_json)
         written = reports.write(store, record, console.report_error)
         if as_json:

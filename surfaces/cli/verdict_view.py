@@ -106,7 +106,8 @@ def _check_table(counts: Sequence[CheckCounts]) -> Table:
 def metric_table(metrics: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any] | None = None) -> Table:
     """The metrics of a verdict, beside those of a baseline if there is one."""
     changes = {change["id"]: change for change in baseline["metrics"]} if baseline else {}
-    beside = ("baseline", "change") if changes else ()
+    by_judges = any("corrected" in metric for metric in metrics)
+    beside = (*(["corrected for the judge"] if by_judges else []), *(("baseline", "change") if changes else ()))
     made = table("metric", "value", "interval", "n", "errors", "impact", "gate", *beside)
     for metric in metrics:
         outcome = metric.get("outcome")
@@ -117,6 +118,7 @@ def metric_table(metrics: Sequence[Mapping[str, Any]], baseline: Mapping[str, An
             *_figures(metric),
             _impact(metric.get("impact"), metric.get("worst_impact")),
             coloured(outcome) if outcome else "·",
+            *([_corrected(metric.get("corrected"))] if by_judges else []),
             *then,
         )
     return made
@@ -136,6 +138,13 @@ def _slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
     if len(slices) > MOST_SLICES:
         made.add_row(f"... and {len(slices) - MOST_SLICES} more (--json)", *[""] * 7)
     return made
+
+
+def _corrected(figures: Mapping[str, Any] | None) -> str:
+    """Value and interval of a share that a judge passed, corrected for its errors."""
+    if figures is None or "value" not in figures:
+        return "·"
+    return f"{number(figures['value'])} ({number(figures['low'])} to {number(figures['high'])})"
 
 
 def _figures(metric: Mapping[str, Any]) -> tuple[str, str, str, str]:

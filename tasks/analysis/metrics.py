@@ -18,6 +18,7 @@ from fepflow.suite.reader import read_suite
 from fepflow.verdict.gate import decide
 from fepflow.verdict.verdict import CheckTotals, Verdict
 from tasks.analysis.accumulator import MetricAccumulator
+from tasks.analysis.judge_errors import calibrated_since, corrected_metrics
 from tasks.analysis.ranges import range_of
 from tasks.analysis.slices import SlicedCases, minima_of
 
@@ -43,7 +44,8 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
         store, run, [each for each in accumulators if not each.reads_outputs], counted, one_by_one=sliced is not None
     )
     _accumulate_outputs(store, run, [each for each in accumulators if each.reads_outputs])
-    estimates = [accumulator.estimate(gate) for accumulator in accumulators]
+    raw = [(accumulator.metric, accumulator.estimate(gate)) for accumulator in accumulators]
+    estimates = corrected_metrics(store, run, raw, {name: found.declared for name, found in carriers.items()})
     thresholds = Thresholds.model_validate(suite.thresholds) if isinstance(suite.thresholds, dict) else None
     totals = [
         _totals(check_id, len(found.case_indices) * run.repeats, counted.get(check_id))
@@ -88,12 +90,30 @@ def metrics_so_far(store: Store, run: RunRecord) -> list[dict[str, Any]]:
 
     Needs no environment: what the target would take from it is not looked at.
     """
+    return [
+        metric.model_dump(mode="json", exclude={"outcome", "reason"}, exclude_none=True)
+        for metric in _verdict_now(store, run).metrics
+    ]
+
+
+def metrics_corrected_now(store: Store, run: RunRecord) -> list[dict[str, Any]]:
+    """The metrics of a run with a verdict, as they are stored, but corrected by what is known of its judges by now."""
+    stored: list[dict[str, Any]] = run.metrics or []
+    if not calibrated_since(store, run):
+        return stored
+    found = {metric.id: metric.corrected for metric in _verdict_now(store, run).metrics}
+    return [
+        {**metric, "corrected": corrected.model_dump(mode="json", exclude_none=True)}
+        if (corrected := found.get(metric["id"]))
+        else metric
+        for metric in stored
+    ]
+
+
+def _verdict_now(store: Store, run: RunRecord) -> Verdict:
     folder = FilePath(run.suite_path).parent if run.suite_path else FilePath.cwd()
     loaded = read_suite(Document(run.suite, run.suite_path or run.name, ""), folder)
-    verdict = compute_verdict(store, run, Suite.model_construct(**loaded.sections))
-    return [
-        metric.model_dump(mode="json", exclude={"outcome", "reason"}, exclude_none=True) for metric in verdict.metrics
-    ]
+    return compute_verdict(store, run, Suite.model_construct(**loaded.sections))
 
 
 def _carriers(store: Store, run: RunRecord, suite: Suite, sliced: SlicedCases | None) -> dict[str, Carriers]:

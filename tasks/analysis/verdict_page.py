@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fepflow.store.records import RunRecord
-from fepflow.verdict.verdict import Comparison, MetricVerdict, SliceVerdict, Verdict
+from fepflow.verdict.verdict import Comparison, CorrectedShare, MetricVerdict, SliceVerdict, Verdict
 from tasks.analysis.failed_cases import FailedCases
 from tasks.analysis.judge_reliability import JudgeReliability
 from tasks.analysis.markdown import escape_text, plain
@@ -89,13 +89,16 @@ def _metric_table(verdict: Verdict) -> Iterator[str]:
     changes = {change.id: change for change in verdict.baseline.metrics} if verdict.baseline else {}
     gated = any(metric.outcome for metric in verdict.metrics)
     rated = any(metric.impact for metric in verdict.metrics)
+    by_judges = any(metric.corrected for metric in verdict.metrics)
     columns = ["metric", "value", "interval", "n", "errors"]
-    columns += ["impact"] * rated + ["gate"] * gated + ["baseline", "change"] * bool(changes)
+    columns += ["impact"] * rated + ["gate"] * gated + ["corrected for the judge"] * by_judges
+    columns += ["baseline", "change"] * bool(changes)
     yield f"| {' | '.join(columns)} |"
     yield f"| {' | '.join('---' for _ in columns)} |"
     for metric in verdict.metrics:
         cells = _metric_cells(metric)
         cells += [metric.impact or NONE] * rated + [metric.outcome or NONE] * gated
+        cells += [_corrected(metric.corrected)] * by_judges
         if changes:
             change = changes[metric.id]
             cells += [_number(change.baseline), _number(change.difference, sign="+")]
@@ -121,6 +124,12 @@ def _figures(metric: MetricVerdict | SliceVerdict) -> list[str]:
     interval = f"{_number(metric.low)} to {_number(metric.high)}" if known else NONE
     count = f"{metric.n_completed} of {metric.n_expected}"
     return [_number(metric.value), interval, count, str(metric.n_error)]
+
+
+def _corrected(share: CorrectedShare | None) -> str:
+    if share is None or share.value is None:
+        return NONE
+    return f"{_number(share.value)} ({_number(share.low)} to {_number(share.high)})"
 
 
 def _number(value: float | None, sign: str = "") -> str:

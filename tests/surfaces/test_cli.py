@@ -277,6 +277,23 @@ def test_slices_are_a_table(cli: Cli, fill_run: FillRun) -> None:
     assert row[-2:] == ["·", "·"]
 
 
+def test_a_share_by_a_judge_is_shown_corrected(cli: Cli, fill_run: FillRun) -> None:
+    counts = {"n_expected": 1, "n_completed": 1, "n_error": 0, "n_skipped": 0}
+    metric = {"id": "judged", "value": 0.9, "low": 0.8, "high": 0.95, **counts}
+    corrected = {"value": 0.8, "low": 0.7, "high": 0.85, "method": "mover"}
+    metrics = [
+        {**metric, "corrected": corrected},
+        {**metric, "id": "other"},
+        {**metric, "id": "chance", "corrected": {}},
+    ]
+    fill_run([("bad", Output(value="no"), check(False))], metrics=metrics)
+    shown = cli("show").stdout
+    assert "corrected for the judge" in shown
+    rows = {line.split()[0]: line.split() for line in shown.splitlines() if "0.95" in line}
+    assert rows["judged"][-4:] == ["0.8", "(0.7", "to", "0.85)"]
+    assert rows["other"][-1] == rows["chance"][-1] == "·"
+
+
 def test_a_run_without_a_verdict_shows_what_is_there(cli: Cli, store: Store) -> None:
     says_so = {"id": "says_so", "type": "contains", "arguments": {"text": "$.output.value", "phrases": ["yes"]}}
     suite = {"name": "stopped", "checks": [says_so]}

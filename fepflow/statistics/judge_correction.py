@@ -1,0 +1,161 @@
+"""The share of outputs that are right, from a judge's verdicts and its measured errors.
+
+Two ways to correct, by where people's labels come from. Labels of other outputs tell the judge's true positive rate
+and true negative rate: the estimate is that of Rogan and Gladen (1978), its interval that of Lang and Reiczigel
+(2014). Labels of outputs drawn at random from the run itself tell how many that the judge passed, and how many that it
+failed, are right: Wilson's limits of these shares are joined by MOVER (Donner and Zou 2012). The latter assumes less,
+since a judge need not err here as often as elsewhere.
+
+What has no verdict is missing: it counts as wrong for the low bound, as right for the high one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from fepflow.statistics.estimate import Estimate, Method, Sample
+from fepflow.statistics.intervals import wilson_interval, z_score
+from fepflow.statistics.means import Sums
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeLabels:
+    """People's labels beside a judge's verdicts: of `right` outputs it passed `right_passed`, of `wrong` ones it
+    failed `wrong_failed`. `drawn` if the outputs were drawn at random from the run that is estimated.
+
+    ValueError on counts that cannot be.
+    """
+
+    right: int
+    right_passed: int
+    wrong: int
+    wrong_failed: int
+    drawn: bool = False
+
+    @property
+    def passed(self) -> int:
+        """How many of the labelled outputs the judge passed."""
+        return self.right_passed + self.wrong - self.wrong_failed
+
+    @property
+    def failed(self) -> int:
+        """How many of them it failed."""
+        return self.right - self.right_passed + self.wrong_failed
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.right_passed <= self.right and 0 <= self.wrong_failed <= self.wrong):
+            raise ValueError(f"counts of labels that cannot be: {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedSample:
+    """A judge's raw share of passes, and the labels by which it is corrected."""
+
+    raw: Sums
+    labels: JudgeLabels
+
+    @property
+    def cases(self) -> int:
+        """See Sample."""
+        return self.raw.cases
+
+    def estimate(self, confidence: float) -> Estimate:
+        """See Sample. Without a value if the labels do not tell the judge from chance."""
+        value = self._value()
+        if value is None:
+            problem = "as far as its labels tell, the judge passes wrong outputs as often as right ones"
+            return Estimate(None, None, None, None, confidence, "none", self.raw.counts, problem=problem)
+        low, high = self._with_missing(*self._bounds(self.raw.effective(confidence, 1.0), confidence))
+        least, most = self._with_missing(value, value)
+        return Estimate(
+            value,
+            None,
+            min(low, value),
+            max(high, value),
+            confidence,
+            self._method,
+            self.raw.counts,
+            least,
+            most,
+            sample=self,
+        )
+
+    def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:
+        """See Sample; of more outputs, with the same labels."""
+        return self._bounds(self.raw.effective(confidence, cases / self.raw.answered), confidence)
+
+    @property
+    def _method(self) -> Method:
+        return "mover" if self.labels.drawn else "rogan-gladen"
+
+    def _value(self) -> float | None:
+        labels, share = self.labels, self.raw.share
+        if labels.drawn:
+            return self._of_draw(0.5)[0] if labels.right or labels.wrong else None
+        if not labels.right or not labels.wrong:
+            return None
+        true_negatives = labels.wrong_failed / labels.wrong
+        informedness = labels.right_passed / labels.right + true_negatives - 1
+        if informedness <= 0:
+            return None
+        return min(max((share + true_negatives - 1) / informedness, 0.0), 1.0)
+
+    def _bounds(self, n: float, confidence: float) -> tuple[float, float]:
+        if self.labels.drawn:
+            return max(self._mover(n, confidence, -1), 0.0), min(self._mover(n, confidence, 1), 1.0)
+        return lang_reiczigel_interval(self.raw.share, n, self.labels, confidence)
+
+    def _of_draw(self, unknown: float) -> tuple[float, float, float]:
+        """The share that is right, and that among passed and among failed ones, which is `unknown` without labels."""
+        labels, share = self.labels, self.raw.share
+        right_failed = labels.right - labels.right_passed
+        of_passed = labels.right_passed / labels.passed if labels.passed else unknown
+        of_failed = right_failed / labels.failed if labels.failed else unknown
+        return share * of_passed + (1 - share) * of_failed, of_passed, of_failed
+
+    def _mover(self, n: float, confidence: float, side: Literal[-1, 1]) -> float:
+        """The low bound (-1), or the high one. What has no labels is all wrong, or all right: that is no chance."""
+        labels, share, end = self.labels, self.raw.share, (side + 1) // 2
+        value, of_passed, of_failed = self._of_draw(float(end))
+        distances = [
+            weight * (wilson_interval(estimate, count, confidence)[end] - estimate)
+            for weight, estimate, count in ((share, of_passed, labels.passed), (1 - share, of_failed, labels.failed))
+            if count
+        ]
+        slope = of_passed - of_failed
+        of_share = wilson_interval(share, n, confidence)[end if slope >= 0 else 1 - end]
+        return value + side * math.hypot(*distances, slope * (of_share - share))
+
+    def _with_missing(self, low: float, high: float) -> tuple[float, float]:
+        completed = self.raw.counts.completed / self.raw.counts.expected
+        return low * completed, high * completed + (1 - completed)
+
+
+def corrected(estimate: Estimate, labels: JudgeLabels) -> Estimate | None:
+    """A judge's share of passes, corrected; None if there is no such share to correct."""
+    raw = estimate.sample
+    if not isinstance(raw, Sums) or not estimate.is_proportion:
+        return None
+    sample: Sample = CorrectedSample(raw, labels)
+    return sample.estimate(estimate.confidence)
+
+
+def lang_reiczigel_interval(share: float, n: float, labels: JudgeLabels, confidence: float) -> tuple[float, float]:
+    """The interval of the true share where a judge passes a `share` of n outputs; 0 and 1 if nothing is known."""
+    z = z_score(confidence)
+    z2 = z**2
+    passed = (share * n + z2 / 2) / (n + z2)
+    sensitivity = (labels.right_passed + 1) / (labels.right + 2)
+    specificity = (labels.wrong_failed + 1) / (labels.wrong + 2)
+    informedness = sensitivity + specificity - 1
+    if informedness <= 0:
+        return 0.0, 1.0
+    value = (passed + specificity - 1) / informedness
+    of_right = sensitivity * (1 - sensitivity) / (labels.right + 2)
+    of_wrong = specificity * (1 - specificity) / (labels.wrong + 2)
+    centre = value + 2 * z2 * (value * of_right - (1 - value) * of_wrong)
+    variance = passed * (1 - passed) / (n + z2) + value**2 * of_right + (1 - value) ** 2 * of_wrong
+    margin = z * math.sqrt(variance) / informedness
+    return min(max(centre - margin, 0.0), 1.0), max(min(centre + margin, 1.0), 0.0)
