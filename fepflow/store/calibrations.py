@@ -1,4 +1,4 @@
-"""Calibrations of judges against people's labels, and the results of judges in a run."""
+"""Calibrations of judges against people's labels, draws of cases to label, and the results of judges in a run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import insert, select
 
 from fepflow.store.database import Repository
-from fepflow.store.records import Calibration
-from fepflow.store.tables import CALIBRATION, CHECK_RESULT
+from fepflow.store.records import Calibration, LabelDraw
+from fepflow.store.tables import CALIBRATION, CHECK_RESULT, LABEL_DRAW
 
 _ROWS_AT_ONCE = 1_000
 
@@ -33,6 +33,18 @@ class Calibrations(Repository):
     def calibration_of(self, judge: str, rubric: str) -> Calibration | None:
         """The newest calibration of this judge with this rubric."""
         return next(iter(self.calibrations_of(judge, rubric)), None)
+
+    def add_label_draw(self, draw: LabelDraw) -> None:
+        """Remember which cases of a run were drawn to be labelled."""
+        self._database.write(lambda connection: connection.execute(insert(LABEL_DRAW).values(**asdict(draw))))
+
+    def label_draws(self, run_id: str, check_id: str) -> list[LabelDraw]:
+        """The draws from the cases that a check of a run has judged, the newest first."""
+        table = LABEL_DRAW.c
+        found = select(LABEL_DRAW).where(table.run_id == run_id, table.check_id == check_id)
+        with self._database.reading() as connection:
+            rows = connection.execute(found.order_by(table.created_at.desc(), table.id)).mappings().all()
+        return [LabelDraw(**row) for row in rows]
 
     def completed_results(self, run_id: str, check_id: str) -> Iterator[tuple[int, Any]]:
         """The index of each case that a check has completed, with its `results`, by case index and repeat."""

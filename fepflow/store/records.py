@@ -206,3 +206,15 @@ class Calibration:
     statistics: dict[str, Any]
     id: str = dataclasses.field(default_factory=lambda: uuid4().hex)
     created_at: datetime = dataclasses.field(default_factory=utc_now)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelDraw:
+    """Cases of a run, in random order, drawn by a seed from all that a check has judged, so that people label them."""
+
+    run_id: str
+    check_id: str
+    seed: int
+    case_ids: list[str]
+    id: str = dataclasses.field(default_factory=lambda: uuid4().hex)
+    created_at: datetime = dataclasses.field(default_factory=utc_now)

@@ -217,6 +217,20 @@ class EvalguardReportRow(_Row, table=True):
     warnings: list[str] = Field(sa_column=Column(JsonText, nullable=False))
 
 
+class LabelDrawRow(_Row, table=True):
+    """Cases of a run that were drawn at random, so that people label what a judge has judged."""
+
+    __tablename__: ClassVar[str] = "label_draw"
+    __table_args__ = (ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),)
+
+    id: str = Field(sa_column=Column(String(64), primary_key=True))
+    created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
+    run_id: str = Field(sa_column=Column(String(64), nullable=False, index=True))
+    check_id: str = Field(sa_column=Column(EscapedText, nullable=False))
+    seed: int = Field(sa_column=Column(BigInteger, nullable=False))
+    case_ids: list[str] = Field(sa_column=Column(JsonText, nullable=False))
+
+
 RUN: Table = METADATA.tables["run"]
 SHARD: Table = METADATA.tables["shard"]
 CASE: Table = METADATA.tables["run_case"]
@@ -225,3 +239,4 @@ CHECK_RESULT: Table = METADATA.tables["check_result"]
 CACHED_RESPONSE: Table = METADATA.tables["cached_response"]
 CALIBRATION: Table = METADATA.tables["calibration"]
 EVALGUARD_REPORT: Table = METADATA.tables["evalguard_report"]
+LABEL_DRAW: Table = METADATA.tables["label_draw"]

@@ -20,15 +20,19 @@ MOST_COLUMNS = 12
 @click.command()
 @SUITE
 @click.option("--labels", required=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="What people say: id,label (.csv, .jsonl, .json, .yaml).")  # fmt: skip
+              help="What people say: id,label (.csv, .jsonl, .json, .yaml); with --sample, to be written.")  # fmt: skip
 @click.option("--check", metavar="ID", help="The judge, if the suite has several.")
 @click.option("--field", metavar="NAME", help="The field of its response that is compared (default: passed).")
 @click.option("--member", "former_field", hidden=True)  # the name of --field in earlier versions
 @click.option("--run", "run_id", metavar="RUN", help="Take the verdicts of this run, instead of asking for new ones.")
+@click.option("--sample", type=click.IntRange(1), metavar="N",
+              help="Draw N outputs of the run at random, and write them to --labels to be labelled.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0, 2**62), metavar="N", help="Of the draw (default: a random one).")
 @click.option("--min-kappa", type=click.FloatRange(-1, 1), metavar="X", help="Exit with 1 if kappa is smaller.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def calibrate(suite: Path, labels: Path, check: str | None, field: str | None, former_field: str | None,
-              run_id: str | None, min_kappa: float | None, as_json: bool) -> int:  # fmt: skip
+              run_id: str | None, sample: int | None, seed: int | None, min_kappa: float | None,
+              as_json: bool) -> int:  # fmt: skip
     """Compare a judge of SUITE with people's labels: how far do they agree?
 
     Runs the labelled cases as `fepflow run` does, or takes what a run has. What comes out is stored, and shown beside
@@ -38,6 +42,10 @@ def calibrate(suite: Path, labels: Path, check: str | None, field: str | None, f
     from surfaces.cli.console import Console
 
     field = field or former_field
+    if sample is not None:
+        return _draw(suite, labels, check, run_id, sample, seed)
+    if seed is not None:
+        raise click.UsageError("--seed is of a draw: give --sample, too.")
     if run_id is None:
         labelled = service.labels_of_suite(suite, labels, check, field)
         run, code = _run(suite, frozenset(labelled.labels))
@@ -58,6 +66,24 @@ def calibrate(suite: Path, labels: Path, check: str | None, field: str | None, f
             click.echo(line)
     kappa = calibration.statistics["kappa"]["value"]
     return int(min_kappa is not None and (kappa is None or kappa < min_kappa))
+
+
+def _draw(suite: Path, labels: Path, check: str | None, run_id: str | None, size: int, seed: int | None) -> int:
+    """Write outputs of a run that people are to label."""
+    import secrets
+
+    from surfaces import service
+    from surfaces.cli.console import Console
+
+    if run_id is None:
+        raise click.UsageError("--sample is of the outputs of a run: say which one (--run).")
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    run, drawn = service.draw_for_labels(suite, run_id, labels, check, size, seed, Console(to_stderr=True).note)
+    count = len(drawn.case_ids)
+    click.echo(f"{labels}: {count} {'output' if count == 1 else 'outputs'} of run {run.id[:8]}, drawn at random (seed "
+               f"{drawn.seed}). Fill in each label, yes or no; then:")  # fmt: skip
+    click.echo(f"  fepflow calibrate {suite} --run {run.id[:8]} --labels {labels}")
+    return 0
 
 
 def _run(suite: Path, cases: frozenset[str]) -> tuple[RunRecord, int]:
@@ -84,6 +110,8 @@ def _report(calibration: Calibration) -> Iterator[str]:
     yield f"judge {printable(calibration.check_id)} ({printable(calibration.model)}), {printable(calibration.field)}"
     missing = f", {calibration.missing} more without a verdict" if calibration.missing else ""
     yield f"{calibration.n} labels{missing}; run {calibration.run_id[:8]}"
+    if draw := statistics.get("draw"):
+        yield f"{draw['n']} of them drawn at random from it (seed {draw['seed']}): `fepflow show` corrects it by these"
     yield ""
     kind = " (quadratic weights)" if statistics["kappa"]["weights"] == "quadratic" else ""
     yield _line("kappa", statistics["kappa"], kind)

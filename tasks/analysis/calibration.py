@@ -8,8 +8,9 @@ from typing import Any
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.statistics.agreement import ConfusionMatrix, cohen_kappa, tabulate
 from fepflow.statistics.intervals import wilson_interval
-from fepflow.store.records import Calibration, RunRecord
+from fepflow.store.records import Calibration, LabelDraw, RunRecord
 from fepflow.store.store import Store
+from tasks.analysis.label_draws import labelled_draw
 from tasks.analysis.labels import Label, LabelSet
 
 MOST_VALUES = 50
@@ -33,6 +34,7 @@ def calibrate(store: Store, run: RunRecord, labelled: LabelSet) -> Calibration:
         )
     verdicts = _verdicts(store, run, labelled)
     pairs = [(label, verdicts[case_id]) for case_id, label in labelled.labels.items() if case_id in verdicts]
+    drawn, why_not_drawn = labelled_draw(store, run, labelled)
     judge = labelled.judge
     if not pairs:
         raise InfrastructureError(
@@ -49,10 +51,20 @@ def calibrate(store: Store, run: RunRecord, labelled: LabelSet) -> Calibration:
         run_id=run.id,
         n=len(pairs),
         missing=len(labelled.labels) - len(pairs),
-        statistics=_statistics(pairs, labelled),
+        statistics={
+            **_statistics(pairs, labelled),
+            **({"draw": _of_draw(drawn, labelled, verdicts)} if drawn else {}),
+            **({"no_draw": why_not_drawn} if why_not_drawn else {}),
+        },
     )
     store.add_calibration(calibration)
     return calibration
+
+
+def _of_draw(drawn: LabelDraw, labelled: LabelSet, verdicts: dict[str, Label]) -> Statistics:
+    pairs = [(labelled.labels[case_id], verdicts[case_id]) for case_id in drawn.case_ids]
+    matrix = tabulate(pairs, [True, False]).counts
+    return {"id": drawn.id, "seed": drawn.seed, "n": len(pairs), "matrix": [list(row) for row in matrix]}
 
 
 def _verdicts(store: Store, run: RunRecord, labelled: LabelSet) -> dict[str, Label]:

@@ -173,6 +173,8 @@ def _of_size(calibration: Calibration) -> Iterator[str]:
     ]
     if few:
         yield f"{listed(few)}."
+    if why := calibration.statistics.get("no_draw"):
+        yield why
     if calibration.missing:
         cases = plural(calibration.missing, "labelled case")
         yield f"{cases} without a verdict: the judge, or the call before it, gave none."

@@ -103,6 +103,11 @@ def _rows(path: Path, errors: ErrorCollector) -> Iterator[_Row]:
             errors.add(str(error), line, ids[0])
 
 
+def judge_named(judges: Sequence[JudgeSpec], check: str | None) -> JudgeSpec:
+    """The judge with that check id, or the only one; raises UserError."""
+    return _judge_of(judges, check, (), ErrorCollector(""))
+
+
 def _judge_of(
     judges: Sequence[JudgeSpec], check: str | None, rows: Sequence[_Row], errors: ErrorCollector
 ) -> JudgeSpec:

@@ -22,8 +22,11 @@ def sample_size(count: int, limit: float | None) -> int:
 
 def sample(case_ids: Iterable[str], size: int, seed: int) -> frozenset[str]:
     """`size` of the ids."""
-    return frozenset(
-        nsmallest(
-            size, case_ids, key=lambda case_id: sha256(f"{seed}:{case_id}".encode(errors="surrogatepass")).digest()
-        )
+    return frozenset(draw(case_ids, size, seed))
+
+
+def draw(case_ids: Iterable[str], size: int, seed: int) -> list[str]:
+    """`size` of the ids, in random order."""
+    return nsmallest(
+        size, case_ids, key=lambda case_id: sha256(f"{seed}:{case_id}".encode(errors="surrogatepass")).digest()
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from xml.etree import ElementTree
@@ -173,3 +174,78 @@ def test_the_former_name_of_an_option_is_not_in_its_help(cli: Cli):
     shown = cli("calibrate", "--help").stdout
     assert "--field" in shown
     assert "--member" not in shown
+
+
+def draw(cli: Cli, suite: Path, sheet: Path, *more: str):
+    return cli("calibrate", suite, "--run", "cafe", "--labels", sheet, "--sample", "10", *more)
+
+
+def fill_in(sheet: Path, label) -> None:
+    """As a person does, with a spreadsheet."""
+    rows = list(csv.reader(sheet.read_text(encoding="utf-8-sig").splitlines()))
+    column = rows[0].index("label")
+    filled = [[*row[:column], label(row[0]), *row[column + 1 :]] for row in rows[1:]]
+    with sheet.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([rows[0], *filled])
+
+
+def test_outputs_are_drawn_at_random_for_people_to_label(
+    cli: Cli, home: Path, suite: Path, run: RunRecord, store: Store
+):
+    sheet = home / "sheet.csv"
+    done = draw(cli, suite, sheet, "--seed", "7")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"{sheet}: 10 outputs of run cafe0001, drawn at random (seed 7). Fill in each label, yes or no; then:",
+        f"  fepflow calibrate {suite} --run cafe0001 --labels {sheet}",
+    ]
+    rows = list(csv.DictReader(sheet.read_text(encoding="utf-8-sig").splitlines()))
+    assert list(rows[0]) == ["id", "label", "check", "input", "expected", "output"], "and not what the judge said"
+    (remembered,) = store.label_draws(run.id, "right")
+    assert (remembered.seed, remembered.case_ids) == (7, [row["id"] for row in rows])
+    assert rows[0]["output"] == "x"
+    assert rows[0]["input"] == rows[0]["id"][1:]
+    again = home / "again.jsonl"
+    draw(cli, suite, again, "--seed", "7")
+    assert [json.loads(line)["id"] for line in again.read_text().splitlines()] == remembered.case_ids
+    other = home / "other.jsonl"
+    draw(cli, suite, other)
+    assert len(other.read_text().splitlines()) == 10
+
+
+def test_labels_of_a_draw_correct_the_run_that_they_are_from(cli: Cli, home: Path, suite: Path, run: RunRecord):
+    sheet = home / "sheet.csv"
+    draw(cli, suite, sheet, "--seed", "7")
+    assert f"{sheet}:" in cli("calibrate", suite, "--labels", sheet, "--run", "cafe").stderr, "no label yet"
+    fill_in(sheet, lambda case_id: "yes" if int(case_id[1:]) < 15 else "no")
+    done = cli("calibrate", suite, "--labels", sheet, "--run", "cafe")
+    assert "10 of them drawn at random from it (seed 7): `fepflow show` corrects it by these" in done.stdout
+    data = json.loads(cli("calibrate", suite, "--labels", sheet, "--run", "cafe", "--json").stdout)
+    assert data["draw"]["matrix"] == data["matrix"]
+    assert data["draw"]["n"] == 10
+
+
+def test_labels_of_a_part_of_a_draw_are_no_random_sample(cli: Cli, home: Path, suite: Path, run: RunRecord):
+    sheet = home / "sheet.csv"
+    draw(cli, suite, sheet, "--seed", "7")
+    fill_in(sheet, lambda case_id: "" if case_id == "c17" or int(case_id[1:]) % 3 == 0 else "yes")
+    data = json.loads(cli("calibrate", suite, "--labels", sheet, "--run", "cafe", "--json").stdout)
+    assert "draw" not in data
+    assert any("of the 10 cases that were drawn at random have no label" in warning for warning in data["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--sample", "10", "--labels", "new.csv"], "--sample is of the outputs of a run"),
+        (["--seed", "1", "--labels", "new.csv", "--run", "cafe"], "--seed is of a draw"),
+        (["--sample", "10", "--labels", "suite.yaml", "--run", "cafe"], "suite.yaml is there already"),
+        (["--sample", "10", "--labels", "new.xlsx", "--run", "cafe"], "is written as .csv or .jsonl"),
+        (["--sample", "10", "--labels", "no/such/new.csv", "--run", "cafe"], "cannot be written"),
+        (["--sample", "10", "--labels", "new.csv", "--run", "cafe", "--check", "other"], "There is no judge other"),
+    ],
+)
+def test_mistakes_in_a_draw_are_named(cli: Cli, home: Path, suite: Path, run: RunRecord, options, says: str):
+    done = cli("calibrate", suite, *options)
+    assert done.exit_code == 2
+    assert says in done.stderr

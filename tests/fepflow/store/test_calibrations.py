@@ -3,7 +3,7 @@ from typing import Any
 
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
-from fepflow.store.records import Calibration, NewCheckResult
+from fepflow.store.records import Calibration, LabelDraw, NewCheckResult
 from fepflow.store.store import Store
 
 A, B = "a" * 64, "b" * 64
@@ -62,3 +62,14 @@ def test_completed_results_of_a_check_are_read(store: Store, make_run):
     assert found == [(0, False), (0, True), (2, False)]
     assert store.checks_of_type(run, "llm_judge") == {"judge", "other"}
     assert store.checks_of_type(run, "contains") == set()
+
+
+def test_draws_come_back_the_newest_first(store: Store, make_run):
+    make_run("r", cases=3)
+    now = utc_now()
+    first = LabelDraw("r", "judge", 2**62, ["c1", "é\0"], created_at=now - timedelta(days=1))
+    newest = LabelDraw("r", "judge", 0, [], created_at=now)
+    for draw in (newest, first, LabelDraw("r", "other", 0, [])):
+        store.add_label_draw(draw)
+    assert store.label_draws("r", "judge") == [newest, first]
+    assert store.label_draws("s", "judge") == []

@@ -17,7 +17,7 @@ from fepflow.store.database import Database
 from fepflow.store.evalguard_reports import ImportedReport
 from fepflow.store.integrity import check_integrity
 from fepflow.store.migrate import is_current, revisions
-from fepflow.store.records import Calibration, NewCheckResult, NewOutput
+from fepflow.store.records import Calibration, LabelDraw, NewCheckResult, NewOutput
 from fepflow.store.store import Store
 from fepflow.store.tables import METADATA
 
@@ -113,6 +113,7 @@ def filled(store: Store, make_run) -> Store:
     store.add_evalguard_reports([
         ImportedReport("f" * 64, "a\0é.json", "r", "m\0é", "hf", utc_now(), ["qa"], {"id": "r"}, ["w"])
     ])  # fmt: skip
+    store.add_label_draw(LabelDraw("run-0", "c\0é", 2**62, ["a", "\0é"]))
     store.finish("run-0", "me", "completed", outcome="pass", metrics=[1], verdict={}, stats={"calls": 1}, error="e")
     return store
 

@@ -8,13 +8,19 @@ from typing import Any
 
 import pytest
 
+from fepflow.errors import UserError
 from fepflow.protocol.model import utc_now
+from fepflow.statistics.estimate import Counts
+from fepflow.statistics.judge_correction import JudgeLabels, corrected
+from fepflow.statistics.means import mean_estimate
+from fepflow.statistics.scale import PROPORTION
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
 from fepflow.verdict.verdict import Verdict
 from tasks.analysis.calibration import calibrate
 from tasks.analysis.judge_reliability import judges_of_run
+from tasks.analysis.label_draws import draw_for_labels
 from tasks.analysis.labels import Label, LabelSet
 from tasks.analysis.metrics import compute_verdict, metrics_corrected_now
 from tasks.analysis.verdict_page import verdict_page
@@ -134,3 +140,42 @@ def test_what_is_shown_of_an_ended_run_is_corrected_by_what_is_known_now(store: 
     assert metric["corrected"]["low"] == pytest.approx(0.73368, abs=5e-6)
     before = replace(ended, completed_at=utc_now() + timedelta(seconds=5))
     assert metrics_corrected_now(store, before) == [{"id": "llm_judge", "value": 0.8}]
+
+
+def test_labels_drawn_from_the_run_itself_come_before_all_others(store: Store) -> None:
+    run = run_of(store, 460, 500)
+    (judge,) = judges_of_run(run)
+    drawn = draw_for_labels(store, run, judge, 100, seed=3)
+    passed = [case_id for case_id in drawn.case_ids if int(case_id[1:]) < 460]
+    failed = [case_id for case_id in drawn.case_ids if int(case_id[1:]) >= 460]
+    labels: dict[str, Label] = dict.fromkeys(passed[:-7], True) | dict.fromkeys(passed[-7:], False)
+    labels |= dict.fromkeys(failed, False) | {failed[0]: True, "c499": True, "c498": True}
+    calibrate(store, run, LabelSet(judge, "passed", labels))
+    calibrated(store, 100, 95, 100, 80)
+    (metric,) = judged(store, run).metrics
+    expected = corrected(
+        mean_estimate([[1.0]] * 460 + [[0.0]] * 40, Counts(500, 500), scale=PROPORTION),
+        JudgeLabels(
+            right=len(passed) - 7 + sum(labels[case_id] is True for case_id in failed),
+            right_passed=len(passed) - 7,
+            wrong=7 + sum(labels[case_id] is False for case_id in failed),
+            wrong_failed=sum(labels[case_id] is False for case_id in failed),
+            drawn=True,
+        ),
+    )
+    assert (metric.corrected.method, metric.corrected.value) == ("mover", expected.value)
+    assert (metric.corrected.low, metric.corrected.high) == (expected.low, expected.high)
+    (other,) = judged(store, run_of(store, 460, 500)).metrics
+    assert other.corrected.method == "rogan-gladen"
+
+
+def test_a_draw_is_of_what_was_judged(store: Store) -> None:
+    run = stored(store, [{"passed": True}, None, {"passed": None}, {"passed": False}])
+    (judge,) = judges_of_run(run)
+    assert sorted(draw_for_labels(store, run, judge, 10, seed=1).case_ids) == ["c0", "c3"]
+    with pytest.raises(UserError, match="has judged nothing"):
+        draw_for_labels(store, stored(store, [None]), judge, 10, seed=1)
+    with pytest.raises(UserError, match="3 outputs for each case"):
+        draw_for_labels(store, stored(store, [{"passed": True}], repeats=3), judge, 10, seed=1)
+    with pytest.raises(UserError, match="gives no passed"):
+        draw_for_labels(store, run, replace(judge, fields={"score": ("number", ())}), 10, seed=1)

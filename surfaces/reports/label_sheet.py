@@ -1,0 +1,32 @@
+"""Outputs in a file that people fill with labels."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fepflow.errors import UserError
+from surfaces.reports.fep import dumps
+from surfaces.reports.spreadsheet import BYTE_ORDER_MARK, harmless
+
+
+def write_label_sheet(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Write rows with the same keys, `id` and an empty `label` among them, to a new file; raises UserError.
+
+    An id stays as it is, since labels are found by it.
+    """
+    if path.suffix not in (".csv", ".jsonl"):
+        raise UserError(f"{path}: what is to be labelled is written as .csv or .jsonl (--labels).")
+    try:
+        with path.open("x", encoding="utf-8", newline="") as file:
+            if path.suffix == ".jsonl":
+                file.writelines(f"{dumps(row)}\n" for row in rows)
+                return
+            file.write(BYTE_ORDER_MARK)
+            table = csv.writer(file)
+            table.writerow(rows[0])
+            table.writerows([row["id"], *(harmless(row[name]) for name in row if name != "id")] for row in rows)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from None
