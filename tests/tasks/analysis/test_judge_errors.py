@@ -148,8 +148,14 @@ def test_labels_drawn_from_the_run_itself_come_before_all_others(store: Store) -
     drawn = draw_for_labels(store, run, judge, 100, seed=3)
     passed = [case_id for case_id in drawn.case_ids if int(case_id[1:]) < 460]
     failed = [case_id for case_id in drawn.case_ids if int(case_id[1:]) >= 460]
-    labels: dict[str, Label] = dict.fromkeys(passed[:-7], True) | dict.fromkeys(passed[-7:], False)
-    labels |= dict.fromkeys(failed, False) | {failed[0]: True, "c499": True, "c498": True}
+    labels: dict[str, Label] = {
+        **dict.fromkeys(passed[:-7], True),
+        **dict.fromkeys(passed[-7:], False),
+        **dict.fromkeys(failed, False),
+        failed[0]: True,
+        "c499": True,  # labelled, but not drawn, unless by chance
+        "c498": True,
+    }
     calibrate(store, run, LabelSet(judge, "passed", labels))
     calibrated(store, 100, 95, 100, 80)
     (metric,) = judged(store, run).metrics

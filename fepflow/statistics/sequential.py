@@ -1,0 +1,136 @@
+"""Looking at results as they come, as often as one likes, without a false verdict the more often one looks.
+
+Bets are placed on the values: wealth that grows shows that their mean is not `m`. Each of 20 gamblers bets a constant
+share of what is admissible, and the mean of their wealth is the e-process (Waudby-Smith and Ramdas 2024). If the mean
+is at most `m`, the chance that it ever reaches 40 is at most 1 / 40 (Ville), however often one looks and whenever one
+stops. The least bet is not small, so a mean that is close to `m` is never shown to be on its side: of 0.9, one of
+0.905 is shown to be above in the end, one of 0.87 to be below, and one of 0.88 is not. The values are in [0, 1]: the
+means of test cases, in random order; or each result, where the cases themselves are all that is asked about.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+GAMBLERS = 20
+_STEPS = 60
+"""Halvings by which a bound is found: beyond what a float tells apart."""
+
+Decision = Literal["pass", "fail", "inconclusive"]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """How often each value came, from which wealth is computed: the order does not matter to it."""
+
+    counts: tuple[tuple[float, int], ...]
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Values:
+        """Of values in [0, 1]; ValueError for others, and for NaN."""
+        counts: dict[float, int] = {}
+        for value in values:
+            if not 0 <= value <= 1:
+                raise ValueError(f"values to be looked at one by one are from 0 to 1, not {value}")
+            counts[value] = counts.get(value, 0) + 1
+        return cls(tuple(sorted(counts.items())))
+
+    @classmethod
+    def of_passes(cls, passed: int, failed: int) -> Values:
+        """Of so many passes and fails; ValueError for negative numbers."""
+        if min(passed, failed) < 0:
+            raise ValueError(f"counts cannot be negative: {passed} and {failed}")
+        return cls(tuple((value, count) for value, count in ((0.0, failed), (1.0, passed)) if count))
+
+    @property
+    def mirrored(self) -> Values:
+        """Each value as its distance from 1."""
+        return Values(tuple((1 - value, count) for value, count in self.counts))
+
+    @property
+    def n(self) -> int:
+        """How many values."""
+        return sum(count for _, count in self.counts)
+
+    @property
+    def mean(self) -> float | None:
+        """Their mean; None of none."""
+        return math.fsum(value * count for value, count in self.counts) / self.n if self.n else None
+
+
+def log_e_above(values: Values, m: float) -> float:
+    """The logarithm of the evidence that the mean is more than `m`, between 0 and 1; 0 before anything came.
+
+    The evidence is the e-process e⁺(m) = mean over j = 1 … 20 of Π (1 + λ_j (y - m)), with
+    λ_j = (q_j - m) / (m (1 - m)) and q_j = m + (1 - m) j / 21. ValueError for an `m` at or beyond the ends.
+    """
+    if not 0 < m < 1:
+        raise ValueError(f"a mean to bet against is between 0 and 1, not {m}")
+    # λ_j = j / (21 m), so that 1 + λ_j (y - m) = 1 - s + s y / m with the share s = j / 21 of what can be lost.
+    shares = [number / (GAMBLERS + 1) for number in range(1, GAMBLERS + 1)]
+    wealth = [math.fsum(count * math.log(1 - s + s * y / m) for y, count in values.counts) for s in shares]
+    most = max(wealth)
+    return most + math.log(math.fsum(math.exp(each - most) for each in wealth) / GAMBLERS)
+
+
+def log_e_below(values: Values, m: float) -> float:
+    """The logarithm of the evidence that the mean is less than `m`."""
+    return log_e_above(values.mirrored, 1 - m)
+
+
+def decide(values: Values, minimum: float, confidence: float = 0.95) -> Decision:
+    """What the values show by now of a mean that has to be at least `minimum`, which lies between 0 and 1.
+
+    Either wrong verdict ever comes with a chance of (1 - confidence) / 2 at most, as with a two-sided interval.
+    """
+    limit = _log_limit(confidence)
+    if log_e_above(values, minimum) >= limit:
+        return "pass"
+    return "fail" if log_e_below(values, minimum) >= limit else "inconclusive"
+
+
+def confidence_sequence(values: Values, confidence: float = 0.95) -> tuple[float, float]:
+    """The means that the values have not spoken against by now; all of these intervals hold the true one together.
+
+    Ends are 0 and 1 until there is evidence. It decides as `decide` does, whatever the minimum.
+    """
+    limit = _log_limit(confidence)
+    mean = values.mean
+    if mean is None:
+        return 0.0, 1.0
+    low = _first(lambda m: log_e_above(values, m) < limit, mean)
+    high = 1 - _first(lambda m: log_e_above(values.mirrored, m) < limit, 1 - mean)
+    return min(low, mean), max(high, mean)
+
+
+def passes_in_a_row(minimum: float, confidence: float = 0.95) -> int:
+    """How many passes, and no fail, are the first to show a minimum below 1: 52 for 0.9 at 95 %."""
+    limit = _log_limit(confidence)
+    few, many = 0, 1
+    while log_e_above(Values.of_passes(many, 0), minimum) < limit:
+        few, many = many, many * 2
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (middle, many) if log_e_above(Values.of_passes(middle, 0), minimum) < limit else (few, middle)
+    return many
+
+
+def _log_limit(confidence: float) -> float:
+    if not 0 < confidence < 1:
+        raise ValueError(f"a confidence is between 0 and 1, for example 0.95; not {confidence}")
+    return math.log(2 / (1 - confidence))
+
+
+def _first(holds: Callable[[float], bool], up_to: float) -> float:
+    """The least m in (0, `up_to`) for which it holds, which it then does for all that are larger."""
+    low, high = 0.0, up_to
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        if 0 < middle < 1 and not holds(middle):
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,134 @@
+import math
+from random import Random
+from statistics import fmean
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fepflow.statistics.sequential import (
+    Values,
+    confidence_sequence,
+    decide,
+    log_e_above,
+    log_e_below,
+    passes_in_a_row,
+)
+
+RUNS = 2_000
+SHARES = st.lists(st.floats(0, 1), max_size=60)
+MINIMA = st.sampled_from([0.01, 0.2, 0.5, 0.8, 0.9, 0.99])
+
+
+def e_above(passed: int, failed: int, m: float) -> float:
+    return math.exp(log_e_above(Values.of_passes(passed, failed), m))
+
+
+def test_golden_values() -> None:
+    assert e_above(60, 0, 0.9) == pytest.approx(82.356, abs=5e-4)
+    assert e_above(190, 10, 0.9) == pytest.approx(11.385, abs=5e-4)
+    assert [passes_in_a_row(m) for m in (0.5, 0.8, 0.9, 0.95, 0.99)] == [8, 25, 52, 107, 545]
+
+
+@given(SHARES, MINIMA)
+def test_it_is_the_mean_wealth_of_twenty_gamblers(values: list[float], m: float) -> None:
+    wealth = []
+    for j in range(1, 21):
+        q = m + (1 - m) * j / 21
+        bet = (q - m) / (m * (1 - m))
+        wealth.append(math.prod(1 + bet * (y - m) for y in values))
+    assert log_e_above(Values.of(values), m) == pytest.approx(math.log(fmean(wealth)), rel=1e-6, abs=1e-6)
+    assert log_e_below(Values.of(values), m) == pytest.approx(log_e_above(Values.of(1 - y for y in values), 1 - m))
+
+
+def test_nothing_shows_nothing() -> None:
+    assert log_e_above(Values.of([]), 0.9) == pytest.approx(0)
+    assert decide(Values.of([]), 0.9) == "inconclusive"
+    assert confidence_sequence(Values.of([])) == (0, 1)
+
+
+def test_52_passes_show_a_minimum_of_90_percent_and_51_do_not() -> None:
+    assert decide(Values.of_passes(51, 0), 0.9) == "inconclusive"
+    assert decide(Values.of_passes(52, 0), 0.9) == "pass"
+    assert decide(Values.of_passes(0, 2), 0.9) == "inconclusive"
+    assert decide(Values.of_passes(0, 3), 0.9) == "fail"
+
+
+@given(SHARES, st.floats(0.001, 0.999), st.sampled_from([0.8, 0.95, 0.99]))
+def test_the_confidence_sequence_decides_as_the_e_process_does(
+    shares: list[float], minimum: float, confidence: float
+) -> None:
+    values = Values.of(shares)
+    low, high = confidence_sequence(values, confidence)
+    assert 0 <= low <= (values.mean if shares else low) <= high <= 1
+    if min(abs(minimum - low), abs(minimum - high)) > 1e-9:
+        expected = "pass" if low > minimum else "fail" if high < minimum else "inconclusive"
+        assert decide(values, minimum, confidence) == expected
+
+
+@given(SHARES, st.floats(0, 1), MINIMA)
+def test_a_better_value_never_speaks_against_the_mean(shares: list[float], more: float, m: float) -> None:
+    better = [min(value + more, 1.0) for value in shares]
+    assert log_e_above(Values.of(better), m) >= log_e_above(Values.of(shares), m) - 1e-9
+
+
+@pytest.mark.parametrize("hostile", [math.nan, math.inf, -math.inf, 1e308, -0.1, 1.1])
+def test_values_beyond_the_range_are_refused(hostile: float) -> None:
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        Values.of([0.5, hostile])
+
+
+def test_other_numbers_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        log_e_above(Values.of([1.0]), 1.0)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        decide(Values.of([1.0]), 0.5, confidence=1.0)
+    with pytest.raises(ValueError, match="cannot be negative"):
+        Values.of_passes(3, -1)
+
+
+def test_a_million_results_do_not_overflow() -> None:
+    values = Values.of_passes(950_000, 50_000)
+    assert decide(values, 0.9) == "pass"
+    assert decide(values, 0.98) == "fail"
+    low, high = confidence_sequence(values)
+    assert 0.9 < low < 0.95 < high < 0.98
+
+
+def test_equal_values_show_no_more_than_they_are_worth() -> None:
+    assert decide(Values.of([0.9] * 10_000), 0.9) == "inconclusive"
+    assert decide(Values.of([0.9]), 0.5) == "inconclusive"
+
+
+def outcomes(rate: float, repeats: int = 1) -> tuple[float, float, float]:
+    """How often runs pass and fail a minimum of 0.9 if one looks after each ten cases of 1,000, and their mean length.
+
+    With repeats a case's value is its mean, and each case has a rate of its own.
+    """
+    rng, passed, failed, looked = Random(f"{rate} {repeats}"), 0, 0, 0
+    for _ in range(RUNS):
+        shares: list[float] = []
+        decision = "inconclusive"
+        while decision == "inconclusive" and len(shares) < 1_000:
+            for _ in range(10):
+                own = rate if repeats == 1 else rng.betavariate(2 * rate, 2 * (1 - rate))
+                shares.append(fmean(float(rng.random() < own) for _ in range(repeats)))
+            decision = decide(Values.of(shares), 0.9)
+        passed, failed, looked = passed + (decision == "pass"), failed + (decision == "fail"), looked + len(shares)
+    return passed / RUNS, failed / RUNS, looked / RUNS
+
+
+@pytest.mark.battery
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_looking_often_passes_and_fails_no_more_at_the_boundary(repeats: int) -> None:
+    passed, failed, _ = outcomes(0.9, repeats)
+    assert passed <= 0.03
+    assert failed <= 0.03
+
+
+@pytest.mark.battery
+@pytest.mark.parametrize(("rate", "length"), [(0.8, 136), (0.97, 128), (0.99, 74)])
+def test_what_is_far_from_the_boundary_takes_few_cases(rate: float, length: float) -> None:
+    passed, failed, looked = outcomes(rate)
+    assert (failed if rate < 0.9 else passed) > 0.99
+    assert looked == pytest.approx(length, rel=0.06)
