@@ -17,11 +17,10 @@ from fepflow.security.redaction import words_of
 from fepflow.settings import OPERATORS_VARIABLES, settings
 
 if TYPE_CHECKING:
-    from checks.models.judge_spec import JudgeSpec
     from fepflow.store.integrity import StoreReport
-    from fepflow.store.records import Calibration, LabelDraw, RunRecord
+    from fepflow.store.records import RunRecord
     from fepflow.store.store import Store
-    from tasks.analysis.labels import LabelSet
+    from tasks.analysis.planning import Plan
     from tasks.run.handover import Listener, LocalRun
     from tasks.run.options import RunOptions
     from tasks.validation.suite_validation import SuiteValidation
@@ -103,11 +102,17 @@ def clear_cache(model: str | None, older_than: float | None) -> int:
 
 def with_current_metrics(store: Store, run: RunRecord) -> RunRecord:
     """The run, with the metrics of what is there if it has no verdict yet, else corrected by what is known by now."""
-    from tasks.analysis.metrics import metrics_corrected_now, metrics_so_far
+    from tasks.analysis.judge_reliability import calibrated_since
 
-    if run.outcome is not None:
+    if run.outcome is not None and calibrated_since(store, run):
+        from tasks.analysis.metrics import metrics_corrected_now
+
         return replace(run, metrics=metrics_corrected_now(store, run))
-    return run if run.metrics else replace(run, metrics=metrics_so_far(store, run))
+    if run.outcome is not None or run.metrics:
+        return run
+    from tasks.analysis.metrics import metrics_so_far
+
+    return replace(run, metrics=metrics_so_far(store, run))
 
 
 def validate(path: Path, limit: float | None = None) -> SuiteValidation:
@@ -118,6 +123,41 @@ def validate(path: Path, limit: float | None = None) -> SuiteValidation:
     from tasks.validation.validate_suite import validate_suite
 
     return validate_suite(path, limit=limit)
+
+
+def plan(path: Path, minimum: float | None, expected: float, power: float, repeats: int | None) -> list[Plan]:
+    """How many test cases it takes to show a minimum, or each one of the gate's that is of a share that passed.
+
+    Raises InputError for a suite that is not valid, UserError where there is nothing to plan for.
+    """
+    from fepflow.suite.models import Gate, Metric
+    from tasks.analysis.planning import PlanOptions, plan
+    from tasks.analysis.ranges import is_share_that_passed
+    from tasks.validation.checks import expected_check_ids
+
+    validation = validate(path)
+    suite = validation.require()
+    gate, ids = suite.gate or Gate(), expected_check_ids(suite.checks, validation.cases.with_checks())
+    metrics = suite.metrics or [Metric(id=check_id, check=check_id) for check_id in ids]
+    shares = {each.id: each.check for each in metrics if each.check is not None and is_share_that_passed(each)}
+    minima = {name: least for name, least in gate.min.items() if name in shares}
+    if minimum is not None:
+        minima = dict.fromkeys(minima or list(shares)[:1], minimum)
+    if not minima:
+        raise UserError(f"{path} has no minimum of a share that passed to plan for: name one (--min).")
+    with open_store() as store:
+        return [
+            plan(
+                store,
+                suite.name,
+                name,
+                shares[name] or name,
+                gate,
+                PlanOptions(least, expected, power, repeats or suite.repeats),
+                len(validation.cases),
+            )
+            for name, least in minima.items()
+        ]
 
 
 @contextmanager
@@ -166,85 +206,6 @@ def cancel(run_id: str) -> RunRecord:
             time.sleep(0.1)
             run = store.run(run.id)
         return run
-
-
-def labels_of_suite(path: Path, labels: Path, check: str | None, field: str | None) -> LabelSet:
-    """People's labels of a suite's test cases, and the judge that they are for; raises UserError."""
-    from checks.models.judge_spec import judges_of_suite
-    from tasks.analysis.labels import read_labels
-
-    validation = validate(path)
-    validation.require()
-    judges = judges_of_suite(validation.loaded)
-    return read_labels(labels, judges, {case.id for case in validation.cases}, check, field)
-
-
-def labels_of_run(
-    path: Path, run_id: str, labels: Path, check: str | None, field: str | None, note: Note
-) -> tuple[RunRecord, LabelSet]:
-    """A run of the suite, with people's labels of its test cases and the judge, as it was then; raises UserError.
-
-    `note` hears of a judge that the suite has no more.
-    """
-    from tasks.analysis.labels import read_labels
-
-    run, judges = _judges_of_run(path, run_id)
-    with open_store() as store:
-        cases = {case.id for case in store.cases(run.id)}
-    labelled = read_labels(labels, judges, cases, check, field)
-    _note_change(path, run, labelled.judge, note)
-    return run, labelled
-
-
-def _judges_of_run(path: Path, run_id: str) -> tuple[RunRecord, list[JudgeSpec]]:
-    from fepflow.suite.reader import load_suite
-    from tasks.analysis.judge_reliability import judges_of_run
-
-    suite = load_suite(path)
-    with open_store() as store:
-        run = store.run(run_id)
-    if run.name != suite.section("name"):
-        raise UserError(f"Run {run.id[:8]} is one of the suite {run.name}, and not of {path}.")
-    return run, judges_of_run(run)
-
-
-def _note_change(path: Path, run: RunRecord, judge: JudgeSpec, note: Note) -> None:
-    from checks.models.judge_spec import judges_of_suite
-    from fepflow.suite.reader import load_suite
-
-    now = judges_of_suite(load_suite(path))
-    if (judge.judge, judge.rubric) not in {(each.judge, each.rubric) for each in now}:
-        note(f"{judge.check_id} has changed since run {run.id[:8]}: as it is in {path} now, it is not calibrated")
-
-
-def draw_for_labels(
-    path: Path, run_id: str, file: Path, check: str | None, size: int, seed: int, note: Note
-) -> tuple[RunRecord, LabelDraw]:
-    """Draw outputs of a run at random and write them to a file to be labelled, which must not be there yet.
-
-    `note` hears of a judge that the suite has no more. Raises UserError.
-    """
-    from surfaces.reports.label_sheet import write_label_sheet
-    from tasks.analysis.label_draws import draw_for_labels, outputs_to_label
-    from tasks.analysis.labels import judge_named
-
-    if file.exists():
-        raise UserError(f"{file} is there already: name another file, or move it (--labels).")
-    run, judges = _judges_of_run(path, run_id)
-    judge = judge_named(judges, check)
-    _note_change(path, run, judge, note)
-    with open_store() as store:
-        drawn = draw_for_labels(store, run, judge, size, seed)
-        write_label_sheet(outputs_to_label(store, drawn), file)
-    return run, drawn
-
-
-def calibrate(run: RunRecord, labelled: LabelSet) -> Calibration:
-    """Compare a judge's verdicts in a run with labels, and store what comes out; see `tasks.analysis.calibration`."""
-    from tasks.analysis.calibration import calibrate
-
-    with open_store() as store:
-        return calibrate(store, run, labelled)
 
 
 def connect(note: Note, *, show_logs: bool = False) -> None:

@@ -38,7 +38,7 @@ def calibrate(suite: Path, labels: Path, check: str | None, field: str | None, f
     Runs the labelled cases as `fepflow run` does, or takes what a run has. What comes out is stored, and shown beside
     the verdicts of this judge from then on.
     """
-    from surfaces import service
+    from surfaces import calibrations
     from surfaces.cli.console import Console
 
     field = field or former_field
@@ -47,14 +47,14 @@ def calibrate(suite: Path, labels: Path, check: str | None, field: str | None, f
     if seed is not None:
         raise click.UsageError("--seed is of a draw: give --sample, too.")
     if run_id is None:
-        labelled = service.labels_of_suite(suite, labels, check, field)
+        labelled = calibrations.labels_of_suite(suite, labels, check, field)
         run, code = _run(suite, frozenset(labelled.labels))
         if run.outcome is None:
             return code
     else:
         note = Console(to_stderr=True).note
-        run, labelled = service.labels_of_run(suite, run_id, labels, check, field, note)
-    calibration = service.calibrate(run, labelled)
+        run, labelled = calibrations.labels_of_run(suite, run_id, labels, check, field, note)
+    calibration = calibrations.calibrate(run, labelled)
     if as_json:
         import json
 
@@ -72,13 +72,13 @@ def _draw(suite: Path, labels: Path, check: str | None, run_id: str | None, size
     """Write outputs of a run that people are to label."""
     import secrets
 
-    from surfaces import service
+    from surfaces import calibrations
     from surfaces.cli.console import Console
 
     if run_id is None:
         raise click.UsageError("--sample is of the outputs of a run: say which one (--run).")
     seed = secrets.randbelow(2**31) if seed is None else seed
-    run, drawn = service.draw_for_labels(suite, run_id, labels, check, size, seed, Console(to_stderr=True).note)
+    run, drawn = calibrations.draw_for_labels(suite, run_id, labels, check, size, seed, Console(to_stderr=True).note)
     count = len(drawn.case_ids)
     click.echo(f"{labels}: {count} {'output' if count == 1 else 'outputs'} of run {run.id[:8]}, drawn at random (seed "
                f"{drawn.seed}). Fill in each label, yes or no; then:")  # fmt: skip

@@ -20,6 +20,7 @@ from surfaces.cli.env_file import with_env_file
 from surfaces.cli.evalguard import evalguard
 from surfaces.cli.init import init
 from surfaces.cli.limits import limits
+from surfaces.cli.plan import plan
 from surfaces.cli.read import list_runs, show
 from surfaces.cli.run import run
 from surfaces.cli.schedule import schedule
@@ -44,7 +45,7 @@ LEAVE_SECONDS = 10
 """How long a process may take to end in which a call of an agent was given up."""
 
 COMMANDS = [validate, run, list_runs, show, cancel, calibrate, up, down, status, serve, schedule, alert, limits, store]
-COMMANDS += [cache, ecp, evalguard]
+COMMANDS += [cache, ecp, evalguard, plan]
 for command in COMMANDS:
     fepflow.add_command(with_env_file(command))
 for command in (init, checks, schema):  # these look at no setting

@@ -58,15 +58,6 @@ def labels_of_judges(store: Store, run: RunRecord) -> dict[str, JudgeLabels]:
     return found
 
 
-def calibrated_since(store: Store, run: RunRecord) -> bool:
-    """Whether a judge of an ended run was calibrated after its verdict."""
-    return run.completed_at is not None and any(
-        calibration.created_at > run.completed_at
-        for judge in judges_of_run(run)
-        for calibration in store.calibrations_of(judge.judge, judge.rubric)
-    )
-
-
 def labels_of(calibration: Calibration, *, drawn: bool) -> JudgeLabels:
     """The counts of a calibration of yes and no; of those drawn at random from its run only, if they are wanted."""
     statistics = calibration.statistics["draw"] if drawn else calibration.statistics

@@ -85,6 +85,15 @@ def judges_of_run(run: RunRecord) -> list[JudgeSpec]:
     return judges_of_suite(loaded)
 
 
+def calibrated_since(store: Store, run: RunRecord) -> bool:
+    """Whether a judge of an ended run was calibrated after its verdict."""
+    return run.completed_at is not None and any(
+        calibration.created_at > run.completed_at
+        for judge in judges_of_run(run)
+        for calibration in store.calibrations_of(judge.judge, judge.rubric)
+    )
+
+
 def _reliability(store: Store, run: RunRecord, judge: JudgeSpec) -> JudgeReliability:
     calibration = store.calibration_of(judge.judge, judge.rubric)
     if judge.samples == 1:

@@ -18,7 +18,7 @@ from fepflow.suite.reader import read_suite
 from fepflow.verdict.gate import decide
 from fepflow.verdict.verdict import CheckTotals, Verdict
 from tasks.analysis.accumulator import MetricAccumulator
-from tasks.analysis.judge_errors import calibrated_since, corrected_metrics
+from tasks.analysis.judge_errors import corrected_metrics
 from tasks.analysis.ranges import range_of
 from tasks.analysis.slices import SlicedCases, minima_of
 
@@ -98,15 +98,12 @@ def metrics_so_far(store: Store, run: RunRecord) -> list[dict[str, Any]]:
 
 def metrics_corrected_now(store: Store, run: RunRecord) -> list[dict[str, Any]]:
     """The metrics of a run with a verdict, as they are stored, but corrected by what is known of its judges by now."""
-    stored: list[dict[str, Any]] = run.metrics or []
-    if not calibrated_since(store, run):
-        return stored
     found = {metric.id: metric.corrected for metric in _verdict_now(store, run).metrics}
     return [
         {**metric, "corrected": corrected.model_dump(mode="json", exclude_none=True)}
         if (corrected := found.get(metric["id"]))
         else metric
-        for metric in stored
+        for metric in run.metrics or ()
     ]
 
 

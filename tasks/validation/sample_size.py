@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from fepflow.documents.loader import DocumentPath
 from fepflow.statistics.intervals import interval_of, minimum_sample
+from fepflow.statistics.planning import cases_for_power
 from fepflow.statistics.scale import Scale
 from fepflow.suite.models import Gate, Impact, Metric
 from fepflow.verdict.requirements import ImpactAtMost
-from tasks.analysis.ranges import is_of_passes
+from tasks.analysis.ranges import is_of_passes, is_share_that_passed
 from tasks.analysis.sampling import sample_size
 from tasks.validation.suite_validation import SuiteValidation
 
@@ -17,6 +18,8 @@ MOST_TRIED = 200
 """Numbers of passes that are tried to find one that a gate on impacts lets pass."""
 
 USUAL = 0.95
+
+USUAL_POWER = 0.8
 
 
 def warn_of_sample_size(
@@ -60,7 +63,17 @@ def _warn_of_limit(
         said = f"{metric.id} of at {'least' if bound == 'min' else 'most'} {limit:g}"
         best = "even if all pass" if is_of_passes(metric) and bound == "min" else "whatever their values are"
         message = f"{cases} test cases cannot show {said}, {best}"
-        found.warn(("gate", bound, metric.id), message, f"it takes {needed} at {gate.confidence:.0%}")
+        more = _more_to_expect(gate, metric, limit) if bound == "min" else ""
+        found.warn(("gate", bound, metric.id), message, f"it takes {needed} at {gate.confidence:.0%}{more}")
+
+
+def _more_to_expect(gate: Gate, metric: Metric, minimum: float) -> str:
+    """How many cases it takes if not all pass, but half as many fail as are allowed to."""
+    expected = (1 + minimum) / 2
+    if not is_share_that_passed(metric):
+        return ""
+    cases = cases_for_power(minimum, expected, USUAL_POWER, gate.confidence, gate.interval)
+    return f", and {cases} if {expected:g} do, to pass 4 times out of 5: see fepflow plan" if cases else ""
 
 
 def _cases_needed(gate: Gate, metric: Metric, scale: Scale | None, bound: str, limit: float) -> int | None:

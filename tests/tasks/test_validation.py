@@ -147,7 +147,10 @@ def test_a_gate_out_of_reach_for_the_sample_size_is_a_warning(folder):
     found = inspect(folder, BASE + CHECKS + "gate: {min: {contains: 0.9}}\n")
     assert found.errors == []
     (warning,) = found.warnings
-    assert "10 test cases cannot show contains of at least 0.9, even if all pass (it takes 35 at 95%)" in str(warning)
+    says = (
+        "10 test cases cannot show contains of at least 0.9, even if all pass (it takes 35 at 95%, and 254 if 0.95 do, "
+    )
+    assert says + "to pass 4 times out of 5: see fepflow plan)" in str(warning)
 
 
 def test_a_link_out_of_the_folder_is_refused(folder, tmp_path_factory):
@@ -215,7 +218,10 @@ def gated(folder, gate, cases=10, limit=None, more=""):
 def test_a_minimum_that_the_cases_of_a_limit_cannot_show_is_warned_of(folder):
     assert gated(folder, "{min: {contains: 0.9}}", cases=40) == []
     (warning,) = gated(folder, "{min: {contains: 0.9}}", cases=40, limit=20)
-    assert "20 test cases cannot show contains of at least 0.9, even if all pass (it takes 35 at 95%)" in warning
+    assert (
+        "20 test cases cannot show contains of at least 0.9, even if all pass (it takes 35 at 95%, and 254 if 0.95"
+        in warning
+    )
     assert "10 test cases cannot show" in gated(folder, "{min: {contains: 0.9}}", cases=40, limit=0.25)[0]
     assert gated(folder, "{min: {contains: 0.9}, verdict: point}", cases=40, limit=20) == []
     assert "takes 36" in gated(folder, "{min: {contains: 0.9}, interval: clopper-pearson}", cases=35)[0]

@@ -19,7 +19,7 @@ from fepflow.store.store import Store
 from fepflow.suite.models import Suite
 from fepflow.verdict.verdict import Verdict
 from tasks.analysis.calibration import calibrate
-from tasks.analysis.judge_reliability import judges_of_run
+from tasks.analysis.judge_reliability import calibrated_since, judges_of_run
 from tasks.analysis.label_draws import draw_for_labels
 from tasks.analysis.labels import Label, LabelSet
 from tasks.analysis.metrics import compute_verdict, metrics_corrected_now
@@ -134,12 +134,13 @@ def test_what_is_shown_of_an_ended_run_is_corrected_by_what_is_known_now(store: 
         suite={**run.suite, "target": {"http": {"url": "http://127.0.0.1:9/"}}, "test_cases": []},
         metrics=[{"id": "llm_judge", "value": 0.8}],
     )
-    assert metrics_corrected_now(store, ended) == [{"id": "llm_judge", "value": 0.8}]
+    assert not calibrated_since(store, ended)
     calibrated(store, 100, 95, 100, 80)
+    assert calibrated_since(store, ended)
+    assert not calibrated_since(store, replace(ended, completed_at=utc_now() + timedelta(seconds=5)))
+    assert not calibrated_since(store, replace(ended, completed_at=None))
     (metric,) = metrics_corrected_now(store, ended)
-    assert metric["corrected"]["low"] == pytest.approx(0.73368, abs=5e-6)
-    before = replace(ended, completed_at=utc_now() + timedelta(seconds=5))
-    assert metrics_corrected_now(store, before) == [{"id": "llm_judge", "value": 0.8}]
+    assert (metric["value"], metric["corrected"]["low"]) == (0.8, pytest.approx(0.73368, abs=5e-6))
 
 
 def test_labels_drawn_from_the_run_itself_come_before_all_others(store: Store) -> None:

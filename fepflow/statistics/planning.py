@@ -1,0 +1,171 @@
+"""How many test cases it takes, so that a gate passes what is good enough, and not only by luck."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from random import Random
+from statistics import NormalDist
+
+from fepflow.statistics.beta import beta_cdf
+from fepflow.statistics.estimate import Counts
+from fepflow.statistics.intervals import IntervalKind, interval_of, z_score
+from fepflow.statistics.means import Sums
+from fepflow.statistics.scale import PROPORTION
+
+MOST_CASES = 100_000
+
+SIMULATIONS = 1_000
+
+
+def power(n: int, minimum: float, expected: float, confidence: float = 0.95, kind: IntervalKind = "wilson") -> float:
+    """The chance that n test cases show a minimum, where so large a share of answers passes."""
+    needed = _passes_needed(n, minimum, confidence, kind)
+    if needed is None:
+        return 0.0
+    return beta_cdf(expected, needed, n - needed + 1) if needed else 1.0
+
+
+def cases_for_power(
+    minimum: float, expected: float, wanted: float, confidence: float = 0.95, kind: IntervalKind = "wilson"
+) -> int | None:
+    """The least number of test cases with at least the `wanted` power; None if it takes more than can be had.
+
+    Power falls again with some cases more, as passes are whole: the number is the first from which it stays.
+    ValueError unless 0 <= minimum < expected <= 1 and 0 < wanted < 1.
+    """
+    if not (0 <= minimum < expected <= 1 and 0 < wanted < 1):
+        raise ValueError(f"no number of cases shows {minimum:g} where {expected:g} is expected, with power {wanted:g}")
+    if minimum == 0:
+        return 1
+    n = max(_approximate(minimum, expected, wanted, confidence) // 2, 1)
+    first = n
+    while n <= MOST_CASES:
+        if power(n, minimum, expected, confidence, kind) < wanted:
+            first = n + 1
+        elif n >= first + max(30, first // 4):
+            return first
+        n += 1
+    return None
+
+
+def cases_with_repeats(
+    minimum: float,
+    expected: float,
+    wanted: float,
+    repeats: int,
+    correlation: float,
+    confidence: float = 0.95,
+    kind: IntervalKind = "wilson",
+) -> int | None:
+    """The same with repeats of each case, whose passes have an intraclass `correlation` from 0 to 1; by simulation.
+
+    Right within about 5 %: each number of cases is tried a thousand times, always with the same seed.
+    """
+    once = cases_for_power(minimum, expected, wanted, confidence, kind)
+    if once is None or repeats == 1 or correlation >= 1:
+        return once
+
+    def suffices(cases: int) -> bool:
+        return simulated_power(cases, minimum, expected, repeats, correlation, confidence, kind) >= wanted
+
+    many = max(round(once * (1 + (repeats - 1) * correlation) / repeats), 1)
+    few = many
+    while not suffices(many):
+        few, many = many, math.ceil(many * 1.15) + 1
+    while few > 1 and suffices(few):
+        few, many = math.floor(few / 1.15), few
+    while many - few > max(many // 50, 1):
+        middle = (few + many) // 2
+        few, many = (few, middle) if suffices(middle) else (middle, many)
+    return many
+
+
+def simulated_power(
+    cases: int,
+    minimum: float,
+    expected: float,
+    repeats: int,
+    correlation: float,
+    confidence: float = 0.95,
+    kind: IntervalKind = "wilson",
+) -> float:
+    """The chance that so many cases, repeated, show a minimum; the cases' own rates are of a beta distribution."""
+    rng, shown = Random(f"{cases} {repeats}"), 0  # noqa: S311  # for a simulation
+    for _ in range(SIMULATIONS):
+        passes = [_passes_of_a_case(rng, expected, repeats, correlation) for _ in range(cases)]
+        low = _sums(passes, repeats, kind).estimate(confidence).low
+        shown += low is not None and low >= minimum
+    return shown / SIMULATIONS
+
+
+def intraclass_correlation(values_by_case: Sequence[Sequence[float]]) -> float | None:
+    """How far repeats of a case agree, from 0 (no more than those of different cases) to 1, by analysis of variance.
+
+    None if it cannot be told: fewer than two cases with two values, or all values equal.
+    """
+    cases = [case for case in values_by_case if case]
+    n, k = sum(map(len, cases)), len(cases)
+    if k < 2 or n <= k:
+        return None
+    means = [math.fsum(case) / len(case) for case in cases]
+    grand = math.fsum(map(math.fsum, cases)) / n
+    between = math.fsum(len(case) * (mean - grand) ** 2 for case, mean in zip(cases, means, strict=True)) / (k - 1)
+    squares = math.fsum((value - mean) ** 2 for case, mean in zip(cases, means, strict=True) for value in case)
+    within = squares / (n - k)
+    usual = (n - math.fsum(len(case) ** 2 for case in cases) / n) / (k - 1)
+    if between + within == 0:
+        return None
+    return min(max((between - within) / (between + (usual - 1) * within), 0.0), 1.0)
+
+
+def _passes_needed(n: int, minimum: float, confidence: float, kind: IntervalKind) -> int | None:
+    """The least number of passes of n whose interval shows the minimum; None if not even all do."""
+    if interval_of(kind, 1.0, n, confidence)[0] < minimum:
+        return None
+    few, many = math.floor(minimum * n) - 1, n
+    while many - few > 1:
+        middle = (few + many) // 2
+        shows = middle >= 0 and interval_of(kind, middle / n, n, confidence)[0] >= minimum
+        few, many = (few, middle) if shows else (middle, many)
+    return many
+
+
+def _approximate(minimum: float, expected: float, wanted: float, confidence: float) -> int:
+    """By the normal distribution."""
+    z, z_power = z_score(confidence), NormalDist().inv_cdf(wanted)
+    spread = z * math.sqrt(minimum * (1 - minimum)) + max(z_power, 0.0) * math.sqrt(expected * (1 - expected))
+    return math.floor((spread / (expected - minimum)) ** 2)
+
+
+def _passes_of_a_case(rng: Random, expected: float, repeats: int, correlation: float) -> int:
+    rate = expected
+    if correlation > 0 and 0 < expected < 1:
+        size = 1 / correlation - 1
+        rate = rng.betavariate(expected * size, (1 - expected) * size)
+    return sum(rng.random() < rate for _ in range(repeats))
+
+
+def _sums(passes: Sequence[int], repeats: int, kind: IntervalKind) -> Sums:
+    """What `mean_estimate` would sum up of these results, none of which is missing."""
+    cases, n = len(passes), len(passes) * repeats
+    share = sum(passes) / n
+    return Sums(
+        scale=PROPORTION,
+        kind=kind,
+        counts=Counts(n, n),
+        cases=cases,
+        answered=cases,
+        values=n,
+        repeated=repeats > 1,
+        value=share,
+        stderr=None,
+        least=share,
+        most=share,
+        share=share,
+        least_share=share,
+        most_share=share,
+        case_means=sum(passes) / repeats,
+        within=math.fsum(count / repeats * (1 - count / repeats) for count in passes),
+        warning=None,
+    )

@@ -1,0 +1,127 @@
+"""How many test cases a suite's gate takes, with what earlier runs tell of how far repeats of a case agree."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fepflow.errors import UserError
+from fepflow.evalguard.formatting import number, percent, plural
+from fepflow.statistics.planning import (
+    MOST_CASES,
+    cases_for_power,
+    cases_with_repeats,
+    intraclass_correlation,
+    simulated_power,
+)
+from fepflow.statistics.planning import power as power_of
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+from fepflow.suite.models import Gate
+
+EARLIER_RUNS = 20
+"""Runs that are looked at to find one with repeats."""
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What is planned for: a minimum, the share of answers that are expected to pass, the wanted chance of a pass."""
+
+    minimum: float
+    expected: float
+    power: float = 0.8
+    repeats: int = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many cases it takes, None if more than can be had, and the chance of a pass with those that there are.
+
+    `correlation` is how far repeats of a case agree, by the run `learned_from`; None if nothing is known, and they are
+    taken to agree fully.
+    """
+
+    metric: str
+    options: PlanOptions
+    confidence: float
+    cases: int | None
+    has: int
+    power_of_these: float
+    correlation: float | None = None
+    learned_from: str | None = None
+
+    def data(self) -> dict[str, Any]:
+        """As JSON."""
+        rest = {name: value for name, value in asdict(self).items() if name != "options"}
+        return {**rest, **asdict(self.options)}
+
+    def sentences(self) -> list[str]:
+        """In words, one on each line."""
+        options = self.options
+        wanted = f"{self.metric} of at least {number(options.minimum)} with {percent(self.confidence)} confidence"
+        if self.cases is None:
+            takes = f"To show {wanted} takes more than {MOST_CASES:,} test cases"
+        else:
+            takes = f"To show {wanted} takes {plural(self.cases, 'test case')}{self._calls()}"
+        lines = [
+            f"{takes}, if {number(options.expected)} of all answers pass: then {percent(options.power)} of runs do."
+        ]
+        has = "1 has" if self.has == 1 else f"{self.has:,} have"
+        lines.append(f"The suite's {has} a chance of {percent(round(self.power_of_these, 3))}.")
+        if options.repeats > 1:
+            lines.append(self._on_repeats())
+        return lines
+
+    def _calls(self) -> str:
+        repeats = self.options.repeats
+        return "" if repeats == 1 or self.cases is None else f" with {repeats} repeats ({self.cases * repeats:,} calls)"
+
+    def _on_repeats(self) -> str:
+        if self.correlation is None:
+            return (
+                "No earlier run tells how far repeats of a case agree, so they are taken to agree fully, and to add "
+                "nothing: run the suite once with repeats."
+            )
+        return f"Repeats of a case agree to {self.correlation:.2f} (intraclass correlation, run {self.learned_from})."
+
+
+def plan(store: Store, name: str, metric: str, check: str, gate: Gate, options: PlanOptions, has: int) -> Plan:
+    """Plan for a metric that is the share of a check's results that passed; the suite `has` so many cases.
+
+    Raises UserError for a minimum that nothing can show.
+    """
+    if not 0 <= options.minimum < options.expected <= 1:
+        raise UserError(
+            f"What is expected ({number(options.expected)}) has to be more than the minimum "
+            f"({number(options.minimum)}), both from 0 to 1: no number of test cases shows a minimum that is just met."
+        )
+    correlation, learned_from = None, None
+    if options.repeats > 1:
+        correlation, learned_from = _correlation(store, name, check)
+    common = (gate.confidence, gate.interval)
+    if correlation is None:
+        cases = cases_for_power(options.minimum, options.expected, options.power, *common)
+        chance = power_of(has, options.minimum, options.expected, *common)
+    else:
+        of_repeats = (options.repeats, correlation, *common)
+        cases = cases_with_repeats(options.minimum, options.expected, options.power, *of_repeats)
+        chance = simulated_power(has, options.minimum, options.expected, *of_repeats)
+    return Plan(metric, options, gate.confidence, cases, has, chance, correlation, learned_from)
+
+
+def _correlation(store: Store, name: str, check: str) -> tuple[float | None, str | None]:
+    """How far repeats of a case agree, in the newest run of the suite that tells, and its id's beginning."""
+    for run in store.runs(EARLIER_RUNS, name):
+        if run.repeats > 1:
+            found = intraclass_correlation(_passes(store, run, check))
+            if found is not None:
+                return found, run.id[:8]
+    return None, None
+
+
+def _passes(store: Store, run: RunRecord, check: str) -> list[list[float]]:
+    found: dict[int, list[float]] = {}
+    for row in store.check_rows(run.id, results=False):
+        if row.check_id == check and row.passed is not None:
+            found.setdefault(row.case_index, []).append(float(row.passed))
+    return list(found.values())
