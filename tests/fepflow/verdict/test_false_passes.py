@@ -119,8 +119,8 @@ def share(outcome: Outcome, draw: Draw, n: int, missing: float) -> float:
     return sum(verdict.outcome == outcome for verdict in drawn) / RUNS
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.02, 0.1])
-@pytest.mark.parametrize("n", [10, 35, 100, 300])
+@pytest.mark.parametrize("missing", [0.0, 0.05])
+@pytest.mark.parametrize("n", [10, 35, 150])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_gate_at_the_boundary_seldom_passes(kind: str, n: int, missing: float) -> None:
     assert share("pass", KINDS[kind], n, missing) <= MOST
