@@ -3,7 +3,7 @@
 A slice passes when its whole interval is at or above the minimum, with what is missing at its worst; of a pass all of
 them have to, so it needs no correction for their number. A fail does: it takes a mid-p-value, with what is missing at
 its best, that stays small enough by Holm's method over all judged slices of all metrics. Slices with too few cases to
-show the minimum, even if all pass, are described and not judged.
+show the minimum, even if all pass, are described and not judged; one with enough cases and no values is inconclusive.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from fepflow.evalguard.formatting import describe, listed, number, plural
 from fepflow.statistics.binomial_tests import holm, mid_p_below
-from fepflow.statistics.estimate import Estimate
 from fepflow.statistics.intervals import minimum_sample
 from fepflow.statistics.means import Sums
 from fepflow.statistics.scale import Scale
@@ -26,12 +25,13 @@ NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class SliceEstimate:
-    """A metric over the `cases` test cases whose metadata has one value of the field `by`."""
+    """A metric over the `cases` test cases whose metadata has one value of the field `by`; `scale` is the metric's."""
 
     metric: MetricEstimate
     by: str
     value: str
     cases: int
+    scale: Scale | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ class _Judged:
 def judge_slices(slices: Sequence[SliceEstimate], minima: Mapping[str, float], gate: Gate) -> SliceOutcomes:
     """One rule for each metric with a minimum; `slices` may be of other metrics, too, which are described."""
     judged = [_Judged(each) for each in slices]
-    tested = [index for index, each in enumerate(slices) if _is_tested(each, minima, gate)]
-    p_values = holm([_p_value(slices[index].metric.estimate, minima[slices[index].metric.id]) for index in tested])
-    for index, p in zip(tested, p_values, strict=True):
+    large = [index for index, each in enumerate(slices) if _is_judged(each, minima, gate)]
+    p_values = holm([_p_value(slices[index], minima[slices[index].metric.id]) for index in large])
+    for index, p in zip(large, p_values, strict=True):
         each = slices[index]
-        outcome = _outcome(each.metric.estimate, minima[each.metric.id], p, gate)
+        outcome = _outcome(each, minima[each.metric.id], p, gate)
         judged[index] = replace(judged[index], outcome=outcome, p=p)
     rules, warnings = [], []
     for name, minimum in minima.items():
@@ -79,24 +79,30 @@ def cases_needed(minimum: float, scale: Scale, gate: Gate) -> int:
     return 1 if share >= 1 else minimum_sample(share, gate.confidence, gate.interval)
 
 
-def _is_tested(each: SliceEstimate, minima: Mapping[str, float], gate: Gate) -> bool:
-    sample = each.metric.estimate.sample
-    if each.metric.id not in minima or not isinstance(sample, Sums) or sample.scale is None:
+def _is_judged(each: SliceEstimate, minima: Mapping[str, float], gate: Gate) -> bool:
+    if each.metric.id not in minima:
         return False
-    return each.cases >= cases_needed(minima[each.metric.id], sample.scale, gate)
+    return each.scale is None or each.cases >= cases_needed(minima[each.metric.id], each.scale, gate)
 
 
-def _p_value(estimate: Estimate, minimum: float) -> float:
-    sample = estimate.sample
-    assert isinstance(sample, Sums)
-    assert sample.scale is not None
-    n = sample.effective(estimate.confidence)
-    return mid_p_below(sample.most_share * n, n, sample.scale.share(minimum))
+def _is_testable(each: SliceEstimate) -> bool:
+    """Whether there are values, of which the mean has an interval that the tests go with."""
+    return each.scale is not None and isinstance(each.metric.estimate.sample, Sums)
 
 
-def _outcome(estimate: Estimate, minimum: float, p: float, gate: Gate) -> Outcome:
-    low, high = estimate.point_range
-    if (low if gate.verdict == "point" else estimate.interval[0]) >= minimum:
+def _p_value(each: SliceEstimate, minimum: float) -> float:
+    estimate = each.metric.estimate
+    if each.scale is None or not isinstance(estimate.sample, Sums):
+        return 1.0
+    n = estimate.sample.effective(estimate.confidence)
+    return mid_p_below(estimate.sample.most_share * n, n, each.scale.share(minimum))
+
+
+def _outcome(each: SliceEstimate, minimum: float, p: float, gate: Gate) -> Outcome:
+    if not _is_testable(each):
+        return "inconclusive"
+    low, high = each.metric.estimate.point_range
+    if (low if gate.verdict == "point" else each.metric.estimate.interval[0]) >= minimum:
         return "pass"
     by_value = gate.verdict == "point" or gate.fail == "value"
     fails = high < minimum if by_value else p <= (1 - gate.confidence) / 2
@@ -118,7 +124,7 @@ def _rule(name: str, minimum: float, found: Sequence[_Judged]) -> RuleOutcome:
 def _summary(minimum: float, judged: Sequence[_Judged]) -> tuple[Outcome, str]:
     limit = f"the minimum of {number(minimum)}"
     if not judged:
-        return "inconclusive", f"no slice has enough cases with values to be compared with {limit}"
+        return "inconclusive", f"no slice has enough cases to be compared with {limit}"
     outcome: Outcome
     for outcome, words in (("fail", "below"), ("inconclusive", "not shown to reach")):
         found = sorted((each for each in judged if each.outcome == outcome), key=_value)
@@ -137,7 +143,7 @@ def _warnings(name: str, minimum: float, found: Sequence[_Judged]) -> list[str]:
     if not few:
         return []
     return [
-        f"NOT JUDGED, as so few cases (or none with a value) show nothing about a minimum of {number(minimum)}: "
+        f"NOT JUDGED, as so few cases show nothing about a minimum of {number(minimum)}: "
         f"{name} of {found[0].slice.by} {_first(few)}."
     ]
 

@@ -12,7 +12,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.suite.models import Gate, Metric, Slices
 from fepflow.verdict.slice_rules import SliceEstimate
 from tasks.analysis.accumulator import MetricAccumulator
-from tasks.analysis.ranges import is_share_that_passed
+from tasks.analysis.ranges import is_share_that_passed, scale_of_aggregate
 
 NONE = "(none)"
 """The slice of the cases that do not have the field."""
@@ -57,8 +57,9 @@ class SlicedCases:
             parts: dict[int, array[int]] = {}
             for case_index in accumulator.case_indices:
                 parts.setdefault(self._of_cases[case_index], array("Q")).append(case_index)
+            scale = scale_of_aggregate(accumulator.metric, accumulator.scale)
             found += [
-                SliceEstimate(accumulator.over(parts[number]).estimate(gate), self.by, name, len(parts[number]))
+                SliceEstimate(accumulator.over(parts[number]).estimate(gate), self.by, name, len(parts[number]), scale)
                 for name, number in sorted(self._names.items())
                 if number in parts
             ]

@@ -118,9 +118,9 @@ def worlds(draw: st.DrawFn) -> World:
     absences: st.SearchStrategy[Answer | None] = st.sampled_from(
         [None, {"status": "error"}, {"status": "skip"}, {"odd": 1}]
     )
-    whole = draw(st.sampled_from([None] * 9 + checks))
+    whole, half = draw(st.sampled_from([None] * 9 + checks)), draw(st.sampled_from([0, 1, None]))
     for cell in cells if whole else ():
-        if cell[2] == whole:
+        if cell[2] == whole and half in (None, cell[0] % 2):  # all of a slice, or all
             came[cell] = {"status": "error"}
     for cell in draw(st.lists(st.sampled_from(cells), max_size=6)):
         came[cell] = draw(absences)

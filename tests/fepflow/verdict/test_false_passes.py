@@ -133,9 +133,11 @@ def test_slices_at_the_boundary_seldom_pass(n: int, missing: float, slices: int)
     """One at the boundary, the others perfect: the hardest to tell from a pass."""
     rng, passed = Random(f"{n} {missing} {slices}"), 0
     for _ in range(RUNS):
-        found = [SliceEstimate(MetricEstimate("m", "c", proportion(rng, n, missing)), "topic", "0", n)]
+        found = [SliceEstimate(MetricEstimate("m", "c", proportion(rng, n, missing)), "topic", "0", n, PROPORTION)]
         perfect = mean_estimate([[1.0]] * n, Counts(n, n), scale=PROPORTION)
-        found += [SliceEstimate(MetricEstimate("m", "c", perfect), "topic", str(k), n) for k in range(1, slices)]
+        found += [
+            SliceEstimate(MetricEstimate("m", "c", perfect), "topic", str(k), n, PROPORTION) for k in range(1, slices)
+        ]
         metric = MetricEstimate("m", "c", perfect)
         passed += decide([metric], None, None, [], found, {"m": 0.9}).outcome == "pass"
     assert passed / RUNS <= MOST
@@ -147,7 +149,7 @@ def test_slices_at_the_boundary_seldom_fail(slices: int) -> None:
     rng, failed = Random(slices), 0
     for _ in range(RUNS):
         found = [
-            SliceEstimate(MetricEstimate("m", "c", proportion(rng, 60, 0.0)), "topic", str(k), 60)
+            SliceEstimate(MetricEstimate("m", "c", proportion(rng, 60, 0.0)), "topic", str(k), 60, PROPORTION)
             for k in range(slices)
         ]
         failed += decide([found[0].metric], None, None, [], found, {"m": 0.9}).outcome == "fail"

@@ -15,7 +15,7 @@ SHARED: tuple[CheckTotals, ...] = (CheckTotals("contains", 500, 450, 50),)
 def topic(name: str, passed: int, failed: int = 0, error: int = 0, metric: str = "acc") -> SliceEstimate:
     values = [[1.0]] * passed + [[0.0]] * failed + [[]] * error
     estimate = mean_estimate(values, Counts(len(values), passed + failed, error), scale=PROPORTION)
-    return SliceEstimate(MetricEstimate(metric, "contains", estimate), "topic", name, len(values))
+    return SliceEstimate(MetricEstimate(metric, "contains", estimate), "topic", name, len(values), PROPORTION)
 
 
 def judged(*slices: SliceEstimate, gate: Gate | None = None, minimum: float = 0.8) -> Verdict:
@@ -67,7 +67,16 @@ def test_what_is_missing_counts_as_passed_for_a_fail_and_as_failed_for_a_pass() 
     assert outcomes(judged(topic("a", 20, 10, 20))) == {"a": "inconclusive"}
     assert outcomes(judged(topic("a", 45))) == {"a": "pass"}
     assert outcomes(judged(topic("a", 45, 0, 5))) == {"a": "inconclusive"}
-    assert outcomes(judged(topic("a", 0, 0, 50))) == {"a": None}
+    assert outcomes(judged(topic("a", 0, 0, 50))) == {"a": "inconclusive"}
+
+
+def test_a_slice_without_any_value_keeps_the_others_from_passing() -> None:
+    verdict = judged(topic("a", 50), topic("b", 0, 0, 50))
+    assert verdict.outcome == "inconclusive"
+    assert (
+        "1 of 2 slices is not shown to reach the minimum of 0.8: b no value (n = 0 of 50: 50 errors)"
+        in verdict.reasons[0]
+    )
 
 
 def test_small_slices_are_described_and_named() -> None:
@@ -82,9 +91,7 @@ def test_small_slices_are_described_and_named() -> None:
 def test_slices_that_are_all_too_small_decide_nothing() -> None:
     verdict = judged(*(topic(str(n), 10) for n in range(7)))
     assert verdict.outcome == "inconclusive"
-    assert verdict.reasons == [
-        "acc by topic: no slice has enough cases with values to be compared with the minimum of 0.8."
-    ]
+    assert verdict.reasons == ["acc by topic: no slice has enough cases to be compared with the minimum of 0.8."]
     assert "0, 1, 2, 3, 4 and 2 more" in verdict.warnings[0]
     assert judged().outcome == "inconclusive", "no slices at all"
 
@@ -118,7 +125,7 @@ def test_slices_go_with_the_other_rules() -> None:
 def test_scores_with_a_range_are_judged_and_others_are_not() -> None:
     def scored(values: list[float], scale: Scale | None) -> SliceEstimate:
         estimate = mean_estimate([[value] for value in values], Counts(len(values), len(values)), scale=scale)
-        return SliceEstimate(MetricEstimate("acc", "c", estimate, of_passes=False), "topic", "a", len(values))
+        return SliceEstimate(MetricEstimate("acc", "c", estimate, of_passes=False), "topic", "a", len(values), scale)
 
     stars = Scale(1, 5)
     assert outcomes(judged(scored([4.0, 4.5, 5.0] * 20, stars), minimum=4.0)) == {"a": "pass"}
@@ -127,4 +134,4 @@ def test_scores_with_a_range_are_judged_and_others_are_not() -> None:
     assert judged(scored([4.0, 4.5, 5.0] * 20, None), minimum=4.0).outcome == "inconclusive"
     values = [[float(value)] for value in range(100)]
     quantile = MetricEstimate("acc", "c", quantile_estimate(values, Counts(100, 100), 0.5))
-    assert judged(SliceEstimate(quantile, "topic", "a", 100), minimum=4.0).outcome == "inconclusive"
+    assert judged(SliceEstimate(quantile, "topic", "a", 100, Scale(0, 99)), minimum=4.0).outcome == "inconclusive"
