@@ -10,6 +10,7 @@ from fepflow.suite.reader import load_suite
 from tasks.validation.baseline import validate_baseline
 from tasks.validation.cases import validate_cases
 from tasks.validation.checks import validate_checks
+from tasks.validation.judges import validate_correction
 from tasks.validation.metrics import validate_metrics, validate_thresholds
 from tasks.validation.paths import validate_paths
 from tasks.validation.plugins import load_plugins
@@ -33,6 +34,7 @@ def validate_suite(path: Path, env: Mapping[str, str] = os.environ, limit: float
     validate_scales(found)
     validate_paths(found, validate_target(found))
     validate_baseline(found)
+    validate_correction(found)
     found.problems.sort(
         key=lambda problem: (problem.file != loaded.document.file, problem.file or "", problem.line or 0)
     )

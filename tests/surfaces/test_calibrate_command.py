@@ -249,3 +249,26 @@ def test_mistakes_in_a_draw_are_named(cli: Cli, home: Path, suite: Path, run: Ru
     done = cli("calibrate", suite, *options)
     assert done.exit_code == 2
     assert says in done.stderr
+
+
+def test_a_gate_that_corrects_a_judge_wants_it_calibrated(
+    cli: Cli, home: Path, suite: Path, run: RunRecord, monkeypatch
+):
+    monkeypatch.setenv("A_KEY_THAT_IS_NOT_SET", "abcdefgh")
+    (home / "cases.jsonl").write_text("".join(f'{{"id": "c{n}", "input": {n}}}\n' for n in range(40)), encoding="utf-8")
+    (home / "outputs.jsonl").write_text(
+        "".join(f'{{"id": "c{n}", "value": "x"}}\n' for n in range(40)), encoding="utf-8"
+    )
+    suite.write_text(SUITE + "gate: {min: {right: 0.5}, judge: corrected}\n", encoding="utf-8")
+    before = cli("validate", suite)
+    assert before.exit_code == 0
+    assert (
+        "gate.judge: the errors of right are not known, so what it passes shows nothing (fepflow cal" in before.stderr
+    )
+    cli("calibrate", suite, "--labels", labels(home, wrong=2), "--run", "cafe")
+    assert "gate.judge" not in cli("validate", suite).stderr
+    without = SUITE[: SUITE.index("checks:")] + "checks: [{type: is_empty, arguments: {value: $.output.value}}]\n"
+    suite.write_text(without + "gate: {judge: corrected}\n", encoding="utf-8")
+    done = cli("validate", suite)
+    assert done.exit_code == 2
+    assert "gate.judge: the suite has no llm_judge to correct (remove it)" in done.stderr
