@@ -117,10 +117,15 @@ def flattened(data: Any) -> Any:
         tasks = []
     if not isinstance(tasks, list):
         return data
-    known = [task.get("task_ref") if isinstance(task, Mapping) else None for task in tasks]
+    known = [_ref(task) for task in tasks]
     tasks = [*tasks, *({"task_ref": name} for name in by_name if name not in known)]
     refs = [*known, *(name for name in by_name if name not in known)]
     return {**data, "tasks": tasks, "results": [by_name.get(ref, {}) if ref is not None else {} for ref in refs]}
+
+
+def _ref(task: Any) -> str | None:
+    ref = task.get("task_ref") if isinstance(task, Mapping) else None
+    return ref if isinstance(ref, str) else None
 
 
 def _flat_tasks(tasks: Any) -> Any:

@@ -99,6 +99,8 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "a context that is none": ("r.json", '{"context": 1}', "context: must be a mapping"),
     "results that are none": ("r.json", '{"results": 1}', "results: must be a list"),
     "a result that is none": ("r.json", '{"results": [{"acc": 1}]}', "results[0].acc: must be a mapping"),
+    "a task that is none": ("r.json", '{"tasks": [1, {"task_ref": [2]}], "results": {"qa": {"acc": {"value": 1}}}}',
+                            "tasks[1].task_ref: must be text"),
     "of which task": ("r.json", '{"results": [{"acc": {"value": 1}}]}', "which of 0 tasks do 1 results belong to?"),
     "a metric with a blank": ("r.json", '{"tasks": [{}], "results": [{"a b": {"value": 1}}]}', "not an identifier"),
 }  # fmt: skip
