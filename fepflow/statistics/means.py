@@ -110,24 +110,31 @@ class Sums:
 
         With results missing each case counts once: the missing ones might have differed from its other repeats.
 
-        Cases whose values are all at either end of the scale are worth one each; values in between, and repeats that
-        scatter within their case, more: cases / (1 - W / T), with W the mean variance within a case, taken as that of
-        a coin with the case's mean, and T the variance in all. Repeats of yes and no are at most worth their number.
-
-        Agreement seen in a few cases is weak evidence, and none at all when every result is the same. So W and T are
-        taken with z² cases more, half all 0 and half all 1, as in the centre of Wilson's interval. That also keeps the
-        low bound from rising when a value falls.
+        Repeats of yes and no are worth their number at most.
         """
         if factor is None:
             if self.counts.missing:
                 return self.cases
             factor = 1.0
-        z2 = z_score(confidence) ** 2
-        cases = self.answered * factor
-        centre = (self.case_means * factor + z2 / 2) / (cases + z2)
-        within = self.within * factor / (cases + z2)
-        worth = max(cases / (1 - within / (centre * (1 - centre))), cases)
+        worth = observations(self.case_means * factor, self.within * factor, self.answered * factor, confidence)
         return min(worth, self.values * factor) if self.scale and self.scale.binary else worth
+
+
+def observations(case_means: float, within: float, cases: float, confidence: float) -> float:
+    """How many independent observations of 0 or 1 the values of so many cases are worth.
+
+    `case_means` is the sum of the cases' mean shares p, `within` that of p (1 - p). Cases whose values are all at
+    either end of the scale are worth one each; values in between, and repeats that scatter within their case, more:
+    cases / (1 - W / T), with W the mean variance within a case, taken as that of a coin with the case's mean, and T
+    the variance in all.
+
+    Agreement seen in a few cases is weak evidence, and none at all when every result is the same. So W and T are taken
+    with z² cases more, half all 0 and half all 1, as in the centre of Wilson's interval. That also keeps the low bound
+    from rising when a value falls.
+    """
+    z2 = z_score(confidence) ** 2
+    centre = (case_means + z2 / 2) / (cases + z2)
+    return max(cases / (1 - within / (cases + z2) / (centre * (1 - centre))), cases)
 
 
 def mean_estimate(

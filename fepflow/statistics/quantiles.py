@@ -17,8 +17,8 @@ from itertools import chain
 from fepflow.statistics.beta import beta_cdf
 from fepflow.statistics.estimate import Counts, Estimate, Method
 from fepflow.statistics.intervals import z_score
-from fepflow.statistics.means import Sums, mean_estimate, refuse_contradictions
-from fepflow.statistics.scale import PROPORTION, Scale
+from fepflow.statistics.means import observations, refuse_contradictions
+from fepflow.statistics.scale import Scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +97,22 @@ class QuantileSample:
     def _clustered(self, index: int, level: float, confidence: float, *, above: bool) -> bool:
         """Whether the share of values at or beyond that of the index reaches the level, with repeats of cases."""
         limit = self.ordered[index]
-        beyond = [[float(value >= limit if above else value <= limit) for value in case] for case in self._answered]
-        estimate = mean_estimate(beyond, Counts(len(self.ordered), len(self.ordered)), confidence, PROPORTION)
-        assert isinstance(estimate.sample, Sums)
-        return _shows(estimate.sample.share, estimate.sample.effective(confidence), level, confidence)
+        counts = [sum(value >= limit if above else value <= limit for value in case) for case in self._answered]
+        return _shows(sum(counts) / len(self.ordered), self._observations(counts, confidence), level, confidence)
 
     def _worth_of_a_case(self, confidence: float) -> float:
         """How many independent values a test case is worth, as seen at the quantile."""
         if not self._repeated:
             return 1.0
         limit = _nearest_rank(self.ordered, self.level)
-        below = [[float(value <= limit) for value in case] for case in self._answered]
-        estimate = mean_estimate(below, Counts(len(self.ordered), len(self.ordered)), confidence, PROPORTION)
-        assert isinstance(estimate.sample, Sums)
-        return estimate.sample.effective(confidence) / len(below)
+        counts = [sum(value <= limit for value in case) for case in self._answered]
+        return self._observations(counts, confidence) / len(counts)
+
+    def _observations(self, counts: Sequence[int], confidence: float) -> float:
+        """How many independent observations it is worth which values are counted: so many of each case."""
+        shares = [count / len(case) for count, case in zip(counts, self._answered, strict=True)]
+        within = math.fsum(share * (1 - share) for share in shares)
+        return min(observations(math.fsum(shares), within, len(shares), confidence), len(self.ordered))
 
     @property
     def _answered(self) -> list[Sequence[float]]:
