@@ -19,14 +19,18 @@ Method = Literal[
     "order-statistics-clustered",
     "rogan-gladen",
     "mover",
+    "tango",
+    "paired-t",
+    "paired-bounded",
     "none",
 ]
 """How an interval came about.
 
 `wilson` and `clopper-pearson` are of a proportion, `bounded` of a mean of scores with a range, `t` Student's of a mean
 without one, `order-statistics` of a quantile, `rogan-gladen` and `mover` of a share that a judge passed, corrected for
-its errors; `-clustered` says that test cases were repeated and the interval allows for it. `normal` is of a value and a
-standard error that somebody else has computed. `none`: no value.
+its errors; `tango`, `paired-t` and `paired-bounded` are of a difference between two runs; `-clustered` says that test
+cases were repeated and the interval allows for it. `normal` is of a value and a standard error that somebody else has
+computed. `none`: no value.
 """
 
 

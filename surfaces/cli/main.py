@@ -15,6 +15,7 @@ from surfaces.cli.cache import cache
 from surfaces.cli.calibrate import calibrate
 from surfaces.cli.cancel import cancel
 from surfaces.cli.checks import checks
+from surfaces.cli.compare import compare
 from surfaces.cli.ecp import ecp
 from surfaces.cli.env_file import with_env_file
 from surfaces.cli.evalguard import evalguard
@@ -45,7 +46,7 @@ LEAVE_SECONDS = 10
 """How long a process may take to end in which a call of an agent was given up."""
 
 COMMANDS = [validate, run, list_runs, show, cancel, calibrate, up, down, status, serve, schedule, alert, limits, store]
-COMMANDS += [cache, ecp, evalguard, plan]
+COMMANDS += [cache, compare, ecp, evalguard, plan]
 for command in COMMANDS:
     fepflow.add_command(with_env_file(command))
 for command in (init, checks, schema):  # these look at no setting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -88,6 +89,18 @@ class MetricAccumulator:
         part._errors = Counter({index: self._errors[index] for index in case_indices if index in self._errors})
         part._skipped = Counter({index: self._skipped[index] for index in case_indices if index in self._skipped})
         return part
+
+    def case_value(self, case_index: int) -> CaseValue:
+        """What the repeats of one case come to, and between which values with those that are missing."""
+        values, kind = self._values.get(case_index, []), self.metric.aggregated.kind
+        if self.metric.aggregated.of_cases and self.scale is not None:
+            return self._case_value(values)
+        low, high = (self.scale.low, self.scale.high) if self.scale else (-math.inf, math.inf)
+        ends = [[*values, *[end] * (self.repeats - len(values))] for end in (low, high)]
+        least, most = (min(end) if kind == "worst" else math.fsum(end) / len(end) for end in ends)
+        if not values or (kind == "worst" and len(values) < self.repeats):
+            return CaseValue(None, least, most)
+        return CaseValue(min(values) if kind == "worst" else math.fsum(values) / len(values), least, most)
 
     def estimate(self, gate: Gate) -> MetricEstimate:
         """The metric, with its interval over all that was expected; without a value if it cannot be computed."""

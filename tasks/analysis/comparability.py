@@ -35,12 +35,17 @@ def why_not(store: Store, run: RunRecord, other: RunRecord) -> str | None:
     if other.suite_hash is None or other.cases_hash is None:
         return "it is of an earlier version, which did not note what it measured"
     if run.suite_hash != other.suite_hash:
-        now, then = _content(run.suite, run.repeats), _content(other.suite, other.repeats)
-        parts = [name for name in {**then, **now} if now.get(name) != then.get(name)]
-        return f"the suite has changed since ({', '.join(parts) or 'the code of its plugins'})"
+        return f"the suite has changed since ({', '.join(changed_parts(run, other))})"
     if run.cases_hash != other.cases_hash:
         return f"it has other test cases ({_in_common(store, run, other)})"
     return None
+
+
+def changed_parts(run: RunRecord, other: RunRecord) -> list[str]:
+    """What of two suites with different hashes is different."""
+    now, then = _content(run.suite, run.repeats), _content(other.suite, other.repeats)
+    parts = [name for name in {**then, **now} if now.get(name) != then.get(name)]
+    return parts or ["the code of its plugins"]
 
 
 def _in_common(store: Store, run: RunRecord, other: RunRecord) -> str:

@@ -33,17 +33,20 @@ class Carriers(NamedTuple):
     declared: list[Check]
 
 
+class Accumulated(NamedTuple):
+    """Which cases have which check, what was counted for each metric, and the results by check."""
+
+    carriers: dict[str, Carriers]
+    accumulators: list[MetricAccumulator]
+    counted: dict[str, CheckCounts]
+
+
 def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
     """Metrics and verdict of all that the store has of a run, whether or not it is complete."""
     gate = suite.gate or Gate()
     sliced = SlicedCases(suite.slices.by) if suite.slices else None
-    carriers = _carriers(store, run, suite, sliced)
-    accumulators = _accumulators(run, suite, carriers)
-    counted = {counts.check_id: counts for counts in store.check_totals(run.id)}
-    _accumulate_checks(
-        store, run, [each for each in accumulators if not each.reads_outputs], counted, one_by_one=sliced is not None
-    )
-    _accumulate_outputs(store, run, [each for each in accumulators if each.reads_outputs])
+    one_by_one = sliced is not None
+    carriers, accumulators, counted = accumulate(store, run, suite, sliced, one_by_one=one_by_one)
     raw = [(accumulator.metric, accumulator.estimate(gate)) for accumulator in accumulators]
     estimates = corrected_metrics(store, run, raw, {name: found.declared for name, found in carriers.items()})
     thresholds = Thresholds.model_validate(suite.thresholds) if isinstance(suite.thresholds, dict) else None
@@ -55,6 +58,25 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
         return decide(estimates, suite.gate, thresholds, totals)
     minima = minima_of(suite.slices, [accumulator.metric for accumulator in accumulators])
     return decide(estimates, suite.gate, thresholds, totals, sliced.estimates(accumulators, gate), minima)
+
+
+def accumulate(
+    store: Store, run: RunRecord, suite: Suite, sliced: SlicedCases | None = None, *, one_by_one: bool
+) -> Accumulated:
+    """All that the store has of a run, by metric. What only counts is counted unless it is wanted `one_by_one`."""
+    carriers = _carriers(store, run, suite, sliced)
+    accumulators = _accumulators(run, suite, carriers)
+    counted = {counts.check_id: counts for counts in store.check_totals(run.id)}
+    of_checks = [each for each in accumulators if not each.reads_outputs]
+    _accumulate_checks(store, run, of_checks, counted, one_by_one=one_by_one)
+    _accumulate_outputs(store, run, [each for each in accumulators if each.reads_outputs])
+    return Accumulated(carriers, accumulators, counted)
+
+
+def suite_of(run: RunRecord) -> Suite:
+    """A run's suite, of its snapshot. Needs no environment: what the target would take from it is not looked at."""
+    folder = FilePath(run.suite_path).parent if run.suite_path else FilePath.cwd()
+    return Suite.model_construct(**read_suite(Document(run.suite, run.suite_path or run.name, ""), folder).sections)
 
 
 def _accumulate_checks(
@@ -86,31 +108,22 @@ def _accumulate_outputs(store: Store, run: RunRecord, accumulators: Sequence[Met
 
 
 def metrics_so_far(store: Store, run: RunRecord) -> list[dict[str, Any]]:
-    """The metrics of all that is there of a run, as `decide_run` stores them; nothing is ruled on them yet.
-
-    Needs no environment: what the target would take from it is not looked at.
-    """
+    """The metrics of all that is there of a run, as `decide_run` stores them; nothing is ruled on them yet."""
     return [
         metric.model_dump(mode="json", exclude={"outcome", "reason"}, exclude_none=True)
-        for metric in _verdict_now(store, run).metrics
+        for metric in compute_verdict(store, run, suite_of(run)).metrics
     ]
 
 
 def metrics_corrected_now(store: Store, run: RunRecord) -> list[dict[str, Any]]:
     """The metrics of a run with a verdict, as they are stored, but corrected by what is known of its judges by now."""
-    found = {metric.id: metric.corrected for metric in _verdict_now(store, run).metrics}
+    found = {metric.id: metric.corrected for metric in compute_verdict(store, run, suite_of(run)).metrics}
     return [
         {**metric, "corrected": corrected.model_dump(mode="json", exclude_none=True)}
         if (corrected := found.get(metric["id"]))
         else metric
         for metric in run.metrics or ()
     ]
-
-
-def _verdict_now(store: Store, run: RunRecord) -> Verdict:
-    folder = FilePath(run.suite_path).parent if run.suite_path else FilePath.cwd()
-    loaded = read_suite(Document(run.suite, run.suite_path or run.name, ""), folder)
-    return compute_verdict(store, run, Suite.model_construct(**loaded.sections))
 
 
 def _carriers(store: Store, run: RunRecord, suite: Suite, sliced: SlicedCases | None) -> dict[str, Carriers]:

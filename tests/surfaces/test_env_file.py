@@ -29,6 +29,7 @@ WORDS = {
     "list": "list",
     "show": "show",
     "cancel": "cancel latest",
+    "compare": "compare latest latest",
     "calibrate": "calibrate suite.yaml --labels labels.csv",
     "up": "up",
     "down": "down",

@@ -1,0 +1,213 @@
+"""The difference between two runs of the same test cases: new minus base, with its interval and a p-value.
+
+What is sampled are test cases, so each gives one difference, that of its two means. Yes or no without repeats gets
+Tango's score interval (1998). Repeats and scores get the interval of a mean of values with a known range, here from
+minus to plus the range's width. Student's t is for values without a known range only: a few cases that break altogether
+among many that hardly change make differences so skewed that it shows "no worse" up to one time in eight, where one in
+forty is promised, however many of them are not zero.
+
+Nothing leaves the denominator: a case that has no value in one of the runs could differ by as much as the range is
+wide, whichever way. It counts at its worst for the low bound and at its best for the high one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fepflow.statistics.binomial_tests import mid_p_below
+from fepflow.statistics.estimate import Counts, Estimate, Method
+from fepflow.statistics.intervals import z_score
+from fepflow.statistics.means import CaseValue, Sums, mean_estimate
+from fepflow.statistics.moments import IntervalWarning, clustered_stderr, mean, t_interval_warning
+from fepflow.statistics.scale import Scale
+from fepflow.statistics.t_distribution import t_quantile
+
+ENOUGH_FOR_T = 10
+"""Differences other than zero that a t interval takes."""
+
+_STEPS = 50
+"""Bisections."""
+
+
+def tango_interval(improved: float, worsened: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
+    """Tango's score interval (1998) of the difference (improved - worsened) / n between paired proportions.
+
+    `n` counts all pairs, also those that are the same in both; no number need be whole. ValueError for n <= 0.
+    """
+    if n <= 0:
+        raise ValueError("there is nothing to compare")
+    z = z_score(confidence)
+    value = (improved - worsened) / n
+
+    def score(difference: float) -> float:
+        """By how many standard errors the data are above a true difference."""
+        b = (2 * n - improved + worsened) * difference - improved - worsened
+        c = -worsened * difference * (1 - difference)
+        rate = (math.sqrt(max(b * b - 8 * n * c, 0.0)) - b) / (4 * n)
+        variance = n * (2 * rate + difference * (1 - difference))
+        above = improved - worsened - n * difference
+        return above / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, above)
+
+    low, high = -1.0, value
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if score(middle) > z else (low, middle)
+    least = low
+    low, high = value, 1.0
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if score(middle) < -z else (middle, high)
+    return least, high
+
+
+def mcnemar_mid_p(improved: float, worsened: float, missing: int = 0) -> float:
+    """The two-sided mid-p-value of McNemar's test, with what is missing taken against either direction."""
+    n = improved + worsened + missing
+    if not n:
+        return 1.0
+    return min(2 * min(mid_p_below(improved + missing, n, 0.5), mid_p_below(worsened + missing, n, 0.5)), 1.0)
+
+
+def difference(base: CaseValue, new: CaseValue, scale: Scale | None) -> CaseValue:
+    """One case's difference. Without a value in one of the runs it could be as large as the `scale` of values is wide,
+    either way; what is missing of its repeats could have been at either end of the scale."""
+    width = scale.high - scale.low if scale else math.inf
+    if base.value is None or new.value is None:
+        return CaseValue(None, -width, width)
+    least, value, most = new.least - base.most, new.value - base.value, new.most - base.least
+    return CaseValue(*(min(max(each, -width), width) for each in (value, least, most)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Complete:
+    """Differences of which none is missing, summed up for an interval at any confidence.
+
+    Which interval it is follows from what is there: `improved` and `worsened` count yes or no, `sums` are those of
+    values with a range; without either it is a t interval by `stderr`.
+    """
+
+    n: int
+    value: float
+    improved: int
+    worsened: int
+    binary: bool
+    stderr: float | None
+    sums: Sums | None
+    warning: IntervalWarning | None
+
+    @property
+    def method(self) -> Method:
+        if self.binary:
+            return "tango"
+        return "paired-t" if self.sums is None else "paired-bounded"
+
+    def bounds(self, confidence: float, cases: int | None = None) -> tuple[float | None, float | None]:
+        """The interval, or that of so many cases like these."""
+        n = self.n if cases is None else cases
+        if self.binary:
+            return tango_interval(self.improved * n / self.n, self.worsened * n / self.n, n, confidence)
+        if self.sums is not None:
+            return self.sums.with_cases(n, confidence)
+        if self.stderr is None:
+            return None, None
+        margin = t_quantile((1 + confidence) / 2, n - 1) * self.stderr * math.sqrt(self.n / n)
+        bounds = self.value - margin, self.value + margin
+        return bounds if all(map(math.isfinite, bounds)) else (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The differences of matched test cases, from which an interval of any confidence is computed.
+
+    `known` are those that are there; `least` and `most` are of all, with what is missing at its worst and best, and
+    None where nothing bounds it.
+    """
+
+    counts: Counts
+    known: _Complete
+    least: _Complete | None
+    most: _Complete | None
+
+    @property
+    def cases(self) -> int:
+        """See Sample."""
+        return self.counts.expected
+
+    def estimate(self, confidence: float) -> Estimate:
+        """See Sample."""
+        low = None if self.least is None else self.least.bounds(confidence)[0]
+        high = None if self.most is None else self.most.bounds(confidence)[1]
+        value, warning = self.known.value, self.known.warning
+        return Estimate(
+            value,
+            self.known.stderr,
+            None if low is None else min(low, value),
+            None if high is None else max(high, value),
+            confidence,
+            self.known.method,
+            self.counts,
+            self.least.value if self.least else None,
+            self.most.value if self.most else None,
+            warning.reason if warning else None,
+            None,
+            self,
+        )
+
+    def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:
+        """See Sample."""
+        return self.known.bounds(confidence, cases)
+
+    def p_value(self) -> float | None:
+        """Two-sided, of no difference: McNemar's mid-p for yes or no, else that of the interval. None if unknown."""
+        if self.known.binary:
+            return mcnemar_mid_p(self.known.improved, self.known.worsened, self.counts.missing)
+        if self.known.warning is not None or self.estimate(0.5).interval == (-math.inf, math.inf):
+            return None
+        inside, outside = 1.0 - 1e-12, 0.0
+        for _ in range(_STEPS):
+            middle = (inside + outside) / 2
+            low, high = self.estimate(middle).interval
+            inside, outside = (middle, outside) if low <= 0 <= high else (inside, middle)
+        return 1 - inside
+
+
+def paired_estimate(differences: Sequence[CaseValue], confidence: float = 0.95, scale: Scale | None = None) -> Estimate:
+    """Estimate the mean difference of matched test cases, one `difference` each.
+
+    `scale` is that of the values: binary for yes or no without repeats, another for what can lie between, None if
+    their range is not known. A case of which a part is missing counts as an error. The estimate's sample is `Pairs`.
+    Raises ValueError for a confidence outside (0, 1).
+    """
+    z_score(confidence)
+    values = [each.value for each in differences if each.value is not None]
+    known = sum(each.value is not None and each.least == each.most for each in differences)
+    counts = Counts(len(differences), known, error=len(differences) - known)
+    if not values:
+        return Estimate(None, None, None, None, confidence, "none", counts)
+    least, most = [each.least for each in differences], [each.most for each in differences]
+    bounded = math.isfinite(sum(map(abs, least))) and math.isfinite(sum(map(abs, most)))
+    complete = _complete(values, scale)
+    ends = (
+        [complete] * 2 if not counts.missing else [_complete(end, scale) if bounded else None for end in (least, most)]
+    )
+    return Pairs(counts, complete, *ends).estimate(confidence)
+
+
+def _complete(values: Sequence[float], scale: Scale | None) -> _Complete:
+    n, value = len(values), mean(values)
+    alone = [[each] for each in values]
+    improved, worsened = sum(each > 0 for each in values), sum(each < 0 for each in values)
+    stderr, warning, sums = clustered_stderr(alone), None, None
+    if scale is None:
+        warning = t_interval_warning(alone, stderr)
+        if warning is None and improved + worsened < ENOUGH_FOR_T:
+            warning = IntervalWarning(f"only {improved + worsened} of {n} cases differ")
+    elif not scale.binary:
+        width = scale.high - scale.low
+        bounded = mean_estimate(alone, Counts(n, n), scale=Scale(-width, width))
+        assert isinstance(bounded.sample, Sums)
+        sums = bounded.sample
+    binary = scale is not None and scale.binary
+    return _Complete(n, value, improved, worsened, binary, stderr, sums, warning)

@@ -1,0 +1,111 @@
+"""Whether metrics have become worse than in another run of the same test cases, by more than a margin.
+
+The difference is judged as a metric is (`metric_rules`): no regression if its whole interval is within the margin, a
+regression if its whole interval is beyond it, with what is missing at its worst and best, else inconclusive.
+Regressions are decided by Holm's method for all metrics that are judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fepflow.evalguard.formatting import number
+from fepflow.statistics.estimate import Estimate
+from fepflow.suite.models import Gate
+from fepflow.verdict.metric_rules import MetricRules
+from fepflow.verdict.verdict import MetricEstimate, Outcome, RuleOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class MetricDifference:
+    """A metric in two runs, over their matched test cases, and the estimate of new minus base.
+
+    `improved` and `worsened` count cases whose value is larger or smaller now; the other way round if `less_is_better`,
+    which is None where it is not known. `is_share` if the metric is a share that passed. `why_not` says why the values
+    are not compared; then there is no estimate.
+    """
+
+    id: str
+    check_id: str | None
+    base: float | None = None
+    new: float | None = None
+    estimate: Estimate | None = None
+    p: float | None = None
+    improved: int = 0
+    worsened: int = 0
+    less_is_better: bool | None = False
+    is_share: bool = True
+    why_not: str | None = None
+
+
+@dataclass(frozen=True)
+class NotWorse:
+    """A Requirement: a difference from the baseline `name` is not for the worse by more than the margin."""
+
+    margin: float
+    less_is_better: bool
+    name: str
+
+    @property
+    def rule(self) -> str:
+        """See Requirement."""
+        return f"not worse than {self.name}{f' by more than {number(self.margin)}' if self.margin else ''}"
+
+    @property
+    def limit(self) -> float:
+        """See Requirement."""
+        return self.margin if self.less_is_better else -self.margin
+
+    def judge(self, low: float, high: float) -> Outcome:
+        """See Requirement."""
+        least, most = (-high, -low) if self.less_is_better else (low, high)
+        if least >= -self.margin:
+            return "pass"
+        return "fail" if most < -self.margin else "inconclusive"
+
+    def standing(self, value: float | None) -> str:
+        """See Requirement."""
+        if value is None:
+            return f"cannot be compared with {self.name}: no test case has a value in both"
+        if self.judge(value, value) == "fail":
+            return f"is worse than {self.name}{f' by more than {number(self.margin)}' if self.margin else ''}"
+        return f"is {'within the margin of ' + number(self.margin) if self.margin else 'no worse'}, against {self.name}"
+
+    def crossing(self, value: float, low: float, high: float) -> str:
+        """See Requirement."""
+        passes = self.judge(value, value) == "pass"
+        return "its interval begins below" if passes is not self.less_is_better else "its interval ends above"
+
+
+def judge_differences(
+    differences: Sequence[MetricDifference], margins: Mapping[str, float], name: str, gate: Gate, family: int = 0
+) -> list[RuleOutcome]:
+    """One rule for each metric with a margin. `name` is what the other run is called.
+
+    `family` is how many differences are judged in all, if these are not all.
+    """
+    found = {each.id: each for each in differences}
+    rules = MetricRules(gate.confidence, gate.verdict, gate.fail == "value", max(family, len(margins)))
+    outcomes: list[RuleOutcome] = []
+    judged = []
+    for metric, margin in margins.items():
+        each = found.get(metric)
+        if each is not None and each.estimate is not None and each.less_is_better is not None:
+            requirement = NotWorse(margin, each.less_is_better, name)
+            judged.append((MetricEstimate(metric, each.check_id, each.estimate), [requirement]))
+        else:
+            why = (each.why_not if each else None) or "whether more or less of it is worse is not known"
+            outcomes.append(_not_compared(metric, each, margin, name, why if each else "it was not computed"))
+    by_metric = rules.outcomes(judged)
+    return [*outcomes, *(rule for each in by_metric.values() for rule in each)]
+
+
+def _not_compared(metric: str, each: MetricDifference | None, margin: float, name: str, why: str) -> RuleOutcome:
+    return RuleOutcome(
+        rule=f"{metric}: {NotWorse(margin, False, name).rule}",
+        metric=metric,
+        check=each.check_id if each else None,
+        outcome="inconclusive",
+        reason=f"{metric}: not compared with {name}: {why}.",
+    )

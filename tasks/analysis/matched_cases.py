@@ -1,0 +1,70 @@
+"""Which test cases two runs have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fepflow.evalguard.formatting import listed
+from fepflow.protocol.content_hash import content_hash
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+
+CASES_AT_ONCE = 1_000
+NAMED = 3
+"""Cases that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedCases:
+    """Cases that are the same, contents included, as pairs of their indices in both runs; the ids of the others.
+
+    `changed` have the same id but other contents. The counts are of all cases of each run.
+    """
+
+    pairs: list[tuple[int, int]]
+    changed: list[str]
+    only_base: list[str]
+    only_new: list[str]
+
+    @property
+    def sentence(self) -> str:
+        """How many matched, and which did not."""
+        n = len(self.pairs)
+        whole = f"{n} test case{'' if n == 1 else 's'} matched"
+        others = [
+            f"{len(ids)} {what} ({_first(ids)})"
+            for ids, what in (
+                (self.changed, "changed"),
+                (self.only_base, "only in the base"),
+                (self.only_new, "only in the new run"),
+            )
+            if ids
+        ]
+        return f"{whole}; not compared: {listed(others)}" if others else f"all {whole}"
+
+
+def match_cases(store: Store, base: RunRecord, new: RunRecord) -> MatchedCases:
+    """Match the cases of two runs by their contents."""
+    then, now = _hashes(store, base), _hashes(store, new)
+    pairs, changed = [], []
+    for case_id, (index, content) in now.items():
+        if case_id in then:
+            if then[case_id][1] == content:
+                pairs.append((then[case_id][0], index))
+            else:
+                changed.append(case_id)
+    only_base = [case_id for case_id in then if case_id not in now]
+    return MatchedCases(pairs, changed, only_base, [case_id for case_id in now if case_id not in then])
+
+
+def _hashes(store: Store, run: RunRecord) -> dict[str, tuple[int, str]]:
+    found: dict[str, tuple[int, str]] = {}
+    for start in range(0, run.n_cases, CASES_AT_ONCE):
+        for index, case in enumerate(store.cases(run.id, start, start + CASES_AT_ONCE), start):
+            found[case.id] = index, content_hash(case.model_dump())
+    return found
+
+
+def _first(ids: list[str]) -> str:
+    named = [case_id if len(case_id) <= 60 else case_id[:59] + "…" for case_id in ids[:NAMED]]
+    return ", ".join([*named, *([f"and {len(ids) - NAMED} more"] if len(ids) > NAMED else [])])

@@ -1,0 +1,205 @@
+"""A run beside another one: for each metric the difference over the test cases that both have, and the cases that
+flipped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fepflow.errors import UserError
+from fepflow.protocol.check import Check
+from fepflow.statistics.paired import Pairs, difference, paired_estimate
+from fepflow.statistics.scale import Scale
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+from fepflow.suite.models import Gate, Suite, check_ids
+from fepflow.verdict.regression_rules import MetricDifference
+from tasks.analysis.accumulator import MetricAccumulator
+from tasks.analysis.comparability import changed_parts
+from tasks.analysis.matched_cases import MatchedCases, match_cases
+from tasks.analysis.metrics import accumulate, suite_of
+from tasks.analysis.ranges import is_of_passes, is_share_that_passed, scale_of_aggregate
+
+MOST_FLIPS = 100
+"""Cases that are kept each way."""
+
+_MODEL_SECTIONS = {"llm_judge": "judge", "semantic_similarity": "embedding"}
+"""What else of a suite decides what checks of a type give."""
+
+_TELLING = ("target", "repeats", "plugins", "the code of its plugins")
+"""Parts of a suite that leave its checks and metrics as they are, and may change their values all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """A case of which a metric of passes is another one now: its share of repeats that passed, then and now."""
+
+    metric: str
+    case_id: str
+    base_index: int
+    new_index: int
+    base: float
+    new: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """What has changed from a base run to a new one. Flips are those that changed most, `MOST_FLIPS` each way."""
+
+    base: RunRecord
+    new: RunRecord
+    matched: MatchedCases
+    metrics: list[MetricDifference]
+    worsened: list[Flip]
+    improved: list[Flip]
+    warnings: list[str]
+    confidence: float
+
+
+def compare_runs(store: Store, base: RunRecord, new: RunRecord) -> RunComparison:
+    """Compare two runs that have a verdict, over the cases that they have in common.
+
+    Raises UserError where nothing could be compared: a run without a verdict, no case or no metric in common.
+    """
+    for run in (base, new):
+        if run.outcome is None:
+            raise UserError(f"Run {run.id[:8]} has no verdict to compare: it is {run.status}.")
+    if base.id == new.id:
+        raise UserError(f"Run {base.id[:8]} would be compared with itself.")
+    matched = match_cases(store, base, new)
+    if not matched.pairs:
+        raise UserError(
+            f"Runs {base.id[:8]} ({base.name}) and {new.id[:8]} ({new.name}) have no test case in common: "
+            f"{matched.sentence}."
+        )
+    suites = suite_of(base), suite_of(new)
+    gate = suites[1].gate or Gate()
+    then, now = ({each.metric.id: each for each in accumulate(store, run, suite, one_by_one=True).accumulators}
+                 for run, suite in zip((base, new), suites, strict=True))  # fmt: skip
+    metrics: list[MetricDifference] = []
+    flips: list[Flip] = []
+    for name, accumulator in now.items():
+        earlier = then.get(name)
+        why_not = _why_not(earlier, accumulator, (base, new), suites)
+        if earlier is None or why_not is not None:
+            metrics.append(_not_compared(accumulator, why_not))
+            continue
+        metrics.append(_difference(earlier, accumulator, matched, gate))
+        if is_of_passes(accumulator.metric) and accumulator.metric.aggregated.kind != "error_rate":
+            flips += _flips(earlier, accumulator, matched, _ids(store, new))
+    gone = "the new run does not have it"
+    metrics += [_not_compared(accumulator, gone) for name, accumulator in then.items() if name not in now]
+    if all(each.why_not for each in metrics):
+        reasons = "; ".join(f"{each.id}: {each.why_not}" for each in metrics) or "the new run has no metrics"
+        raise UserError(f"Runs {base.id[:8]} and {new.id[:8]} have no metric that can be compared: {reasons}.")
+    flips.sort(key=lambda flip: flip.new - flip.base)
+    return RunComparison(
+        base,
+        new,
+        matched,
+        metrics,
+        [flip for flip in flips if flip.new < flip.base][:MOST_FLIPS],
+        [flip for flip in reversed(flips) if flip.new > flip.base][:MOST_FLIPS],
+        list(_warnings(base, new)),
+        gate.confidence,
+    )
+
+
+def _why_not(
+    earlier: MetricAccumulator | None,
+    accumulator: MetricAccumulator,
+    runs: tuple[RunRecord, RunRecord],
+    suites: tuple[Suite, Suite],
+) -> str | None:
+    if earlier is None:
+        return "the base does not have it"
+    if earlier.metric != accumulator.metric:
+        return "it is another metric in the base"
+    aggregate = accumulator.metric.aggregated
+    if aggregate.kind == "quantile":
+        return "there is no interval for the difference of percentiles"
+    if aggregate.of_cases and earlier.repeats != accumulator.repeats:
+        return f"cases were repeated {earlier.repeats} times in the base, and {accumulator.repeats} times now"
+    then, now = (_check(suite, accumulator.metric.check) for suite in suites)
+    if then != now:
+        return "its check has changed"
+    section = _MODEL_SECTIONS.get(now.type) if now else None
+    if section and runs[0].suite.get(section) != runs[1].suite.get(section):
+        return f"the suite's {section} has changed"
+    return None
+
+
+def _not_compared(accumulator: MetricAccumulator, why_not: str | None) -> MetricDifference:
+    metric = accumulator.metric
+    return MetricDifference(metric.id, metric.check, is_share=is_share_that_passed(metric), why_not=why_not)
+
+
+def _check(suite: Suite, check_id: str | None) -> Check | None:
+    """The suite's own check of this id; those of cases are a part of their contents."""
+    found = dict(zip(check_ids(suite.checks), suite.checks, strict=True)).get(check_id or "")
+    return found.model_copy(update={"id": None}) if found else None
+
+
+def _difference(
+    earlier: MetricAccumulator, later: MetricAccumulator, matched: MatchedCases, gate: Gate
+) -> MetricDifference:
+    metric, scale = later.metric, _scale(earlier, later)
+    carried = set(later.case_indices)
+    values = [(earlier.case_value(then), later.case_value(now)) for then, now in matched.pairs if now in carried]
+    differences = [difference(base, new, scale) for base, new in values]
+    if not differences:
+        return MetricDifference(metric.id, metric.check, why_not="no matched case has its check")
+    estimate = paired_estimate(differences, gate.confidence, scale)
+    both = [(base.value, new.value) for base, new in values if base.value is not None and new.value is not None]
+    less = _less_is_better(later, gate)
+    changes = [new - base for base, new in both]
+    up, down = sum(change > 0 for change in changes), sum(change < 0 for change in changes)
+    return MetricDifference(
+        metric.id,
+        metric.check,
+        base=math.fsum(base for base, _ in both) / len(both) if both else None,
+        new=math.fsum(new for _, new in both) / len(both) if both else None,
+        estimate=estimate,
+        p=estimate.sample.p_value() if isinstance(estimate.sample, Pairs) else None,
+        improved=down if less else up,
+        worsened=up if less else down,
+        less_is_better=less,
+        is_share=is_share_that_passed(metric),
+    )
+
+
+def _scale(earlier: MetricAccumulator, later: MetricAccumulator) -> Scale | None:
+    """The scale of cases' values: repeats of yes and no lie between."""
+    scale = scale_of_aggregate(later.metric, later.scale)
+    once = (earlier.repeats == later.repeats == 1) or later.metric.aggregated.kind in ("majority", "worst")
+    return Scale(scale.low, scale.high) if scale is not None and scale.binary and not once else scale
+
+
+def _less_is_better(accumulator: MetricAccumulator, gate: Gate) -> bool | None:
+    """None for a number of the outputs that the gate says nothing about: latency, say, or a rate of use."""
+    metric = accumulator.metric
+    if metric.aggregated.kind == "error_rate" or metric.id in gate.max:
+        return True
+    return False if metric.check is not None or metric.id in gate.min else None
+
+
+def _ids(store: Store, run: RunRecord) -> list[str]:
+    return store.case_ids(run.id, run.n_cases)
+
+
+def _flips(
+    earlier: MetricAccumulator, later: MetricAccumulator, matched: MatchedCases, ids: Sequence[str]
+) -> Iterator[Flip]:
+    for then, now in matched.pairs:
+        base, new = earlier.case_value(then).value, later.case_value(now).value
+        if base is not None and new is not None and base != new:
+            yield Flip(later.metric.id, ids[now], then, now, base, new)
+
+
+def _warnings(base: RunRecord, new: RunRecord) -> Iterator[str]:
+    if base.name != new.name:
+        yield f"The runs are of different suites, {base.name} and {new.name}."
+    changed = [part for part in changed_parts(new, base) if part in _TELLING]
+    if base.suite_hash != new.suite_hash and changed:
+        yield f"What else has changed of the suite, and may be the cause: {', '.join(changed)}."
