@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fepflow.store.records import RunRecord
     from fepflow.store.store import Store
     from tasks.analysis.planning import Plan
-    from tasks.analysis.regressions import JudgedComparisons
     from tasks.run.handover import Listener, LocalRun
     from tasks.run.options import RunOptions
     from tasks.validation.suite_validation import SuiteValidation
@@ -114,17 +113,6 @@ def with_current_metrics(store: Store, run: RunRecord) -> RunRecord:
     from tasks.analysis.metrics import metrics_so_far
 
     return replace(run, metrics=metrics_so_far(store, run))
-
-
-def compare(
-    store: Store, base: str, new: Sequence[str], margin: float | None, margins: Mapping[str, float]
-) -> JudgedComparisons:
-    """Runs beside a base, by what names them. Raises NotFoundError, UserError if nothing can be compared."""
-    from tasks.analysis.regressions import judge_comparisons
-    from tasks.analysis.run_comparison import compare_runs
-
-    first = store.run(base)
-    return judge_comparisons([compare_runs(store, first, store.run(name)) for name in new], margin, margins)
 
 
 def validate(path: Path, limit: float | None = None) -> SuiteValidation:

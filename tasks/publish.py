@@ -8,7 +8,7 @@ from prefect import task
 from prefect.artifacts import acreate_markdown_artifact, acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from fepflow.suite.models import PREVIOUS
+from fepflow.suite.baseline_names import PREVIOUS
 from fepflow.verdict.verdict import Comparison, Verdict
 from tasks.analysis.baseline import compare, find_baseline
 from tasks.analysis.causes import causes_of

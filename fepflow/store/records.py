@@ -218,3 +218,13 @@ class LabelDraw:
     case_ids: list[str]
     id: str = dataclasses.field(default_factory=lambda: uuid4().hex)
     created_at: datetime = dataclasses.field(default_factory=utc_now)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Baseline:
+    """A run of a suite under a name."""
+
+    suite: str
+    name: str
+    run_id: str
+    set_at: datetime

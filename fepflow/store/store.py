@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Self
 
+from fepflow.store.baselines import Baselines
 from fepflow.store.calibrations import Calibrations
 from fepflow.store.cancel_requests import CancelRequests
 from fepflow.store.database import Database, now_of
@@ -18,9 +19,18 @@ from fepflow.store.shards import Shards
 
 
 class Store(
-    Runs, Leases, Shards, CancelRequests, Results, FailedChecks, ResponseCacheTable, Calibrations, EvalguardReports
+    Runs,
+    Leases,
+    Shards,
+    CancelRequests,
+    Results,
+    FailedChecks,
+    ResponseCacheTable,
+    Calibrations,
+    EvalguardReports,
+    Baselines,
 ):
-    """Runs with their cases, outputs and check results, cached responses, calibrations and imported reports.
+    """Runs with their cases, outputs and check results, cached responses, calibrations, reports and baselines.
 
     Many processes may share it. Every method is one or more whole transactions, blocks while it works, and may be
     called from any thread. All raise InfrastructureError when the database is unavailable.

@@ -231,6 +231,18 @@ class LabelDrawRow(_Row, table=True):
     case_ids: list[str] = Field(sa_column=Column(JsonText, nullable=False))
 
 
+class BaselineRow(_Row, table=True):
+    """A run of a suite under a name."""
+
+    __tablename__: ClassVar[str] = "baseline"
+    __table_args__ = (ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),)
+
+    suite: str = Field(sa_column=Column(EscapedText, primary_key=True))
+    name: str = Field(sa_column=Column(String(100), primary_key=True))
+    run_id: str = Field(sa_column=Column(String(64), nullable=False))
+    set_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
+
+
 RUN: Table = METADATA.tables["run"]
 SHARD: Table = METADATA.tables["shard"]
 CASE: Table = METADATA.tables["run_case"]
@@ -240,3 +252,4 @@ CACHED_RESPONSE: Table = METADATA.tables["cached_response"]
 CALIBRATION: Table = METADATA.tables["calibration"]
 EVALGUARD_REPORT: Table = METADATA.tables["evalguard_report"]
 LABEL_DRAW: Table = METADATA.tables["label_draw"]
+BASELINE: Table = METADATA.tables["baseline"]

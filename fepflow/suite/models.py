@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, TypeAd
 from fepflow.protocol.check import Check, CheckId
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.aggregates import PATTERN, Aggregate, parse_aggregate
+from fepflow.suite.baseline_names import PREVIOUS, is_name
 from fepflow.suite.target import Target
 from fepflow.suite.values import Duration, JSONPathText, Section
 
@@ -24,13 +25,12 @@ Impact = Literal["no_measurable", "very_low", "low", "moderate", "high", "severe
 
 IMPACTS: tuple[str, ...] = get_args(Impact)
 
-PREVIOUS = "previous"
-"""The baseline that is the run before."""
-
 
 def _baseline(value: Any) -> Any:
-    if isinstance(value, str) and not re.fullmatch(rf"{PREVIOUS}|[0-9a-f]{{4,32}}", value):
-        raise ValueError(f"must be {PREVIOUS}, or a run's id or its beginning, as `fepflow list` shows it")
+    if isinstance(value, str) and not re.fullmatch(rf"{PREVIOUS}|[0-9a-f]{{4,32}}", value) and not is_name(value):
+        raise ValueError(
+            f"must be {PREVIOUS}, the name of a baseline (`fepflow baseline list`), or a run's id or its beginning"
+        )
     return value
 
 
@@ -103,6 +103,20 @@ class Metric(Section):
         return parse_aggregate(self.aggregate)
 
 
+NonNegative = Annotated[FiniteFloat, Field(ge=0)]
+
+
+class RegressionGate(Section):
+    """By how much metrics may be worse than in a baseline, over the test cases that both have."""
+
+    margin: NonNegative | dict[str, NonNegative] = Field(
+        description="How much worse is still accepted: of all shares that passed, or by metric."
+    )
+    baseline: Annotated[str, BeforeValidator(_baseline)] = Field(
+        "main", description="The baseline's name; or previous, or a run's id or its beginning."
+    )
+
+
 class Gate(Section):
     """What must hold for a pass."""
 
@@ -119,6 +133,7 @@ class Gate(Section):
         "block", description="Whether an inconclusive run has the exit code 4, or 0."
     )
     interval: Literal["wilson", "clopper-pearson"] = Field("wilson", description="Form of the intervals.")
+    regression: RegressionGate | None = Field(None, description="No metric may be worse than in a baseline.")
     judge: Literal["raw", "corrected"] = Field(
         "raw", description="Whether what judges passed counts as it is, or corrected for their measured errors."
     )
@@ -195,7 +210,8 @@ class Suite(Section):
     deadline: Duration | None = Field(None, description="Deadline of a run: no call is made after it.")
     budget: Budget | None = Field(None, description="What the answers of a run may cost: no call is made after that.")
     baseline: Annotated[str, BeforeValidator(_baseline)] | None = Field(
-        None, description="The run to show beside this one: previous, or a run's id or its beginning."
+        None,
+        description="The run to show beside this one: previous, a baseline's name, or a run's id.",
     )
     cache: bool = Field(True, description="Use models' answers that are kept; false asks anew, and replaces them.")
     shards: Annotated[int, Field(ge=1, le=100)] = Field(

@@ -4,6 +4,7 @@ The rules that a gate can have, of which all that it asks for are applied:
 
 - *impact*: every metric with thresholds has an impact of at most `max_impact` (`low` unless the gate says otherwise);
 - *minimum*, *maximum*: every metric named in `min` is at least that large, in `max` at most;
+- *regression*: a metric is not worse than in a baseline, by more than a margin (`regression_rules`);
 - *slices*: a metric reaches a minimum in each slice of the cases (`slice_rules`);
 - *checks*: every check passes in every case. This is the gate of a suite that asks for none of the others, and
   `checks: all` adds it to them.
@@ -26,6 +27,7 @@ from fepflow.verdict.check_rules import GATE as EVERY_CHECK
 from fepflow.verdict.check_rules import absences, check_rules
 from fepflow.verdict.judge_errors import as_judged, warnings_of_judge
 from fepflow.verdict.metric_rules import MetricRules
+from fepflow.verdict.regression_rules import Regression
 from fepflow.verdict.requirements import ImpactAtMost, Maximum, Minimum, Requirement
 from fepflow.verdict.slice_rules import SliceEstimate, judge_slices
 from fepflow.verdict.verdict import CheckTotals, MetricEstimate, MetricVerdict, Mode, Outcome, RuleOutcome, Verdict
@@ -41,24 +43,26 @@ def decide(
     checks: Sequence[CheckTotals],
     slices: Sequence[SliceEstimate] = (),
     slice_minima: Mapping[str, float] | None = None,
+    regression: Regression | None = None,
     advice: str | None = None,
 ) -> Verdict:
     """Judge a run by its gate, or by the default gate if there is neither a gate nor thresholds.
 
     `checks` are all that the suite and its cases have, also those that no metric is computed from. `slices` are
-    estimates by slice, `slice_minima` what metrics have to reach in each. `advice` is what to do about metrics that no
-    rule is about (default: about those of a suite).
+    estimates by slice, `slice_minima` what metrics have to reach in each; `regression` is what the gate's comes to.
+    `advice` is what to do about metrics that no rule is about (default: about those of a suite).
     """
     gate = gate or Gate()
     mode, minima = gate.verdict, slice_minima or {}
     max_impact = gate.max_impact or (DEFAULT_MAX_IMPACT if thresholds else None)
-    by_checks = gate.checks == "all" or not (max_impact or gate.min or gate.max or minima)
+    by_checks = gate.checks == "all" or not (max_impact or gate.min or gate.max or minima or regression)
     ranges = thresholds.thresholds if thresholds and max_impact else {}
     by_metric = _metric_outcomes(metrics, gate, ranges, max_impact, mode)
     rules = [rule for found in by_metric.values() for rule in found]
     rules += _rules_on_absence([metric.id for metric in metrics], ranges, max_impact, gate)
     of_slices = judge_slices(slices, minima, gate)
-    rules += of_slices.rules
+    others = [*of_slices.rules, *(regression.rules if regression else ())]
+    rules += others
     rules += check_rules(checks) if by_checks else []
     rules.sort(key=_badness, reverse=True)
     judged = [_metric_verdict(metric, ranges.get(metric.id), gate, by_metric.get(metric.id, [])) for metric in metrics]
@@ -68,7 +72,7 @@ def decide(
     outcome = rules[0].outcome
     return Verdict(
         outcome=outcome,
-        gate=_gate_sentence(max_impact, gate, of_slices.rules, by_checks=by_checks),
+        gate=_gate_sentence(max_impact, gate, others, by_checks=by_checks),
         reasons=[rule.reason for rule in rules],
         rules=rules,
         not_judged=not_judged,
@@ -76,6 +80,7 @@ def decide(
         metrics=judged,
         slices=of_slices.slices,
         thresholds_digest=thresholds_digest([thresholds]) if thresholds else None,
+        regression=regression.verdict if regression else None,
         warnings=[
             *_warnings(metrics, ranges, by_metric, mode),
             *(
@@ -86,6 +91,7 @@ def decide(
                 )
             ),
             *of_slices.warnings,
+            *(regression.verdict.warnings if regression else ()),
             *_loudly(not_judged, checks, advice),
         ],
     )
@@ -230,10 +236,10 @@ def _metric_verdict(
     )
 
 
-def _gate_sentence(max_impact: Impact | None, gate: Gate, of_slices: Sequence[RuleOutcome], *, by_checks: bool) -> str:
+def _gate_sentence(max_impact: Impact | None, gate: Gate, others: Sequence[RuleOutcome], *, by_checks: bool) -> str:
     rules = [f"no metric's impact may be worse than {max_impact}"] if max_impact else []
     rules += [f"{name} must be {limit.rule}" for name, limit in _limits(gate)]
-    rules += [rule.rule.replace(": ", " must be ", 1) for rule in of_slices]
+    rules += [rule.rule.replace(": ", " must be ", 1) for rule in others]
     measure = "point values" if gate.verdict == "point" else _measure(gate)
     sentence = listed([*rules, *([EVERY_CHECK] if by_checks else [])])
     named_first = not max_impact and rules

@@ -14,7 +14,7 @@ from fepflow.evalguard.formatting import number
 from fepflow.statistics.estimate import Estimate
 from fepflow.suite.models import Gate
 from fepflow.verdict.metric_rules import MetricRules
-from fepflow.verdict.verdict import MetricEstimate, Outcome, RuleOutcome
+from fepflow.verdict.verdict import MetricEstimate, Outcome, RegressionVerdict, RuleOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,14 @@ class MetricDifference:
     less_is_better: bool | None = False
     is_share: bool = True
     why_not: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """The rules of a gate's `regression`, and what they rest on."""
+
+    rules: list[RuleOutcome]
+    verdict: RegressionVerdict
 
 
 @dataclass(frozen=True)

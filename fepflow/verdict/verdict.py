@@ -157,6 +157,42 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
     }
 
 
+class DifferenceVerdict(BaseModel):
+    """A metric here and in the baseline, over the matched test cases, the difference with its interval, and how it
+    fared. `margin` is by how much it may be worse, `p` the two-sided p-value of no difference, not adjusted. `outcome`
+    is None for one without a margin."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    metric: str
+    baseline: float | None
+    value: float | None
+    difference: float | None
+    low: float | None
+    high: float | None
+    confidence: float
+    method: Method
+    p: float | None
+    improved: int
+    worsened: int
+    n_expected: int
+    n_completed: int
+    margin: float | None = None
+    outcome: Outcome | None = None
+
+
+class RegressionVerdict(BaseModel):
+    """What a gate's `regression` rests on: the baseline's name, its run and which cases matched, if there was one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    baseline: str
+    run_id: str | None = None
+    matched: str | None = None
+    metrics: list[DifferenceVerdict] = []
+    warnings: list[str] = []
+
+
 class MetricChange(BaseModel):
     """A metric's value now and in the baseline, None where there was none, and now minus then."""
 
@@ -244,6 +280,7 @@ class Verdict(BaseModel):
     slices: list[SliceVerdict] = []
     warnings: list[str] = []
     thresholds_digest: str | None = None
+    regression: RegressionVerdict | None = None
     baseline: Comparison | None = None
     not_compared: str | None = None
     models: ModelCosts | None = None

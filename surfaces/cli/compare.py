@@ -52,15 +52,15 @@ def compare(
 ) -> int:
     """Compare runs with the run BASE, over the test cases that they have in common.
 
-    Runs are given by id, its beginning, or latest. Exit code: 1 if a regression is shown, 4 if neither that nor the
-    margin that was asked for is, else 0.
+    Runs are given by id, its beginning, latest, or the name of a baseline. Exit code: 1 if a regression is shown, 4 if
+    neither that nor the margin that was asked for is, else 0.
     """
-    from surfaces import service
+    from surfaces import baselines, service
 
     by_metric = {name: margin for name, margin in margins if name is not None}
     plain = next((margin for name, margin in reversed(margins) if name is None), None)
     with service.open_store() as store:
-        judged = service.compare(store, base, new, plain, by_metric)
+        judged = baselines.compare(store, base, new, plain, by_metric)
         if form == "table":
             from surfaces.cli.console import Console
 

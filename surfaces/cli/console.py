@@ -18,7 +18,7 @@ from surfaces.cli.text import SHORT_ID, coloured, number, safe, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fepflow.store.records import CacheTotals, CaseResult, RunRecord
+    from fepflow.store.records import Baseline, CacheTotals, CaseResult, RunRecord
     from fepflow.store.store import Store
     from surfaces.failed_results import Selection
     from surfaces.service import Finished
@@ -154,6 +154,18 @@ class Console:
             started = (run.started_at or run.created_at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
             cases = f"{run.n_cases} x {run.repeats}" if run.repeats > 1 else str(run.n_cases)
             made.add_row(run.id[:SHORT_ID], safe(run.name), started, run.status, cases, verdict)
+        self._out.print(made)
+
+    def baselines(self, baselines: Sequence[tuple[Baseline, RunRecord]]) -> None:
+        """A table of baselines with their runs."""
+        if not baselines:
+            self._out.print("No baselines yet: fepflow baseline set main latest")
+            return
+        made = table("suite", "baseline", "run", "of", "verdict", "set")
+        for each, run in baselines:
+            moments = [moment.astimezone().strftime("%Y-%m-%d %H:%M") for moment in (run.created_at, each.set_at)]
+            verdict = coloured(run.outcome) if run.outcome else "·"
+            made.add_row(safe(each.suite), safe(each.name), run.id[:SHORT_ID], moments[0], verdict, moments[1])
         self._out.print(made)
 
     def limits(self, limits: Sequence[Any]) -> None:

@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from surfaces.cli.alert import alert
+from surfaces.cli.baseline import baseline
 from surfaces.cli.cache import cache
 from surfaces.cli.calibrate import calibrate
 from surfaces.cli.cancel import cancel
@@ -46,7 +47,7 @@ LEAVE_SECONDS = 10
 """How long a process may take to end in which a call of an agent was given up."""
 
 COMMANDS = [validate, run, list_runs, show, cancel, calibrate, up, down, status, serve, schedule, alert, limits, store]
-COMMANDS += [cache, compare, ecp, evalguard, plan]
+COMMANDS += [baseline, cache, compare, ecp, evalguard, plan]
 for command in COMMANDS:
     fepflow.add_command(with_env_file(command))
 for command in (init, checks, schema):  # these look at no setting

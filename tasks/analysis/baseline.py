@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-from fepflow.errors import UserError
+from fepflow.errors import NotFoundError, UserError
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from fepflow.suite.models import PREVIOUS
+from fepflow.suite.baseline_names import PREVIOUS, is_name
 from fepflow.verdict.verdict import Comparison, MetricChange, Verdict
 from tasks.analysis.comparability import why_not
 
@@ -31,12 +31,40 @@ def find_baseline(store: Store, run: RunRecord, named: str) -> RunRecord | None:
     """
     if named == PREVIOUS:
         return store.run_before(run)
-    baseline = with_outcome(store, named)
+    baseline = with_outcome(store, _run_id(store, run, named))
     if baseline.id == run.id:
         raise UserError(f"The run {run.id} is its own baseline.")
     if reason := why_not(store, run, baseline):
         raise UserError(f"Not compared with {_named(baseline)}: {reason}.")
     return baseline
+
+
+def regression_baseline(store: Store, run: RunRecord, named: str) -> RunRecord:
+    """The run with an outcome that a gate's `regression` names. It need not be of the very same suite and cases: what
+    is not the same is not compared. Raises NotFoundError, or UserError."""
+    if named == PREVIOUS:
+        found = store.run_before(run, alike=False)
+        if found is None:
+            raise NotFoundError("There is no earlier run of the suite.")
+        return found
+    return with_outcome(store, _run_id(store, run, named))
+
+
+def baseline_of(store: Store, suite: str, name: str) -> str | None:
+    """The id of the run that is the baseline of this name; None if there is none."""
+    return next((each.run_id for each in store.baselines(name) if each.suite == suite), None)
+
+
+def _run_id(store: Store, run: RunRecord, named: str) -> str:
+    if not is_name(named):
+        return named
+    found = baseline_of(store, run.name, named)
+    if found is None:
+        raise NotFoundError(
+            f"There is no baseline {named} of the suite {run.name} yet: `fepflow baseline set {named} {run.id[:8]}` "
+            "makes this run the one that the next ones are compared with."
+        )
+    return found
 
 
 def why_none(store: Store, run: RunRecord) -> str:

@@ -27,6 +27,11 @@ class MatchedCases:
     only_new: list[str]
 
     @property
+    def is_complete(self) -> bool:
+        """Whether all cases of both runs matched."""
+        return not (self.changed or self.only_base or self.only_new)
+
+    @property
     def sentence(self) -> str:
         """How many matched, and which did not."""
         n = len(self.pairs)

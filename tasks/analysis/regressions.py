@@ -1,16 +1,19 @@
-"""Whether runs are worse than a first one, by margins that are asked for."""
+"""Whether runs are worse than a first one, by margins that are asked for, or by those of a gate."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fepflow.errors import UserError
+from fepflow.errors import FepflowError, UserError
 from fepflow.statistics.binomial_tests import holm
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
 from fepflow.suite.models import Gate
-from fepflow.verdict.regression_rules import judge_differences
-from fepflow.verdict.verdict import Outcome, RuleOutcome
-from tasks.analysis.run_comparison import RunComparison
+from fepflow.verdict.regression_rules import Regression, judge_differences
+from fepflow.verdict.verdict import DifferenceVerdict, Outcome, RegressionVerdict, RuleOutcome
+from tasks.analysis.baseline import regression_baseline
+from tasks.analysis.run_comparison import RunComparison, differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,58 @@ def judge_comparisons(
     else:
         outcome = None if any(value is not None for value in values) else "inconclusive"
     return JudgedComparisons(list(comparisons), rules, _adjusted(comparisons), asked, outcome)
+
+
+def judge_regression(store: Store, run: RunRecord, gate: Gate) -> Regression:
+    """What a gate's `regression` comes to: without a baseline that can be compared with, inconclusive."""
+    asked = gate.regression
+    assert asked is not None
+    name = asked.baseline
+    margin, margins = (None, asked.margin) if isinstance(asked.margin, dict) else (asked.margin, {})
+    try:
+        base = regression_baseline(store, run, name)
+        comparison = differences(store, base, run)
+        wanted = _margins(comparison, margin, margins, asked=True)
+        if not wanted:
+            raise UserError("no metric is a share that passed: give margins by metric.")
+    except FepflowError as error:
+        reason = f"Not compared with the baseline {name}: {error}"
+        rule = RuleOutcome(rule=f"no regression against {name}", outcome="inconclusive", reason=reason)
+        return Regression([rule], RegressionVerdict(baseline=name))
+    rules = judge_differences(comparison.metrics, wanted, name, gate)
+    return Regression(rules, _verdict(comparison, name, wanted, rules))
+
+
+def _verdict(
+    comparison: RunComparison, name: str, margins: Mapping[str, float], rules: Sequence[RuleOutcome]
+) -> RegressionVerdict:
+    outcomes = {rule.metric: rule.outcome for rule in rules}
+    found = [
+        DifferenceVerdict(
+            metric=each.id,
+            baseline=each.base,
+            value=each.new,
+            difference=each.estimate.value,
+            low=each.estimate.low,
+            high=each.estimate.high,
+            confidence=each.estimate.confidence,
+            method=each.estimate.method,
+            p=each.p,
+            improved=each.improved,
+            worsened=each.worsened,
+            n_expected=each.estimate.counts.expected,
+            n_completed=each.estimate.counts.completed,
+            margin=margins.get(each.id),
+            outcome=outcomes.get(each.id),
+        )
+        for each in comparison.metrics
+        if each.estimate is not None
+    ]
+    matched, base = comparison.matched.sentence, comparison.base.id
+    warnings = [] if comparison.matched.is_complete else [f"Compared with {name} (run {base[:8]}): {matched}."]
+    return RegressionVerdict(
+        baseline=name, run_id=base, matched=matched, metrics=found, warnings=[*warnings, *comparison.warnings]
+    )
 
 
 def _margins(

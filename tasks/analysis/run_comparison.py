@@ -15,10 +15,10 @@ from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite, check_ids
 from fepflow.verdict.regression_rules import MetricDifference
+from tasks.analysis.accumulation import accumulate, suite_of
 from tasks.analysis.accumulator import MetricAccumulator
 from tasks.analysis.comparability import changed_parts
 from tasks.analysis.matched_cases import MatchedCases, match_cases
-from tasks.analysis.metrics import accumulate, suite_of
 from tasks.analysis.ranges import is_of_passes, is_share_that_passed, scale_of_aggregate
 
 MOST_FLIPS = 100
@@ -65,6 +65,11 @@ def compare_runs(store: Store, base: RunRecord, new: RunRecord) -> RunComparison
     for run in (base, new):
         if run.outcome is None:
             raise UserError(f"Run {run.id[:8]} has no verdict to compare: it is {run.status}.")
+    return differences(store, base, new)
+
+
+def differences(store: Store, base: RunRecord, new: RunRecord) -> RunComparison:
+    """As `compare_runs`, whether or not the new run has its verdict yet."""
     if base.id == new.id:
         raise UserError(f"Run {base.id[:8]} would be compared with itself.")
     matched = match_cases(store, base, new)

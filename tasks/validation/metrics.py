@@ -14,6 +14,7 @@ from fepflow.suite.models import Gate, Metric, check_ids
 from fepflow.verdict.gate import DEFAULT_MAX_IMPACT
 from tasks.analysis.ranges import range_of, scale_of_aggregate
 from tasks.validation.checks import expected_check_ids
+from tasks.validation.regression import validate_regression
 from tasks.validation.sample_size import warn_of_confidence, warn_of_sample_size
 from tasks.validation.slices import validate_slices
 from tasks.validation.suite_validation import SuiteValidation, file_of
@@ -65,6 +66,7 @@ def validate_metrics(found: SuiteValidation) -> None:
     scales = _scales(found, given)
     warn_of_sample_size(found, gate or Gate(), max_impact, given, scales)
     validate_slices(found, given, scales)
+    validate_regression(found, gate or Gate(), given)
 
 
 def _warn_of_repeats(found: SuiteValidation, metrics: Sequence[Metric | None]) -> None:

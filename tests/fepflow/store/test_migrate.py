@@ -113,6 +113,7 @@ def filled(store: Store, make_run) -> Store:
     store.add_evalguard_reports([
         ImportedReport("f" * 64, "a\0é.json", "r", "m\0é", "hf", utc_now(), ["qa"], {"id": "r"}, ["w"])
     ])  # fmt: skip
+    store.set_baseline("s\0é", "main", "run-0")
     store.add_label_draw(LabelDraw("run-0", "c\0é", 2**62, ["a", "\0é"]))
     store.finish("run-0", "me", "completed", outcome="pass", metrics=[1], verdict={}, stats={"calls": 1}, error="e")
     return store

@@ -1,0 +1,75 @@
+"""Comparing runs, and giving them names to be compared by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fepflow.errors import NotFoundError, UserError
+from fepflow.suite.baseline_names import is_name
+from surfaces.service import open_store
+
+if TYPE_CHECKING:
+    from fepflow.store.records import RunRecord
+    from fepflow.store.store import Store
+    from tasks.analysis.regressions import JudgedComparisons
+
+
+def compare(
+    store: Store, base: str, new: Sequence[str], margin: float | None, margins: Mapping[str, float]
+) -> JudgedComparisons:
+    """Runs beside a base, by what names them. Raises NotFoundError, UserError if nothing can be compared."""
+    from tasks.analysis.regressions import judge_comparisons
+    from tasks.analysis.run_comparison import compare_runs
+
+    first, *others = named_runs(store, [base, *new])
+    return judge_comparisons([compare_runs(store, first, other) for other in others], margin, margins)
+
+
+def named_runs(store: Store, names: Sequence[str]) -> list[RunRecord]:
+    """Runs by their ids, the beginning of one, `latest`, or the name of a baseline of a suite of the others.
+
+    Raises NotFoundError, UserError for a name that several suites have.
+    """
+    runs = {name: store.run(name) for name in names if not is_name(name)}
+    suites = {run.name for run in runs.values()}
+    for name in names:
+        if name not in runs:
+            found = [each for each in store.baselines(name) if not suites or each.suite in suites]
+            if not found:
+                of = f" of the suite {' or '.join(sorted(suites))}" if suites else ""
+                raise NotFoundError(f"There is no baseline {name}{of}: `fepflow baseline list` shows those there are.")
+            if len(found) > 1:
+                raise UserError(
+                    f"{' and '.join(each.suite for each in found)} have a baseline {name}: give its run's id."
+                )
+            runs[name] = store.run(found[0].run_id)
+    return [runs[name] for name in names]
+
+
+def set_baseline(name: str, run_id: str) -> tuple[RunRecord, str | None]:
+    """Name a run with a verdict as a baseline of its suite: the run, and the id of the one that had the name before.
+
+    Raises NotFoundError, UserError.
+    """
+    from tasks.analysis.baseline import with_outcome
+
+    if not is_name(name):
+        raise UserError(
+            f"{name!r} is no name of a baseline: a letter, then letters, digits and . _ -, and no run's id."
+        )
+    with open_store() as store:
+        run = with_outcome(store, run_id)
+        return run, store.set_baseline(run.name, name, run.id)
+
+
+def remove_baseline(name: str, suite: str | None) -> str:
+    """Take a baseline's name from its run, and say of which suite it was. Raises NotFoundError, UserError."""
+    with open_store() as store:
+        suites = [each.suite for each in store.baselines(name) if suite in (None, each.suite)]
+        if not suites:
+            raise NotFoundError(f"There is no baseline {name!r}: `fepflow baseline list` shows those there are.")
+        if len(suites) > 1:
+            raise UserError(f"{' and '.join(suites)} have a baseline {name}: name the suite (--suite).")
+        store.remove_baseline(suites[0], name)
+        return suites[0]
