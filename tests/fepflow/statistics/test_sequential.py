@@ -1,4 +1,5 @@
 import math
+from collections import Counter
 from random import Random
 from statistics import fmean
 
@@ -15,7 +16,7 @@ from fepflow.statistics.sequential import (
     passes_in_a_row,
 )
 
-RUNS = 2_000
+RUNS = 1_000
 SHARES = st.lists(st.floats(0, 1), max_size=60)
 MINIMA = st.sampled_from([0.01, 0.2, 0.5, 0.8, 0.9, 0.99])
 
@@ -107,14 +108,14 @@ def outcomes(rate: float, repeats: int = 1) -> tuple[float, float, float]:
     """
     rng, passed, failed, looked = Random(f"{rate} {repeats}"), 0, 0, 0
     for _ in range(RUNS):
-        shares: list[float] = []
+        shares: Counter[float] = Counter()
         decision = "inconclusive"
-        while decision == "inconclusive" and len(shares) < 1_000:
+        while decision == "inconclusive" and shares.total() < 1_000:
             for _ in range(10):
                 own = rate if repeats == 1 else rng.betavariate(2 * rate, 2 * (1 - rate))
-                shares.append(fmean(float(rng.random() < own) for _ in range(repeats)))
-            decision = decide(Values.of(shares), 0.9)
-        passed, failed, looked = passed + (decision == "pass"), failed + (decision == "fail"), looked + len(shares)
+                shares[sum(rng.random() < own for _ in range(repeats)) / repeats] += 1
+            decision = decide(Values(tuple(sorted(shares.items()))), 0.9)
+        passed, failed, looked = passed + (decision == "pass"), failed + (decision == "fail"), looked + shares.total()
     return passed / RUNS, failed / RUNS, looked / RUNS
 
 
