@@ -30,6 +30,11 @@ WORDS = {
     "show": "show",
     "cancel": "cancel latest",
     "compare": "compare latest latest",
+    "plan": "plan suite.yaml --min 0.5 --expect 0.95",
+    "evalguard import": "evalguard import cases.jsonl",
+    "evalguard list": "evalguard list",
+    "evalguard export": "evalguard export abcdef12",
+    "evalguard verdict": "evalguard verdict abcdef12 --thresholds suite.yaml",
     "baseline set": "baseline set main latest",
     "baseline list": "baseline list",
     "baseline remove": "baseline remove main",
@@ -52,6 +57,7 @@ WORDS = {
 """What to write for each command."""
 
 NO_SETTINGS = {"init", "checks", "schema", "ecp conformance", "ecp step"}
+NO_SETTINGS |= {"evalguard schema", "evalguard validate", "evalguard migrate"}
 """These need none; those of `ecp` read the file for the variables that the agent gets."""
 
 

@@ -43,7 +43,7 @@ def test_a_whole_store_has_no_problems(filled: Store, url):
 
     assert report.problems == []
     filled_tables = {"run": 2, "run_case": 60, "output": 30, "check_result": 30}
-    empty_tables = ("shard", "cached_response", "calibration", "evalguard_report", "label_draw")
+    empty_tables = ("shard", "cached_response", "calibration", "evalguard_report", "label_draw", "baseline")
     assert report.rows == {**filled_tables, **dict.fromkeys(empty_tables, 0)}
     assert report.revision is not None
     assert report.version.split()[0] in ("SQLite", "PostgreSQL")
