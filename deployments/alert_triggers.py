@@ -9,9 +9,10 @@ from datetime import timedelta
 from prefect.events import CompoundTrigger, EventTrigger, Posture
 from prefect.events.schemas.automations import TriggerTypes
 
-from tasks.run.events import MISSED, RESOURCE, WORSENED, resource_id
+from tasks.run.events import DRIFT, MISSED, RESOURCE, WORSENED, resource_id
 
 FAILED = "fepflow.verdict.fail"
+_EVENTS = {"fail": FAILED, "worsened": WORSENED, "drift": DRIFT}
 EVALUATE = {"prefect.resource.role": "flow", "prefect.resource.name": "evaluate"}
 
 NOT_A_VERDICT = "![FI][AN][IC][LO][:N]*"
@@ -46,6 +47,13 @@ TEXTS = {
         + _RUN
         + _LINK,
     ),
+    "drift": Text(
+        "{{ event.payload.suite }}: a metric drifts",
+        "{{ event.payload.suite }} drifts, in run {{ event.payload.run_id[:8] }}."
+        + _REASONS
+        + "\nfepflow trends {{ event.payload.suite }}\n"
+        + _LINK,
+    ),
     "crashed": Text(
         "{{ flow_run.name }}: could not be evaluated",
         "{{ flow_run.name }} has no verdict: {{ event.resource['prefect.state-message'] }}\n" + _LINK,
@@ -73,7 +81,7 @@ def trigger_of(kind: str, suite: str | None, grace: float) -> TriggerTypes:
             within=None,
             triggers=[_event({MISSED}, _suite(suite)), _late(suite, timedelta(seconds=grace))],
         )
-    return _event({FAILED if kind == "fail" else WORSENED}, _suite(suite))
+    return _event({_EVENTS[kind]}, _suite(suite))
 
 
 def _suite(suite: str | None) -> dict[str, str | list[str]]:

@@ -1,4 +1,4 @@
-"""Comparing runs, and giving them names to be compared by."""
+"""Comparing runs, giving them names to be compared by, and how they go over time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from surfaces.service import open_store
 if TYPE_CHECKING:
     from fepflow.store.records import RunRecord
     from fepflow.store.store import Store
+    from tasks.analysis.drift import Series
     from tasks.analysis.regressions import JudgedComparisons
 
 
@@ -73,3 +74,21 @@ def remove_baseline(name: str, suite: str | None) -> str:
             raise UserError(f"{' and '.join(suites)} have a baseline {name}: name the suite (--suite).")
         store.remove_baseline(suites[0], name)
         return suites[0]
+
+
+def trends_of(store: Store, suite: str, metric: str | None) -> tuple[list[Series], int]:
+    """The metrics of a suite, or one of them, over the runs that are like its newest one with a verdict; and how many
+    other runs of it have one. Raises NotFoundError."""
+    from tasks.analysis.drift import MOST_RUNS, series_of
+
+    newest = next((run for run in store.runs(MOST_RUNS, suite) if run.outcome is not None), None)
+    if newest is None:
+        raise NotFoundError(f"There is no run of a suite {suite!r} with a verdict: `fepflow list` shows the runs.")
+    found = series_of(store, newest)
+    if not found:
+        raise NotFoundError(f"No metric of {suite} has a value in run {newest.id[:8]} or in runs like it.")
+    wanted = [series for series in found if metric in (None, series.metric)]
+    if not wanted:
+        raise NotFoundError(f"{suite} has no metric {metric!r}: it has {', '.join(each.metric for each in found)}.")
+    judged = sum(run.outcome is not None for run in store.runs(MOST_RUNS, suite))
+    return wanted, judged - len(store.runs_alike(newest, MOST_RUNS))

@@ -12,11 +12,12 @@ from fepflow.suite.baseline_names import PREVIOUS
 from fepflow.verdict.verdict import Comparison, Verdict
 from tasks.analysis.baseline import compare, find_baseline
 from tasks.analysis.causes import causes_of
+from tasks.analysis.drift import series_of
 from tasks.analysis.failed_cases import failed_cases
 from tasks.analysis.judge_reliability import reliability_of_judges
 from tasks.analysis.verdict_page import verdict_page, verdict_summary
 from tasks.run.context import RunContext
-from tasks.run.events import emit_verdict, slug
+from tasks.run.events import emit_drift, emit_verdict, slug
 from tasks.run.log import run_log
 
 
@@ -27,12 +28,13 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
     """
     run, part = await asyncio.to_thread(context.store.run, context.run.id), slug(context.run.name)
     store = context.store
-    compared, failed, judges, causes = await asyncio.to_thread(
+    compared, failed, judges, causes, drifted = await asyncio.to_thread(
         lambda: (
             _compared(context, verdict),
             failed_cases(context, verdict),
             reliability_of_judges(store, run),
             causes_of(store, run),
+            [each for each in series_of(store, run) if each.has_drifted],
         )
     )
     try:
@@ -41,6 +43,10 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
         page = verdict_page(run, verdict, judges, failed, str(table) if table else None, causes)
         await acreate_markdown_artifact(page, key=f"verdict-{part}", description=verdict_summary(verdict))
         emit_verdict(run, verdict, compared)
+        for each in drifted:
+            run_log().warning("%s", each.sentence)
+        if drifted:
+            emit_drift(run, verdict, drifted)
     except Exception as error:
         run_log().warning("the verdict is in the store, but could not be published in Prefect: %s", error)
 

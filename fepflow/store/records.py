@@ -228,3 +228,12 @@ class Baseline:
     name: str
     run_id: str
     set_at: datetime
+
+
+class RunFigures(NamedTuple):
+    """A run with its verdict's metrics, without the suite."""
+
+    id: str
+    created_at: datetime
+    outcome: Outcome
+    metrics: Any

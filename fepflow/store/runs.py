@@ -17,7 +17,7 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.database import Repository
-from fepflow.store.records import NewRun, RunRecord
+from fepflow.store.records import NewRun, RunFigures, RunRecord
 from fepflow.store.tables import CASE, RUN
 
 LATEST = "latest"
@@ -98,6 +98,20 @@ class Runs(Repository):
             older = older.where(*(column == getattr(run, column.name) for column in columns))
         records = self._records(older.order_by(RUN.c.created_at.desc(), RUN.c.id.desc()).limit(1))
         return records[0] if records else None
+
+    def runs_alike(self, run: RunRecord, limit: int) -> list[RunFigures]:
+        """The newest runs with an outcome that measured the same on the same cases as this one, and were begun by the
+        same cause, itself included and none that is newer; the oldest first."""
+        columns = [RUN.c[name] for name in ("name", "suite_hash", "cases_hash", "cause")]
+        newest = (
+            select(RUN.c.id, RUN.c.created_at, RUN.c.outcome, RUN.c.metrics)
+            .where(RUN.c.outcome.is_not(None), RUN.c.created_at <= run.created_at)
+            .where(*(column == getattr(run, column.name) for column in columns))
+            .order_by(RUN.c.created_at.desc(), RUN.c.id.desc())
+            .limit(limit)
+        )
+        with self._database.reading() as connection:
+            return [RunFigures(*row) for row in connection.execute(newest)][::-1]
 
     def run_of_flow_run(self, flow_run_id: str) -> RunRecord | None:
         """The run that this Prefect flow run executes."""

@@ -28,9 +28,7 @@ IMPACTS: tuple[str, ...] = get_args(Impact)
 
 def _baseline(value: Any) -> Any:
     if isinstance(value, str) and not re.fullmatch(rf"{PREVIOUS}|[0-9a-f]{{4,32}}", value) and not is_name(value):
-        raise ValueError(
-            f"must be {PREVIOUS}, the name of a baseline (`fepflow baseline list`), or a run's id or its beginning"
-        )
+        raise ValueError(f"must be {PREVIOUS}, the name of a baseline (`fepflow baseline list`), or a run's id")
     return value
 
 

@@ -1,4 +1,4 @@
-"""`fepflow alert`: who hears of it when a run fails, worsens, crashes or does not come."""
+"""`fepflow alert`: who hears of it when a run fails, worsens, drifts, crashes or does not come."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-KINDS = ("fail", "worsened", "crashed", "missed")
+KINDS = ("fail", "worsened", "drift", "crashed", "missed")
 SHORTEST_GRACE = 10.0
 
 
@@ -38,7 +38,7 @@ class Kinds(click.ParamType[list[str]]):
 @click.option("--remove", metavar="NAME", help="Remove the alert of this name.")
 def alert(on: tuple[list[str], ...], suite: str | None, name: str | None, grace: str, as_list: bool,
           remove: str | None, **channels: str | None) -> None:  # fmt: skip
-    """Let Prefect send notifications: of a verdict of fail or a worse one, of a run that crashed or did not come."""
+    """Let Prefect send notifications: of a fail, a worse verdict, drift, a run that crashed or did not come."""
     if as_list:
         _show(_run_module("list")["alerts"])
         return

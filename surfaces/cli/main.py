@@ -28,6 +28,7 @@ from surfaces.cli.run import run
 from surfaces.cli.schedule import schedule
 from surfaces.cli.server import down, serve, status, up
 from surfaces.cli.store import store
+from surfaces.cli.trends import trends
 from surfaces.cli.validate import schema, validate
 from tasks.run.gc_tuning import rare_collections
 
@@ -47,7 +48,7 @@ LEAVE_SECONDS = 10
 """How long a process may take to end in which a call of an agent was given up."""
 
 COMMANDS = [validate, run, list_runs, show, cancel, calibrate, up, down, status, serve, schedule, alert, limits, store]
-COMMANDS += [baseline, cache, compare, ecp, evalguard, plan]
+COMMANDS += [baseline, cache, compare, trends, ecp, evalguard, plan]
 for command in COMMANDS:
     fepflow.add_command(with_env_file(command))
 for command in (init, checks, schema):  # these look at no setting

@@ -1,4 +1,4 @@
-"""What automations hear of a run: `fepflow.verdict.<outcome>`, and `fepflow.verdict.worsened`.
+"""What automations hear of a run: `fepflow.verdict.<outcome>`, `fepflow.verdict.worsened`, and `fepflow.drift`.
 
 The events' payload is a contract, documented in docs/prefect.md.
 """
@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from prefect.events import emit_event
 
 from fepflow.store.records import RunRecord
 from fepflow.verdict.verdict import Comparison, MetricVerdict, Verdict
+from tasks.analysis.drift import Series
 from tasks.run.log import one_line
 
 WORSENED = "fepflow.verdict.worsened"
+DRIFT = "fepflow.drift"
 MISSED = "fepflow.schedule.missed"
 RESOURCE = "fepflow.suite"
 
@@ -35,6 +38,26 @@ def emit_verdict(run: RunRecord, verdict: Verdict, compared: Comparison | None) 
     emit_event(f"fepflow.verdict.{verdict.outcome}", resource, payload=payload)
     if compared is not None and compared.worsened:
         emit_event(WORSENED, resource, payload=payload)
+
+
+def emit_drift(run: RunRecord, verdict: Verdict, drifted: Sequence[Series]) -> None:
+    """Emit one event of the metrics that have drifted in a run."""
+    resource = {"prefect.resource.id": resource_id(run.name), "prefect.resource.name": run.name}
+    emit_event(DRIFT, resource, payload=drift_payload(run, verdict, drifted))
+
+
+def drift_payload(run: RunRecord, verdict: Verdict, drifted: Sequence[Series]) -> dict[str, Any]:
+    """What the event of drift says."""
+    return {
+        "run_id": run.id,
+        "suite": run.name,
+        "outcome": verdict.outcome,
+        "metrics": [
+            {"id": each.metric, "value": each.points[-1].value, "rate": each.rate, "agreed_by": each.agreed_by}
+            for each in drifted[:MAX_METRICS]
+        ],
+        "reasons": [one_line(each.sentence, MAX_REASON) for each in drifted[:MAX_REASONS]],
+    }
 
 
 def payload_of(run: RunRecord, verdict: Verdict, compared: Comparison | None) -> dict[str, Any]:

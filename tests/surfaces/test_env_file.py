@@ -35,6 +35,7 @@ WORDS = {
     "evalguard list": "evalguard list",
     "evalguard export": "evalguard export abcdef12",
     "evalguard verdict": "evalguard verdict abcdef12 --thresholds suite.yaml",
+    "trends": "trends env",
     "baseline set": "baseline set main latest",
     "baseline list": "baseline list",
     "baseline remove": "baseline remove main",

@@ -227,7 +227,7 @@ tags: smoke
         ("plugins: ./x.py", "plugins: must be a list (write it in brackets: [ ])"),
         (
             "baseline: latest",
-            "baseline: must be previous, the name of a baseline (`fepflow baseline list`), or a run's id or its beginning",  # noqa: E501
+            "baseline: must be previous, the name of a baseline (`fepflow baseline list`), or a run's id",
         ),
         ("baseline: 12345678", "baseline: must be a text (put it in quotes)"),
     ],

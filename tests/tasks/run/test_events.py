@@ -9,7 +9,8 @@ import pytest
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
 from fepflow.verdict.verdict import Comparison, MetricVerdict, Verdict
-from tasks.run.events import payload_of, resource_id, slug
+from tasks.analysis.drift import Point, Series
+from tasks.run.events import drift_payload, payload_of, resource_id, slug
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,15 @@ def test_the_payload_has_what_an_automation_needs_and_is_small(store: Store) -> 
     assert payload["worsened"] is True
     assert payload["reasons"][0].startswith("because because")
     assert payload_of(store.run("a" * 32), verdict, None)["baseline"] is None
+
+
+def test_the_payload_of_drift_names_the_metrics_and_says_why(store: Store) -> None:
+    store.create_run(NewRun("a" * 32, "refunds", {}, None, 1), [])
+    run = store.run("a" * 32)
+    points = [Point(run.id, run.created_at, "pass", 0.84, 0.7, 0.9, 6.9)]
+    drifted = [Series(f"{n:0100}", points, None, 0.92, "gate") for n in range(1_000)]
+    payload = drift_payload(run, Verdict(outcome="inconclusive", gate="g", reasons=[], metrics=[]), drifted)
+    assert len(json.dumps(payload)) < 50_000
+    assert (payload["run_id"], payload["suite"], payload["outcome"]) == (run.id, "refunds", "inconclusive")
+    assert payload["metrics"][0] == {"id": "0" * 100, "value": 0.84, "rate": 0.92, "agreed_by": "gate"}
+    assert (len(payload["metrics"]), len(payload["reasons"])) == (100, 10)

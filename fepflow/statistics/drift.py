@@ -1,0 +1,83 @@
+"""Whether a rate falls over the runs: an alarm that seldom errs however long one looks, and a trend.
+
+The alarm is a CUSUM of likelihood ratios, of a rate that has fallen by `DROP` against the agreed one. It is an
+e-detector (Shin, Ramdas and Rinaldo 2024): while the rate is not below the agreed one, at least `RUNS` runs go by on
+average until it is raised, whatever the number of cases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import NormalDist
+
+from fepflow.statistics.intervals import wilson_interval
+
+DROP = 0.06
+"""By how much less than the agreed rate is to be noticed."""
+
+RUNS = 365
+ALARM = math.log(RUNS)
+
+REFERENCE_RUNS = 10
+"""Runs that a rate is agreed by, where nobody has said one."""
+
+MOST_RATE = 0.995
+"""Above it a single failure would be most of an alarm."""
+
+FEWEST_OF_TREND = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """Mann-Kendall: `s` counts pairs of runs that rise, less those that fall; `p` is two-sided."""
+
+    s: int
+    p: float
+
+
+def cusum(counts: Sequence[tuple[float, float]], rate: float) -> list[float]:
+    """The CUSUM after each run, of its (successes, n) in time's order; an alarm is raised where it reaches `ALARM`,
+    and what comes after it begins anew. Neither number need be whole. ValueError for a rate outside (0, 1]."""
+    if not 0 < rate <= 1:
+        raise ValueError(f"a rate is above 0 and at most 1, not {rate}")
+    rate = min(rate, MOST_RATE)
+    fallen = max(rate - DROP, rate / 2)
+    success, failure = math.log(fallen / rate), math.log((1 - fallen) / (1 - rate))
+    values: list[float] = []
+    for successes, n in counts:
+        before = values[-1] if values else 0.0
+        before = 0.0 if before >= ALARM else max(before, 0.0)
+        values.append(before + successes * success + (n - successes) * failure)
+    return values
+
+
+def agreed_rate(counts: Sequence[tuple[float, float]]) -> float | None:
+    """The rate that later runs are held to: the low end of the 80 % Wilson interval of the first ten runs, as their
+    mean is above the true rate every other time. None with fewer runs, or if they have nothing."""
+    first = counts[:REFERENCE_RUNS]
+    n = math.fsum(n for _, n in first)
+    if len(first) < REFERENCE_RUNS or not n:
+        return None
+    low, _ = wilson_interval(min(math.fsum(successes for successes, _ in first) / n, 1.0), n, 0.8)
+    return low or None
+
+
+def mann_kendall(values: Sequence[float]) -> Trend | None:
+    """The trend of values in time's order; None for fewer than `FEWEST_OF_TREND`.
+
+    By the normal distribution, with the corrections for ties and for continuity.
+    """
+    n = len(values)
+    if n < FEWEST_OF_TREND:
+        return None
+    s = sum((later > earlier) - (later < earlier) for earlier, later in combinations(values, 2))
+    ties = sum(t * (t - 1) * (2 * t + 5) for t in Counter(values).values())
+    variance = (n * (n - 1) * (2 * n + 5) - ties) / 18
+    if not s or not variance:
+        return Trend(s, 1.0)
+    z = (abs(s) - 1) / math.sqrt(variance)
+    return Trend(s, 2 * NormalDist().cdf(-z))

@@ -1,0 +1,129 @@
+"""`fepflow trends`: how the metrics of a suite go over its runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tasks.analysis.drift import Series
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+SHOWN_RUNS = 40
+"""Runs that a sparkline and a table show, the newest."""
+
+SHOWN_P = 0.05
+
+
+@click.command()
+@click.argument("suite")
+@click.argument("metric", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one metric a line.")
+def trends(suite: str, metric: str | None, as_json: bool) -> None:
+    """Show how the metrics of SUITE (a name, or its file) go over the runs, and whether one drifts.
+
+    Only runs are shown that measured the same as the newest one, on the same cases, and were begun by the same cause.
+    With METRIC, its runs one by one.
+    """
+    from surfaces import service
+    from surfaces.baselines import trends_of
+    from surfaces.cli.console import Console
+
+    with service.open_store() as store:
+        name = suite
+        if Path(suite).is_file():
+            from fepflow.suite.reader import name_of
+
+            name = name_of(suite)
+        found, others = trends_of(store, name, metric)
+    if as_json:
+        from surfaces.reports.fep import dumps
+
+        for series in found:
+            click.echo(dumps(_as_json(series)))
+    else:
+        Console().print(_view(name, found, others, one_by_one=metric is not None))
+
+
+def _as_json(series: Series) -> dict[str, Any]:
+    points = [{**asdict(point), "created_at": point.created_at.isoformat()} for point in series.points]
+    trend = asdict(series.trend) if series.trend else None
+    return {
+        "metric": series.metric,
+        "rate": series.rate,
+        "agreed_by": series.agreed_by,
+        "has_drifted": series.has_drifted,
+        "trend": trend,
+        "runs": points,
+    }
+
+
+def _view(suite: str, found: Sequence[Series], others: int, *, one_by_one: bool) -> Iterator[Table | str]:
+    from surfaces.cli.text import safe
+
+    runs = max(len(series.points) for series in found)
+    left = f"; {others} others measured something else, or were begun by another cause" if others else ""
+    yield f"[bold]{safe(suite)}[/]  {runs} {'run' if runs == 1 else 'runs'}{left}"
+    yield _run_table(found[0]) if one_by_one else _table(found)
+    yield from (f"[red]DRIFT[/]  {safe(series.sentence)}" for series in found if series.has_drifted)
+
+
+def _table(found: Sequence[Series]) -> Table:
+    from surfaces.cli.text import number, safe, table
+
+    made = table("metric", "first", "last", "runs", "trend", "agreed rate", "evidence of 365")
+    for series in found:
+        values = [point.value for point in series.points]
+        made.add_row(
+            safe(series.metric),
+            number(values[0]),
+            number(values[-1]),
+            sparkline(values),
+            _trend(series),
+            "·" if series.rate is None else f"{series.rate:.3g}",
+            _evidence(series.points[-1].log_evidence),
+        )
+    return made
+
+
+def _run_table(series: Series) -> Table:
+    from surfaces.cli.text import SHORT_ID, coloured, number, table
+
+    made = table("run", "started", series.metric, "interval", "verdict", "evidence of 365")
+    for point in series.points[-SHOWN_RUNS:]:
+        bounds = point.low is None and point.high is None
+        made.add_row(
+            point.run_id[:SHORT_ID],
+            point.created_at.astimezone().strftime("%Y-%m-%d %H:%M"),
+            number(point.value),
+            "·" if bounds else f"{number(point.low)} to {number(point.high)}",
+            coloured(point.outcome),
+            _evidence(point.log_evidence),
+        )
+    return made
+
+
+def _trend(series: Series) -> str:
+    if series.trend is None:
+        return "·"
+    way = "none shown" if series.trend.p > SHOWN_P else "falling" if series.trend.s < 0 else "rising"
+    return f"{way} (p {series.trend.p:.2g})"
+
+
+def _evidence(log: float | None) -> str:
+    return "·" if log is None else f"{math.exp(min(max(log, 0.0), 600.0)):.3g}"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """The newest values as a line of blocks, from the least to the largest."""
+    shown = values[-SHOWN_RUNS:]
+    low, high = min(shown), max(shown)
+    width = high / 2 - low / 2
+    return "".join(BLOCKS[round((value / 2 - low / 2) / width * 7) if width else 3] for value in shown)

@@ -1,0 +1,112 @@
+"""How the metrics of a suite go over its runs, and whether one drifts: those of like runs only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from fepflow.statistics.drift import ALARM, REFERENCE_RUNS, RUNS, Trend, agreed_rate, cusum, mann_kendall
+from fepflow.store.records import RunFigures, RunRecord
+from fepflow.store.store import Store
+from fepflow.suite.models import Gate, Suite
+from tasks.analysis.accumulation import suite_of
+
+MOST_RUNS = 1_000
+"""Runs that are looked at, the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A metric in one run. `log_evidence` is the CUSUM after it, None where there is none yet."""
+
+    run_id: str
+    created_at: datetime
+    outcome: str
+    value: float
+    low: float | None
+    high: float | None
+    log_evidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A metric over the runs, oldest first. `rate` is what it is held to, by the `gate` or the first `runs`; None of a
+    metric that is no share, or as long as there are too few runs."""
+
+    metric: str
+    points: list[Point]
+    trend: Trend | None
+    rate: float | None = None
+    agreed_by: Literal["gate", "runs"] | None = None
+
+    @property
+    def has_drifted(self) -> bool:
+        """Whether the last run has raised the alarm."""
+        last = self.points[-1].log_evidence
+        return last is not None and last >= ALARM
+
+    @property
+    def sentence(self) -> str:
+        """Of one that has drifted, what happened."""
+        last = self.points[-1]
+        by = "the gate" if self.agreed_by == "gate" else f"the first {REFERENCE_RUNS} runs"
+        evidence = math.exp(min(last.log_evidence or 0.0, 600))
+        return (
+            f"{self.metric} has drifted: {last.value:.4g} in this run, against the rate of {self.rate:.4g} by {by}; "
+            f"the evidence of the last runs is {evidence:.4g}, the alarm is at {RUNS}."
+        )
+
+
+def series_of(store: Store, run: RunRecord) -> list[Series]:
+    """All metrics over the runs like this one, up to this one; those without any value are left out."""
+    runs, suite = store.runs_alike(run, MOST_RUNS), suite_of(run)
+    names = dict.fromkeys(metric["id"] for each in runs for metric in each.metrics or ())
+    found = [_series(name, runs, suite, run.repeats) for name in names]
+    return [series for series in found if series.points]
+
+
+def _series(name: str, runs: Sequence[RunFigures], suite: Suite, repeats: int) -> Series:
+    points: list[Point] = []
+    counts: list[tuple[float, float] | None] = []
+    gate = suite.gate or Gate()
+    less_is_better = name in gate.max or _is_error_rate(name, suite)
+    for run in runs:
+        metric = next((each for each in run.metrics or () if each["id"] == name), None)
+        if metric is not None and metric.get("value") is not None:
+            points.append(
+                Point(run.id, run.created_at, run.outcome, metric["value"], metric.get("low"), metric.get("high"))
+            )
+            counts.append(_count(metric, repeats, less_is_better=less_is_better))
+    trend = mann_kendall([point.value for point in points])
+    shares = [count for count in counts if count is not None]
+    if len(shares) < len(points):
+        return Series(name, points, trend)
+    agreed = gate.min.get(name, 1 - gate.max[name] if name in gate.max else None)
+    if agreed is not None and 0 < agreed <= 1:
+        return Series(name, _with_evidence(points, shares, agreed, 0), trend, agreed, "gate")
+    rate = agreed_rate(shares)
+    if rate is None:
+        return Series(name, points, trend)
+    return Series(name, _with_evidence(points, shares, rate, REFERENCE_RUNS), trend, rate, "runs")
+
+
+def _count(metric: Mapping[str, Any], repeats: int, *, less_is_better: bool) -> tuple[float, float] | None:
+    """How many passed of how many cases. Repeats of a case are no observations of their own: it counts once."""
+    if not str(metric.get("method")).startswith(("wilson", "clopper")):
+        return None
+    cases, share = metric["n_completed"] / repeats, metric["value"]
+    return cases * (1 - share if less_is_better else share), cases
+
+
+def _with_evidence(
+    points: Sequence[Point], counts: Sequence[tuple[float, float]], rate: float, start: int
+) -> list[Point]:
+    evidence = [*[None] * start, *cusum(counts[start:], rate)]
+    return [replace(point, log_evidence=log) for point, log in zip(points, evidence, strict=True)]
+
+
+def _is_error_rate(name: str, suite: Suite) -> bool:
+    return any(metric.id == name and metric.aggregated.kind == "error_rate" for metric in suite.metrics or ())

@@ -1,0 +1,103 @@
+"""`fepflow trends`: the metrics of a suite over its runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fepflow.protocol.test_case import TestCase
+from fepflow.store.records import NewRun
+from fepflow.store.store import Store
+from surfaces.cli.trends import sparkline
+from tasks.analysis.drift import series_of
+
+from .conftest import Cli
+
+Fill = Callable[..., str]
+
+
+@pytest.fixture
+def fill(store: Store) -> Fill:
+    """Stores runs of 50 cases that came to so many passes, in order; the id of the last."""
+
+    def make(passes: Sequence[int | None], suite: dict[str, Any] | None = None, **fields: Any) -> str:
+        run_id = ""
+        for passed in passes:
+            run_id = f"{len(store.runs(1000)):08x}feedbeef"
+            new: dict[str, Any] = {"suite_hash": "a", "cause": "schedule", **fields}
+            store.create_run(
+                NewRun(run_id, "s", {"name": "s", **(suite or {})}, None, 1, **new), [TestCase(id="1", input=1)]
+            )
+            store.acquire_lease(run_id, "me", 30)
+            value = None if passed is None else passed / 50
+            metric = {"id": "acc", "check": "c", "value": value, "low": 0.1, "high": 1.0, "method": "wilson",
+                      "n_completed": 50, "n_expected": 50}  # fmt: skip
+            store.finish(run_id, "me", "completed", outcome="inconclusive", verdict={}, metrics=[metric])
+        return run_id
+
+    return make
+
+
+def test_a_share_that_falls_below_the_gates_minimum_drifts(cli: Cli, fill: Fill, store: Store) -> None:
+    last = fill([47, 46, 41, 40, 42], {"gate": {"min": {"acc": 0.92}}})
+    done = cli("trends", "s")
+    assert (done.exit_code, done.stderr) == (0, "")
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert lines[0] == "s 5 runs"
+    assert lines[3] == "acc 0.94 0.84 █▇▂▁▃ · 0.92 911"
+    assert lines[4].startswith("DRIFT acc has drifted: 0.84 in this run, against the rate of 0.92 by the gate;")
+    (series,) = series_of(store, store.run(last))
+    assert series.has_drifted
+    (before,) = series_of(store, store.run("00000003feedbeef"))
+    assert (len(before.points), before.has_drifted) == (4, False)
+
+
+def test_without_a_minimum_the_first_ten_runs_agree_a_rate(cli: Cli, fill: Fill) -> None:
+    fill([46] * 10)
+    (series,) = [json.loads(line) for line in cli("trends", "s", "--json").stdout.splitlines()]
+    assert (series["rate"], series["agreed_by"]) == (pytest.approx(0.90304, abs=1e-5), "runs")
+    assert (series["trend"], series["has_drifted"]) == ({"s": 0, "p": 1.0}, False)
+    fill([38, 38])
+    (series,) = [json.loads(line) for line in cli("trends", "s", "--json").stdout.splitlines()]
+    assert series["has_drifted"]
+    assert [run["log_evidence"] is None for run in series["runs"]] == [True] * 10 + [False] * 2
+    assert "falling (p 0.0" in cli("trends", "s").stdout
+
+
+def test_one_metric_is_shown_run_by_run(cli: Cli, fill: Fill) -> None:
+    fill([47, None, 40], {"gate": {"min": {"acc": 0.92}}})
+    rows = [line.split() for line in cli("trends", "s", "acc").stdout.splitlines()[3:]]
+    assert [(row[0], row[3]) for row in rows] == [("00000000", "0.94"), ("00000002", "0.8")]
+
+
+def test_larger_values_of_what_has_a_maximum_are_the_drift(cli: Cli, fill: Fill) -> None:
+    fill([4, 9, 10, 8], {"gate": {"max": {"acc": 0.08}}})
+    assert "DRIFT" in cli("trends", "s").stdout
+
+
+def test_only_like_runs_are_in_it_and_the_others_are_counted(cli: Cli, fill: Fill, home: Path) -> None:
+    fill([10, 10], suite_hash="b")
+    fill([10], cause="command")
+    fill([46, 47])
+    assert "s  2 runs; 3 others measured something else, or were begun by another cause" in cli("trends", "s").stdout
+    (home / "suite.yaml").write_text("name: s\n", encoding="utf-8")
+    assert cli("trends", "suite.yaml").stdout == cli("trends", "s").stdout
+
+
+def test_what_is_not_there_is_said(cli: Cli, fill: Fill) -> None:
+    assert "There is no run of a suite 's' with a verdict" in cli("trends", "s").stderr
+    fill([None])
+    assert "No metric of s has a value" in cli("trends", "s").stderr
+    fill([40])
+    done = cli("trends", "s", "other")
+    assert (done.exit_code, "s has no metric 'other': it has acc" in done.stderr) == (2, True)
+
+
+def test_a_sparkline_goes_from_the_least_to_the_largest() -> None:
+    assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
+    assert sparkline([1e308, -1e308]) == "█▁"
+    assert sparkline([3.0, 3.0]) == "▄▄"
