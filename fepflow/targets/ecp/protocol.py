@@ -39,9 +39,9 @@ def agent_info(result: Any) -> AgentInfo:
     name, capabilities = result.get("name"), result.get("capabilities")
     if not isinstance(capabilities, dict | None):
         raise malformed(f"capabilities is {describe(capabilities)}, and not an object")
-    return AgentInfo(
-        name if isinstance(name, str) else "", _spoken(result.get("protocol_version")), frozenset(capabilities or ())
-    )
+    # It takes an object to declare a capability; agents that write false or null mean that they lack it.
+    declared = frozenset(name for name, given in (capabilities or {}).items() if given not in (None, False))
+    return AgentInfo(name if isinstance(name, str) else "", _spoken(result.get("protocol_version")), declared)
 
 
 def _spoken(version: Any) -> str | None:
@@ -79,12 +79,17 @@ def step_result(result: Any) -> Step:
     return {
         "status": result["status"],
         "public_output": result.get("public_output"),
-        "evaluation_context": thought if seen is None else seen,
-        "private_thought": seen if thought is None else thought,
+        "evaluation_context": _first_said(seen, thought),
+        "private_thought": _first_said(thought, seen),
         "tool_calls": _tool_calls(result.get("tool_calls")),
         "usage": usage,
         "logs": result.get("logs"),
     }
+
+
+def _first_said(own: str | None, other: str | None) -> str | None:
+    """A text, or the other one where it is missing or empty: an agent may fill both fields, and only one with words."""
+    return own if own or other is None else other
 
 
 def _tool_calls(calls: Any) -> list[dict[str, Any]] | None:

@@ -138,7 +138,7 @@ class Conversation:
         error = message.get("error")
         if message.get("jsonrpc") != "2.0":
             self._observations.note("json_rpc", f"jsonrpc is {shown(message.get('jsonrpc'))}")
-        if error is not None and "result" in message:
+        if "error" in message and "result" in message:
             self._observations.note("json_rpc", "an answer has both result and error")
         is_whole = isinstance(error, dict) and type(error.get("code")) is int and isinstance(error.get("message"), str)
         if error is not None and not is_whole:

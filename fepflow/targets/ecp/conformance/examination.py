@@ -130,7 +130,7 @@ class Examination:
             named = "" if self._report.protocol_version else "none is named: it is taken for one of before 1.0"
             self._set("version", "pass", named)
         lacking = [name for name in ("name", "capabilities") if name not in result]
-        return f"the result has no {' and no '.join(lacking)}" if lacking else ""
+        return f"the result has no {' and no '.join(lacking)}" if lacking else _fault_of_names(result)
 
     async def _going_on(self, conversation: Conversation) -> Conversation:
         """The conversation, or another one where the agent has not answered."""
@@ -270,6 +270,17 @@ def goes_on(said: Sequence[Any]) -> bool:
         return any(all(after - before == 1 for before, after in pairwise(row)) for row in rows)
     outputs = [str(one.get("public_output")) if isinstance(one, dict) else "" for one in said]
     return all(len(after) > len(before) > 0 and after.startswith(before) for before, after in pairwise(outputs))
+
+
+def _fault_of_names(result: dict[str, Any]) -> str:
+    """What is wrong with the name and the capabilities, more strictly than runs take it."""
+    name, capabilities = result["name"], result["capabilities"]
+    if not isinstance(name, str) or not name:
+        return f"name is {shown(name)}, and not a text that says something"
+    if capabilities is None:
+        return "capabilities is null, and not an object"
+    wrong = [name for name, given in capabilities.items() if not isinstance(given, dict)]
+    return f"the capability {wrong[0]} is {shown(capabilities[wrong[0]])}, and not an object" if wrong else ""
 
 
 def _unexpected(answer: Answer) -> str:

@@ -80,6 +80,16 @@ SAID = "result['public_output']"
 BAD = {
     "no name": (INITIALIZE % "del result['name']", {"initialize": "the result has no name"}),
     "no capabilities": (INITIALIZE % "del result['capabilities']", {"initialize": "the result has no capabilities"}),
+    "a name that is no text": (INITIALIZE % "result['name'] = 5", {"initialize": "name is 5, and not a text"}),
+    "an empty name": (INITIALIZE % "result['name'] = ''", {"initialize": 'name is "", and not a text'}),
+    "capabilities that are null": (
+        INITIALIZE % "result['capabilities'] = None",
+        {"initialize": "capabilities is null, and not an object"},
+    ),
+    "a capability that is no object": (
+        INITIALIZE % "result['capabilities'] = {'reset': True}",
+        {"initialize": "the capability reset is true, and not an object"},
+    ),
     "capabilities in a list": (
         INITIALIZE % "result['capabilities'] = ['reset']",
         {"initialize": "capabilities is a list of 1, and not an object"},
@@ -164,6 +174,10 @@ BAD = {
     "no version of JSON-RPC": (
         "inner = say\ndef say(message):\n    del message['jsonrpc']\n    inner(message)\n",
         {"json_rpc": "jsonrpc is null (and "},
+    ),
+    "an error of null beside the result": (
+        "inner = say\ndef say(message):\n    inner({'error': None, **message})\n",
+        {"json_rpc": "an answer has both result and error (and "},
     ),
     "prints": (STEP % "print('thinking about', params['input'][:5])", {"only_answers": "this came, too: thinking"}),
     "logs in JSON": (STEP % "say({'level': 'info'})", {"only_answers": 'this came, too: {"level": "info"}'}),

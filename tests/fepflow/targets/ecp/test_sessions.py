@@ -47,6 +47,13 @@ async def test_a_process_is_reused_if_the_agent_declares_reset_or_the_suite_says
     assert resets(tmp_path) == (2 if reused else 0), "one before each scenario that is not the first"
 
 
+@pytest.mark.parametrize("given", ["False", "None"])
+async def test_a_capability_of_false_or_null_is_not_declared(open_agent: Open, tmp_path: Path, given: str) -> None:
+    _, client = open_agent(SAYS_ITS_PROCESS + DECLARES_RESET.replace("{}", given), concurrency=1)
+    pids = {said(await run(client, "a"))[0] for _ in range(2)}
+    assert (len(pids), resets(tmp_path)) == (2, 0)
+
+
 async def test_a_process_is_not_used_again_after_a_fault(open_agent: Open) -> None:
     _, client = open_agent(SAYS_ITS_PROCESS, reuse=True, concurrency=1)
     first = said(await run(client, "a"))

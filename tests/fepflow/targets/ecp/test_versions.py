@@ -80,6 +80,16 @@ def step(request):
     assert "logs" not in first
 
 
+THOUGHTS = ("evaluation_context", "private_thought")
+
+
+@pytest.mark.parametrize(("own", "other"), [THOUGHTS, THOUGHTS[::-1]])
+async def test_an_empty_text_is_filled_in_from_the_other_field(open_agent: Open, own: str, other: str) -> None:
+    code = f"def step(request):\n    answer(request, done('', {own}='', {other}='words'))\n"
+    (step,) = (await run(open_agent(code)[1], "a")).value["steps"]
+    assert step[own] == step[other] == "words"
+
+
 async def test_an_agent_of_1_0_agrees_on_a_version_and_says_what_it_used(open_agent: Open, tmp_path: Path) -> None:
     code = initializing(
         "answer(request, {'name': 'new', 'protocol_version': '1.7', 'capabilities': {'usage': {}, 'tool_calls': {}}})"
