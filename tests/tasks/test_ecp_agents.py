@@ -133,7 +133,7 @@ def test_validate_starts_nothing_and_finds_what_keeps_the_agent_from_starting(
     assert problem.endswith(
         "target.ecp.env[0]: AGENT_KEY is not set in the environment, so the agent does not get it (export AGENT_KEY)"
     )
-    (problem,) = told(suite([*CASES, {"id": "odd", "input": ["a", 2]}], [FIRST]))
+    (problem,) = told(suite([*CASES, {"id": "odd", "input": ["a", 2], "expected": "a"}], [FIRST]))
     assert problem.endswith(
         "test_cases: odd: step 2 is neither a text nor an object with a text as input "
         "(write a step as text, or as {input: text})"
