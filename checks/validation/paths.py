@@ -16,6 +16,9 @@ from fepflow.jsonpath.path import is_path, leading_keys
 from fepflow.jsonpath.template import TextTemplate
 from fepflow.protocol.check import Check
 
+BRACES_STAY = "placeholders in braces are for prompts of judges; here they stay as they are"
+"""The remark on a text with placeholders that nothing fills in."""
+
 _CURE = "write {{{{{}}}}}"
 _DOUBLE = re.compile(r"\{\{([^{}]*)\}\}")
 _SINGLE = re.compile(r"(?<!\{)\{\s*(\$\.[^{}]*?)\s*\}(?!\})")
@@ -118,7 +121,7 @@ def _of_argument(name: str, value: Any, *, is_prompt: bool, sees_output: bool) -
     elif _PLACEHOLDER.search(value):
         meant = value.strip().strip("{} ")
         advice = f"write {meant}, without braces" if is_path(meant) else "a path is the whole text"
-        yield Remark((name,), "placeholders in braces are for prompts of judges; here they stay as they are", advice)
+        yield Remark((name,), BRACES_STAY, advice)
     elif path := meant_path(value):
         message = f"{value} is a text, and not a path, which starts with $."
         yield Remark((name,), message, f"did you mean {path}?", is_error=not sees_output)

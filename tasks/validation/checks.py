@@ -16,7 +16,9 @@ from checks.validation.checks import (
     unpriced_models,
     without_repetitions,
 )
+from checks.validation.paths import BRACES_STAY
 from fepflow.documents.loader import Document, DocumentPath
+from fepflow.manifest.document import SuiteDocument
 from fepflow.protocol.check import to_check
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
@@ -40,6 +42,8 @@ def validate_checks(found: SuiteValidation) -> None:
         *check_problems(document, checks or (), defaults),
         *case_check_problems(_cases_with_lines(found, dataset), file, checks or (), case_checks),
     ]
+    if isinstance(document, SuiteDocument):  # what graders of a manifest compare with is meant literally
+        of_checks = [problem for problem in of_checks if problem.message != BRACES_STAY]
     found.problems += [*of_sections, *without_repetitions(of_checks, of_sections)]
     if checks in ([], [COMPLETED]) and found.cases and not any(found.cases.with_checks()):
         _without_checks(found, is_judged=bool(checks))

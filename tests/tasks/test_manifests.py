@@ -136,6 +136,16 @@ scenarios:
     assert "the pattern is not a regular expression" in problem.message
 
 
+async def test_placeholders_in_braces_are_compared_as_they_stand(manifest: Any, store: Store) -> None:
+    text = "port: {{ $.a }}"
+    graders = [{**SAYS, "value": "{{ $.a }}"}, {**SAYS, "value": "{{ $.b }}"}, {**CALLS, "arguments": {"text": text}}]
+    validation = validate_suite(manifest(a=[(text, graders)]))
+    assert validation.errors == []
+    found, _ = await execute(store, create_run(store, validation, RunOptions()), 1)
+    of_graders = {"step-1-text_match": True, "step-1-text_match-2": False, "step-1-tool_usage": True}
+    assert found["a"] == {"completed": True, **of_graders}
+
+
 def test_the_judge_is_the_one_that_ecps_runtime_would_ask(manifest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     path = manifest(a=[("hello", [{"type": "llm_judge", "prompt": "Is it polite?"}])])
     monkeypatch.setenv("OLLAMA_API_BASE", "http://127.0.0.1:1")
