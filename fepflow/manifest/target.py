@@ -11,6 +11,8 @@ from typing import Any
 from fepflow.manifest.parts import PartsReader
 from fepflow.suite.env_vars import expand
 
+_OPERATORS = {"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"}
+
 
 def target_section(
     reader: PartsReader, manifest: Mapping[str, Any], steps: int, folder: Path, env: Mapping[str, str]
@@ -22,6 +24,8 @@ def target_section(
         ecp["url"] = text
     else:
         ecp["command"] = ["/bin/sh", "-c", text] if manifest.get("shell") else text
+        if not manifest.get("shell") and _is_for_a_shell(text):
+            reader.warn(("target",), "is written for a shell, and none runs it", "add shell: true to the manifest")
         if (cwd := _folder_of_files(text, folder)) is not None:
             ecp["cwd"] = cwd
             where = f"the agent is started in {cwd}, where the files are that its command names"
@@ -29,6 +33,15 @@ def target_section(
     if manifest.get("env"):
         ecp["env"] = manifest["env"]
     return {"ecp": ecp, "timeout": seconds * (steps + 2)}
+
+
+def _is_for_a_shell(command: str) -> bool:
+    """Whether a command has an operator of a shell between its words, or begins with a variable's value."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # an error of its own
+        return False
+    return bool(_OPERATORS & set(words)) or bool(words and re.match(r"[A-Za-z_]\w*=", words[0]))
 
 
 def _folder_of_files(command: str, folder: Path) -> str | None:

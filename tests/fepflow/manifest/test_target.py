@@ -38,6 +38,21 @@ def test_a_shell_runs_it_only_where_the_manifest_says_so(target_of: TargetOf) ->
     assert ecp.env == ["OPENAI_API_KEY"]
 
 
+@pytest.mark.parametrize(
+    ("line", "warned"),
+    [
+        ("target: cd sub && python3 agent.py", True),
+        ("target: MODE=test python3 agent.py", True),
+        ("target: cd sub && python3 agent.py\nshell: true", False),
+        ("target: python3 agent.py --query=a 'b && c'", False),
+    ],
+)
+def test_a_command_that_is_written_for_a_shell_is_warned_of(read: Read, line: str, warned: bool) -> None:
+    loaded = read('manifest_version: "v1"\nname: a\n' + line + REST)
+    found = [problem.message for problem in loaded.problems if problem.severity == "warning"]
+    assert found == (["is written for a shell, and none runs it"] if warned else [])
+
+
 @pytest.mark.parametrize("address", ["http://127.0.0.1:8765/ecp", "HTTPS://agent.example/ecp", "${AGENT}/ecp"])
 def test_an_address_is_called(target_of: TargetOf, address: str) -> None:
     ecp = target_of(f"target: {address}", AGENT="http://agent.example")
