@@ -39,7 +39,7 @@ demo: setup ## Run the shipped suite against a stand-in agent, and show where to
 test: $(VENV)/.installed-dev ## Run all tests.
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-battery: $(VENV)/.installed-dev ## Kill and cut off everything, many times; takes an hour, PART=1/6 a sixth of it.
+battery: $(VENV)/.installed-dev ## Kill and cut off everything, many times; takes two hours, PART=1/12 a twelfth of it.
 	@$(BIN)/python -m pytest -m battery -v -o log_cli=true -o log_cli_level=INFO $(if $(PART),--part $(PART))
 
 check: $(VENV)/.installed-dev ## Check format, lint, types, floors and dead code.
