@@ -55,6 +55,15 @@ class Document:
             mark = (name or node).start_mark
         return int(mark.line) + 1, int(mark.column) + 1
 
+    def is_plain_text(self, path: DocumentPath) -> bool:
+        """Whether a scalar stands at `path` without quotes: YAML 1.1 may take it for something else than 1.2 does."""
+        node = self._root
+        for step in path:
+            if node is None:
+                break
+            _, node = _child(node, step)
+        return isinstance(node, ScalarNode) and not node.style
+
     def problem(self, path: DocumentPath, message: str, advice: str | None = None) -> Problem:
         """An error at `path` of this document."""
         return Problem(message, self.file, self.line_of(path), dotted(path) or None, advice)

@@ -20,6 +20,7 @@ _USED = {
     "llm_judge": ("type", "field", "prompt"),
     "tool_usage": ("type", "tool_name", "arguments"),
 }
+_OLD_BOOLEANS = {"yes", "no", "on", "off"}
 _OLDER_NAMES = {"tool": "tool_name", "args": "arguments"}
 _PLACEHOLDER = re.compile(r"\{\{\s*\$\.")
 
@@ -57,6 +58,8 @@ def checks_of_step(
         if kind is None or arguments is None:
             continue
         _note_unused(reader, given, kind, location)
+        for name in ("arguments", "args"):
+            _note_old_booleans(reader, given.get(name), (*location, name))
         types[kind] += 1
         found.append((_check(kind, index, types[kind], arguments), number))
     return found
@@ -85,6 +88,16 @@ def _note_unused(reader: PartsReader, given: Any, kind: str, location: DocumentP
     for name, value in given.items():
         if name in Grader.model_fields and name not in _USED[kind] and value not in (None, {}):
             reader.warn((*location, name), f"{name} has no meaning in a {kind} grader, and is not looked at")
+
+
+def _note_old_booleans(reader: PartsReader, value: Any, path: DocumentPath) -> None:
+    """YAML 1.1, which ECP's own runtime reads, takes these words for booleans."""
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            _note_old_booleans(reader, item, (*path, key))
+    elif isinstance(value, str) and value.lower() in _OLD_BOOLEANS and reader.document.is_plain_text(path):
+        message = f"is the text {value!r}, as in YAML 1.2; ECP's own runtime reads a boolean"
+        reader.warn(path, message, "write true or false, or put it in quotes")
 
 
 def _arguments(reader: PartsReader, grader: dict[str, Any], step: str, location: DocumentPath) -> dict[str, Any] | None:

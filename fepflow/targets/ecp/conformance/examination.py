@@ -16,6 +16,7 @@ from fepflow.targets.ecp.conformance.step_result import faults_of_step
 from fepflow.targets.ecp.conformance.wire import Wire
 from fepflow.targets.ecp.protocol import VERSION, agent_info
 from fepflow.targets.ecp.rpc import INVALID_PARAMS, METHOD_NOT_FOUND
+from fepflow.targets.ecp.stdio import EOF_SECONDS
 
 NO_VERSION = "99.0"
 LONG_CHARACTERS = 300_000
@@ -233,8 +234,12 @@ class Examination:
             await conversation.rest()
             return
         if isinstance(conversation.wire, ProcessWire) and not conversation.is_broken:
-            ended = await conversation.wire.end_of_input()
-            self._set("end_of_input", "pass" if ended else "fail", "" if ended else "it has to be ended by SIGTERM")
+            seconds = await conversation.wire.end_of_input()
+            if seconds is None:
+                self._set("end_of_input", "fail", "it has to be ended by SIGTERM")
+            else:
+                late = f"after {seconds:.1f} s; a run sends SIGTERM after {EOF_SECONDS:g} s"
+                self._set("end_of_input", "pass", late if seconds > EOF_SECONDS else "")
             await conversation.rest()
         starts = [first]
         for _ in range(2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 
 from fepflow.security.redaction import excerpt
 from fepflow.targets.ecp.connection import Tail
@@ -13,6 +14,8 @@ _CHUNK = 65_536
 _TAIL = 2_000
 _SHOWN_TAIL = 300
 _ENDING_SECONDS = 1.0
+_EOF_PATIENCE = 5 * EOF_SECONDS
+"""Longer than a run waits before it sends SIGTERM: a busy machine is no fault of the agent's."""
 
 
 class ProcessWire:
@@ -74,10 +77,11 @@ class ProcessWire:
         words = excerpt(self._stderr.text, frozenset(), _TAIL)[-_SHOWN_TAIL:]
         return f"the agent {describe_ending(ending)}" + (f"; the end of its stderr: {words}" if words else "")
 
-    async def end_of_input(self) -> bool:
-        """Close its stdin; whether it has ended by itself in the time that it has for that in a run."""
+    async def end_of_input(self) -> float | None:
+        """Close its stdin; how many seconds it took to end by itself, None if it has not for a while."""
         self._process.close_stdin()
-        return await self._process.wait(EOF_SECONDS) is not None
+        started = monotonic()
+        return None if await self._process.wait(_EOF_PATIENCE) is None else monotonic() - started
 
     async def aclose(self) -> None:
         """See Wire."""

@@ -248,9 +248,15 @@ async def test_an_agent_that_does_not_answer_a_method_is_given_up(tmp_path: Path
     ],
 )
 async def test_without_a_start_nothing_else_is_tried(tmp_path: Path, code: str, why: str) -> None:
-    report = await check(tmp_path, code, seconds=3)
+    report = await check(tmp_path, code, seconds=3 if "sleep" in code else 60)
     assert failed(report) == {"initialize": why}
     assert {status for name, status in status_of(report).items() if name != "initialize"} == {"skip"}
+
+
+async def test_an_agent_that_takes_its_time_to_end_is_told_so(tmp_path: Path) -> None:
+    report = await check(tmp_path, "import atexit\natexit.register(time.sleep, 2.5)\n")
+    (end,) = [check for check in report.checks if check.name == "end_of_input"]
+    assert (end.status, end.message.startswith("after "), report.is_conformant) == ("pass", True, True)
 
 
 async def test_an_agent_that_writes_without_end_does_not_get_round_the_deadline(tmp_path: Path) -> None:
