@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from deployments.supervisor import MARK, Child, Supervisor
+from tests.processes import is_running
 
 SLEEPER = "import time; print('here', flush=True); time.sleep(600)"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPER}"
@@ -88,14 +89,6 @@ def marked(owner: str) -> list[int]:
         except psutil.Error:
             pass
     return found
-
-
-def is_running(pid: int) -> bool:
-    """Whether it has not ended; an orphan that has is there until the first process of the machine notes it."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def pid_in(line: str) -> int:

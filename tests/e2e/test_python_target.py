@@ -6,8 +6,9 @@ import json
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
+
+from tests.processes import is_running
 
 from .conftest import Stack, Workplace, wait_for
 
@@ -138,7 +139,7 @@ def test_kill_9_of_the_run_leaves_no_orphan_of_an_isolated_agent(workplace: Work
         command.send_signal(signal.SIGKILL)
         command.wait()
     wait_for(
-        lambda: not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids()),
+        lambda: not any(map(is_running, pids())),
         "orphans",
     )
 

@@ -16,6 +16,7 @@ import pytest
 
 from fepflow.errors import TargetTimeoutError
 from fepflow.protocol.test_case import TestCase
+from tests.processes import is_running
 
 from .conftest import CASE, Ask, Open, value_of
 
@@ -86,7 +87,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 async def until_gone(pids: list[int]) -> None:
-    await until(lambda: not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids))
+    await until(lambda: not any(map(is_running, pids)))
 
 
 SPAWNING = """\
