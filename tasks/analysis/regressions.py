@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fepflow.errors import FepflowError, UserError
+from fepflow.errors import UserError
 from fepflow.statistics.binomial_tests import holm
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
@@ -69,7 +69,7 @@ def judge_regression(store: Store, run: RunRecord, gate: Gate) -> Regression:
         wanted = _margins(comparison, margin, margins, asked=True)
         if not wanted:
             raise UserError("no metric is a share that passed: give margins by metric.")
-    except FepflowError as error:
+    except UserError as error:
         reason = f"Not compared with the baseline {name}: {error}"
         rule = RuleOutcome(rule=f"no regression against {name}", outcome="inconclusive", reason=reason)
         return Regression([rule], RegressionVerdict(baseline=name))

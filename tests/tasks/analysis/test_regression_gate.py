@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
+from fepflow.errors import InfrastructureError
 from fepflow.store.store import Store
 from fepflow.verdict.verdict import Verdict
 from tasks.analysis.baseline import find_baseline
@@ -65,6 +67,14 @@ async def test_a_baseline_that_measured_something_else_is_no_pass(store: Store, 
     assert (verdict.outcome, "its check has changed" in verdict.reasons[0]) == ("inconclusive", True)
     verdict = await decided(store, plan(["another"], gate=GATE))
     assert (verdict.outcome, "no test case in common" in verdict.reasons[0]) == ("inconclusive", True)
+
+
+async def test_a_store_that_cannot_be_read_is_no_verdict(store: Store, plan: Plan) -> None:
+    run_id = plan(CASES, gate=GATE)
+    store._database.write(lambda connection: connection.execute(text("DROP TABLE baseline")))
+    with pytest.raises(InfrastructureError):
+        await decided(store, run_id)
+    assert store.run(run_id).outcome is None
 
 
 async def test_cases_that_do_not_match_are_said(store: Store, plan: Plan) -> None:
