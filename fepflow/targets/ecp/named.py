@@ -23,7 +23,6 @@ def target_of(text: str, variables: Sequence[str] = (), seconds: float | None = 
     try:
         return Target.model_validate(data)
     except ValidationError as error:
-        problems = [
-            Problem(item.message, path="--target", advice=item.advice) for item in validation_messages(data, error)
-        ]
-        raise InputError(problems) from None
+        raise InputError(
+            [Problem(item.message, advice=item.advice) for item in validation_messages(data, error)]
+        ) from None

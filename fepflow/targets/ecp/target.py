@@ -16,12 +16,11 @@ from fepflow.security.redaction import known_secrets, redact_json, remember
 from fepflow.security.secret_names import secrets_in_address
 from fepflow.suite import target
 from fepflow.targets.base import Progress, TargetResponse, progress_of_call
-from fepflow.targets.ecp.connection import Agents
+from fepflow.targets.ecp.agents import open_agents
 from fepflow.targets.ecp.pool import EndpointSessions, ProcessSessions, Sessions
 from fepflow.targets.ecp.protocol import Step, incompatible
 from fepflow.targets.ecp.scenario import scenario_response, steps_of
 from fepflow.targets.ecp.session import Session, Warnings
-from fepflow.targets.ecp.stdio import Programs
 
 
 class EcpTarget:
@@ -42,15 +41,11 @@ class EcpTarget:
         self._secrets = secrets | known_secrets()
         self._warnings = Warnings()
         self._incompatible: str | None = None
-        self._agents: Agents
+        self._agents: Final = open_agents(config, folder, self._secrets)
         self._sessions: Sessions
         if self._ecp.command is not None:
-            self._agents = Programs(self._ecp, folder, self._secrets)
             self._sessions = ProcessSessions(self._connect, self._initialize, self._ecp.reuse, config.concurrency)
         else:
-            from fepflow.targets.ecp.http import Endpoint  # loads httpx, which processes need not wait for
-
-            self._agents = Endpoint(config, self._secrets)
             self._sessions = EndpointSessions(self._connect, self._initialize, parallel=self._ecp.parallel)
         asked = [*self._agents.identity, self._ecp.config]
         self.fingerprint = content_hash("ecp", redact_json(asked, self._secrets))

@@ -9,9 +9,8 @@ from pathlib import Path
 from fepflow.security.redaction import known_secrets, remember
 from fepflow.security.secret_names import secrets_in_address
 from fepflow.suite.target import Target
-from fepflow.targets.ecp.connection import Agents
+from fepflow.targets.ecp.agents import open_agents
 from fepflow.targets.ecp.session import Session, Warnings
-from fepflow.targets.ecp.stdio import Programs
 
 
 @asynccontextmanager
@@ -24,13 +23,7 @@ async def open_session(target: Target, folder: Path) -> AsyncIterator[Session]:
     ecp = target.ecp
     remember(secrets_in_address(ecp.url or ""))
     secrets = known_secrets()
-    agents: Agents
-    if ecp.command is not None:
-        agents = Programs(ecp, folder, secrets)
-    else:
-        from fepflow.targets.ecp.http import Endpoint  # loads httpx, which processes need not wait for
-
-        agents = Endpoint(target, secrets)
+    agents = open_agents(target, folder, secrets)
     try:
         connection = await agents.connect()
         try:

@@ -15,6 +15,7 @@ from fepflow.protocol.test_case import Output, TestCase
 from fepflow.suite.target import Target
 from fepflow.targets.client import RetryPolicy, TargetClient
 from fepflow.targets.ecp import stdio
+from fepflow.targets.ecp.conformance.report import ConformanceReport
 from fepflow.targets.factory import open_target
 
 PYTHON = [sys.executable, "-I", "-S"]
@@ -122,3 +123,11 @@ def said(output: Output) -> list[str]:
 def metadata_of(output: Output) -> dict[str, Any]:
     assert output.metadata is not None
     return output.metadata
+
+
+def failed(report: ConformanceReport) -> dict[str, str]:
+    return {check.name: check.message for check in report.checks if check.status == "fail"}
+
+
+def status_of(report: ConformanceReport) -> dict[str, str]:
+    return {check.name: check.status for check in report.checks}
