@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import click
 from aiohttp import web
+
+from deployments.simulators.serving import serve
 
 Answers = dict[str, dict[str, Any]]
 
@@ -51,21 +52,6 @@ def application(answers: Answers, latency: float) -> web.Application:
     app = web.Application()
     app.add_routes([web.post("/solve", solve), web.get("/count", count)])
     return app
-
-
-async def serve(app: web.Application, port: int) -> None:
-    """Listen on 127.0.0.1 until SIGTERM or SIGINT; prints the address on one line once it answers."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        click.echo(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        await stop.wait()
-    finally:
-        await runner.cleanup()
 
 
 @click.command()
