@@ -81,14 +81,15 @@ def trends_of(store: Store, suite: str, metric: str | None) -> tuple[list[Series
     other runs of it have one. Raises NotFoundError."""
     from tasks.analysis.drift import MOST_RUNS, series_of
 
-    newest = next((run for run in store.runs(MOST_RUNS, suite) if run.outcome is not None), None)
-    if newest is None:
+    judged = [run for run in store.runs(MOST_RUNS, suite) if run.outcome is not None]
+    if not judged:
         raise NotFoundError(f"There is no run of a suite {suite!r} with a verdict: `fepflow list` shows the runs.")
-    found = series_of(store, newest)
+    newest = judged[0]
+    alike = store.runs_alike(newest, MOST_RUNS)
+    found = series_of(newest, alike)
     if not found:
         raise NotFoundError(f"No metric of {suite} has a value in run {newest.id[:8]} or in runs like it.")
     wanted = [series for series in found if metric in (None, series.metric)]
     if not wanted:
         raise NotFoundError(f"{suite} has no metric {metric!r}: it has {', '.join(each.metric for each in found)}.")
-    judged = sum(run.outcome is not None for run in store.runs(MOST_RUNS, suite))
-    return wanted, judged - len(store.runs_alike(newest, MOST_RUNS))
+    return wanted, len(judged) - len(alike)

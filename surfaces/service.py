@@ -151,7 +151,7 @@ def plan(path: Path, minimum: float | None, expected: float, power: float, repea
                 store,
                 suite.name,
                 name,
-                shares[name] or name,
+                shares[name],
                 gate,
                 PlanOptions(least, expected, power, repeats or suite.repeats),
                 len(validation.cases),

@@ -12,7 +12,7 @@ from fepflow.suite.baseline_names import PREVIOUS
 from fepflow.verdict.verdict import Comparison, Verdict
 from tasks.analysis.baseline import compare, find_baseline
 from tasks.analysis.causes import causes_of
-from tasks.analysis.drift import series_of
+from tasks.analysis.drift import MOST_RUNS, series_of
 from tasks.analysis.failed_cases import failed_cases
 from tasks.analysis.judge_reliability import reliability_of_judges
 from tasks.analysis.verdict_page import verdict_page, verdict_summary
@@ -34,7 +34,7 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
             failed_cases(context, verdict),
             reliability_of_judges(store, run),
             causes_of(store, run),
-            [each for each in series_of(store, run) if each.has_drifted],
+            [each for each in series_of(run, store.runs_alike(run, MOST_RUNS)) if each.has_drifted],
         )
     )
     try:

@@ -83,13 +83,7 @@ def decide(
         regression=regression.verdict if regression else None,
         warnings=[
             *_warnings(metrics, ranges, by_metric, mode),
-            *(
-                warning
-                for metric in metrics
-                for warning in warnings_of_judge(
-                    metric, gate, _requirements(metric, gate, ranges, max_impact), by_metric.get(metric.id, [])
-                )
-            ),
+            *_warnings_of_judges(metrics, gate, ranges, max_impact, by_metric),
             *of_slices.warnings,
             *(regression.verdict.warnings if regression else ()),
             *_loudly(not_judged, checks, advice),
@@ -200,6 +194,22 @@ def _warnings(
     if skipped := [name for name in ranges if name not in computed]:
         warnings.append(f"Skipped, for there are thresholds but no such metric: {listed(skipped)}.")
     return warnings
+
+
+def _warnings_of_judges(
+    metrics: Sequence[MetricEstimate],
+    gate: Gate,
+    ranges: dict[str, list[Range]],
+    max_impact: Impact | None,
+    by_metric: dict[str, list[RuleOutcome]],
+) -> list[str]:
+    return [
+        warning
+        for metric in metrics
+        for warning in warnings_of_judge(
+            metric, gate, _requirements(metric, gate, ranges, max_impact), by_metric.get(metric.id, [])
+        )
+    ]
 
 
 def _metric_warnings(metric: MetricEstimate, ranges: Sequence[Range] | None, mode: Mode) -> list[str]:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from fepflow.statistics.drift import ALARM, REFERENCE_RUNS, RUNS, Trend, agreed_rate, cusum, mann_kendall
 from fepflow.store.records import RunFigures, RunRecord
-from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
 from tasks.analysis.accumulation import suite_of
 
@@ -60,9 +59,9 @@ class Series:
         )
 
 
-def series_of(store: Store, run: RunRecord) -> list[Series]:
-    """All metrics over the runs like this one, up to this one; those without any value are left out."""
-    runs, suite = store.runs_alike(run, MOST_RUNS), suite_of(run)
+def series_of(run: RunRecord, runs: Sequence[RunFigures]) -> list[Series]:
+    """All metrics over `runs`, those like this one up to this one; metrics without any value are left out."""
+    suite = suite_of(run)
     names = dict.fromkeys(metric["id"] for each in runs for metric in each.metrics or ())
     found = [_series(name, runs, suite, run.repeats) for name in names]
     return [series for series in found if series.points]

@@ -20,8 +20,7 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
     """Metrics and verdict of all that the store has of a run, whether or not it is complete."""
     gate = suite.gate or Gate()
     sliced = SlicedCases(suite.slices.by) if suite.slices else None
-    one_by_one = sliced is not None
-    carriers, accumulators, counted = accumulate(store, run, suite, sliced, one_by_one=one_by_one)
+    carriers, accumulators, counted = accumulate(store, run, suite, sliced, one_by_one=sliced is not None)
     raw = [(accumulator.metric, accumulator.estimate(gate)) for accumulator in accumulators]
     estimates = corrected_metrics(store, run, raw, {name: found.declared for name, found in carriers.items()})
     regression = judge_regression(store, run, gate) if gate.regression else None

@@ -84,6 +84,7 @@ def differences(store: Store, base: RunRecord, new: RunRecord) -> RunComparison:
                  for run, suite in zip((base, new), suites, strict=True))  # fmt: skip
     metrics: list[MetricDifference] = []
     flips: list[Flip] = []
+    ids = store.case_ids(new.id, new.n_cases)
     for name, accumulator in now.items():
         earlier = then.get(name)
         why_not = _why_not(earlier, accumulator, (base, new), suites)
@@ -92,7 +93,7 @@ def differences(store: Store, base: RunRecord, new: RunRecord) -> RunComparison:
             continue
         metrics.append(_difference(earlier, accumulator, matched, gate))
         if is_of_passes(accumulator.metric) and accumulator.metric.aggregated.kind != "error_rate":
-            flips += _flips(earlier, accumulator, matched, _ids(store, new))
+            flips += _flips(earlier, accumulator, matched, ids)
     gone = "the new run does not have it"
     metrics += [_not_compared(accumulator, gone) for name, accumulator in then.items() if name not in now]
     if all(each.why_not for each in metrics):
@@ -187,10 +188,6 @@ def _less_is_better(accumulator: MetricAccumulator, gate: Gate) -> bool | None:
     if metric.aggregated.kind == "error_rate" or metric.id in gate.max:
         return True
     return False if metric.check is not None or metric.id in gate.min else None
-
-
-def _ids(store: Store, run: RunRecord) -> list[str]:
-    return store.case_ids(run.id, run.n_cases)
 
 
 def _flips(

@@ -13,7 +13,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
 from surfaces.cli.trends import sparkline
-from tasks.analysis.drift import series_of
+from tasks.analysis.drift import MOST_RUNS, Series, series_of
 
 from .conftest import Cli
 
@@ -42,6 +42,11 @@ def fill(store: Store) -> Fill:
     return make
 
 
+def series_in(store: Store, run_id: str) -> list[Series]:
+    run = store.run(run_id)
+    return series_of(run, store.runs_alike(run, MOST_RUNS))
+
+
 def test_a_share_that_falls_below_the_gates_minimum_drifts(cli: Cli, fill: Fill, store: Store) -> None:
     last = fill([47, 46, 41, 40, 42], {"gate": {"min": {"acc": 0.92}}})
     done = cli("trends", "s")
@@ -50,9 +55,9 @@ def test_a_share_that_falls_below_the_gates_minimum_drifts(cli: Cli, fill: Fill,
     assert lines[0] == "s 5 runs"
     assert lines[3] == "acc 0.94 0.84 █▇▂▁▃ · 0.92 911"
     assert lines[4].startswith("DRIFT acc has drifted: 0.84 in this run, against the rate of 0.92 by the gate;")
-    (series,) = series_of(store, store.run(last))
+    (series,) = series_in(store, last)
     assert series.has_drifted
-    (before,) = series_of(store, store.run("00000003feedbeef"))
+    (before,) = series_in(store, "00000003feedbeef")
     assert (len(before.points), before.has_drifted) == (4, False)
 
 
