@@ -5,11 +5,13 @@ batch 2: call target ─► run checks beside run model checks, where there are 
 batch n: …
 case that still fails: a task run of its own, retried by Prefect ─► run checks
 output whose judge does not respond: the same
+all complete, and the verdict open: top up ─► batches of more repeats, or cases, where the gate says so
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from tasks.call_target import BatchResult, call_target_task
 from tasks.retry_case import retry_case
@@ -20,6 +22,7 @@ from tasks.run.context import RunContext
 from tasks.run.log import run_log
 from tasks.run_checks import run_checks_task
 from tasks.run_model_checks import ModelCheckResult, PendingRetry, run_model_checks_task
+from tasks.top_up import top_up_task
 
 BUFFERED_CALLS = 4
 """Calls in memory for each that may be in flight: the others wait for their commit, or have their case loaded."""
@@ -28,11 +31,21 @@ CHECKED_AT_ONCE = 500
 """Outputs that are in memory to be checked. A batch waits for its commit; others are computed meanwhile."""
 
 
-async def run_batches(context: RunContext) -> None:
-    """Call, check and store; batches flow on independently, and a bounded number is in memory."""
-    calls = context.shard_spec.calls(context.run)
-    batches = split_into_batches(calls, context.suite.batch_size)
-    run_log().info("run %s: %d calls in %d batches", context.run.id, len(calls), len(batches))
+async def run_until_decided(context: RunContext) -> None:
+    """All calls of the run; where its gate tops it up, more of them as long as its verdict is open."""
+    await run_batches(context)
+    if context.suite.gate is None or context.suite.gate.top_up is None:
+        return
+    while batches := await task_result(top_up_task(context, return_state=True)):
+        await run_batches(context, batches)
+
+
+async def run_batches(context: RunContext, batches: Sequence[Batch] | None = None) -> None:
+    """Call, check and store; batches flow on independently, and a bounded number is in memory. Default: all."""
+    if batches is None:
+        batches = split_into_batches(context.shard_spec.calls(context.run), context.suite.batch_size)
+    calls = sum(batch.stop - batch.start for batch in batches)
+    run_log().info("run %s: %d calls in %d batches", context.run.id, calls, len(batches))
     if not batches:
         return
     size = batches[0].stop - batches[0].start

@@ -1,6 +1,6 @@
 """One evaluation, as Prefect runs it.
 
-    plan ─► batches, or shards with their batches ─► decide ─► publish
+    plan ─► batches, topped up while the verdict is open, or shards with their batches ─► decide ─► publish
 
 The flow run's state follows the exit code of `fepflow run`: Completed for a pass, Failed for a verdict that stops a
 release, and for a run that could not be evaluated.
@@ -19,7 +19,7 @@ from pydantic import Field
 from fepflow.security.redaction import words_of
 from fepflow.suite.reader import name_of
 from fepflow.verdict.verdict import Verdict
-from flows.batches import run_batches
+from flows.batches import run_until_decided
 from flows.shards import run_shards
 from tasks.decide import decide_task
 from tasks.plan_run import plan_task
@@ -64,7 +64,7 @@ async def evaluate(
                 if context.suite.shards > 1:
                     await run_shards(context)
                 else:
-                    await run_batches(context)
+                    await run_until_decided(context)
                 verdict = await task_result(decide_task(context, return_state=True))
                 await publish_task(context, verdict)
     except asyncio.CancelledError:

@@ -13,6 +13,7 @@ from fepflow.verdict.verdict import Verdict
 from tasks.analysis.baseline import compare, find_baseline, why_none
 from tasks.analysis.check_usage import costs_of
 from tasks.analysis.metrics import compute_verdict
+from tasks.analysis.top_up import outcome_of_top_up
 from tasks.run.context import RunContext
 from tasks.run.log import run_log
 from tasks.run.outcome import verdict_state
@@ -24,6 +25,9 @@ async def decide_run(context: RunContext) -> Verdict:
     if left_out := await asyncio.to_thread(_left_out, context):
         decisive, *others = verdict.reasons
         verdict = verdict.model_copy(update={"reasons": [decisive, *left_out, *others]})
+    if context.suite.gate is not None and context.suite.gate.top_up is not None:
+        reached = outcome_of_top_up(context.run, context.suite.gate.top_up, verdict)
+        verdict = verdict.model_copy(update={"top_up": reached})
     if context.uses_models:
         verdict = await asyncio.to_thread(_with_costs, context, verdict)
     if context.suite.baseline is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,10 +18,11 @@ from fepflow.errors import UserError
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import Cause, NewRun, RunRecord
 from fepflow.store.store import Store
-from fepflow.suite.models import Suite
+from fepflow.suite.models import Gate, Suite
 from fepflow.suite.roots import require_allowed
 from tasks.analysis.comparability import suite_hash
-from tasks.analysis.sampling import sample, sample_size
+from tasks.analysis.sampling import draw, sample_size
+from tasks.analysis.top_up import first_cases
 from tasks.run.log import run_log
 from tasks.run.options import RunOptions
 from tasks.run.outcome import without_verdict
@@ -45,7 +46,8 @@ def create_run(
     options = options or RunOptions()
     suite = validation.require()
     _require_repeats(suite, options.repeats or suite.repeats)
-    cases, case_options = _wanted(store, validation.cases, options)
+    _require_top_up(suite.gate, options)
+    cases, case_options = _wanted(store, validation.cases, options, suite.gate)
     run_id, snapshot, repeats = uuid4().hex, _snapshot(validation, options), options.repeats or suite.repeats
     run = NewRun(
         id=run_id,
@@ -58,6 +60,7 @@ def create_run(
         suite_hash=suite_hash(snapshot, repeats, validation.loaded.folder),
         cause=cause,
         options=case_options,
+        n_cases=first_cases(suite.gate) if suite.gate and _max_cases(suite.gate) else None,
     )
     store.create_run(run, cases)
     return run_id
@@ -71,6 +74,21 @@ def _require_repeats(suite: Suite, repeats: int) -> None:
                 f"The metric {metric.id} is {metric.aggregate}, which takes {metric.aggregated.k} repeats of each case "
                 f"or more: set repeats: {metric.aggregated.k} (or --repeats), instead of {repeats}."
             )
+
+
+def _require_top_up(gate: Gate | None, options: RunOptions) -> None:
+    """Raise UserError for options that a gate which tops up cannot be judged with."""
+    if gate is None or gate.top_up is None:
+        return
+    if options.verdict_mode == "point":
+        raise UserError("A run that is topped up is judged by intervals: leave out --verdict point, or gate.top_up.")
+    most = gate.top_up.max_repeats
+    if most is not None and (options.repeats or 1) > most:
+        raise UserError(f"The gate tops up to {most} repeats: {options.repeats} from the beginning are more than that.")
+
+
+def _max_cases(gate: Gate | None) -> int | None:
+    return gate.top_up.max_cases if gate and gate.top_up else None
 
 
 def _snapshot(validation: SuiteValidation, options: RunOptions) -> dict[str, Any]:
@@ -90,9 +108,12 @@ def _snapshot(validation: SuiteValidation, options: RunOptions) -> dict[str, Any
 
 
 def _wanted(
-    store: Store, cases: Collection[TestCase], options: RunOptions
-) -> tuple[Iterator[TestCase], dict[str, Any] | None]:
-    """The cases that the run is to have, in their order, read as they are wanted; and which part of the suite's."""
+    store: Store, cases: Collection[TestCase], options: RunOptions, gate: Gate | None
+) -> tuple[Iterable[TestCase], dict[str, Any] | None]:
+    """The cases that the run is to have, in their order, read as they are wanted; and which part of the suite's.
+
+    Those of which it may take fewer, by its gate, are in random order.
+    """
     ids = options.cases
     if options.failing_in is not None:
         record = store.run(options.failing_in)
@@ -113,12 +134,17 @@ def _wanted(
         case_options["metadata"] = dict(options.metadata)
     if options.failing_in is not None:
         case_options["failing_in"] = record.id
-    size = sample_size(count, options.limit)
-    if size == count:
+    most = _max_cases(gate)
+    size = min(sample_size(count, options.limit), most or count)
+    if size == count and most is None:
         return filter(is_wanted, cases), case_options or None
     case_options["sample"] = {"limit": options.limit, "seed": options.seed, "cases": size, "of": count}
-    chosen = sample((case.id for case in filter(is_wanted, cases)), size, options.seed)
-    return (case for case in cases if case.id in chosen), case_options
+    drawn = draw((case.id for case in filter(is_wanted, cases)), size, options.seed)
+    chosen = frozenset(drawn)
+    if most is None:
+        return (case for case in cases if case.id in chosen), case_options
+    by_id = {case.id: case for case in cases if case.id in chosen}
+    return [by_id[case_id] for case_id in drawn], case_options
 
 
 def _text(value: Any) -> str:

@@ -22,6 +22,8 @@ Method = Literal[
     "tango",
     "paired-t",
     "paired-bounded",
+    "sequential",
+    "sequential-these-cases",
     "none",
 ]
 """How an interval came about.
@@ -30,7 +32,7 @@ Method = Literal[
 without one, `order-statistics` of a quantile, `rogan-gladen` and `mover` of a share that a judge passed, corrected for
 its errors; `tango`, `paired-t` and `paired-bounded` are of a difference between two runs; `-clustered` says that test
 cases were repeated and the interval allows for it. `normal` is of a value and a standard error that somebody else has
-computed. `none`: no value.
+computed. `sequential` holds however often it is looked at, of all such test cases or of these alone. `none`: no value.
 """
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 from sqlalchemy import or_, select, true
 
 from fepflow.store.database import Repository
+from fepflow.store.runs import taken_in
 from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT
 
 FailureKind = Literal["failed", "error"]
@@ -36,7 +37,9 @@ class CaseLookup(Repository):
     def index_of_case(self, run_id: str, case_id: str) -> int | None:
         """The index of a case in a run; None if the run has no such case."""
         with self._database.reading() as connection:
-            found = select(CASE.c.case_index).where(CASE.c.run_id == run_id, CASE.c.case_id == case_id)
+            found = select(CASE.c.case_index).where(
+                CASE.c.run_id == run_id, CASE.c.case_id == case_id, taken_in(run_id)
+            )
             return connection.scalar(found)
 
     def case_ids(self, run_id: str, limit: int) -> list[str]:

@@ -134,10 +134,19 @@ class Leases(Repository):
             error=error,
         )
         if not self._change(ended):
-            raise RunBusyError(
-                f"Run {run_id} is no longer executed by {owner}: its lease ended and was taken away, so its end was "
-                f"not recorded. `fepflow show {run_id}` says what became of it."
-            )
+            raise RunBusyError(f"The end of run {run_id} was not recorded: it is {_lost(run_id, owner)}")
+
+    def extend_run(self, run_id: str, owner: str, *, n_cases: int, repeats: int) -> RunRecord:
+        """Have the run take in its first `n_cases` cases, and so many repeats of each, as its executor `owner`; the
+        run as it is then. Raises RunBusyError, changing nothing, if the lease was lost.
+        """
+
+        def extend(connection: Connection) -> RunRecord:
+            if not connection.execute(_held(run_id, owner).values(n_cases=n_cases, repeats=repeats)).rowcount:
+                raise RunBusyError(f"Run {run_id} is {_lost(run_id, owner)}")
+            return _run(connection, run_id)
+
+        return self._database.write(extend)
 
     def reap(self) -> list[str]:
         """Mark the running runs whose executor has ended, or whose lease has, as interrupted; their ids, sorted.
@@ -175,6 +184,13 @@ class Leases(Repository):
 
 def _held(run_id: str, owner: str) -> Update:
     return update(RUN).where(RUN.c.id == run_id, RUN.c.lease_owner == owner)
+
+
+def _lost(run_id: str, owner: str) -> str:
+    return (
+        f"no longer executed by {owner}, whose lease ended and was taken away. "
+        f"`fepflow show {run_id}` says what became of it."
+    )
 
 
 def _run(connection: Connection, run_id: str) -> RunRecord:

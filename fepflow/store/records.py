@@ -25,7 +25,8 @@ class NewRun:
     """A run to be created. `suite` is the suite's document with its `${NAME}` references, never their values.
 
     `started_at` is for what is over when it is stored; else a run starts when its lease is first taken. `suite_hash`
-    is the content hash of what the suite measures, `options` what was asked of this run beyond the suite.
+    is the content hash of what the suite measures, `options` what was asked of this run beyond the suite. It begins
+    with its first `n_cases` cases (None: with all), see `Leases.extend_run`.
     """
 
     id: str
@@ -39,6 +40,7 @@ class NewRun:
     suite_hash: str | None = None
     cause: Cause | None = None
     options: dict[str, Any] | None = None
+    n_cases: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,9 @@ class RunRecord:
     def sample(self) -> str | None:
         """In words, that the run has a random sample of the cases only."""
         found = (self.options or {}).get("sample")
-        return found and f"a random sample of {found['cases']} of {found['of']} test cases (seed {found['seed']})"
+        if not found or found["of"] == self.n_cases:
+            return None
+        return f"a random sample of {self.n_cases} of {found['of']} test cases (seed {found['seed']})"
 
 
 class NewOutput(NamedTuple):

@@ -8,7 +8,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fepflow.errors import InputError, NotFoundError, Problem, UserError
@@ -54,7 +54,8 @@ class Runs(Repository):
                 # A sum, as the same cases in another order are the same set.
                 total += sum(int(content_hash(str(row["data"])), 16) for row in some)
             ended = update(RUN).where(RUN.c.id == run.id)
-            connection.execute(ended.values(n_cases=count, cases_hash=f"{total % 2**256:064x}"))
+            n_cases = count if run.n_cases is None else min(run.n_cases, count)
+            connection.execute(ended.values(n_cases=n_cases, cases_hash=f"{total % 2**256:064x}"))
 
         self._database.write_once(create)  # `cases` may be an iterator, which cannot be read twice
 
@@ -136,8 +137,8 @@ class Runs(Repository):
         self._database.write(note)
 
     def cases(self, run_id: str, start: int = 0, stop: int | None = None) -> list[TestCase]:
-        """The run's test cases at the indices from `start` up to, without, `stop`."""
-        rows = select(CASE.c.data).where(CASE.c.run_id == run_id, CASE.c.case_index >= start)
+        """The run's test cases at the indices from `start` up to, without, `stop`; none that it may yet take in."""
+        rows = select(CASE.c.data).where(CASE.c.run_id == run_id, CASE.c.case_index >= start, taken_in(run_id))
         if stop is not None:
             rows = rows.where(CASE.c.case_index < stop)
         with self._database.reading() as connection:
@@ -146,6 +147,11 @@ class Runs(Repository):
     def _records(self, statement: Select[Any]) -> list[RunRecord]:
         with self._database.reading() as connection:
             return [RunRecord(**row) for row in connection.execute(statement).mappings()]
+
+
+def taken_in(run_id: str) -> ColumnElement[bool]:
+    """Whether a case is one that its run has taken in, see `Leases.extend_run`."""
+    return CASE.c.case_index < select(RUN.c.n_cases).where(RUN.c.id == run_id).scalar_subquery()
 
 
 def _with_prefix(prefix: str) -> Select[Any]:

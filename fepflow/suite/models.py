@@ -115,6 +115,24 @@ class RegressionGate(Section):
     )
 
 
+class TopUp(Section):
+    """More results while the verdict is open, up to one of the two limits."""
+
+    max_repeats: Annotated[int, Field(ge=2, le=1000)] | None = Field(
+        None, description="Repeats of each case at most: one more at a time. The verdict is about these cases."
+    )
+    max_cases: Annotated[int, Field(ge=2)] | None = Field(
+        None,
+        description="Test cases at most, in random order, some more at a time. The verdict is about all such cases.",
+    )
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> TopUp:
+        if (self.max_repeats is None) is (self.max_cases is None):
+            raise ValueError("give max_repeats or max_cases")
+        return self
+
+
 class Gate(Section):
     """What must hold for a pass."""
 
@@ -135,6 +153,7 @@ class Gate(Section):
     judge: Literal["raw", "corrected"] = Field(
         "raw", description="Whether what judges passed counts as it is, or corrected for their measured errors."
     )
+    top_up: TopUp | None = Field(None, description="More results while the verdict is open.")
 
 
 class Slices(Section):

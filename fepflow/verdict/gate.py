@@ -259,9 +259,16 @@ def _gate_sentence(max_impact: Impact | None, gate: Gate, others: Sequence[RuleO
 
 def _measure(gate: Gate) -> str:
     kind = "" if gate.interval == "wilson" else "Clopper-Pearson "
-    more = "; a fail by value" if gate.fail == "value" else ""
+    more = _looks(gate)
+    more += "; a fail by value" if gate.fail == "value" else ""
     more += "; judges corrected for their errors" if gate.judge == "corrected" else ""
     return f"{percent(gate.confidence)} {kind}intervals{more}"
+
+
+def _looks(gate: Gate) -> str:
+    if gate.top_up is None:
+        return ""
+    return " that hold at every look" + (", about these test cases alone" if gate.top_up.max_repeats else "")
 
 
 def _badness(rule: RuleOutcome) -> int:

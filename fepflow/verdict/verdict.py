@@ -193,6 +193,20 @@ class RegressionVerdict(BaseModel):
     warnings: list[str] = []
 
 
+class TopUpVerdict(BaseModel):
+    """How far a run was topped up: `reached` of at most `maximum` repeats, or test cases, as the `limit` says, with so
+    many `calls` of at most `max_calls`. `summary` says it in words."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    limit: Literal["max_repeats", "max_cases"]
+    reached: int
+    maximum: int
+    calls: int
+    max_calls: int
+    summary: str
+
+
 class MetricChange(BaseModel):
     """A metric's value now and in the baseline, None where there was none, and now minus then."""
 
@@ -281,6 +295,7 @@ class Verdict(BaseModel):
     warnings: list[str] = []
     thresholds_digest: str | None = None
     regression: RegressionVerdict | None = None
+    top_up: TopUpVerdict | None = None
     baseline: Comparison | None = None
     not_compared: str | None = None
     models: ModelCosts | None = None

@@ -57,7 +57,8 @@ class Console:
             def listen(counts: Mapping[str, int]) -> None:
                 failed = counts.get("failed", 0)
                 words = f"{counts.get('passed', 0)} checks passed, {failed} failed, {counts.get('errors', 0)} errors"
-                bar.update(task, completed=counts.get("calls", 0), description=words)
+                done = counts.get("calls", 0)  # more than there were to be, as soon as the run is topped up
+                bar.update(task, completed=done, total=max(calls, done), description=words)
 
             yield listen
 

@@ -54,6 +54,8 @@ def verdict_lines(outcome: Outcome, verdict: Mapping[str, Any], *, brief: bool =
     if brief:
         return
     yield f"  gate: {safe(verdict['gate'])}"
+    if topped_up := verdict.get("top_up"):
+        yield f"  {safe(topped_up['summary'])}"
     if digest := verdict.get("thresholds_digest"):
         yield f"  thresholds: sha256 {digest[:SHORT_DIGEST]}"
     if baseline := verdict.get("baseline"):

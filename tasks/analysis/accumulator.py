@@ -18,6 +18,7 @@ from fepflow.statistics.means import CaseValue, estimate_of_cases, mean_estimate
 from fepflow.statistics.per_case import k_of_repeats, majority, worst
 from fepflow.statistics.quantiles import quantile_estimate
 from fepflow.statistics.scale import Scale
+from fepflow.statistics.sequential_mean import sequential_estimate
 from fepflow.store.records import CheckCounts, CheckRow, StoredOutput
 from fepflow.suite.models import Gate, Metric
 from fepflow.verdict.verdict import MetricEstimate
@@ -204,7 +205,11 @@ class MetricAccumulator:
         by_case = [*found, *repeat((), len(self.case_indices) - len(found))]
         if aggregate.kind == "quantile":
             return quantile_estimate(by_case, counts, aggregate.level, gate.confidence, self.scale)
-        return mean_estimate(by_case, counts, gate.confidence, self.scale, gate.interval)
+        estimate = mean_estimate(by_case, counts, gate.confidence, self.scale, gate.interval)
+        if gate.top_up is None or self.scale is None:
+            return estimate
+        these_cases = gate.top_up.max_repeats is not None
+        return sequential_estimate(estimate, by_case, self.repeats, self.scale, these_cases=these_cases)
 
     def _warnings(self) -> Iterator[str]:
         if self._outside and self.scale is not None:

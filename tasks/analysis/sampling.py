@@ -20,11 +20,6 @@ def sample_size(count: int, limit: float | None) -> int:
     return min(max(int(limit) if limit >= 1 else round(count * limit), 1), count)
 
 
-def sample(case_ids: Iterable[str], size: int, seed: int) -> frozenset[str]:
-    """`size` of the ids."""
-    return frozenset(draw(case_ids, size, seed))
-
-
 def draw(case_ids: Iterable[str], size: int, seed: int) -> list[str]:
     """`size` of the ids, in random order."""
     return nsmallest(

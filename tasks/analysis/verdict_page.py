@@ -41,6 +41,7 @@ def verdict_page(
     lines += [f"**{escape_text(decided)}**", ""] if decided else []
     lines += [f"Gate: {escape_text(verdict.gate)}", ""]
     lines += [*(f"- {escape_text(reason)}" for reason in others), ""] if others else []
+    lines += [verdict.top_up.summary, ""] if verdict.top_up else []
     if verdict.not_judged:
         lines += [f"**Not judged**, as no rule is about it: {escape_text(', '.join(verdict.not_judged))}", ""]
     if verdict.baseline is not None:

@@ -17,26 +17,32 @@ TYPICAL_SIZE = 500
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The calls `start` to `stop` (exclusive) of a run; call `i` is repeat `i % repeats` of case `i // repeats`."""
+    """The calls `start` to `stop` (exclusive) of a run; call `i` is repeat `i % repeats` of case `i // repeats`.
+
+    With `repeat` it is that repeat alone, of the cases `start` to `stop`.
+    """
 
     start: int
     stop: int
+    repeat: int | None = None
 
     def units(self, repeats: int) -> list[tuple[int, int]]:
         """The (case index, repeat) of each call."""
-        return [divmod(index, repeats) for index in range(self.start, self.stop)]
+        calls = range(self.start, self.stop)
+        return [divmod(call, repeats) if self.repeat is None else (call, self.repeat) for call in calls]
 
     def case_range(self, repeats: int) -> tuple[int, int]:
         """The cases of this batch: the first index, and the one after the last."""
-        return self.start // repeats, (self.stop - 1) // repeats + 1
+        per_case = repeats if self.repeat is None else 1
+        return self.start // per_case, (self.stop - 1) // per_case + 1
 
 
-def split_into_batches(calls: range, batch_size: int | None = None) -> list[Batch]:
+def split_into_batches(calls: range, batch_size: int | None = None, repeat: int | None = None) -> list[Batch]:
     """Batches of one call while there are few, then about 12 batches, more in a large run, never more than 100."""
     count = len(calls)
     usual = 1 if count <= SINGLE_CALLS else min(-(-count // TYPICAL_BATCHES), TYPICAL_SIZE)
     size = max(batch_size or usual, -(-count // MAX_BATCHES), 1)
-    return [Batch(start, min(start + size, calls.stop)) for start in range(calls.start, calls.stop, size)]
+    return [Batch(start, min(start + size, calls.stop), repeat) for start in range(calls.start, calls.stop, size)]
 
 
 def calls_of_shard(cases: int, repeats: int, shard: int, shards: int) -> range:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -99,6 +100,11 @@ class RunContext:
     def calls(self) -> int:
         """How many outputs the run is to have."""
         return self.run.n_cases * self.run.repeats
+
+    async def extend(self, n_cases: int, repeats: int) -> None:
+        """Have the run take in its first `n_cases` cases, and so many repeats of each."""
+        extend = partial(self.store.extend_run, self.run.id, self.owner, n_cases=n_cases, repeats=repeats)
+        self.run = await asyncio.to_thread(extend)
 
     def checks_for(self, case: TestCase, *, by_model: bool) -> Sequence[CompiledCheck]:
         """A case's checks, its own first: those that call a model, or the others."""

@@ -18,6 +18,7 @@ from tasks.validation.regression import validate_regression
 from tasks.validation.sample_size import warn_of_confidence, warn_of_sample_size
 from tasks.validation.slices import validate_slices
 from tasks.validation.suite_validation import SuiteValidation, file_of
+from tasks.validation.top_up import validate_top_up
 
 
 def validate_thresholds(found: SuiteValidation) -> None:
@@ -64,7 +65,10 @@ def validate_metrics(found: SuiteValidation) -> None:
     _warn_of_repeats(found, metrics or ())
     max_impact = (gate.max_impact if gate else None) or (DEFAULT_MAX_IMPACT if found.thresholds else None)
     scales = _scales(found, given)
-    warn_of_sample_size(found, gate or Gate(), max_impact, given, scales)
+    if gate is not None and gate.top_up is not None:
+        validate_top_up(found, gate, given, scales)
+    else:
+        warn_of_sample_size(found, gate or Gate(), max_impact, given, scales)
     validate_slices(found, given, scales)
     validate_regression(found, gate or Gate(), given)
 

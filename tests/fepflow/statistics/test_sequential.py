@@ -10,15 +10,28 @@ from hypothesis import strategies as st
 from fepflow.statistics.sequential import (
     Values,
     confidence_sequence,
-    decide,
     log_e_above,
-    log_e_below,
     passes_in_a_row,
 )
 
 RUNS = 1_000
+LIMIT = math.log(40)
+"""What evidence has to reach, at 95 %."""
+
 SHARES = st.lists(st.floats(0, 1), max_size=60)
 MINIMA = st.sampled_from([0.01, 0.2, 0.5, 0.8, 0.9, 0.99])
+
+
+def log_e_below(values: Values, m: float) -> float:
+    """The evidence that the mean is less than `m`."""
+    return log_e_above(values.mirrored, 1 - m)
+
+
+def decide(values: Values, minimum: float, limit: float = LIMIT) -> str:
+    """What the evidence shows of a minimum."""
+    if log_e_above(values, minimum) >= limit:
+        return "pass"
+    return "fail" if log_e_below(values, minimum) >= limit else "inconclusive"
 
 
 def e_above(passed: int, failed: int, m: float) -> float:
@@ -64,7 +77,7 @@ def test_the_confidence_sequence_decides_as_the_e_process_does(
     assert 0 <= low <= (values.mean if shares else low) <= high <= 1
     if min(abs(minimum - low), abs(minimum - high)) > 1e-9:
         expected = "pass" if low > minimum else "fail" if high < minimum else "inconclusive"
-        assert decide(values, minimum, confidence) == expected
+        assert decide(values, minimum, math.log(2 / (1 - confidence))) == expected
 
 
 @given(SHARES, st.floats(0, 1), MINIMA)
@@ -83,7 +96,7 @@ def test_other_numbers_that_cannot_be_are_refused() -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         log_e_above(Values.of([1.0]), 1.0)
     with pytest.raises(ValueError, match="between 0 and 1"):
-        decide(Values.of([1.0]), 0.5, confidence=1.0)
+        confidence_sequence(Values.of([1.0]), confidence=1.0)
     with pytest.raises(ValueError, match="cannot be negative"):
         Values.of_passes(3, -1)
 

@@ -128,6 +128,16 @@ def test_renewing_keeps_the_lease(store: Store, make_run):
     assert store.run("run-1").lease_until > before.lease_until
 
 
+def test_only_the_executor_extends_a_run(store: Store, make_run):
+    make_run()
+    record = store.acquire_lease("run-1", "me", 60)
+    extended = store.extend_run("run-1", "me", n_cases=record.n_cases, repeats=3)
+    assert (extended.repeats, extended.status) == (3, "running")
+    with pytest.raises(RunBusyError, match="no longer executed by another"):
+        store.extend_run("run-1", "another", n_cases=record.n_cases, repeats=4)
+    assert store.run("run-1").repeats == 3
+
+
 def test_finishing_records_the_end_and_gives_the_lease_back(store: Store, make_run):
     make_run()
     store.acquire_lease("run-1", "me", 60)

@@ -6,6 +6,7 @@ Nominal is 2.5 %. The largest allowed is 3 %, and what 4,000 simulations may dif
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 
@@ -16,8 +17,10 @@ from fepflow.statistics.means import estimate_of_cases, mean_estimate
 from fepflow.statistics.per_case import k_of_repeats, majority, pass_at_k, pass_hat_k
 from fepflow.statistics.quantiles import quantile_estimate
 from fepflow.statistics.scale import PROPORTION, Scale
+from fepflow.statistics.sequential_mean import sequential_estimate
 from fepflow.suite.models import Gate
 from fepflow.verdict.gate import decide
+from fepflow.verdict.requirements import Minimum
 from fepflow.verdict.slice_rules import SliceEstimate
 from fepflow.verdict.verdict import MetricEstimate, Outcome
 
@@ -154,3 +157,31 @@ def test_slices_at_the_boundary_seldom_fail(slices: int) -> None:
         ]
         failed += decide([found[0].metric], None, None, [], found, {"m": 0.9}).outcome == "fail"
     assert failed / RUNS <= 0.04 + 2.5 * math.sqrt(0.04 * 0.96 / RUNS)
+
+
+def looked_at_often(rng: Random, *, these_cases: bool) -> Outcome:
+    """A run at the boundary that is topped up: 40 cases and up to 8 rounds of repeats, or up to 400 cases."""
+    rates = [0.9 + (0.1 if k % 2 else -0.1) for k in range(40)]
+    cases: list[list[float]] = [[] for _ in rates] if these_cases else []
+    for look in range(8):
+        if these_cases:
+            for case, rate in zip(cases, rates, strict=True):
+                case.append(float(rng.random() < rate))
+        else:
+            cases += [[float(rng.random() < 0.9)] for _ in range(50)]
+        kept, counts = lost(rng, cases, 0.0)
+        repeats = look + 1 if these_cases else 1
+        plain = mean_estimate(kept, counts, scale=PROPORTION)
+        estimate = sequential_estimate(plain, kept, repeats, PROPORTION, these_cases=these_cases)
+        outcome = Minimum(0.9).judge(*estimate.interval)
+        if outcome != "inconclusive":
+            return outcome
+    return "inconclusive"
+
+
+@pytest.mark.parametrize("these_cases", [True, False])
+def test_a_run_at_the_boundary_that_is_topped_up_seldom_passes_or_fails(these_cases: bool) -> None:
+    rng = Random(f"top up {these_cases}")
+    outcomes = Counter(looked_at_often(rng, these_cases=these_cases) for _ in range(RUNS))
+    assert outcomes["pass"] / RUNS <= MOST
+    assert outcomes["fail"] / RUNS <= MOST

@@ -37,6 +37,12 @@ def test_a_batch_knows_its_cases_and_repeats():
     assert batch.case_range(3) == (1, 3)
 
 
+def test_a_batch_of_one_repeat_has_that_of_each_case():
+    (batch,) = split_into_batches(range(30, 33), 3, repeat=2)
+    assert batch.units(3) == [(30, 2), (31, 2), (32, 2)]
+    assert batch.case_range(3) == (30, 33)
+
+
 @given(st.integers(0, 100), st.integers(1, 50), st.integers(1, 7))
 def test_case_range_spans_the_units_of_a_batch(start, length, repeats):
     batch = Batch(start, start + length)

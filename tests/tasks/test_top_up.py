@@ -1,0 +1,191 @@
+"""Runs that are topped up while their verdict is open: how far they go, what they ask for, and what they rest on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fepflow.settings import settings
+from fepflow.store.integrity import check_integrity
+from fepflow.store.store import Store
+from fepflow.verdict.verdict import Verdict
+from tasks.call_target import call_target
+from tasks.decide import decide_run
+from tasks.run.batches import Batch, split_into_batches
+from tasks.run.context import RunContext
+from tasks.run.open_run import open_run
+from tasks.run_checks import run_checks_of_batch
+from tasks.top_up import top_up
+from tasks.validation.validate_suite import validate_suite
+
+from .conftest import SAME, Agent, Plan
+
+PERFECT = [f"case {number}" for number in range(200)]
+METRIC = {"id": "acc", "check": "exact_match"}
+
+
+def wrong(*numbers: int) -> list[Any]:
+    """13 cases, of which those with these numbers are answered wrongly."""
+    return [
+        {"id": case, "input": case, "expected": "x" if n in numbers else case} for n, case in enumerate(PERFECT[:13])
+    ]
+
+
+def gate(least: float = 0.9, **top_up: int) -> dict[str, Any]:
+    return {"metrics": [METRIC], "gate": {"min": {"acc": least}, "top_up": top_up}}
+
+
+async def run_batches(context: RunContext, batches: list[Batch]) -> None:
+    for batch in batches:
+        await call_target(context, batch)
+        await run_checks_of_batch(context, batch)
+
+
+async def decided(run_id: str) -> tuple[Verdict, list[str]]:
+    """The verdict of a run, and what was said each time that it was looked at."""
+    async with open_run(run_id) as context:
+        batches, said = split_into_batches(context.shard_spec.calls(context.run)), []
+        while batches:
+            await run_batches(context, batches)
+            batches, words = await top_up(context)
+            said.append(words)
+        return await decide_run(context), said
+
+
+async def test_repeats_are_added_until_the_results_suffice(store: Store, plan: Plan, agent: Agent) -> None:
+    run_id = plan(PERFECT[:13], **gate(max_repeats=6))
+    verdict, said = await decided(run_id)
+    assert verdict.outcome == "pass"
+    assert set(agent.requests.values()) == {4}, "52 passes in a row show 0.9, and 39 do not"
+    assert [words.partition(". ")[0] for words in said] == [
+        "Open, so repeat 2 come next",
+        "Open, so repeat 3 come next",
+        "Open, so repeat 4 come next",
+        "Decided after 4 of at most 6 repeats: 52 of 78 calls; 26 were not needed.",
+    ]
+    assert verdict.top_up is not None
+    assert (verdict.top_up.calls, verdict.top_up.max_calls, verdict.top_up.summary) == (52, 78, said[-1])
+    (metric,) = verdict.metrics
+    assert (metric.n_expected, metric.n_completed, metric.method) == (52, 52, "sequential-these-cases")
+    assert metric.low == pytest.approx(0.9, abs=0.005)
+    assert "about these test cases alone" in verdict.gate
+    assert store.run(run_id).repeats == 4
+    assert len(list(store.results(run_id))) == 52
+
+
+async def test_cases_are_added_in_random_order(store: Store, plan: Plan, agent: Agent) -> None:
+    run_id = plan(PERFECT, **gate(0.95, max_cases=150))
+    assert store.run(run_id).n_cases == 107, "so many passes in a row are the first to show 0.95"
+    verdict, said = await decided(run_id)
+    assert verdict.outcome == "pass"
+    assert said == ["Decided after 107 of at most 150 test cases: 107 of 150 calls; 43 were not needed."]
+    assert agent.requests.total() == 107
+    assert verdict.metrics[0].method == "sequential"
+    asked = [case.id for case in store.cases(run_id)]
+    assert len(asked) == 107
+    assert set(asked) != set(PERFECT[:107]), "a sorted file is sampled from all over"
+    assert "a random sample of 107 of 200" in str(store.run(run_id).sample)
+    assert check_integrity(settings().store_address).problems == []
+
+
+async def test_one_wrong_case_takes_more_cases(store: Store, plan: Plan, agent: Agent) -> None:
+    run_id = plan(PERFECT, **gate(max_cases=200))
+    agent.wrong.add(store.cases(run_id)[3].input)
+    verdict, said = await decided(run_id)
+    assert verdict.outcome == "pass"
+    assert len(said) > 1
+    assert 52 < agent.requests.total() < 200
+    assert store.run(run_id).n_cases == agent.requests.total()
+    assert set(agent.requests.values()) == {1}
+
+
+async def test_a_bad_agent_fails_at_the_first_look(plan: Plan, agent: Agent) -> None:
+    verdict, said = await decided(plan(wrong(*range(13)), **gate(max_repeats=6)))
+    assert verdict.outcome == "fail"
+    assert said == ["Decided after 1 of at most 6 repeats: 13 of 78 calls; 65 were not needed."]
+    assert agent.requests.total() == 13
+
+
+async def test_what_is_not_decided_at_the_limit_is_inconclusive(plan: Plan, agent: Agent) -> None:
+    verdict, said = await decided(plan(wrong(0), **gate(max_repeats=3)))
+    assert verdict.outcome == "inconclusive"
+    assert said[-1] == "Still open after all 3 repeats."
+    assert set(agent.requests.values()) == {3}
+
+
+async def test_an_open_verdict_that_more_results_cannot_decide_is_left(plan: Plan, agent: Agent) -> None:
+    """The metric has passed, and a check that every case must pass has an error."""
+    suite = gate(0.5, max_repeats=6)
+    suite["gate"]["checks"] = "all"
+    verdict, said = await decided(plan([*PERFECT[:20], "fail 9"], **suite))
+    assert verdict.outcome == "inconclusive"
+    assert said == ["Still open after 1 of at most 6 repeats."]
+
+
+async def test_what_is_missing_counts_at_its_worst(plan: Plan, agent: Agent) -> None:
+    """12 cases that pass and one without an answer: 52 passes beside four results that may have failed."""
+    verdict, _ = await decided(plan([*PERFECT[:12], "fail 99"], **gate(max_repeats=4)))
+    (metric,) = verdict.metrics
+    assert verdict.outcome == "inconclusive"
+    assert (metric.value, metric.n_completed, metric.n_expected) == (1, 48, 52)
+
+
+async def test_a_run_without_time_left_asks_for_nothing(plan: Plan, agent: Agent) -> None:
+    verdict, said = await decided(plan(PERFECT[:13], deadline="1ms", **gate(max_repeats=6)))
+    assert verdict.outcome == "inconclusive"
+    assert len(said) == 1
+    assert agent.requests.total() == 0
+
+
+async def test_a_run_that_broke_off_goes_on_where_it_was(store: Store, plan: Plan, agent: Agent) -> None:
+    run_id = plan(PERFECT[:13], **gate(max_repeats=6))
+
+    async def first_round() -> None:
+        async with open_run(run_id) as context:
+            await run_batches(context, split_into_batches(context.shard_spec.calls(context.run)))
+            await top_up(context)
+            raise KeyError("as a crash would, in the second round")
+
+    with pytest.raises(KeyError):
+        await first_round()
+    assert store.run(run_id).repeats == 2
+    verdict, _ = await decided(run_id)
+    assert (verdict.outcome, verdict.metrics[0].n_completed) == ("pass", 52)
+    assert set(agent.requests.values()) == {4}, "nothing was asked twice"
+
+
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        ({"gate": {"top_up": {"max_repeats": 3}}}, "gate.top_up: there is no limit that more results could decide"),
+        ({"gate": {"min": {"acc": 0.9}, "top_up": {}}}, "give max_repeats or max_cases"),
+        (
+            {"gate": {"min": {"acc": 0.9}, "top_up": {"max_repeats": 3, "max_cases": 9}}},
+            "give max_repeats or max_cases",
+        ),
+        ({"gate": {"min": {"acc": 0.9}, "top_up": {"max_repeats": 1}}}, "gate.top_up.max_repeats"),
+        ({**gate(max_repeats=3), "repeats": 3}, "the suite begins with 3 repeats"),
+        ({**gate(max_repeats=3), "shards": 2}, "a run that is topped up is executed whole"),
+        ({**gate(max_cases=9), "slices": {"by": "topic", "min": 0.5}}, "slices.min: minima of slices"),
+        ({"gate": {**gate(max_cases=9)["gate"], "verdict": "point"}}, "gate.verdict: verdict is not judged"),
+        ({"gate": {**gate(max_cases=9)["gate"], "fail": "value"}}, "gate.fail: fail is not judged"),
+        ({"gate": {**gate(max_cases=9)["gate"], "regression": {"margin": 0.1}}}, "gate.regression: regression is not"),
+        (
+            {**gate(max_cases=9), "metrics": [{**METRIC, "aggregate": "p95", "value": "$.score"}]},
+            "acc is a p95, and top_up is for means and rates (a limit on p95 is aggregate: rate",
+        ),
+        ({**gate(max_cases=9), "metrics": [{**METRIC, "value": "$.score"}]}, "the range of acc is not known"),
+        (gate(max_cases=9), "2 test cases cannot show acc of at least 0.9, however good they are (it takes 52 at 95%)"),
+        (gate(max_repeats=9), "18 results of 2 test cases cannot show acc of at least 0.9"),
+        (gate(max_cases=9), "there are 2 test cases, so there cannot be 9"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_called(tmp_path: Path, sections: dict[str, Any], says: str) -> None:
+    cases = [{"id": str(n), "input": n, "metadata": {"topic": "a"}} for n in range(2)]
+    target = {"http": {"url": "http://127.0.0.1:9"}}
+    document = {"name": "s", "target": target, "test_cases": cases, "checks": [SAME], "metrics": [METRIC], **sections}
+    (tmp_path / "suite.json").write_text(json.dumps(document))
+    assert says in "\n".join(map(str, validate_suite(tmp_path / "suite.json").problems))
