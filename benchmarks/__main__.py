@@ -16,6 +16,7 @@ import click
 from benchmarks.children import CHECKS, CONCURRENCY
 from benchmarks.ecp_runs import ecp
 from benchmarks.evalguard_reports import evalguard
+from benchmarks.large_verdict import verdict
 from benchmarks.measuring import (
     House,
     Line,
@@ -212,6 +213,7 @@ BENCHES: dict[str, Callable[[], Iterator[Line]]] = {
     "judges": judges,
     "ecp": ecp,
     "evalguard": evalguard,
+    "verdict": verdict,
 }
 
 

@@ -20,6 +20,7 @@ from fepflow.statistics.quantiles import quantile_estimate
 from fepflow.statistics.scale import Scale
 from fepflow.statistics.sequential_mean import sequential_estimate
 from fepflow.store.records import CheckCounts, CheckRow, StoredOutput
+from fepflow.suite.aggregates import Aggregate
 from fepflow.suite.models import Gate, Metric
 from fepflow.verdict.verdict import MetricEstimate
 from tasks.analysis.ranges import is_of_passes, scale_of_aggregate
@@ -36,6 +37,7 @@ class MetricAccumulator:
     scale: Scale | None
     case_indices: Sequence[int]
     repeats: int
+    _aggregate: Aggregate = field(init=False)
     _path: Path | None = None
     _outside: int = 0
     _example: float = 0.0
@@ -45,6 +47,7 @@ class MetricAccumulator:
     _counted: CheckCounts | None = None
 
     def __post_init__(self) -> None:
+        self._aggregate = self.metric.aggregated
         self._path = compile_path(self.metric.value) if self.metric.value else None
 
     @property
@@ -60,7 +63,7 @@ class MetricAccumulator:
     @property
     def only_counts(self) -> bool:
         """Whether `add_counted` suffices, where cases are not repeated."""
-        return self._path is None and self.metric.check is not None and self.metric.aggregated.kind in ("mean", "rate")
+        return self._path is None and self.metric.check is not None and self._aggregate.kind in ("mean", "rate")
 
     def add(self, row: CheckRow) -> None:
         """Take a check's result in."""
@@ -93,8 +96,8 @@ class MetricAccumulator:
 
     def case_value(self, case_index: int) -> CaseValue:
         """What the repeats of one case come to, and between which values with those that are missing."""
-        values, kind = self._values.get(case_index, []), self.metric.aggregated.kind
-        if self.metric.aggregated.of_cases and self.scale is not None:
+        values, kind = self._values.get(case_index, []), self._aggregate.kind
+        if self._aggregate.of_cases and self.scale is not None:
             return self._case_value(values)
         low, high = (self.scale.low, self.scale.high) if self.scale else (-math.inf, math.inf)
         ends = [[*values, *[end] * (self.repeats - len(values))] for end in (low, high)]
@@ -116,15 +119,15 @@ class MetricAccumulator:
             self.metric.check,
             estimate,
             of_passes=is_of_passes(self.metric),
-            of_errors=self.metric.aggregated.kind == "error_rate",
+            of_errors=self._aggregate.kind == "error_rate",
             warnings=list(self._warnings()),
         )
 
     def _add(self, case_index: int, value: float | None, *, in_error: bool, skipped: bool = False) -> None:
         """Count a result. One without a number within range counts as an error: it must not leave the denominator."""
-        if self.metric.aggregated.kind == "error_rate":
+        if self._aggregate.kind == "error_rate":
             value = None if skipped else float(in_error)
-        elif self.metric.aggregated.kind == "rate" and value is not None:
+        elif self._aggregate.kind == "rate" and value is not None:
             value = self._is_within(value)
         if value is not None and self.scale is not None and not self.scale.holds(value):
             self._outside, self._example, value = self._outside + 1, value, None
@@ -147,7 +150,7 @@ class MetricAccumulator:
             found = self._counted
             errors = found.error + found.unjudged
             return Counts(len(self.case_indices), found.passed + found.failed, errors, found.skipped)
-        if self.metric.aggregated.of_cases:
+        if self._aggregate.of_cases:
             return self._counts_of_cases()
         completed = sum(map(len, self._values.values()))
         expected = len(self.case_indices) * self.repeats
@@ -171,10 +174,10 @@ class MetricAccumulator:
 
     @property
     def _is_impossible(self) -> bool:
-        return self.metric.aggregated.k > self.repeats
+        return self._aggregate.k > self.repeats
 
     def _case_value(self, values: Sequence[float]) -> CaseValue:
-        kind, k = self.metric.aggregated.kind, self.metric.aggregated.k
+        kind, k = self._aggregate.kind, self._aggregate.k
         if kind == "majority":
             return majority(values, self.repeats)
         if kind == "worst":
@@ -183,7 +186,7 @@ class MetricAccumulator:
         return k_of_repeats(values, self.repeats, k, every=kind == "pass_hat_k")
 
     def _estimate(self, counts: Counts, gate: Gate) -> Estimate:
-        aggregate = self.metric.aggregated
+        aggregate = self._aggregate
         if self._is_impossible:
             raise _UnusableError(
                 f"{self.metric.aggregate} takes {aggregate.k} repeats of each case, and there {_are(self.repeats)}"
