@@ -18,6 +18,9 @@ NO_VALUE = "no_value."
 MISSING = "missing."
 """Prefix of the entries of `metadata` that say how many results of a metric are missing, as in `3 of 120`."""
 
+EVALUATOR = "fepflow"
+"""The `evaluator` in the `metadata` of a report that was made of a run of ours."""
+
 NOT_AVAILABLE = "N/A"
 """What lm-evaluation-harness writes where there is no standard error."""
 

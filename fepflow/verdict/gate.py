@@ -22,11 +22,12 @@ from fepflow.evalguard.digest import thresholds_digest
 from fepflow.evalguard.formatting import listed, number, percent, plural
 from fepflow.evalguard.impact import ImpactAssessment, assess, impact_range, scale_mismatch, worst
 from fepflow.evalguard.models import Range, Thresholds
+from fepflow.statistics.estimate import Estimate
 from fepflow.suite.models import Gate, Impact
 from fepflow.verdict.check_rules import GATE as EVERY_CHECK
 from fepflow.verdict.check_rules import absences, check_rules
 from fepflow.verdict.judge_errors import as_judged, warnings_of_judge
-from fepflow.verdict.metric_rules import MetricRules
+from fepflow.verdict.metric_rules import MetricRules, doubted
 from fepflow.verdict.regression_rules import Regression
 from fepflow.verdict.requirements import ImpactAtMost, Maximum, Minimum, Requirement
 from fepflow.verdict.slice_rules import SliceEstimate, judge_slices
@@ -112,7 +113,15 @@ def _metric_outcomes(
         if (requirements := _requirements(metric, gate, ranges, max_impact))
     ]
     named = {metric.id for metric, _ in required} | {*gate.min, *gate.max}
-    return MetricRules(gate.confidence, mode, gate.fail == "value", len(named)).outcomes(required)
+    found = MetricRules(gate.confidence, mode, gate.fail == "value", len(named)).outcomes(required)
+    doubts = {metric.id: _scale_doubt(metric.estimate, ranges.get(metric.id)) for metric, _ in required}
+    return {name: [doubted(rule, doubts[name]) for rule in rules] for name, rules in found.items()}
+
+
+def _scale_doubt(estimate: Estimate, ranges: Sequence[Range] | None) -> str | None:
+    if ranges is None or estimate.value is None:
+        return None
+    return scale_mismatch(estimate.value, ranges, estimate.is_proportion)
 
 
 def _requirements(
@@ -220,7 +229,7 @@ def _metric_warnings(metric: MetricEstimate, ranges: Sequence[Range] | None, mod
     if ranges is not None:
         if assess(value, ranges).overlapping:
             warnings.append(f"{metric.id}: several ranges hold {number(value)}; the worst impact counts.")
-        if mismatch := scale_mismatch(value, ranges, estimate.is_proportion):
+        if mismatch := _scale_doubt(estimate, ranges):
             warnings.append(f"{metric.id}: {mismatch}")
     if mode == "point" and estimate.counts.missing:
         missing = plural(estimate.counts.missing, "missing result")

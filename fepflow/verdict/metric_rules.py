@@ -143,6 +143,13 @@ class MetricRules:
         return f"about {many} test cases like these would settle it"
 
 
+def doubted(rule: RuleOutcome, doubt: str | None) -> RuleOutcome:
+    """The rule's outcome, but no pass where there is a doubt of what its value means, in a sentence."""
+    if doubt is None or rule.outcome != "pass":
+        return rule
+    return rule.model_copy(update={"outcome": "inconclusive", "reason": f"{rule.reason.rstrip('.')}, but {doubt}"})
+
+
 def _advice_on_range(estimate: Estimate) -> str:
     if estimate.method == "normal":
         return f" ({estimate.warning})" if estimate.warning else ""

@@ -1,9 +1,14 @@
 """The verdict on a report: values and standard errors that somebody else has computed, judged as those of a run.
 
-A metric's interval is its value ± z standard errors, which is not cut off at the ends of any range. Without a standard
-error, and with one of 0, which says only that all results were the same, there is no interval: only point values can
-be judged then. A report that says that results of a metric are missing cannot show anything of it. A task without
-thresholds is inconclusive; a metric without, of a task that has some, is named.
+A metric's interval is its value ± z standard errors, which is not cut off at the ends of any range. That would show
+too much of a share of yes and no near 0 and 1: 34 of 35 would be at least 0.9. So a share, which its standard error
+tells, gets Wilson's interval, as in a run; of another value between 0 and 1 the wider of both counts, at either end.
+Without a standard error, and with one of 0, which says only that all results were the same, there is no interval: only
+point values can be judged then. A report that says that results of a metric are missing cannot show anything of it. A
+task without thresholds is inconclusive; a metric without, of a task that has some, is named.
+
+A report of a run of ours has the run's own verdict in it, which knows more: by the same thresholds and the same gate,
+the report is no pass where the run was none.
 """
 
 from __future__ import annotations
@@ -17,9 +22,9 @@ from fepflow.evalguard.digest import thresholds_digest
 from fepflow.evalguard.lm_eval import FILTER
 from fepflow.evalguard.models import Range, Thresholds
 from fepflow.evalguard.report import MetricResult, Report, ReportTask
-from fepflow.evalguard.reported_values import MISSING, NO_VALUE
+from fepflow.evalguard.reported_values import EVALUATOR, MISSING, NO_VALUE
 from fepflow.statistics.estimate import Counts, Estimate
-from fepflow.statistics.intervals import z_score
+from fepflow.statistics.intervals import wilson_interval, z_score
 from fepflow.suite.models import Gate, Impact
 from fepflow.verdict.gate import DEFAULT_MAX_IMPACT, decide, with_rules
 from fepflow.verdict.verdict import MetricEstimate, MetricVerdict, RuleOutcome, Verdict
@@ -29,6 +34,10 @@ UNNAMED = "?"
 
 NO_STDERR = "the report has no standard error of it; judge by values, with --verdict point"
 STDERR_OF_ZERO = "its standard error is 0: all results were the same, which says nothing of others"
+SAME_NUMBER = 0.01
+"""By how much, relatively, the number of results that a share's standard error speaks of may differ from the report's:
+it may have been rounded."""
+
 RESULTS_MISSING = "results are missing, and it is not known what they could have been"
 
 
@@ -43,12 +52,19 @@ class ReportedEstimate(Estimate):
 
 
 def reported_estimate(value: float, stderr: float | None, confidence: float, counts: Counts) -> ReportedEstimate:
-    """A metric's estimate by the normal distribution; `counts` are 0 where the number of samples is not known."""
+    """A metric's estimate by its standard error; `counts` are 0 where the number of samples is not known."""
     if not stderr or counts.missing:
         why = RESULTS_MISSING if counts.missing else NO_STDERR if stderr is None else STDERR_OF_ZERO
         return ReportedEstimate(value, stderr, None, None, confidence, "normal", counts, warning=why)
     margin = z_score(confidence) * stderr
-    return ReportedEstimate(value, stderr, value - margin, value + margin, confidence, "normal", counts)
+    low, high = value - margin, value + margin
+    if not 0 < value < 1:
+        return ReportedEstimate(value, stderr, low, high, confidence, "normal", counts)
+    answers = value * (1 - value) / stderr**2 + 1  # so many yes and no have this standard error
+    least, most = wilson_interval(value, answers, confidence)
+    if abs(answers - counts.completed) <= SAME_NUMBER * counts.completed:
+        return ReportedEstimate(value, stderr, least, most, confidence, "wilson", counts)
+    return ReportedEstimate(value, stderr, min(low, least), max(high, most), confidence, "normal", counts)
 
 
 def judge_report(
@@ -76,12 +92,33 @@ def judge_report(
     rules = [_absence(name, "there are no thresholds for it", max_impact) for name in chosen if name not in thresholds]
     rules += [_absence(name, "it is not in the report", max_impact) for name in tasks if name not in by_task]
     used = [thresholds[name] for name in chosen if name in thresholds]
-    return with_rules(verdict, rules, gate).model_copy(
+    digest = thresholds_digest(used) if used else None
+    own_rules, warnings = _own_verdict(report, with_rules(verdict, rules, gate), digest)
+    return with_rules(verdict, [*rules, *own_rules], gate).model_copy(
         update={
             "metrics": [*verdict.metrics, *(MetricVerdict.of(metric) for metric in others)],
-            "thresholds_digest": thresholds_digest(used) if used else None,
+            "warnings": [*verdict.warnings, *warnings],
+            "thresholds_digest": digest,
         }
     )
+
+
+def _own_verdict(report: Report, verdict: Verdict, digest: str | None) -> tuple[list[RuleOutcome], list[str]]:
+    """What the verdict of the run that a report was made of says against a pass: a rule if it was by the same
+    thresholds and gate, else warnings."""
+    said = report.metadata or {}
+    if said.get("evaluator") != EVALUATOR:
+        return [], []
+    outcome, gate, used = said.get("outcome"), said.get("gate"), said.get("thresholds_digest")
+    others = used not in (None, digest)
+    warnings = [f"The run itself was judged by other thresholds (sha256 {str(used)[:12]})."] if others else []
+    if verdict.outcome != "pass" or outcome == "pass":
+        return [], warnings
+    own = f"The run itself has {f'the verdict {outcome} (gate: {gate})' if outcome else 'no verdict'}"
+    if used != digest or gate != verdict.gate:
+        return [], [*warnings, f"{own}."]
+    reason = f"{own}: by the same thresholds, and knowing more than its report."
+    return [RuleOutcome(rule="the run's own verdict", outcome="inconclusive", reason=reason)], warnings
 
 
 def _metrics_by_task(report: Report, confidence: float) -> dict[str, list[MetricEstimate]]:

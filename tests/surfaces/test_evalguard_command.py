@@ -144,8 +144,8 @@ class TestVerdict:
         return write
 
     CASES = (
-        (0.9, 0.01, 0, "PASS  qa/acc: 0.9 (95 % interval 0.8804 to 0.9196, n not known) has the impact low"),
-        (0.4, 0.01, 1, "FAIL  qa/acc: 0.4 (95 % interval 0.3804 to 0.4196, n not known) has the impact severe"),
+        (0.9, 0.01, 0, "PASS  qa/acc: 0.9 (95 % interval 0.8787 to 0.9196, n not known) has the impact low"),
+        (0.4, 0.01, 1, "FAIL  qa/acc: 0.4 (95 % interval 0.3804 to 0.4197, n not known) has the impact severe"),
         (0.6, 0.1, 4, "INCONCLUSIVE  qa/acc: 0.6 (95 % interval 0.404 to 0.796, n not known) has the impact low"),
         (0.9, "N/A", 4, "INCONCLUSIVE  qa/acc: 0.9 (no 95 % interval, n not known) has the impact low"),
         (float("nan"), 0.1, 4, "INCONCLUSIVE  qa/acc: no value (n = 0) cannot be computed: the report has no value"),

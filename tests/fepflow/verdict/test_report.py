@@ -36,10 +36,12 @@ def judge(*tasks: tuple[dict[str, Any], dict[str, Any]], gate: Gate | None = Non
 class TestIntervals:
     @pytest.mark.parametrize(
         ("value", "stderr", "outcome"),
-        [(0.6, 0.05, "pass"), (0.6, 0.06, "inconclusive"), (0.4, 0.06, "inconclusive"), (0.4, 0.05, "fail")],
+        [(1.6, 0.05, "pass"), (1.6, 0.06, "inconclusive"), (1.4, 0.06, "inconclusive"), (1.4, 0.05, "fail")],
     )
     def test_the_whole_interval_decides(self, value, stderr, outcome):
-        verdict = judge(qa(value, stderr))
+        ranges = {"acc": [{"impact": "severe", "max": 1.5}, {"impact": "low", "min": 1.5}]}
+        thresholds = Thresholds.model_validate({"task": "qa", "thresholds": ranges})
+        verdict = judge_report(report(qa(value, stderr)), {"qa": thresholds})
         assert verdict.outcome == outcome
         (metric,) = verdict.metrics
         assert (metric.low, metric.high) == pytest.approx((value - 1.959964 * stderr, value + 1.959964 * stderr))
@@ -138,8 +140,13 @@ class TestAbsence:
         assert verdict.outcome == "inconclusive"
         assert "no range holds 1" in verdict.reasons[0]
 
-    def test_a_percentage_against_fractions_is_said(self):
-        assert any("is it a percentage?" in warning for warning in judge(qa(64.2, 1)).warnings)
+    @pytest.mark.parametrize("gate", [None, POINT])
+    def test_a_percentage_against_fractions_is_no_pass(self, gate):
+        verdict = judge(qa(64.2, 1), gate=gate)
+        assert verdict.outcome == "inconclusive"
+        assert verdict.reasons[0].endswith(
+            ", but the ranges lie within 0 and 1, but the value is 64.2: is it a percentage?"
+        )
 
     def test_results_of_no_particular_task_are_refused(self):
         with pytest.raises(ValueError, match="which of 0 tasks"):

@@ -1,0 +1,98 @@
+"""The verdict on a report of a run is none that the run itself would not have."""
+
+from __future__ import annotations
+
+import math
+from math import comb
+from typing import Any
+
+import pytest
+
+from fepflow.evalguard.digest import thresholds_digest
+from fepflow.evalguard.models import Thresholds
+from fepflow.evalguard.report import Report
+from fepflow.statistics.intervals import wilson_interval
+from fepflow.verdict.report import judge_report
+from fepflow.verdict.verdict import Verdict
+
+QA = Thresholds.model_validate(
+    {"task": "qa", "thresholds": {"acc": [{"impact": "severe", "max": 0.9}, {"impact": "low", "min": 0.9}]}}
+)
+GATE = "No metric's impact may be worse than low (95 % intervals)."
+
+
+def judged(value: float, stderr: float, n: int | None = None, **metadata: Any) -> Verdict:
+    task: dict[str, Any] = {"task_ref": "qa", **({"n_samples": {"effective": n}} if n else {})}
+    document = {"tasks": [task], "results": [{"acc": {"value": value, "stderr": stderr}}], "metadata": metadata}
+    return judge_report(Report.model_validate(document), {"qa": QA})
+
+
+def share(passed: int, n: int) -> tuple[float, float]:
+    """A share and its standard error, as fepflow and lm-evaluation-harness report them."""
+    value = passed / n
+    return value, math.sqrt(value * (1 - value) / (n - 1))
+
+
+@pytest.mark.parametrize(("passed", "n"), [(34, 35), (95, 100), (1, 35), (40, 100)])
+def test_a_share_has_the_interval_that_it_has_in_a_run(passed: int, n: int) -> None:
+    value, stderr = share(passed, n)
+    (metric,) = judged(value, round(stderr, 4), n).metrics
+    assert metric.method == "wilson"
+    assert (metric.low, metric.high) == pytest.approx(wilson_interval(value, n), abs=2e-3)
+
+
+@pytest.mark.parametrize("n", [10, 35, 100])
+@pytest.mark.parametrize("known", [True, False])
+def test_an_agent_at_the_minimum_passes_at_most_as_often_as_promised(n: int, known: bool) -> None:
+    """Of all that can come of n cases at a rate of 0.9; by value ± z standard errors it is 10 % of 35."""
+    passes = sum(
+        comb(n, passed) * 0.9**passed * 0.1 ** (n - passed)
+        for passed in range(1, n)
+        if judged(*share(passed, n), n if known else None).outcome == "pass"
+    )
+    assert passes < 0.03
+
+
+def test_of_other_values_between_0_and_1_the_wider_end_counts() -> None:
+    (metric,) = judged(0.95, 0.02, 1_000).metrics
+    low, high = wilson_interval(0.95, 0.95 * 0.05 / 0.02**2 + 1)
+    assert metric.method == "normal"
+    assert metric.low == pytest.approx(low)
+    assert metric.low < 0.95 - 1.96 * 0.02
+    assert metric.high == pytest.approx(0.95 + 1.959964 * 0.02)
+    assert metric.high > high
+
+
+OURS: dict[str, Any] = {"evaluator": "fepflow", "gate": GATE, "thresholds_digest": thresholds_digest([QA])}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "comes_to"), [("pass", "pass"), ("inconclusive", "inconclusive"), ("fail", "inconclusive")]
+)
+def test_a_report_of_a_run_that_did_not_pass_does_not_pass(outcome: str, comes_to: str) -> None:
+    verdict = judged(*share(99, 100), 100, outcome=outcome, **OURS)
+    assert (verdict.outcome, verdict.warnings) == (comes_to, [])
+    assert verdict.metrics[0].outcome == "pass"
+    if outcome != "pass":
+        assert verdict.reasons[0].startswith(f"The run itself has the verdict {outcome} (gate: {GATE}): by the same")
+
+
+def test_a_run_that_did_not_pass_for_other_reasons_is_warned_of() -> None:
+    verdict = judged(*share(99, 100), 100, outcome="fail", **{**OURS, "gate": "Every check must pass."})
+    assert verdict.outcome == "pass"
+    assert verdict.warnings == ["The run itself has the verdict fail (gate: Every check must pass.)."]
+    verdict = judged(*share(99, 100), 100, evaluator="fepflow")
+    assert verdict.warnings == ["The run itself has no verdict."]
+
+
+def test_other_thresholds_than_the_runs_are_warned_of() -> None:
+    verdict = judged(*share(99, 100), 100, outcome="fail", **{**OURS, "thresholds_digest": "d" * 64})
+    assert verdict.outcome == "pass"
+    assert verdict.warnings == [
+        "The run itself was judged by other thresholds (sha256 dddddddddddd).",
+        f"The run itself has the verdict fail (gate: {GATE}).",
+    ]
+
+
+def test_what_the_metadata_of_others_says_is_not_asked() -> None:
+    assert judged(*share(99, 100), 100, outcome="fail", evaluator="another").warnings == []
