@@ -51,7 +51,7 @@ TEXTS = {
         "{{ event.payload.suite }}: a metric drifts",
         "{{ event.payload.suite }} drifts, in run {{ event.payload.run_id[:8] }}."
         + _REASONS
-        + "\nfepflow trends {{ event.payload.suite }}\n"
+        + """\nfepflow trends '{{ event.payload.suite | replace("'", "'\\\\''") }}'\n"""
         + _LINK,
     ),
     "crashed": Text(

@@ -40,11 +40,12 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
     try:
         key = f"failed-cases-{part}"
         table = await acreate_table_artifact(failed.table(), key=key, description=failed.about) if failed.rows else None
-        page = verdict_page(run, verdict, judges, failed, str(table) if table else None, causes)
+        drifts = [each.sentence for each in drifted]
+        page = verdict_page(run, verdict, judges, failed, str(table) if table else None, causes, drifts)
         await acreate_markdown_artifact(page, key=f"verdict-{part}", description=verdict_summary(verdict))
         emit_verdict(run, verdict, compared)
-        for each in drifted:
-            run_log().warning("%s", each.sentence)
+        for drift in drifts:
+            run_log().warning("%s", drift)
         if drifted:
             emit_drift(run, verdict, drifted)
     except Exception as error:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fepflow.statistics.estimate import Counts, Estimate, Method
 
 _CORRECTED: tuple[Method, ...] = ("rogan-gladen", "mover")
+_DIFFERENCES: tuple[Method, ...] = ("tango", "paired-t", "paired-bounded")
 
 
 def number(value: float, unlike: float | None = None) -> str:
@@ -31,19 +32,24 @@ def listed(items: Sequence[str]) -> str:
 
 
 def describe(estimate: Estimate, limit: float | None = None) -> str:
-    """`0.93 (95 % interval 0.8625 to 0.9657, n = 100)`; never rounded onto `limit`, which it is compared with."""
+    """`0.93 (95 % interval 0.8625 to 0.9657, n = 100)`; never rounded onto `limit`, which it is compared with.
+
+    A difference between two runs is called so.
+    """
     is_unknown = estimate.value is not None and estimate.counts.completed == 0
     size = "n not known" if is_unknown else _size(estimate.counts)
     if estimate.value is None:
         return f"no value ({size})"
     width = percent(estimate.confidence)
+    value = number(estimate.value, limit)
+    value = f"a difference of {value}" if estimate.method in _DIFFERENCES else value
     ends = [(word, bound) for word, bound in (("from", estimate.low), ("to", estimate.high)) if bound is not None]
     if not ends:
-        return f"{number(estimate.value, limit)} (no {width} interval, {size})"
+        return f"{value} (no {width} interval, {size})"
     interval = " ".join(f"{word} {number(bound, limit)}" for word, bound in ends)
     interval = interval if len(ends) == 1 else interval.removeprefix("from ")
     interval = f"{interval}, corrected for its judge's errors" if estimate.method in _CORRECTED else interval
-    return f"{number(estimate.value, limit)} ({width} interval {interval}, {size})"
+    return f"{value} ({width} interval {interval}, {size})"
 
 
 def _size(counts: Counts) -> str:

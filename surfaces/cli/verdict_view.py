@@ -27,6 +27,10 @@ def run_view(store: Store, run: RunRecord) -> Iterator[Table | str]:
         yield _check_table(counts)
     if run.metrics:
         yield metric_table(run.metrics, (run.verdict or {}).get("baseline"))
+    if (regression := (run.verdict or {}).get("regression")) and regression["metrics"]:
+        yield _regression_table(regression)
+        base = regression["run_id"][:SHORT_ID]
+        yield f"against run {base}: {safe(regression['matched'])} (fepflow compare {base} {run.id[:SHORT_ID]})"
     if slices := (run.verdict or {}).get("slices"):
         yield _slice_table(slices)
     for row in counts:
@@ -122,6 +126,26 @@ def metric_table(metrics: Sequence[Mapping[str, Any]], baseline: Mapping[str, An
             coloured(outcome) if outcome else "·",
             *([_corrected(metric.get("corrected"))] if by_judges else []),
             *then,
+        )
+    return made
+
+
+def _regression_table(regression: Mapping[str, Any]) -> Table:
+    columns = ("now", "difference", "interval", "worse", "better", "margin", "outcome")
+    made = table("metric", safe(regression["baseline"]), *columns)
+    for row in regression["metrics"]:
+        low, high = row.get("low"), row.get("high")
+        outcome = row.get("outcome")
+        made.add_row(
+            safe(row["metric"]),
+            number(row.get("baseline")),
+            number(row.get("value")),
+            number(row.get("difference"), sign="+"),
+            "·" if low is None and high is None else f"{number(low)} to {number(high)}",
+            str(row["worsened"] or "·"),
+            str(row["improved"] or "·"),
+            number(row["margin"]) if "margin" in row else "·",
+            coloured(outcome) if outcome else "·",
         )
     return made
 

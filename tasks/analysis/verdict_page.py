@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fepflow.store.records import RunRecord
-from fepflow.verdict.verdict import Comparison, CorrectedShare, MetricVerdict, SliceVerdict, Verdict
+from fepflow.verdict.verdict import Comparison, CorrectedShare, MetricVerdict, RegressionVerdict, SliceVerdict, Verdict
 from tasks.analysis.failed_cases import FailedCases
 from tasks.analysis.judge_reliability import JudgeReliability
 from tasks.analysis.markdown import escape_text, plain
@@ -34,12 +34,15 @@ def verdict_page(
     failed: FailedCases | None = None,
     failed_artifact: str | None = None,
     causes: Sequence[str] = (),
+    drifts: Sequence[str] = (),
 ) -> str:
-    """The page; `failed_artifact` is the id of the artifact with the failed cases, if there is one."""
+    """The page; `failed_artifact` is the id of the artifact with the failed cases, if there is one. `drifts` are
+    sentences about metrics that have drifted."""
     decided, *others = reasons_of(verdict) or [""]
     lines = [f"# {verdict.outcome.upper()}: {escape_text(run.name)}", ""]
     lines += [f"**{escape_text(decided)}**", ""] if decided else []
     lines += [f"Gate: {escape_text(verdict.gate)}", ""]
+    lines += [*(f"**Drift**: {escape_text(drift)}" for drift in drifts), ""] if drifts else []
     lines += [*(f"- {escape_text(reason)}" for reason in others), ""] if others else []
     lines += [verdict.top_up.summary, ""] if verdict.top_up else []
     if verdict.not_judged:
@@ -50,6 +53,8 @@ def verdict_page(
         lines += [f"No baseline: {escape_text(verdict.not_compared)}", ""]
     lines += [" · ".join(_links(run, failed, failed_artifact)), ""]
     lines += [*_metric_table(verdict), ""]
+    if verdict.regression is not None and verdict.regression.run_id is not None:
+        lines += [*_regression_table(run, verdict.regression), ""]
     lines += [*_slice_table(verdict.slices), ""] if verdict.slices else []
     if failed is not None and failed.rows:
         lines += ["## What did not pass", ""]
@@ -103,6 +108,21 @@ def _metric_table(verdict: Verdict) -> Iterator[str]:
         if changes:
             change = changes[metric.id]
             cells += [_number(change.baseline), _number(change.difference, sign="+")]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _regression_table(run: RunRecord, regression: RegressionVerdict) -> Iterator[str]:
+    base, name = str(regression.run_id)[:8], escape_text(regression.baseline)
+    yield f"Against {name}, run `{base}`: {escape_text(regression.matched or '')}. "
+    yield f"The cases that changed: `fepflow compare {base} {run.id[:8]}`"
+    yield ""
+    yield f"| metric | {name} | now | difference | interval | worse | better | margin | outcome |"
+    yield f"|{' --- |' * 9}"
+    for row in regression.metrics:
+        known = row.low is not None and row.high is not None
+        cells = [escape_text(row.metric), _number(row.baseline), _number(row.value), _number(row.difference, sign="+")]
+        cells += [f"{_number(row.low)} to {_number(row.high)}" if known else NONE]
+        cells += [str(row.worsened), str(row.improved), _number(row.margin), row.outcome or NONE]
         yield f"| {' | '.join(cells)} |"
 
 
