@@ -142,6 +142,24 @@ def corrected(estimate: Estimate, labels: JudgeLabels) -> Estimate | None:
     return sample.estimate(estimate.confidence)
 
 
+def youden_index(labels: JudgeLabels, confidence: float = 0.95) -> tuple[float, float, float] | None:
+    """Youden's J of a judge, its true positive rate + its true negative rate - 1, with its bounds; None unless there
+    are right and wrong outputs.
+
+    1 is a judge that never errs, 0 one that passes wrong outputs as often as right ones. Unlike kappa it does not
+    depend on how many of the outputs are right. Wilson's limits of both rates are joined by MOVER.
+    """
+    if not labels.right or not labels.wrong:
+        return None
+    rates = [(labels.right_passed / labels.right, labels.right), (labels.wrong_failed / labels.wrong, labels.wrong)]
+    bounds = [wilson_interval(rate, n, confidence) for rate, n in rates]
+    value = rates[0][0] + rates[1][0] - 1
+    down, up = (
+        math.hypot(*(rate - each[end] for (rate, _), each in zip(rates, bounds, strict=True))) for end in (0, 1)
+    )
+    return value, max(value - down, -1.0), min(value + up, 1.0)
+
+
 def lang_reiczigel_interval(share: float, n: float, labels: JudgeLabels, confidence: float) -> tuple[float, float]:
     """The interval of the true share where a judge passes a `share` of n outputs; 0 and 1 if nothing is known."""
     z = z_score(confidence)

@@ -104,7 +104,7 @@ def _run(suite: Path, cases: frozenset[str]) -> tuple[RunRecord, int]:
 
 def _report(calibration: Calibration) -> Iterator[str]:
     from fepflow.errors import printable
-    from tasks.analysis.judge_reliability import warnings_of
+    from tasks.analysis.judge_reliability import warnings_of, youden_of
 
     statistics = calibration.statistics
     yield f"judge {printable(calibration.check_id)} ({printable(calibration.model)}), {printable(calibration.field)}"
@@ -119,6 +119,8 @@ def _report(calibration: Calibration) -> Iterator[str]:
     for name, said in (("tpr", "pass"), ("tnr", "fail")):
         if name in statistics:
             yield _line(name.upper(), statistics[name], f" (of {statistics[name]['n']} that people {said})")
+    if youden := youden_of(calibration):
+        yield _line("J", youden, " (TPR + TNR - 1)")
     yield from _matrix(statistics)
     yield from (f"! {warning}" for warning in warnings_of(calibration))
 

@@ -9,11 +9,11 @@ from checks.constants import CheckType
 from fepflow.protocol.check import Check
 from fepflow.statistics.estimate import Estimate
 from fepflow.statistics.judge_correction import JudgeLabels, corrected
-from fepflow.store.records import Calibration, RunRecord
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Metric
 from fepflow.verdict.verdict import MetricEstimate
-from tasks.analysis.judge_reliability import judges_of_run
+from tasks.analysis.judge_reliability import judges_of_run, labels_of
 from tasks.analysis.ranges import is_share_that_passed
 
 FIELD = "passed"
@@ -56,13 +56,6 @@ def labels_of_judges(store: Store, run: RunRecord) -> dict[str, JudgeLabels]:
         if calibrations:
             found[judge.check_id] = labels_of(*(drawn or calibrations)[:1], drawn=bool(drawn))
     return found
-
-
-def labels_of(calibration: Calibration, *, drawn: bool) -> JudgeLabels:
-    """The counts of a calibration of yes and no; of those drawn at random from its run only, if they are wanted."""
-    statistics = calibration.statistics["draw"] if drawn else calibration.statistics
-    (right_passed, right_failed), (wrong_passed, wrong_failed) = statistics["matrix"]
-    return JudgeLabels(right_passed + right_failed, right_passed, wrong_passed + wrong_failed, wrong_failed, drawn)
 
 
 def _corrected(metric: MetricEstimate, labels: JudgeLabels | None) -> Estimate | None:

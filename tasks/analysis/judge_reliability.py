@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from checks.constants import CheckType
 from fepflow.evalguard.formatting import listed, number, plural
+from fepflow.statistics.judge_correction import JudgeLabels, youden_index
 from fepflow.store.records import Calibration, RunRecord
 from fepflow.store.store import Store
 
 if TYPE_CHECKING:
     from checks.models.judge_spec import JudgeSpec
 
-ENOUGH_KAPPA = 0.6
-"""Below it a judge's verdicts are not those of people ("substantial" agreement begins there: Landis and Koch 1977)."""
+ENOUGH = 0.6
+"""Below it a judge's verdicts are not those of people: "substantial" agreement begins there (Landis and Koch 1977).
+
+Of yes and no it is Youden's J that has to reach it, which is what kappa is where half of the labels are yes; with fewer
+of a kind the same judge has a smaller kappa. Of scales and words it is kappa.
+"""
 
 FEW_LABELS = 30
 FEW_OF_A_KIND = 10
@@ -125,6 +130,7 @@ def calibration_data(calibration: Calibration) -> dict[str, Any]:
         "n": calibration.n,
         "missing": calibration.missing,
         **calibration.statistics,
+        **({"youden_j": j} if (j := youden_of(calibration)) else {}),
         "warnings": warnings_of(calibration),
     }
 
@@ -133,22 +139,21 @@ def calibration_words(calibration: Calibration | None) -> str:
     """How far a judge agrees with people, in a part of a sentence."""
     if calibration is None:
         return "not calibrated"
-    kappa = calibration.statistics["kappa"]
+    kappa, youden = calibration.statistics["kappa"], youden_of(calibration)
     size = f"n = {calibration.n}, {calibration.created_at:%Y-%m-%d}"
     of = "" if calibration.field == "passed" else f" of {calibration.field}"
     if kappa["value"] is None:
         return f"calibrated without a kappa{of} ({kappa['why']}; {size})"
-    words = f"kappa{of} {number(kappa['value'])} with people ({_interval(kappa)}, {size})"
-    rates = [
-        f"{name.upper()} {number(rate['value'])}"
-        for name in ("tpr", "tnr")
-        if (rate := calibration.statistics.get(name)) and rate["value"] is not None
-    ]
-    if kappa["value"] < ENOUGH_KAPPA:
-        rates.append(f"below {ENOUGH_KAPPA}: not to be relied on")
-    elif kappa["low"] < ENOUGH_KAPPA:
-        rates.append(f"may be below {ENOUGH_KAPPA}")
-    return ", ".join([words, *rates])
+    if youden is None:
+        words, name, figure = f"kappa{of} {number(kappa['value'])} with people ({_interval(kappa)}, {size})", "", kappa
+    else:
+        tpr, tnr = (number(calibration.statistics[rate]["value"]) for rate in ("tpr", "tnr"))
+        rates = f"TPR {tpr} and TNR {tnr}{of} by people's labels ({size})"
+        words = f"{rates}, J {number(youden['value'])} ({_interval(youden)}), kappa {number(kappa['value'])}"
+        name, figure = "J ", youden
+    if figure["value"] < ENOUGH:
+        return f"{words}, {name}below {ENOUGH}: not to be relied on"
+    return f"{words}, {name}may be below {ENOUGH}" if figure["low"] < ENOUGH else words
 
 
 def _interval(figure: dict[str, Any]) -> str:
@@ -157,18 +162,39 @@ def _interval(figure: dict[str, Any]) -> str:
 
 def warnings_of(calibration: Calibration) -> list[str]:
     """What keeps a judge, or what is known of it, from being relied on."""
-    return [*_of_kappa(calibration.statistics["kappa"], calibration.n), *_of_size(calibration)]
+    return [*_of_agreement(calibration), *_of_size(calibration)]
 
 
-def _of_kappa(kappa: dict[str, Any], n: int) -> Iterator[str]:
-    value, low, high = kappa["value"], kappa["low"], kappa["high"]
+def _of_agreement(calibration: Calibration) -> Iterator[str]:
+    kappa, youden, n = calibration.statistics["kappa"], youden_of(calibration), calibration.n
+    figure, name = (kappa, "kappa") if youden is None else (youden, "J")
+    value, low, high = figure["value"], figure["low"], figure["high"]
     if value is None:
         yield f"kappa is not defined: {kappa['why']}. Label cases of both kinds."
-    elif value < ENOUGH_KAPPA:
-        unsure = f", though with n = {n} it may be {number(high)}" if high >= ENOUGH_KAPPA else ""
-        yield f"kappa is below {ENOUGH_KAPPA}: it judges otherwise than people{unsure}. Change its prompt or model."
-    elif low < ENOUGH_KAPPA:
-        yield f"kappa's interval reaches below {ENOUGH_KAPPA}: n = {n} labels are too few to tell. Label more cases."
+    elif value < ENOUGH:
+        unsure = f", though with n = {n} it may be {number(high)}" if high >= ENOUGH else ""
+        otherwise = "it judges otherwise than people" if youden is None else _otherwise(calibration)
+        yield f"{name} is below {ENOUGH}: {otherwise}{unsure}. Change its prompt or model."
+    elif low < ENOUGH:
+        yield f"{name}'s interval reaches below {ENOUGH}: n = {n} labels are too few to tell. Label more cases."
+
+
+def _otherwise(calibration: Calibration) -> str:
+    tpr, tnr = (calibration.statistics[rate]["value"] for rate in ("tpr", "tnr"))
+    return f"it passes {1 - tnr:.0%} of what people fail, and fails {1 - tpr:.0%} of what they pass".replace("%", " %")
+
+
+def labels_of(calibration: Calibration, *, drawn: bool) -> JudgeLabels:
+    """The counts of a calibration of yes and no; of those drawn at random from its run only, if they are wanted."""
+    statistics = calibration.statistics["draw"] if drawn else calibration.statistics
+    (right_passed, right_failed), (wrong_passed, wrong_failed) = statistics["matrix"]
+    return JudgeLabels(right_passed + right_failed, right_passed, wrong_passed + wrong_failed, wrong_failed, drawn)
+
+
+def youden_of(calibration: Calibration) -> dict[str, float] | None:
+    """Youden's J with its interval; None of what is not yes and no, and where all labels are the same."""
+    found = youden_index(labels_of(calibration, drawn=False)) if "tpr" in calibration.statistics else None
+    return None if found is None else dict(zip(("value", "low", "high"), found, strict=True))
 
 
 def _of_size(calibration: Calibration) -> Iterator[str]:

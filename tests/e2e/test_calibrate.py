@@ -46,7 +46,7 @@ def test_show_has_the_calibration_of_a_judge(stack, tmp_path, model_server):
     assert judge["calibration"] == told
     assert (judge["samples"], judge["agreement"], judge["disputed"]) == (3, 1.0, 0)
     words = stack.fepflow("show", "latest", env=env).stdout
-    assert "judge llm_judge (openai/stand-in): kappa" in words
+    assert "judge llm_judge (openai/stand-in): TPR " in words
     assert "its samples agree to 1.00, 0 of 3 verdicts disputed" in words
 
     again = stack.fepflow(

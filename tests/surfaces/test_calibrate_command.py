@@ -83,9 +83,9 @@ def test_it_reports_and_stores_how_far_judge_and_people_agree(cli: Cli, home: Pa
     assert lines[4].startswith("  agreement  0.95    95 % interval 0.83")
     assert lines[5].endswith("(of 18 that people pass)")
     assert lines[6].endswith("(of 22 that people fail)")
-    assert [line.split() for line in lines[9:11]] == [["pass", "18", "0"], ["fail", "2", "20"]]
+    assert [line.split() for line in lines[10:12]] == [["pass", "18", "0"], ["fail", "2", "20"]]
     shown = cli("show", "cafe").stdout
-    assert "judge right (openai/any): kappa 0.9 with people (95 % interval" in shown
+    assert "judge right (openai/any): TPR 1 and TNR 0.9" in shown
     assert "n = 40" in shown
 
 

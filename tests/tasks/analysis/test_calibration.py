@@ -145,10 +145,13 @@ class TestWarnings:
     def test_a_judge_that_agrees_well_on_many_needs_none(self, store: Store):
         assert self.warnings(store, 95, 200) == []
 
-    def test_a_kappa_below_the_bound_is_warned_of(self, store: Store):
+    def test_a_j_below_the_bound_is_warned_of(self, store: Store):
         (warning,) = self.warnings(store, 70, 200)
-        assert warning == "kappa is below 0.6: it judges otherwise than people. Change its prompt or model."
-        assert "it may be 0.7" in self.warnings(store, 23, 60)[0]
+        assert warning == (
+            "J is below 0.6: it passes 30 % of what people fail, and fails 30 % of what they pass. "
+            "Change its prompt or model."
+        )
+        assert "it may be 0.69" in self.warnings(store, 23, 60)[0]
 
     def test_an_interval_that_reaches_below_is_warned_of(self, store: Store):
         (warning,) = self.warnings(store, 26, 60)
@@ -175,8 +178,8 @@ class TestWhatIsSaidOfAJudge:
         (reliability,) = reliability_of_judges(store, run)
         assert reliability.calibration == made
         assert reliability.sentence() == (
-            f"judge llm_judge (openai/any): kappa 1 with people (95 % interval "
-            f"{made.statistics['kappa']['low']:.4g} to 1, n = 40, {made.created_at:%Y-%m-%d}), TPR 1, TNR 1"
+            f"judge llm_judge (openai/any): TPR 1 and TNR 1 by people's labels (n = 40, {made.created_at:%Y-%m-%d}), "
+            "J 1 (95 % interval 0.7721 to 1), kappa 1"
         )
         for change in ({"prompt": "??"}, {"model_config": {"model": "openai/other"}}, {"samples": 3}):
             other = {"type": "llm_judge", "arguments": {**CHECK["arguments"], **change}}
@@ -186,7 +189,7 @@ class TestWhatIsSaidOfAJudge:
     def test_a_bad_judge_is_not_shown_as_a_good_one(self, store: Store):
         compared(store, [True, False] * 20, [True] * 40)
         (reliability,) = reliability_of_judges(store, stored(store, [{"passed": True}]))
-        assert reliability.sentence().endswith("TPR 1, TNR 0, below 0.6: not to be relied on")
+        assert reliability.sentence().endswith("kappa 0, J below 0.6: not to be relied on")
 
     def test_the_newest_calibration_counts_and_names_what_it_is_of(self, store: Store):
         compared(store, [True, False] * 20, [True, False] * 20)
