@@ -21,10 +21,12 @@ def compare(
 ) -> JudgedComparisons:
     """Runs beside a base, by what names them. Raises NotFoundError, UserError if nothing can be compared."""
     from tasks.analysis.regressions import judge_comparisons
-    from tasks.analysis.run_comparison import compare_runs
+    from tasks.analysis.run_comparison import compare_results, results_with_verdict
 
     first, *others = named_runs(store, [base, *new])
-    return judge_comparisons([compare_runs(store, first, other) for other in others], margin, margins)
+    then = results_with_verdict(store, first)
+    compared = [compare_results(then, results_with_verdict(store, other)) for other in others]
+    return judge_comparisons(compared, margin, margins)
 
 
 def named_runs(store: Store, names: Sequence[str]) -> list[RunRecord]:

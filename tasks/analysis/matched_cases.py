@@ -48,9 +48,12 @@ class MatchedCases:
         return f"{whole}; not compared: {listed(others)}" if others else f"all {whole}"
 
 
-def match_cases(store: Store, base: RunRecord, new: RunRecord) -> MatchedCases:
+Contents = dict[str, tuple[int, str]]
+"""The index of each case of a run, and the hash of its contents, by id, in the cases' order."""
+
+
+def match_cases(then: Contents, now: Contents) -> MatchedCases:
     """Match the cases of two runs by their contents."""
-    then, now = _hashes(store, base), _hashes(store, new)
     pairs, changed = [], []
     for case_id, (index, content) in now.items():
         if case_id in then:
@@ -62,8 +65,9 @@ def match_cases(store: Store, base: RunRecord, new: RunRecord) -> MatchedCases:
     return MatchedCases(pairs, changed, only_base, [case_id for case_id in now if case_id not in then])
 
 
-def _hashes(store: Store, run: RunRecord) -> dict[str, tuple[int, str]]:
-    found: dict[str, tuple[int, str]] = {}
+def contents_of(store: Store, run: RunRecord) -> Contents:
+    """What the cases of a run are matched by."""
+    found: Contents = {}
     for start in range(0, run.n_cases, CASES_AT_ONCE):
         for index, case in enumerate(store.cases(run.id, start, start + CASES_AT_ONCE), start):
             found[case.id] = index, content_hash(case.model_dump())

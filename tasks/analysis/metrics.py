@@ -20,10 +20,11 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
     """Metrics and verdict of all that the store has of a run, whether or not it is complete."""
     gate = suite.gate or Gate()
     sliced = SlicedCases(suite.slices.by) if suite.slices else None
-    carriers, accumulators, counted = accumulate(store, run, suite, sliced, one_by_one=sliced is not None)
+    one_by_one = sliced is not None or gate.regression is not None
+    carriers, accumulators, counted = accumulate(store, run, suite, sliced, one_by_one=one_by_one)
     raw = [(accumulator.metric, accumulator.estimate(gate)) for accumulator in accumulators]
     estimates = corrected_metrics(store, run, raw, {name: found.declared for name, found in carriers.items()})
-    regression = judge_regression(store, run, gate) if gate.regression else None
+    regression = judge_regression(store, run, gate, accumulators) if gate.regression else None
     thresholds = Thresholds.model_validate(suite.thresholds) if isinstance(suite.thresholds, dict) else None
     totals = [
         _totals(check_id, len(found.case_indices) * run.repeats, counted.get(check_id))

@@ -12,8 +12,9 @@ from fepflow.store.store import Store
 from fepflow.suite.models import Gate
 from fepflow.verdict.regression_rules import Regression, judge_differences
 from fepflow.verdict.verdict import DifferenceVerdict, Outcome, RegressionVerdict, RuleOutcome
+from tasks.analysis.accumulator import MetricAccumulator
 from tasks.analysis.baseline import regression_baseline
-from tasks.analysis.run_comparison import RunComparison, differences
+from tasks.analysis.run_comparison import RunComparison, compare_results, results_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +58,18 @@ def judge_comparisons(
     return JudgedComparisons(list(comparisons), rules, _adjusted(comparisons), asked, outcome)
 
 
-def judge_regression(store: Store, run: RunRecord, gate: Gate) -> Regression:
-    """What a gate's `regression` comes to: without a baseline that can be compared with, inconclusive."""
+def judge_regression(store: Store, run: RunRecord, gate: Gate, accumulators: Sequence[MetricAccumulator]) -> Regression:
+    """What a gate's `regression` comes to: without a baseline that can be compared with, inconclusive.
+
+    `accumulators` are the run's metrics, whose results have been added one by one.
+    """
     asked = gate.regression
     assert asked is not None
     name = asked.baseline
     margin, margins = (None, asked.margin) if isinstance(asked.margin, dict) else (asked.margin, {})
     try:
         base = regression_baseline(store, run, name)
-        comparison = differences(store, base, run)
+        comparison = compare_results(results_of(store, base), results_of(store, run, accumulators))
         wanted = _margins(comparison, margin, margins, asked=True)
         if not wanted:
             raise UserError("no metric is a share that passed: give margins by metric.")

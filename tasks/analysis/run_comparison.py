@@ -18,7 +18,7 @@ from fepflow.verdict.regression_rules import MetricDifference
 from tasks.analysis.accumulation import accumulate, suite_of
 from tasks.analysis.accumulator import MetricAccumulator
 from tasks.analysis.comparability import changed_parts
-from tasks.analysis.matched_cases import MatchedCases, match_cases
+from tasks.analysis.matched_cases import Contents, MatchedCases, contents_of, match_cases
 from tasks.analysis.ranges import is_of_passes, is_share_that_passed, scale_of_aggregate
 
 MOST_FLIPS = 100
@@ -57,37 +57,52 @@ class RunComparison:
     confidence: float
 
 
-def compare_runs(store: Store, base: RunRecord, new: RunRecord) -> RunComparison:
-    """Compare two runs that have a verdict, over the cases that they have in common.
+@dataclass(frozen=True, slots=True)
+class RunResults:
+    """What is compared of a run: its suite, its cases, and its metrics by id."""
 
-    Raises UserError where nothing could be compared: a run without a verdict, no case or no metric in common.
+    run: RunRecord
+    suite: Suite
+    cases: Contents
+    metrics: dict[str, MetricAccumulator]
+
+
+def results_of(store: Store, run: RunRecord, accumulators: Sequence[MetricAccumulator] | None = None) -> RunResults:
+    """Read what is compared of a run. `accumulators` are its metrics, one by one, if they have been read already."""
+    suite = suite_of(run)
+    if accumulators is None:
+        accumulators = accumulate(store, run, suite, one_by_one=True).accumulators
+    return RunResults(run, suite, contents_of(store, run), {each.metric.id: each for each in accumulators})
+
+
+def results_with_verdict(store: Store, run: RunRecord) -> RunResults:
+    """As `results_of`; UserError for a run without a verdict."""
+    if run.outcome is None:
+        raise UserError(f"Run {run.id[:8]} has no verdict to compare: it is {run.status}.")
+    return results_of(store, run)
+
+
+def compare_results(then: RunResults, now: RunResults) -> RunComparison:
+    """Compare two runs over the cases that they have in common.
+
+    Raises UserError where nothing could be compared: no case or no metric in common.
     """
-    for run in (base, new):
-        if run.outcome is None:
-            raise UserError(f"Run {run.id[:8]} has no verdict to compare: it is {run.status}.")
-    return differences(store, base, new)
-
-
-def differences(store: Store, base: RunRecord, new: RunRecord) -> RunComparison:
-    """As `compare_runs`, whether or not the new run has its verdict yet."""
+    base, new = then.run, now.run
     if base.id == new.id:
         raise UserError(f"Run {base.id[:8]} would be compared with itself.")
-    matched = match_cases(store, base, new)
+    matched = match_cases(then.cases, now.cases)
     if not matched.pairs:
         raise UserError(
             f"Runs {base.id[:8]} ({base.name}) and {new.id[:8]} ({new.name}) have no test case in common: "
             f"{matched.sentence}."
         )
-    suites = suite_of(base), suite_of(new)
-    gate = suites[1].gate or Gate()
-    then, now = ({each.metric.id: each for each in accumulate(store, run, suite, one_by_one=True).accumulators}
-                 for run, suite in zip((base, new), suites, strict=True))  # fmt: skip
+    gate = now.suite.gate or Gate()
     metrics: list[MetricDifference] = []
     flips: list[Flip] = []
-    ids = store.case_ids(new.id, new.n_cases)
-    for name, accumulator in now.items():
-        earlier = then.get(name)
-        why_not = _why_not(earlier, accumulator, (base, new), suites)
+    ids = list(now.cases)
+    for name, accumulator in now.metrics.items():
+        earlier = then.metrics.get(name)
+        why_not = _why_not(earlier, accumulator, then, now)
         if earlier is None or why_not is not None:
             metrics.append(_not_compared(accumulator, why_not))
             continue
@@ -95,7 +110,7 @@ def differences(store: Store, base: RunRecord, new: RunRecord) -> RunComparison:
         if is_of_passes(accumulator.metric) and accumulator.metric.aggregated.kind != "error_rate":
             flips += _flips(earlier, accumulator, matched, ids)
     gone = "the new run does not have it"
-    metrics += [_not_compared(accumulator, gone) for name, accumulator in then.items() if name not in now]
+    metrics += [_not_compared(each, gone) for name, each in then.metrics.items() if name not in now.metrics]
     if all(each.why_not for each in metrics):
         reasons = "; ".join(f"{each.id}: {each.why_not}" for each in metrics) or "the new run has no metrics"
         raise UserError(f"Runs {base.id[:8]} and {new.id[:8]} have no metric that can be compared: {reasons}.")
@@ -115,8 +130,8 @@ def differences(store: Store, base: RunRecord, new: RunRecord) -> RunComparison:
 def _why_not(
     earlier: MetricAccumulator | None,
     accumulator: MetricAccumulator,
-    runs: tuple[RunRecord, RunRecord],
-    suites: tuple[Suite, Suite],
+    then: RunResults,
+    now: RunResults,
 ) -> str | None:
     if earlier is None:
         return "the base does not have it"
@@ -127,11 +142,11 @@ def _why_not(
         return "there is no interval for the difference of percentiles"
     if aggregate.of_cases and earlier.repeats != accumulator.repeats:
         return f"cases were repeated {earlier.repeats} times in the base, and {accumulator.repeats} times now"
-    then, now = (_check(suite, accumulator.metric.check) for suite in suites)
-    if then != now:
+    check = _check(now.suite, accumulator.metric.check)
+    if check != _check(then.suite, accumulator.metric.check):
         return "its check has changed"
-    section = _MODEL_SECTIONS.get(now.type) if now else None
-    if section and runs[0].suite.get(section) != runs[1].suite.get(section):
+    section = _MODEL_SECTIONS.get(check.type) if check else None
+    if section and then.run.suite.get(section) != now.run.suite.get(section):
         return f"the suite's {section} has changed"
     return None
 
