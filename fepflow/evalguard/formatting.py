@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from fepflow.statistics.estimate import Counts, Estimate, Method
 
-_CORRECTED: tuple[Method, ...] = ("rogan-gladen", "mover")
-_DIFFERENCES: tuple[Method, ...] = ("tango", "paired-t", "paired-bounded")
+_CORRECTED: tuple[Method, ...] = ("rogan-gladen", "mover", "paired-rogan-gladen")
+_DIFFERENCES: tuple[Method, ...] = ("tango", "paired-t", "paired-bounded", "paired-rogan-gladen")
 
 
 def number(value: float, unlike: float | None = None) -> str:

@@ -24,15 +24,17 @@ Method = Literal[
     "paired-bounded",
     "sequential",
     "sequential-these-cases",
+    "paired-rogan-gladen",
     "none",
 ]
 """How an interval came about.
 
 `wilson` and `clopper-pearson` are of a proportion, `bounded` of a mean of scores with a range, `t` Student's of a mean
 without one, `order-statistics` of a quantile, `rogan-gladen` and `mover` of a share that a judge passed, corrected for
-its errors; `tango`, `paired-t` and `paired-bounded` are of a difference between two runs; `-clustered` says that test
-cases were repeated and the interval allows for it. `normal` is of a value and a standard error that somebody else has
-computed. `sequential` holds however often it is looked at, of all such test cases or of these alone. `none`: no value.
+its errors; `tango`, `paired-t` and `paired-bounded` are of a difference between two runs, `paired-rogan-gladen` of one
+of shares that a judge passed, corrected. `-clustered` says that cases were repeated and the interval allows for it.
+`normal` is of a value and a standard error that somebody else has computed. `sequential` holds however often it is
+looked at, of all such test cases or of these alone. `none`: no value.
 """
 
 

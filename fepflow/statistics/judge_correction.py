@@ -19,6 +19,8 @@ from fepflow.statistics.estimate import Estimate, Method, Sample
 from fepflow.statistics.intervals import wilson_interval, z_score
 from fepflow.statistics.means import Sums
 
+USELESS = "as far as its labels tell, the judge passes wrong outputs as often as right ones"
+
 
 @dataclass(frozen=True, slots=True)
 class JudgeLabels:
@@ -65,8 +67,7 @@ class CorrectedSample:
         """See Sample. Without a value if the labels do not tell the judge from chance."""
         value = self._value()
         if value is None:
-            problem = "as far as its labels tell, the judge passes wrong outputs as often as right ones"
-            return Estimate(None, None, None, None, confidence, "none", self.raw.counts, problem=problem)
+            return Estimate(None, None, None, None, confidence, "none", self.raw.counts, problem=USELESS)
         low, high = self._with_missing(*self._bounds(self.raw.effective(confidence, 1.0), confidence))
         least, most = self._with_missing(value, value)
         return Estimate(

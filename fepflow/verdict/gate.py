@@ -71,6 +71,13 @@ def decide(
     if advice is None:
         advice = "give a metric of them a minimum" if by_checks else "gate: {checks: all} judges every check, too"
     outcome = rules[0].outcome
+    warnings = [
+        *_warnings(metrics, ranges, by_metric, mode),
+        *_warnings_of_judges(metrics, gate, ranges, max_impact, by_metric),
+        *of_slices.warnings,
+        *(regression.verdict.warnings if regression else ()),
+        *_loudly(not_judged, checks, advice),
+    ]
     return Verdict(
         outcome=outcome,
         gate=_gate_sentence(max_impact, gate, others, by_checks=by_checks),
@@ -82,13 +89,7 @@ def decide(
         slices=of_slices.slices,
         thresholds_digest=thresholds_digest([thresholds]) if thresholds else None,
         regression=regression.verdict if regression else None,
-        warnings=[
-            *_warnings(metrics, ranges, by_metric, mode),
-            *_warnings_of_judges(metrics, gate, ranges, max_impact, by_metric),
-            *of_slices.warnings,
-            *(regression.verdict.warnings if regression else ()),
-            *_loudly(not_judged, checks, advice),
-        ],
+        warnings=list(dict.fromkeys(warnings)),
     )
 
 

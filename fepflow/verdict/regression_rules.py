@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fepflow.evalguard.formatting import number
 from fepflow.statistics.estimate import Estimate
 from fepflow.suite.models import Gate
+from fepflow.verdict.judge_errors import as_judged, warnings_of_judge
 from fepflow.verdict.metric_rules import MetricRules
 from fepflow.verdict.verdict import MetricEstimate, Outcome, RegressionVerdict, RuleOutcome
 
@@ -22,8 +23,8 @@ class MetricDifference:
     """A metric in two runs, over their matched test cases, and the estimate of new minus base.
 
     `improved` and `worsened` count cases whose value is larger or smaller now; the other way round if `less_is_better`,
-    which is None where it is not known. `is_share` if the metric is a share that passed. `why_not` says why the values
-    are not compared; then there is no estimate.
+    which is None where it is not known. `is_share` if the metric is a share that passed. `by_judge` and `corrected`
+    are as of a MetricEstimate. `why_not` says why the values are not compared; then there is no estimate.
     """
 
     id: str
@@ -36,6 +37,8 @@ class MetricDifference:
     worsened: int = 0
     less_is_better: bool | None = False
     is_share: bool = True
+    by_judge: bool = False
+    corrected: Estimate | None = None
     why_not: str | None = None
 
 
@@ -88,8 +91,8 @@ class NotWorse:
 
 def judge_differences(
     differences: Sequence[MetricDifference], margins: Mapping[str, float], name: str, gate: Gate, family: int = 0
-) -> list[RuleOutcome]:
-    """One rule for each metric with a margin. `name` is what the other run is called.
+) -> tuple[list[RuleOutcome], list[str]]:
+    """One rule for each metric with a margin, and warnings of judges. `name` is what the other run is called.
 
     `family` is how many differences are judged in all, if these are not all.
     """
@@ -100,13 +103,20 @@ def judge_differences(
     for metric, margin in margins.items():
         each = found.get(metric)
         if each is not None and each.estimate is not None and each.less_is_better is not None:
-            requirement = NotWorse(margin, each.less_is_better, name)
-            judged.append((MetricEstimate(metric, each.check_id, each.estimate), [requirement]))
+            estimate = MetricEstimate(
+                metric, each.check_id, each.estimate, by_judge=each.by_judge, corrected=each.corrected
+            )
+            judged.append((estimate, [NotWorse(margin, each.less_is_better, name)]))
         else:
             why = (each.why_not if each else None) or "whether more or less of it is worse is not known"
             outcomes.append(_not_compared(metric, each, margin, name, why if each else "it was not computed"))
-    by_metric = rules.outcomes(judged)
-    return [*outcomes, *(rule for each in by_metric.values() for rule in each)]
+    by_metric = rules.outcomes([(as_judged(metric, gate), required) for metric, required in judged])
+    warnings = [
+        warning
+        for metric, required in judged
+        for warning in warnings_of_judge(metric, gate, required, by_metric[metric.id])
+    ]
+    return [*outcomes, *(rule for each in by_metric.values() for rule in each)], warnings
 
 
 def _not_compared(metric: str, each: MetricDifference | None, margin: float, name: str, why: str) -> RuleOutcome:

@@ -2,8 +2,9 @@
 
 A slice passes when its whole interval is at or above the minimum, with what is missing at its worst; of a pass all of
 them have to, so it needs no correction for their number. A fail does: it takes a mid-p-value, with what is missing at
-its best, that stays small enough by Holm's method over all judged slices of all metrics. Slices with too few cases to
-show the minimum, even if all pass, are described and not judged; one with enough cases and no values is inconclusive.
+its best, that stays small enough by Holm's method over all judged slices of all metrics. Where judges are corrected, it
+is the p-value of the corrected interval. Slices with too few cases to show the minimum, even if all pass, are described
+and not judged; one with enough cases and no values is inconclusive.
 """
 
 from __future__ import annotations
@@ -13,14 +14,21 @@ from dataclasses import dataclass, replace
 
 from fepflow.evalguard.formatting import describe, listed, number, plural
 from fepflow.statistics.binomial_tests import holm, mid_p_below
+from fepflow.statistics.estimate import Estimate
 from fepflow.statistics.intervals import minimum_sample
+from fepflow.statistics.judge_correction import CorrectedSample
 from fepflow.statistics.means import Sums
 from fepflow.statistics.scale import Scale
 from fepflow.suite.models import Gate
+from fepflow.verdict.judge_errors import as_judged, warnings_of_judge
+from fepflow.verdict.requirements import Minimum
 from fepflow.verdict.verdict import MetricEstimate, Outcome, RuleOutcome, SliceVerdict
 
 NAMED = 5
 """Slices that a sentence names."""
+
+STEPS = 40
+"""Bisections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +53,28 @@ class SliceOutcomes:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """A slice with its outcome; None if it is described only. `p` is adjusted for the number of slices."""
+    """A slice with its outcome; None if it is described only. `p` is adjusted for the number of slices.
+
+    `slice` is what is judged, `shown` the metric as its results are.
+    """
 
     slice: SliceEstimate
+    shown: MetricEstimate
     outcome: Outcome | None = None
     p: float | None = None
 
     @property
     def words(self) -> str:
-        return f"{self.slice.value} {describe(self.slice.metric.estimate)}"
+        estimate = self.slice.metric.estimate
+        problem = f": {estimate.problem}" if estimate.problem else ""
+        return f"{self.slice.value} {describe(estimate)}{problem}"
 
 
 def judge_slices(slices: Sequence[SliceEstimate], minima: Mapping[str, float], gate: Gate) -> SliceOutcomes:
     """One rule for each metric with a minimum; `slices` may be of other metrics, too, which are described."""
-    judged = [_Judged(each) for each in slices]
+    shown = [each.metric for each in slices]
+    slices = [replace(each, metric=as_judged(each.metric, gate)) for each in slices]
+    judged = [_Judged(each, metric) for each, metric in zip(slices, shown, strict=True)]
     large = [index for index, each in enumerate(slices) if _is_judged(each, minima, gate)]
     p_values = holm([_p_value(slices[index], minima[slices[index].metric.id]) for index in large])
     for index, p in zip(large, p_values, strict=True):
@@ -69,7 +85,7 @@ def judge_slices(slices: Sequence[SliceEstimate], minima: Mapping[str, float], g
     for name, minimum in minima.items():
         found = [each for each in judged if each.slice.metric.id == name]
         rules.append(_rule(name, minimum, found))
-        warnings += _warnings(name, minimum, found)
+        warnings += [*_warnings(name, minimum, found), *_warnings_of_judge(minimum, found, gate, rules[-1])]
     return SliceOutcomes(rules, [_verdict(each, minima) for each in sorted(judged, key=_badness)], warnings)
 
 
@@ -87,15 +103,26 @@ def _is_judged(each: SliceEstimate, minima: Mapping[str, float], gate: Gate) -> 
 
 def _is_testable(each: SliceEstimate) -> bool:
     """Whether there are values, of which the mean has an interval that the tests go with."""
-    return each.scale is not None and isinstance(each.metric.estimate.sample, Sums)
+    return each.scale is not None and isinstance(each.metric.estimate.sample, Sums | CorrectedSample)
 
 
 def _p_value(each: SliceEstimate, minimum: float) -> float:
     estimate = each.metric.estimate
+    if isinstance(estimate.sample, CorrectedSample):
+        return _p_of_interval(estimate, minimum)
     if each.scale is None or not isinstance(estimate.sample, Sums):
         return 1.0
     n = estimate.sample.effective(estimate.confidence)
     return mid_p_below(estimate.sample.most_share * n, n, each.scale.share(minimum))
+
+
+def _p_of_interval(estimate: Estimate, minimum: float) -> float:
+    """The one-sided p-value at which the interval ends below the minimum; nearly a half where none does."""
+    below, above = 0.49, 0.0
+    for _ in range(STEPS):
+        p = (below + above) / 2
+        below, above = (p, above) if estimate.at(1 - 2 * p).interval[1] < minimum else (below, p)
+    return below
 
 
 def _outcome(each: SliceEstimate, minimum: float, p: float, gate: Gate) -> Outcome:
@@ -148,8 +175,19 @@ def _warnings(name: str, minimum: float, found: Sequence[_Judged]) -> list[str]:
     ]
 
 
+def _warnings_of_judge(minimum: float, found: Sequence[_Judged], gate: Gate, rule: RuleOutcome) -> list[str]:
+    """That slices which are judged by a judge's raw verdicts would not pass if its errors were known, or corrected."""
+    judged = [each for each in found if each.outcome is not None]
+    if any(each.shown.corrected is None for each in judged):
+        return list(warnings_of_judge(judged[0].shown, gate, [Minimum(minimum)], [rule]))
+    named = [replace(each.shown, id=f"{each.shown.id} of {each.slice.by} {each.slice.value}") for each in judged]
+    warnings = [warning for each in named for warning in warnings_of_judge(each, gate, [Minimum(minimum)], [rule])]
+    more = len(warnings) - NAMED
+    return [*warnings[:NAMED], *([f"{rule.metric}: so do {more} slices more."] if more > 0 else [])]
+
+
 def _verdict(each: _Judged, minima: Mapping[str, float]) -> SliceVerdict:
-    metric = each.slice.metric
+    metric = each.shown
     return SliceVerdict.of(
         metric,
         by=each.slice.by,

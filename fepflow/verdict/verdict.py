@@ -54,9 +54,11 @@ class CheckTotals:
 
 
 class CorrectedShare(BaseModel):
-    """The share that is right, by what a judge passed and by the errors that it is known to make, with its interval.
+    """The share that is right, or its difference to that of another run, by what a judge passed and by the errors that
+    it is known to make, with its interval.
 
-    `method` is `rogan-gladen` for labels of other outputs, `mover` for those drawn at random from this run.
+    `method` is `rogan-gladen` for labels of other outputs, `mover` for those drawn at random from this run,
+    `paired-rogan-gladen` for a difference.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -65,6 +67,13 @@ class CorrectedShare(BaseModel):
     low: float | None
     high: float | None
     method: Method
+
+    @classmethod
+    def of(cls, estimate: Estimate | None) -> CorrectedShare | None:
+        """That of an estimate, None where there is none."""
+        if estimate is None:
+            return None
+        return cls(value=estimate.value, low=estimate.low, high=estimate.high, method=estimate.method)
 
 
 class MetricVerdict(BaseModel):
@@ -101,20 +110,15 @@ class MetricVerdict(BaseModel):
     @classmethod
     def of(cls, metric: MetricEstimate, **judged: Any) -> MetricVerdict:
         """The metric's estimate with what was `judged` of it."""
-        corrected = metric.corrected and CorrectedShare(
-            value=metric.corrected.value,
-            low=metric.corrected.low,
-            high=metric.corrected.high,
-            method=metric.corrected.method,
-        )
+        corrected = CorrectedShare.of(metric.corrected)
         return cls(id=metric.id, check=metric.check_id, corrected=corrected, **_figures(metric.estimate), **judged)
 
 
 class SliceVerdict(BaseModel):
     """A metric over the test cases whose metadata has one value (`slice`) of a field (`by`), and how it fared.
 
-    `threshold` is the minimum of each slice, `p` the mid-p-value against it, adjusted for the number of slices.
-    `outcome` is None for one that is described only.
+    `threshold` is the minimum of each slice, `p` the p-value against it, adjusted for the number of slices. `corrected`
+    is None for one that is not by a calibrated judge. `outcome` is None for one that is described only.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -134,12 +138,14 @@ class SliceVerdict(BaseModel):
     n_skipped: int
     threshold: float | None = None
     p: float | None = None
+    corrected: CorrectedShare | None = None
     outcome: Outcome | None = None
 
     @classmethod
     def of(cls, metric: MetricEstimate, **judged: Any) -> SliceVerdict:
         """The metric's estimate over the slice with what was `judged` of it."""
-        return cls(metric=metric.id, **_figures(metric.estimate), **judged)
+        corrected = CorrectedShare.of(metric.corrected)
+        return cls(metric=metric.id, corrected=corrected, **_figures(metric.estimate), **judged)
 
 
 def _figures(estimate: Estimate) -> dict[str, Any]:
@@ -159,8 +165,8 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
 
 class DifferenceVerdict(BaseModel):
     """A metric here and in the baseline, over the matched test cases, the difference with its interval, and how it
-    fared. `margin` is by how much it may be worse, `p` the two-sided p-value of no difference, not adjusted. `outcome`
-    is None for one without a margin."""
+    fared. `margin` is by how much it may be worse, `p` the two-sided p-value of no difference, not adjusted.
+    `corrected` is None for one that is not by a calibrated judge, `outcome` for one without a margin."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -178,6 +184,7 @@ class DifferenceVerdict(BaseModel):
     n_expected: int
     n_completed: int
     margin: float | None = None
+    corrected: CorrectedShare | None = None
     outcome: Outcome | None = None
 
 

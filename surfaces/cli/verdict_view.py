@@ -112,9 +112,9 @@ def _check_table(counts: Sequence[CheckCounts]) -> Table:
 def metric_table(metrics: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any] | None = None) -> Table:
     """The metrics of a verdict, beside those of a baseline if there is one."""
     changes = {change["id"]: change for change in baseline["metrics"]} if baseline else {}
-    by_judges = any("corrected" in metric for metric in metrics)
-    beside = (*(["corrected for the judge"] if by_judges else []), *(("baseline", "change") if changes else ()))
-    made = table("metric", "value", "interval", "n", "errors", "impact", "gate", *beside)
+    by_judges = _beside(metrics)
+    beside = ("baseline", "change") if changes else ()
+    made = table("metric", "value", "interval", "n", "errors", "impact", "gate", *by_judges, *beside)
     for metric in metrics:
         outcome = metric.get("outcome")
         change = changes.get(metric["id"], {})
@@ -124,7 +124,7 @@ def metric_table(metrics: Sequence[Mapping[str, Any]], baseline: Mapping[str, An
             *_figures(metric),
             _impact(metric.get("impact"), metric.get("worst_impact")),
             coloured(outcome) if outcome else "·",
-            *([_corrected(metric.get("corrected"))] if by_judges else []),
+            *([_corrected(metric.get("corrected"))] * len(by_judges)),
             *then,
         )
     return made
@@ -132,7 +132,8 @@ def metric_table(metrics: Sequence[Mapping[str, Any]], baseline: Mapping[str, An
 
 def _regression_table(regression: Mapping[str, Any]) -> Table:
     columns = ("now", "difference", "interval", "worse", "better", "margin", "outcome")
-    made = table("metric", safe(regression["baseline"]), *columns)
+    beside = _beside(regression["metrics"])
+    made = table("metric", safe(regression["baseline"]), *columns, *beside)
     for row in regression["metrics"]:
         low, high = row.get("low"), row.get("high")
         outcome = row.get("outcome")
@@ -146,12 +147,14 @@ def _regression_table(regression: Mapping[str, Any]) -> Table:
             str(row["improved"] or "·"),
             number(row["margin"]) if "margin" in row else "·",
             coloured(outcome) if outcome else "·",
+            *([_corrected(row.get("corrected"))] * len(beside)),
         )
     return made
 
 
 def _slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
-    made = table(safe(slices[0]["by"]), "metric", "value", "interval", "n", "errors", "minimum", "outcome")
+    beside = _beside(slices)
+    made = table(safe(slices[0]["by"]), "metric", "value", "interval", "n", "errors", "minimum", "outcome", *beside)
     for row in slices[:MOST_SLICES]:
         outcome = row.get("outcome")
         made.add_row(
@@ -160,10 +163,16 @@ def _slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
             *_figures(row),
             number(row["threshold"]) if "threshold" in row else "·",
             coloured(outcome) if outcome else "·",
+            *([_corrected(row.get("corrected"))] * len(beside)),
         )
     if len(slices) > MOST_SLICES:
-        made.add_row(f"... and {len(slices) - MOST_SLICES} more (--json)", *[""] * 7)
+        made.add_row(f"... and {len(slices) - MOST_SLICES} more (--json)", *[""] * (7 + len(beside)))
     return made
+
+
+def _beside(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The column of what is corrected, if anything is."""
+    return ["corrected for the judge"] if any("corrected" in row for row in rows) else []
 
 
 def _corrected(figures: Mapping[str, Any] | None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.verdict.regression_rules import MetricDifference
+from fepflow.verdict.verdict import CorrectedShare
 from tasks.analysis.markdown import escape_text
 from tasks.analysis.regressions import JudgedComparisons
 from tasks.analysis.run_comparison import Flip, RunComparison
@@ -124,6 +125,7 @@ def _metric(metric: MetricDifference, p_values: dict[str, float]) -> dict[str, A
     found: dict[str, Any] = {"id": metric.id, "check": metric.check_id, "why_not_compared": metric.why_not}
     if estimate is None:
         return found
+    corrected = CorrectedShare.of(metric.corrected)
     return {
         **found,
         "base": metric.base,
@@ -139,6 +141,7 @@ def _metric(metric: MetricDifference, p_values: dict[str, float]) -> dict[str, A
         "improved": metric.improved,
         "n_expected": estimate.counts.expected,
         "n_completed": estimate.counts.completed,
+        **({"corrected": corrected.model_dump(mode="json", exclude_none=True)} if corrected else {}),
     }
 
 

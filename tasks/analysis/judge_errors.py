@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from checks.constants import CheckType
 from fepflow.protocol.check import Check
-from fepflow.statistics.estimate import Estimate
 from fepflow.statistics.judge_correction import JudgeLabels, corrected
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
@@ -19,28 +18,39 @@ from tasks.analysis.ranges import is_share_that_passed
 FIELD = "passed"
 
 
-def corrected_metrics(
-    store: Store,
-    run: RunRecord,
-    metrics: Sequence[tuple[Metric, MetricEstimate]],
-    declared: Mapping[str, Sequence[Check]],
-) -> list[MetricEstimate]:
-    """The metrics, of which those that are the share that a judge passed have it corrected, as far as that is known.
+LabelsByMetric = Mapping[str, JudgeLabels | None]
+"""Of each metric that is the share that a judge passed, people's labels of that judge; None if there are none."""
 
-    `declared` are the checks of each id. Judges that test cases carry are not calibrated.
+
+def labels_by_metric(
+    store: Store, run: RunRecord, metrics: Sequence[Metric], declared: Mapping[str, Sequence[Check]]
+) -> LabelsByMetric:
+    """What is known of the judges of a run's metrics. `declared` are the checks of each id.
+
+    Judges that test cases carry are not calibrated.
     """
     of_judges = [
-        is_share_that_passed(metric)
+        metric
+        for metric in metrics
+        if is_share_that_passed(metric)
         and any(check.type == CheckType.LLM_JUDGE for check in declared.get(metric.check or "", ()))
-        for metric, _ in metrics
     ]
-    labels = labels_of_judges(store, run) if any(of_judges) else {}
-    return [
-        replace(estimate, by_judge=True, corrected=_corrected(estimate, labels.get(metric.check or "")))
-        if by_judge
-        else estimate
-        for (metric, estimate), by_judge in zip(metrics, of_judges, strict=True)
-    ]
+    labels = labels_of_judges(store, run) if of_judges else {}
+    return {metric.id: labels.get(metric.check or "") for metric in of_judges}
+
+
+def with_correction(metric: MetricEstimate, labels: LabelsByMetric, *, of_part: bool = False) -> MetricEstimate:
+    """The metric; that of a judge corrected, as far as its errors are known.
+
+    `of_part` if it is over a part of the run's cases, of which a draw from the whole run is no random sample: then its
+    labels tell the judge's rates only.
+    """
+    if metric.id not in labels:
+        return metric
+    found = labels[metric.id]
+    if found is not None and of_part:
+        found = replace(found, drawn=False)
+    return replace(metric, by_judge=True, corrected=None if found is None else corrected(metric.estimate, found))
 
 
 def labels_of_judges(store: Store, run: RunRecord) -> dict[str, JudgeLabels]:
@@ -56,7 +66,3 @@ def labels_of_judges(store: Store, run: RunRecord) -> dict[str, JudgeLabels]:
         if calibrations:
             found[judge.check_id] = labels_of(*(drawn or calibrations)[:1], drawn=bool(drawn))
     return found
-
-
-def _corrected(metric: MetricEstimate, labels: JudgeLabels | None) -> Estimate | None:
-    return None if labels is None else corrected(metric.estimate, labels)

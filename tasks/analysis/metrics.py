@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fepflow.evalguard.models import Thresholds
@@ -11,7 +12,7 @@ from fepflow.suite.models import Gate, Suite
 from fepflow.verdict.gate import decide
 from fepflow.verdict.verdict import CheckTotals, Verdict
 from tasks.analysis.accumulation import accumulate, suite_of
-from tasks.analysis.judge_errors import corrected_metrics
+from tasks.analysis.judge_errors import labels_by_metric, with_correction
 from tasks.analysis.regressions import judge_regression
 from tasks.analysis.slices import SlicedCases, minima_of
 
@@ -22,9 +23,10 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
     sliced = SlicedCases(suite.slices.by) if suite.slices else None
     one_by_one = sliced is not None or gate.regression is not None
     carriers, accumulators, counted = accumulate(store, run, suite, sliced, one_by_one=one_by_one)
-    raw = [(accumulator.metric, accumulator.estimate(gate)) for accumulator in accumulators]
-    estimates = corrected_metrics(store, run, raw, {name: found.declared for name, found in carriers.items()})
-    regression = judge_regression(store, run, gate, accumulators) if gate.regression else None
+    metrics = [accumulator.metric for accumulator in accumulators]
+    labels = labels_by_metric(store, run, metrics, {name: found.declared for name, found in carriers.items()})
+    estimates = [with_correction(accumulator.estimate(gate), labels) for accumulator in accumulators]
+    regression = judge_regression(store, run, gate, accumulators, labels) if gate.regression else None
     thresholds = Thresholds.model_validate(suite.thresholds) if isinstance(suite.thresholds, dict) else None
     totals = [
         _totals(check_id, len(found.case_indices) * run.repeats, counted.get(check_id))
@@ -32,8 +34,11 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
     ]
     if suite.slices is None or sliced is None:
         return decide(estimates, suite.gate, thresholds, totals, regression=regression)
-    minima = minima_of(suite.slices, [accumulator.metric for accumulator in accumulators])
-    of_slices = sliced.estimates(accumulators, gate)
+    minima = minima_of(suite.slices, metrics)
+    of_slices = [
+        replace(each, metric=with_correction(each.metric, labels, of_part=True))
+        for each in sliced.estimates(accumulators, gate)
+    ]
     return decide(estimates, suite.gate, thresholds, totals, of_slices, minima, regression)
 
 

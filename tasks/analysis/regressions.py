@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fepflow.errors import UserError
 from fepflow.statistics.binomial_tests import holm
@@ -11,9 +11,10 @@ from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate
 from fepflow.verdict.regression_rules import Regression, judge_differences
-from fepflow.verdict.verdict import DifferenceVerdict, Outcome, RegressionVerdict, RuleOutcome
+from fepflow.verdict.verdict import CorrectedShare, DifferenceVerdict, Outcome, RegressionVerdict, RuleOutcome
 from tasks.analysis.accumulator import MetricAccumulator
 from tasks.analysis.baseline import regression_baseline
+from tasks.analysis.judge_errors import LabelsByMetric
 from tasks.analysis.run_comparison import RunComparison, compare_results, results_of
 
 
@@ -42,9 +43,16 @@ def judge_comparisons(
     if asked and not any(wanted):
         raise UserError("No metric is a share that passed: name the metric, as in --margin score=0.3.")
     family = sum(map(len, wanted))
-    rules = [
-        judge_differences(each.metrics, found, "the base", Gate(confidence=each.confidence), family)
+    judged = [
+        judge_differences(
+            each.metrics, found, "the base", Gate(confidence=each.gate.confidence, judge=each.gate.judge), family
+        )
         for each, found in zip(comparisons, wanted, strict=True)
+    ]
+    rules = [found for found, _ in judged]
+    comparisons = [
+        replace(each, warnings=[*each.warnings, *warnings])
+        for each, (_, warnings) in zip(comparisons, judged, strict=True)
     ]
     outcomes = {rule.outcome for found in rules for rule in found}
     values = [metric.estimate.value for each in comparisons for metric in each.metrics if metric.estimate]
@@ -58,10 +66,12 @@ def judge_comparisons(
     return JudgedComparisons(list(comparisons), rules, _adjusted(comparisons), asked, outcome)
 
 
-def judge_regression(store: Store, run: RunRecord, gate: Gate, accumulators: Sequence[MetricAccumulator]) -> Regression:
+def judge_regression(
+    store: Store, run: RunRecord, gate: Gate, accumulators: Sequence[MetricAccumulator], labels: LabelsByMetric
+) -> Regression:
     """What a gate's `regression` comes to: without a baseline that can be compared with, inconclusive.
 
-    `accumulators` are the run's metrics, whose results have been added one by one.
+    `accumulators` are the run's metrics, whose results have been added one by one, `labels` what is known of judges.
     """
     asked = gate.regression
     assert asked is not None
@@ -69,7 +79,7 @@ def judge_regression(store: Store, run: RunRecord, gate: Gate, accumulators: Seq
     margin, margins = (None, asked.margin) if isinstance(asked.margin, dict) else (asked.margin, {})
     try:
         base = regression_baseline(store, run, name)
-        comparison = compare_results(results_of(store, base), results_of(store, run, accumulators))
+        comparison = compare_results(results_of(store, base), results_of(store, run, (accumulators, labels)))
         wanted = _margins(comparison, margin, margins, asked=True)
         if not wanted:
             raise UserError("no metric is a share that passed: give margins by metric.")
@@ -77,7 +87,8 @@ def judge_regression(store: Store, run: RunRecord, gate: Gate, accumulators: Seq
         reason = f"Not compared with the baseline {name}: {error}"
         rule = RuleOutcome(rule=f"no regression against {name}", outcome="inconclusive", reason=reason)
         return Regression([rule], RegressionVerdict(baseline=name))
-    rules = judge_differences(comparison.metrics, wanted, name, gate)
+    rules, warnings = judge_differences(comparison.metrics, wanted, name, gate)
+    comparison = replace(comparison, warnings=[*comparison.warnings, *warnings])
     return Regression(rules, _verdict(comparison, name, wanted, rules))
 
 
@@ -101,6 +112,7 @@ def _verdict(
             n_expected=each.estimate.counts.expected,
             n_completed=each.estimate.counts.completed,
             margin=margins.get(each.id),
+            corrected=CorrectedShare.of(each.corrected),
             outcome=outcomes.get(each.id),
         )
         for each in comparison.metrics

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fepflow.errors import UserError
 from fepflow.protocol.check import Check
 from fepflow.statistics.paired import Pairs, difference, paired_estimate
+from fepflow.statistics.paired_correction import corrected_difference
 from fepflow.statistics.scale import Scale
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
@@ -18,6 +19,7 @@ from fepflow.verdict.regression_rules import MetricDifference
 from tasks.analysis.accumulation import accumulate, suite_of
 from tasks.analysis.accumulator import MetricAccumulator
 from tasks.analysis.comparability import changed_parts
+from tasks.analysis.judge_errors import LabelsByMetric, labels_by_metric
 from tasks.analysis.matched_cases import Contents, MatchedCases, contents_of, match_cases
 from tasks.analysis.ranges import is_of_passes, is_share_that_passed, scale_of_aggregate
 
@@ -54,25 +56,33 @@ class RunComparison:
     worsened: list[Flip]
     improved: list[Flip]
     warnings: list[str]
-    confidence: float
+    gate: Gate
 
 
 @dataclass(frozen=True, slots=True)
 class RunResults:
-    """What is compared of a run: its suite, its cases, and its metrics by id."""
+    """What is compared of a run: its suite, its cases, its metrics by id, and what is known of their judges."""
 
     run: RunRecord
     suite: Suite
     cases: Contents
     metrics: dict[str, MetricAccumulator]
+    labels: LabelsByMetric
 
 
-def results_of(store: Store, run: RunRecord, accumulators: Sequence[MetricAccumulator] | None = None) -> RunResults:
-    """Read what is compared of a run. `accumulators` are its metrics, one by one, if they have been read already."""
+def results_of(
+    store: Store, run: RunRecord, known: tuple[Sequence[MetricAccumulator], LabelsByMetric] | None = None
+) -> RunResults:
+    """Read what is compared of a run. `known` are its metrics, one by one, and its judges' labels, if they have been
+    read already."""
     suite = suite_of(run)
-    if accumulators is None:
-        accumulators = accumulate(store, run, suite, one_by_one=True).accumulators
-    return RunResults(run, suite, contents_of(store, run), {each.metric.id: each for each in accumulators})
+    if known is None:
+        read = accumulate(store, run, suite, one_by_one=True)
+        declared = {name: found.declared for name, found in read.carriers.items()}
+        metrics = [each.metric for each in read.accumulators]
+        known = read.accumulators, labels_by_metric(store, run, metrics, declared)
+    accumulators, labels = known
+    return RunResults(run, suite, contents_of(store, run), {each.metric.id: each for each in accumulators}, labels)
 
 
 def results_with_verdict(store: Store, run: RunRecord) -> RunResults:
@@ -106,7 +116,7 @@ def compare_results(then: RunResults, now: RunResults) -> RunComparison:
         if earlier is None or why_not is not None:
             metrics.append(_not_compared(accumulator, why_not))
             continue
-        metrics.append(_difference(earlier, accumulator, matched, gate))
+        metrics.append(_with_correction(_difference(earlier, accumulator, matched, gate), now.labels))
         if is_of_passes(accumulator.metric) and accumulator.metric.aggregated.kind != "error_rate":
             flips += _flips(earlier, accumulator, matched, ids)
     gone = "the new run does not have it"
@@ -123,7 +133,7 @@ def compare_results(then: RunResults, now: RunResults) -> RunComparison:
         [flip for flip in flips if flip.new < flip.base][:MOST_FLIPS],
         [flip for flip in reversed(flips) if flip.new > flip.base][:MOST_FLIPS],
         list(_warnings(base, new)),
-        gate.confidence,
+        gate,
     )
 
 
@@ -188,6 +198,14 @@ def _difference(
         less_is_better=less,
         is_share=is_share_that_passed(metric),
     )
+
+
+def _with_correction(metric: MetricDifference, labels: LabelsByMetric) -> MetricDifference:
+    """The difference; that of a judge's shares corrected, as far as its errors are known."""
+    if metric.id not in labels or metric.estimate is None:
+        return metric
+    found = labels[metric.id]
+    return replace(metric, by_judge=True, corrected=corrected_difference(metric.estimate, found) if found else None)
 
 
 def _scale(earlier: MetricAccumulator, later: MetricAccumulator) -> Scale | None:

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fepflow.store.records import RunRecord
-from fepflow.verdict.verdict import Comparison, CorrectedShare, MetricVerdict, RegressionVerdict, SliceVerdict, Verdict
+from fepflow.verdict.verdict import (
+    Comparison,
+    CorrectedShare,
+    DifferenceVerdict,
+    MetricVerdict,
+    RegressionVerdict,
+    SliceVerdict,
+    Verdict,
+)
 from tasks.analysis.failed_cases import FailedCases
 from tasks.analysis.judge_reliability import JudgeReliability
 from tasks.analysis.markdown import escape_text, plain
@@ -95,16 +103,16 @@ def _metric_table(verdict: Verdict) -> Iterator[str]:
     changes = {change.id: change for change in verdict.baseline.metrics} if verdict.baseline else {}
     gated = any(metric.outcome for metric in verdict.metrics)
     rated = any(metric.impact for metric in verdict.metrics)
-    by_judges = any(metric.corrected for metric in verdict.metrics)
+    by_judges = _beside(verdict.metrics)
     columns = ["metric", "value", "interval", "n", "errors"]
-    columns += ["impact"] * rated + ["gate"] * gated + ["corrected for the judge"] * by_judges
+    columns += ["impact"] * rated + ["gate"] * gated + by_judges
     columns += ["baseline", "change"] * bool(changes)
     yield f"| {' | '.join(columns)} |"
     yield f"| {' | '.join('---' for _ in columns)} |"
     for metric in verdict.metrics:
         cells = _metric_cells(metric)
         cells += [metric.impact or NONE] * rated + [metric.outcome or NONE] * gated
-        cells += [_corrected(metric.corrected)] * by_judges
+        cells += [_corrected(metric.corrected)] * len(by_judges)
         if changes:
             change = changes[metric.id]
             cells += [_number(change.baseline), _number(change.difference, sign="+")]
@@ -116,24 +124,30 @@ def _regression_table(run: RunRecord, regression: RegressionVerdict) -> Iterator
     yield f"Against {name}, run `{base}`: {escape_text(regression.matched or '')}. "
     yield f"The cases that changed: `fepflow compare {base} {run.id[:8]}`"
     yield ""
-    yield f"| metric | {name} | now | difference | interval | worse | better | margin | outcome |"
-    yield f"|{' --- |' * 9}"
+    beside = _beside(regression.metrics)
+    columns = ["metric", name, "now", "difference", "interval", "worse", "better", "margin", "outcome", *beside]
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{' --- |' * len(columns)}"
     for row in regression.metrics:
         known = row.low is not None and row.high is not None
         cells = [escape_text(row.metric), _number(row.baseline), _number(row.value), _number(row.difference, sign="+")]
         cells += [f"{_number(row.low)} to {_number(row.high)}" if known else NONE]
         cells += [str(row.worsened), str(row.improved), _number(row.margin), row.outcome or NONE]
+        cells += [_corrected(row.corrected)] * len(beside)
         yield f"| {' | '.join(cells)} |"
 
 
 def _slice_table(slices: Sequence[SliceVerdict]) -> Iterator[str]:
-    yield f"| {escape_text(slices[0].by)} | metric | value | interval | n | errors | minimum | outcome |"
-    yield f"| {' | '.join(['---'] * 8)} |"
+    beside = _beside(slices)
+    columns = [escape_text(slices[0].by), "metric", "value", "interval", "n", "errors", "minimum", "outcome", *beside]
+    yield f"| {' | '.join(columns)} |"
+    yield f"| {' | '.join(['---'] * len(columns))} |"
     for row in slices[:SHOWN_SLICES]:
         cells = [escape_text(row.slice), escape_text(row.metric), *_figures(row), _number(row.threshold)]
-        yield f"| {' | '.join([*cells, row.outcome or NONE])} |"
+        cells += [row.outcome or NONE, *[_corrected(row.corrected)] * len(beside)]
+        yield f"| {' | '.join(cells)} |"
     if len(slices) > SHOWN_SLICES:
-        yield f"| and {len(slices) - SHOWN_SLICES} more |{' |' * 7}"
+        yield f"| and {len(slices) - SHOWN_SLICES} more |{' |' * (len(columns) - 1)}"
 
 
 def _metric_cells(metric: MetricVerdict) -> list[str]:
@@ -145,6 +159,11 @@ def _figures(metric: MetricVerdict | SliceVerdict) -> list[str]:
     interval = f"{_number(metric.low)} to {_number(metric.high)}" if known else NONE
     count = f"{metric.n_completed} of {metric.n_expected}"
     return [_number(metric.value), interval, count, str(metric.n_error)]
+
+
+def _beside(rows: Sequence[MetricVerdict | SliceVerdict | DifferenceVerdict]) -> list[str]:
+    """The column of what is corrected, if anything is."""
+    return ["corrected for the judge"] if any(row.corrected for row in rows) else []
 
 
 def _corrected(share: CorrectedShare | None) -> str:

@@ -39,12 +39,15 @@ CHECK: dict[str, Any] = {
 _numbers = count()
 
 
-def stored(store: Store, responses, check=CHECK, repeats=1, samples=None):
-    """A run whose judge gave these responses, to cases named c0, c1, …; None is no verdict."""
+def stored(store: Store, responses, check=CHECK, repeats=1, samples=None, topics=None, **sections):
+    """A run whose judge gave these responses, to cases named c0, c1, … of these topics; None is no verdict."""
     run_id = f"{next(_numbers):08x}"
     store.create_run(
-        NewRun(run_id, "judged", {"name": "judged", "checks": [check]}, None, repeats),
-        [TestCase(id=f"c{number}", input=number) for number in range(len(responses))],
+        NewRun(run_id, "judged", {"name": "judged", "checks": [check], **sections}, None, repeats),
+        [
+            TestCase(id=f"c{number}", input=number, metadata={"topic": topics[number]} if topics else None)
+            for number in range(len(responses))
+        ],
     )
     rows = []
     for case_index, response in enumerate(responses):
