@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import inspect
 import json
 import os
@@ -78,6 +79,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         number, parts = map(int, part.split("/"))
         config.hook.pytest_deselected(items=[item for index, item in enumerate(items) if index % parts != number - 1])
         items[:] = items[number - 1 :: parts]
+
+
+def pytest_collection_finish() -> None:
+    """What was loaded to collect the tests stays: no test has the garbage collector look through it."""
+    gc.collect()
+    gc.freeze()
 
 
 def run_module(

@@ -41,6 +41,7 @@ async def watched(*, memory: bool = False) -> AsyncIterator[Taken]:
     sampler = threading.Thread(target=_sample_memory, args=(taken, stop), daemon=True)
     if memory:
         gc.collect()
+        gc.freeze()  # what is left is not looked through once more by the next one
         sampler.start()
     beat = asyncio.create_task(_beat(taken))
     await asyncio.sleep(0)

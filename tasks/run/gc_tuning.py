@@ -31,9 +31,12 @@ def tuned_gc() -> Iterator[None]:
     """
     from fepflow.limits.thread_pool import short_turns  # which loads asyncio: not for `fepflow --help`
 
-    gc.freeze()  # what was loaded before is not searched at all
+    froze = gc.get_freeze_count() == 0  # what a program that calls us has frozen stays so
+    if froze:
+        gc.freeze()  # what was loaded before is not searched at all
     try:
         with rare_collections(RUN_ALLOCATIONS), short_turns():
             yield
     finally:
-        gc.unfreeze()
+        if froze:
+            gc.unfreeze()

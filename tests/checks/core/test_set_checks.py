@@ -72,10 +72,7 @@ def test_a_value_that_is_not_a_list_is_refused(refused, answer):
 def test_sets_of_100000_items_are_compared_without_blocking_the_loop(results):
     items = [{"id": index} for index in range(100_000)]
     gc.freeze()  # the collector would look through all that the tests before have left
-    try:
-        assert results("set_equal", answer=items, actual="$.output.value", expected=items[::-1])["passed"]
-    finally:
-        gc.unfreeze()
+    assert results("set_equal", answer=items, actual="$.output.value", expected=items[::-1])["passed"]
 
 
 def test_a_set_from_code_is_taken_as_a_list_in_an_order_that_is_always_the_same():
