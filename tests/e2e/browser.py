@@ -110,13 +110,19 @@ class Browser:
         self._driver.switch_to.window(self._driver.window_handles[-1])
 
 
+def chromium_and_driver() -> tuple[str, str]:
+    """Their paths. The test is skipped, visibly, where they are not both there."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if not chromium or not driver:
+        pytest.skip("no Chromium with its driver here (apt-get install chromium chromium-driver)")
+    return chromium, driver
+
+
 @contextmanager
 def browsing(root: str, profile: Path) -> Iterator[Browser]:
-    """A browser on the site at `root`. The test is skipped, visibly, where there is no Chromium with its driver."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    driver_path = shutil.which("chromedriver")
-    if not chromium or not driver_path:
-        pytest.skip("no Chromium with its driver here (apt-get install chromium chromium-driver)")
+    """A browser on the site at `root`."""
+    chromium, driver_path = chromium_and_driver()
     options = Options()
     options.binary_location = chromium
     for switch in (*QUIET, f"--user-data-dir={profile}"):

@@ -105,11 +105,14 @@ class Workplace:
 
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
-    """Look every 10 ms until it is so; fail after a while."""
+    """Look until it is so, every 10 ms, or less often where a look takes long; fail after a while."""
     deadline = time.monotonic() + seconds
+    looked = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain: {what}"
-        time.sleep(0.01)
+        now = time.monotonic()
+        assert now < deadline, f"waited {seconds:g} s in vain: {what}"
+        time.sleep(min(max(0.01, 3 * (now - looked)), 0.5))
+        looked = time.monotonic()
 
 
 def end(process: subprocess.Popen[str], number: signal.Signals) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .browser import Browser, browsing
+from .browser import Browser, browsing, chromium_and_driver
 from .conftest import Stack, Workplace, wait_for
 from .endpoint import Endpoint, serving
 from .worker import working
@@ -38,6 +38,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def seen(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    chromium_and_driver()  # before there are runs that nobody could look at
     folder = tmp_path_factory.mktemp("pages")
 
     def flow_run(flow_run_id: str) -> dict[str, Any]:
