@@ -31,6 +31,8 @@ from hypothesis import settings
 from tests.prefect_api import PrefectAPI
 from tests.watch import MAX_STALL, watched
 
+pytest_plugins = ["pytester"]
+
 settings.register_profile("fepflow", deadline=None)  # no test is one of speed
 settings.load_profile("fepflow")
 

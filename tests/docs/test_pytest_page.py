@@ -10,8 +10,6 @@ import pytest
 
 from fepflow.pytest import evaluate
 
-pytest_plugins = ["pytester"]
-
 PAGE = (Path(__file__).parents[2] / "docs" / "pytest.md").read_text(encoding="utf-8")
 INI = "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
 WITHOUT = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")

@@ -21,6 +21,8 @@ from fepflow.store.store import Store
 from fepflow.targets.python.threads import given_up
 from surfaces.cli import main
 
+from .pytest_project import Project
+
 FillRun = Callable[..., RunRecord]
 Cli = Callable[..., Result]
 
@@ -108,6 +110,12 @@ def check(passed: bool | None, error: str | None = None, **arguments: Any) -> Ch
         metadata={"check_id": "says_so", "check_version": "1.0.0"},
         **({"error": CheckError(type="timeout_error", message=error)} if error else {}),
     )
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> Project:
+    """A small project of its own, on which pytest is run."""
+    return Project(pytester)
 
 
 @pytest.fixture
