@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import httpx
 import psutil
 import pytest
 
+from deployments.server_log import LOCKED
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from tests.conftest import login_of
-from tests.prefect_api import PrefectAPI
 
-from .conftest import Workplace, wait_for
+from .conftest import wait_for
 from .endpoint import Endpoint, serving
+from .served import Served, is_healthy, place, serve, serve_in_vain
 
 pytestmark = pytest.mark.e2e
 
-SCRIPTED = """
+RECORDED = """
 name: greeting
 target: {recorded: {path: outputs.jsonl, id: $.id}}
 test_cases: [{id: hello, input: hello}]
@@ -42,107 +41,6 @@ deployments:
     parameters: {suite: suite.yaml}
     work_pool: {name: fepflow}
 """
-
-
-class Served:
-    """A `fepflow serve` in a folder of its own."""
-
-    def __init__(self, workplace: Workplace, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.workplace = workplace
-        self.process = process
-        self._log = log
-        self.api_url = workplace.env.get("PREFECT_API_URL", f"http://127.0.0.1:{workplace.env['FEPFLOW_PORT']}/api")
-
-    @property
-    def log(self) -> str:
-        return self._log.read_text(encoding="utf-8")
-
-    def pids(self, child: str) -> list[int]:
-        """The processes that this child has been, the newest last."""
-        return [int(pid) for pid in re.findall(rf"^{child} +│ started, process (\d+)$", self.log, re.MULTILINE)]
-
-    @property
-    def login(self) -> dict[str, str]:
-        """What makes Prefect use its server, as `fepflow status --env` says it."""
-        env = self.workplace.env
-        login = env.get("PREFECT_API_AUTH_STRING") or login_of(env["FEPFLOW_HOME"])
-        return {"PREFECT_API_URL": self.api_url, "PREFECT_API_AUTH_STRING": login}
-
-    @property
-    def api(self) -> PrefectAPI:
-        return PrefectAPI(self.api_url.replace("://", f"://{self.login['PREFECT_API_AUTH_STRING']}@", 1))
-
-    def prefect(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        env = {**self.workplace.env, **self.login}
-        command = [sys.executable, "-P", "-m", "prefect", *arguments]
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False)
-
-    def run_suite(self) -> subprocess.CompletedProcess[str]:
-        path = f"suite={self.workplace.suite}"
-        return self.prefect("deployment", "run", "evaluate/suite", "--param", path, "--watch")
-
-    def flow_run(self, flow_run_id: str | None) -> dict[str, Any]:
-        return self.api.get(f"/flow_runs/{flow_run_id}").raise_for_status().json()
-
-    def family(self) -> list[int]:
-        """Every process of this stack that is there, by the home that is in its environment."""
-        home = self.workplace.env["FEPFLOW_HOME"]
-        return [process.pid for process in psutil.process_iter() if _environment(process).get("FEPFLOW_HOME") == home]
-
-
-def _environment(process: psutil.Process) -> Mapping[str, str]:
-    try:
-        return {} if process.status() == psutil.STATUS_ZOMBIE else process.environ()
-    except psutil.Error:
-        return {}
-
-
-@contextmanager
-def serve(workplace: Workplace) -> Iterator[Served]:
-    """A serve that is ready; killed at the end with all its processes if it is still there."""
-    log = workplace.folder / "serve.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "surfaces.cli.main", "serve"],
-            cwd=workplace.folder,
-            env=workplace.env,
-            stdout=output,
-            stderr=output,
-        )
-    served = Served(workplace, process, log)
-    try:
-        wait_for(lambda: "ready: " in served.log or process.poll() is not None, "a stack that is ready", 400)
-        assert process.poll() is None, served.log
-        yield served
-    finally:
-        process.kill()
-        process.wait()
-        for pid in served.family():
-            os.kill(pid, signal.SIGKILL)
-
-
-def serve_in_vain(workplace: Workplace) -> subprocess.CompletedProcess[str]:
-    """A serve that ends by itself."""
-    command = [sys.executable, "-P", "-m", "surfaces.cli.main", "serve"]
-    done = subprocess.run(
-        command, cwd=workplace.folder, env=workplace.env, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert "Traceback" not in done.stdout + done.stderr
-    return done
-
-
-def place(stack, folder: Path, **env: str) -> Workplace:
-    """A folder with a FEPFLOW_HOME and a store of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    own = {
-        "FEPFLOW_HOME": str(stack.new_home(folder / "home")),
-        "FEPFLOW_PORT": port,
-        "PREFECT_WORKER_QUERY_SECONDS": "2",
-    }
-    store = f"sqlite:///{folder / 'store.db'}"
-    return Workplace(stack, folder, {**own, "FEPFLOW_STORE_URL": store, **env})
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +96,40 @@ def test_it_listens_on_the_loopback_only(served: Served) -> None:
     assert {socket.laddr.ip for socket in listening} == {"127.0.0.1"}
 
 
+def schedule(served: Served, *arguments: str | Path) -> str:
+    done = served.workplace.fepflow("schedule", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_schedule_fires_and_its_run_ends_with_a_verdict(served: Served) -> None:
+    folder = served.workplace.folder
+    (folder / "outputs.jsonl").write_text('{"id": "hello", "value": "hello there"}\n', encoding="utf-8")
+    for name in ("one", "two"):
+        (folder / f"{name}.yaml").write_text(RECORDED.replace("greeting", name), encoding="utf-8")
+        said = schedule(served, folder / f"{name}.yaml", "--every", "15s")
+        assert f"Scheduled evaluate/{name}: every 0:00:15" in said
+        assert re.search(r"^Next run: \w+ \d{4}-\d\d-\d\d", said, re.MULTILINE)
+        assert "A worker is alive" in said
+    wait_for(partial(served.runs, "two", "PENDING", "RUNNING", "COMPLETED"), "a run of two", 300)
+    schedule(served, "two", "--pause")
+    for name in ("one", "two"):
+        wait_for(partial(served.runs, name, "COMPLETED"), f"a run of {name} that has ended", 300)
+        (first, *_) = served.runs(name, "COMPLETED")
+        assert first["created_by"]["type"] == "SCHEDULE"
+    schedule(served, "one", "--pause")
+    listed = [json.loads(line) for line in served.workplace.fepflow("list", "--json").stdout.splitlines()]
+    assert {(run["name"], run["outcome"]) for run in listed} >= {("one", "pass"), ("two", "pass")}
+    assert re.search(r"evaluate/one .* paused", schedule(served, "--list"))
+    # One at a time: what was due while it ran was dropped, not queued.
+    assert not served.runs("one", "PENDING")
+    log = (Path(served.workplace.env["FEPFLOW_HOME"]) / "server.log").read_text(encoding="utf-8")
+    errors = [part for part in re.split(r"(?m)^(?=\d\d:\d\d:\d\d\.\d+ \| )", log) if "| ERROR " in part[:30]]
+    # SQLite refuses Prefect's heartbeat of a worker now and then; the worker sends the next one.
+    assert [error for error in errors if LOCKED not in error] == []
+    assert served.workplace.fepflow("status").stderr == ""
+
+
 @pytest.mark.battery
 def test_a_second_serve_of_the_same_home_names_the_first(served: Served) -> None:
     done = serve_in_vain(served.workplace)
@@ -220,7 +152,7 @@ def test_a_server_that_was_killed_is_started_again_at_the_same_place(served: Ser
     (pid,) = map(int, re.findall(r"local server, process (\d+)", state))
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: len(served.pids("server")) == 2, "another server")
-    wait_for(lambda: _is_healthy(served.api_url), "its answer", 120)
+    wait_for(lambda: is_healthy(served.api_url), "its answer", 120)
     assert served.workplace.fepflow("status").stdout != state
 
 
@@ -245,7 +177,7 @@ def test_ctrl_c_ends_everything_also_a_run_that_is_under_way(served: Served, hel
     assert served.family() == []
     assert served.log.index("worker   │ stopped") < served.log.index("reaper   │ stopped")
     assert served.log.index("reaper   │ stopped") < served.log.index("server   │ stopped")
-    assert not _is_healthy(served.api_url)
+    assert not is_healthy(served.api_url)
     record = record_when(served, lambda _: True, "a run", 1)
     assert record.status in ("interrupted", "cancelled")
 
@@ -254,7 +186,7 @@ def test_ctrl_c_ends_everything_also_a_run_that_is_under_way(served: Served, hel
 def test_an_api_that_is_configured_is_used_and_stays(stack, tmp_path: Path) -> None:
     workplace = place(stack, tmp_path, **stack.prefect)
     (tmp_path / "prefect.yaml").write_text(OWN_DEPLOYMENT, encoding="utf-8")
-    workplace.suite.write_text(SCRIPTED, encoding="utf-8")
+    workplace.suite.write_text(RECORDED, encoding="utf-8")
     (tmp_path / "outputs.jsonl").write_text('{"id": "hello", "value": "hello there"}\n', encoding="utf-8")
     with serve(workplace) as served:
         assert served.pids("server") == []
@@ -264,7 +196,7 @@ def test_an_api_that_is_configured_is_used_and_stays(stack, tmp_path: Path) -> N
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(timeout=20) == 0
         assert served.family() == []
-    assert _is_healthy(stack.api_url)
+    assert is_healthy(stack.api_url)
 
 
 @pytest.mark.battery
@@ -289,10 +221,3 @@ def test_a_port_in_use_is_an_error(stack, tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "FEPFLOW_PORT" in done.stdout
     assert "did not start" in done.stderr
-
-
-def _is_healthy(api_url: str) -> bool:
-    try:
-        return httpx.get(f"{api_url}/health", timeout=2).status_code == 200
-    except httpx.HTTPError:
-        return False
