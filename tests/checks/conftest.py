@@ -1,5 +1,6 @@
 """How these tests ask one check one question; and every result that they get is what the specification says."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -7,10 +8,17 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from checks import engine, registry
+from checks.core.compiled import compile_checks
 from checks.engine import evaluate
+from fepflow.llm.client import ModelClient
+from fepflow.llm.model_requests import ModelRequests
+from fepflow.llm.request_context import RequestContext
 from fepflow.protocol.check import Check
-from fepflow.protocol.results import EvaluationRunResult
+from fepflow.protocol.context import evaluation_context
+from fepflow.protocol.results import CheckResult, EvaluationRunResult
 from fepflow.protocol.test_case import Output, TestCase
+
+from .judged import CANARY, CASE, FORMAT, PARIS, arguments_of
 
 SCHEMAS = Path(__file__).parents[1] / "conformance" / "fep_schemas.json"
 FEP = Draft202012Validator(
@@ -94,3 +102,59 @@ def conforming_results(monkeypatch):
             data["results"] = data["results"][:100] + data["results"][-100:]
         FEP.validate(data)
         assert EvaluationRunResult.model_validate(json.loads(text)).model_dump_json() == text
+
+
+@pytest.fixture
+def judge_key(monkeypatch):
+    """The key that models are asked with is set, and nothing else that is gone by."""
+    monkeypatch.setenv("JUDGE_KEY", CANARY)
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "HOSTED_VLLM_API_BASE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def one_by_one():
+    """Runs a check after the other by one client, as the checks of an evaluation."""
+    with asyncio.Runner() as runner:
+
+        async def open_client():
+            return ModelClient()
+
+        client = runner.run(open_client())
+
+        async def run(check, answer):
+            (compiled,) = compile_checks([check])
+            context = evaluation_context(CASE, Output(value=answer))
+            result = compiled.run(context, ModelRequests(client, RequestContext()))
+            return result if isinstance(result, CheckResult) else await result
+
+        yield lambda check, answer=PARIS: runner.run(run(check, answer))
+        runner.run(client.aclose())
+
+
+@pytest.fixture
+def judge(model_server, one_by_one):
+    """Asks a judge about an answer; what is said about the model comes first, the check's other arguments last."""
+
+    def judge(model="openai/stand-in", faults="", answer=PARIS, config=None, provider=None, **more):
+        arguments = {
+            "prompt": "Is this right? {{$.output.value}}",
+            "response_format": FORMAT,
+            **arguments_of(model_server, model, faults, config, provider),
+            **more,
+        }
+        return one_by_one(Check(type="llm_judge", arguments=arguments), answer)
+
+    return judge
+
+
+@pytest.fixture
+def compare(model_server, one_by_one):
+    """Compares a text with PARIS."""
+
+    def compare(text, model="openai/stand-in", faults="", config=None, **more):
+        config = arguments_of(model_server, model, faults, config)
+        arguments = {"text": "$.output.value", "reference": PARIS, **config, **more}
+        return one_by_one(Check(type="semantic_similarity", arguments=arguments), text)
+
+    return compare
