@@ -14,6 +14,7 @@ from fepflow.statistics.judge_correction import JudgeLabels, corrected
 from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.paired import tango_interval
 from fepflow.statistics.scale import PROPORTION
+from fepflow.statistics.sequential import Values, confidence_sequence
 
 PAGE = Path(__file__).parent / "verdict.md"
 WIDTH = 50
@@ -133,7 +134,16 @@ def judge() -> str:
     return f"{flow}\n\n{scale((0.75, 1.0), 0.9, (0.75, 0.8, 0.85, 0.9, 0.95, 1.0), rows)}"
 
 
-PICTURES: tuple[Callable[[], str], ...] = (interval, missing, repeats, matched, drift, judge)
+def looks() -> str:
+    """An agent that is looked at until it is clear."""
+    rows: list[Row] = []
+    for passed, n in ((51, 52), (79, 82), (125, 129), (158, 162)):
+        low, high = confidence_sequence(Values.of_passes(passed, n - passed))
+        rows.append((f"{passed} of {n}", (low, passed / n, high), "{}"))
+    return scale((0.75, 1.0), 0.9, (0.75, 0.8, 0.85, 0.9, 0.95, 1.0), rows)
+
+
+PICTURES: tuple[Callable[[], str], ...] = (interval, missing, repeats, looks, matched, drift, judge)
 
 
 def rewritten(page: str) -> str:

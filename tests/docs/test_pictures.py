@@ -28,6 +28,11 @@ def test_each_idea_comes_to_what_its_words_say() -> None:
     assert [line.split("  ")[-1].strip() for line in too_sure] == ["pass, but too sure", "pass, but wrong"]
 
 
+def test_an_agent_is_looked_at_until_it_is_clear() -> None:
+    outcomes = [line.split()[-1] for line in DRAWN["looks"]().splitlines()[1:]]
+    assert outcomes == ["inconclusive"] * 3 + ["pass"]
+
+
 def test_flips_are_marked_where_they_are() -> None:
     base, new, marks = (re.sub(r"^(base|new) {2,3}| {6}", "", line) for line in DRAWN["matched"]().splitlines()[:3])
     flips = {at: mark for at, mark in enumerate(marks[:20]) if mark in "↑↓"}
