@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from fepflow.documents.loader import dotted
+from fepflow.documents.document_path import dotted
 from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.path import is_path, unescape

@@ -18,7 +18,7 @@ from checks.models.judge_prompt import question
 from checks.models.model_check import ModelCheck, model_of, spent
 from checks.models.user_function import call
 from checks.models.voting import Sample, combine
-from fepflow.documents.loader import dotted
+from fepflow.documents.document_path import dotted
 from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.json.parser import parse

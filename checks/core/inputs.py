@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from fepflow.documents.loader import dotted
+from fepflow.documents.document_path import dotted
 from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import InputError, Problem
 from fepflow.protocol.check import AnyCheck, Check

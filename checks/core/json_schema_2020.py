@@ -26,7 +26,7 @@ from jsonschema_specifications import REGISTRY
 from referencing.exceptions import Unresolvable
 
 from checks.core.safe_regex import MAX_PATTERN, is_cheap, search
-from fepflow.documents.loader import dotted
+from fepflow.documents.document_path import dotted
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError
 from fepflow.json.equality import json_key
 

@@ -16,7 +16,8 @@ from checks.models.model_check import NO_VERDICTS
 from checks.registry import find_check
 from checks.validation.paths import remarks_on, texts_in
 from fepflow.documents.did_you_mean import did_you_mean
-from fepflow.documents.loader import Document, DocumentPath, dotted
+from fepflow.documents.document_path import DocumentPath, dotted
+from fepflow.documents.loader import Document
 from fepflow.errors import CheckArgumentsError, FepflowError, InputError, JSONPathError, Problem
 from fepflow.llm import providers
 from fepflow.llm.configuration import CHAT, EMBEDDING, parse_model_config

@@ -9,7 +9,7 @@ from typing import Any
 
 from checks.base import BaseCheck
 from checks.registry import find_check, is_ours
-from fepflow.documents.loader import DocumentPath
+from fepflow.documents.document_path import DocumentPath
 from fepflow.errors import CheckArgumentsError, JSONPathError
 from fepflow.jsonpath.context_paths import is_word_of_context, meant_path
 from fepflow.jsonpath.path import is_path, leading_keys

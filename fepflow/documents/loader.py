@@ -10,6 +10,7 @@ from typing import Any
 
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from fepflow.documents.document_path import DocumentPath, dotted
 from fepflow.documents.yaml_parser import compose, parse_yaml, too_deep
 from fepflow.errors import InputError, Problem
 from fepflow.json.decoder import is_deep, loads
@@ -18,8 +19,6 @@ from fepflow.security.regular_files import open_regular
 MAX_BYTES = 5_000_000
 
 _SHOWN_PATH = 300
-
-DocumentPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -67,14 +66,6 @@ class Document:
     def problem(self, path: DocumentPath, message: str, advice: str | None = None) -> Problem:
         """An error at `path` of this document."""
         return Problem(message, self.file, self.line_of(path), dotted(path) or None, advice)
-
-
-def dotted(path: DocumentPath) -> str:
-    """`('checks', 0, 'type')` as `checks[0].type`."""
-    text = ""
-    for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
-    return text
 
 
 def read_document(path: Path, name: str | None = None) -> Document:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fepflow.documents.did_you_mean import did_you_mean, names_at
-from fepflow.documents.loader import DocumentPath
+from fepflow.documents.document_path import DocumentPath
 
 _EXPECTED = {
     "string_type": "must be a text",

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fepflow.documents.did_you_mean import did_you_mean
-from fepflow.documents.loader import Document, DocumentPath, dotted
+from fepflow.documents.document_path import DocumentPath, dotted
+from fepflow.documents.loader import Document
 from fepflow.errors import Problem
 from fepflow.evalguard.documents import Kind
 from fepflow.evalguard.impact import check_ranges

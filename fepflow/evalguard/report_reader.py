@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fepflow.documents.loader import Document, dotted, parse_document, read_text
+from fepflow.documents.document_path import dotted
+from fepflow.documents.loader import Document, parse_document, read_text
 from fepflow.documents.yaml_parser import too_deep
 from fepflow.errors import InputError, Problem
 from fepflow.evalguard.documents import is_lm_eval

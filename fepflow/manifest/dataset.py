@@ -9,12 +9,13 @@ from typing import Any
 from fepflow.datasets.error_collector import ErrorCollector
 from fepflow.datasets.records import records
 from fepflow.documents.did_you_mean import did_you_mean
-from fepflow.documents.loader import DocumentPath, shortened
+from fepflow.documents.document_path import DocumentPath
+from fepflow.documents.loader import shortened
 from fepflow.errors import InputError
 from fepflow.manifest.models import Dataset
 from fepflow.manifest.parts import PartsReader
 from fepflow.settings import settings
-from fepflow.suite.reader import resolve_inside
+from fepflow.suite.files import resolve_inside
 
 Row = tuple[str, str | None]
 """A step's input, and what the agent is to say; None where nothing is said of it."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fepflow.documents.loader import Document, DocumentPath
+from fepflow.documents.document_path import DocumentPath
+from fepflow.documents.loader import Document
 from fepflow.errors import Problem
 
 

@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fepflow.documents.did_you_mean import did_you_mean
-from fepflow.documents.loader import Document, DocumentPath
+from fepflow.documents.document_path import DocumentPath
+from fepflow.documents.loader import Document
 from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import Problem, brief
 from fepflow.suite.values import Section

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fepflow.documents.loader import Document, DocumentPath
+from fepflow.documents.document_path import DocumentPath
+from fepflow.documents.loader import Document
 from fepflow.errors import Problem
 from fepflow.security.secret_names import holds_secret_parts, is_secret_name
 

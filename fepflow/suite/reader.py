@@ -15,7 +15,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fepflow.documents.did_you_mean import did_you_mean
-from fepflow.documents.loader import Document, DocumentPath, dotted, read_document, reason
+from fepflow.documents.document_path import DocumentPath, dotted
+from fepflow.documents.loader import Document, read_document
 from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import InputError, Problem, brief
 from fepflow.protocol.check import Check
@@ -230,21 +231,6 @@ def _problems_of(
 
 
 _ELSEWHERE = {"checks": foreign_names.CHECK, "test_cases": foreign_names.TEST_CASE, "target": foreign_names.TARGET}
-
-
-def resolve_inside(loaded_folder: Path, path: str, roots: Sequence[Path]) -> Path:
-    """`path` as a suite in `loaded_folder` names it, links resolved; raises ValueError when it leads elsewhere.
-
-    A suite may read below its own folder and below `roots` (the operator's FEPFLOW_DATA_ROOTS).
-    """
-    folder = loaded_folder.resolve()
-    try:
-        resolved = (folder / path).resolve()
-    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
-        raise ValueError(f"is no path that can be followed: {reason(error)}") from None
-    if not any(resolved.is_relative_to(root) for root in (folder, *roots)):
-        raise ValueError("leads out of the suite's folder; move the file, or list its folder in FEPFLOW_DATA_ROOTS")
-    return resolved
 
 
 def name_of(path: str) -> str:

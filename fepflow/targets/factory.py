@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fepflow.errors import InputError, Problem
 from fepflow.suite import target
-from fepflow.suite.reader import resolve_inside
+from fepflow.suite.files import resolve_inside
 from fepflow.targets.base import Target
 
 # Each kind of target is imported where a suite has it: the libraries of all take half a second to load.

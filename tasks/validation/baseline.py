@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fepflow.documents.loader import DocumentPath
+from fepflow.documents.document_path import DocumentPath
 from fepflow.errors import FepflowError
 from fepflow.settings import settings
 from fepflow.suite.baseline_names import PREVIOUS, is_name

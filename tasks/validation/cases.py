@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.datasets.reader import read_test_cases
-from fepflow.documents.loader import DocumentPath
+from fepflow.documents.document_path import DocumentPath
 from fepflow.errors import InputError, Problem
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.models import Dataset

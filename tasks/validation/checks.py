@@ -17,7 +17,8 @@ from checks.validation.checks import (
     without_repetitions,
 )
 from checks.validation.paths import BRACES_STAY
-from fepflow.documents.loader import Document, DocumentPath
+from fepflow.documents.document_path import DocumentPath
+from fepflow.documents.loader import Document
 from fepflow.manifest.document import SuiteDocument
 from fepflow.protocol.check import to_check
 from fepflow.protocol.test_case import TestCase

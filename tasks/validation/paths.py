@@ -11,7 +11,7 @@ from typing import Any
 
 from checks.validation.paths import paths_of, texts_in
 from fepflow.documents.did_you_mean import did_you_mean
-from fepflow.documents.loader import DocumentPath, dotted
+from fepflow.documents.document_path import DocumentPath, dotted
 from fepflow.jsonpath.context_paths import context_problem, meant_path
 from fepflow.jsonpath.path import Key, descend, is_path, leading_keys
 from fepflow.protocol.check import to_check

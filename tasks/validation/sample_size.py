@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fepflow.documents.loader import DocumentPath
+from fepflow.documents.document_path import DocumentPath
 from fepflow.statistics.intervals import interval_of, minimum_sample
 from fepflow.statistics.planning import cases_for_power
 from fepflow.statistics.scale import Scale

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fepflow.datasets.case_spool import CasesOnDisk
-from fepflow.documents.loader import DocumentPath, reason, shortened
+from fepflow.documents.document_path import DocumentPath
+from fepflow.documents.loader import reason, shortened
 from fepflow.errors import InputError, Problem
 from fepflow.evalguard.models import Thresholds
 from fepflow.settings import settings
+from fepflow.suite.files import resolve_inside
 from fepflow.suite.models import Suite
-from fepflow.suite.reader import LoadedSuite, resolve_inside
+from fepflow.suite.reader import LoadedSuite
 
 
 @dataclass

@@ -18,7 +18,7 @@ from threading import RLock
 from types import ModuleType
 
 from fepflow.errors import InputError, Problem
-from fepflow.suite.reader import resolve_inside
+from fepflow.suite.files import resolve_inside
 
 OUR_PACKAGES = ("checks", "deployments", "flows", "surfaces", "tasks")
 """Packages of fepflow that have plain names: a module beside an agent must not take their place in this process."""

@@ -3,8 +3,9 @@ import pytest
 from fepflow.documents.loader import parse_document
 from fepflow.errors import InputError
 from fepflow.protocol.check import Check
+from fepflow.suite.files import resolve_inside
 from fepflow.suite.models import check_ids
-from fepflow.suite.reader import load_suite, name_of, read_suite, resolve_inside
+from fepflow.suite.reader import load_suite, name_of, read_suite
 
 WHOLE = """\
 name: refunds
