@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 
 from aiolimiter import AsyncLimiter
-from anyio import CapacityLimiter
 
 from fepflow.errors import TargetError, TargetTimeoutError
 
@@ -27,45 +28,49 @@ class AdaptiveLimiter:
     """
 
     def __init__(self, most: int, per_minute: float | None = None, on_change: OnLimitChange | None = None) -> None:
-        self._most = most
+        self._most = self._fewest = self.slots = most
+        """`slots` is the number of calls at once, for now."""
         # One at a time, evenly: a bucket that holds a whole minute's calls would let them all out at once.
         self._rate = AsyncLimiter(1, 60 / per_minute) if per_minute else None
         self._on_change = on_change
-        self._slots: CapacityLimiter | None = None
+        self._under_way = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._regained = 0.0
         self._slowed_at = 0.0
-        self._fewest = most
 
-    @property
-    def slots(self) -> int:
-        """Calls at once, for now."""
-        return self._most if self._slots is None else int(self._slots.total_tokens)
-
-    async def enter(self, holder: object) -> None:
-        """Wait for a slot, and for the rate; `holder` gives the slot back with `leave`."""
-        if self._slots is None:
-            self._slots = CapacityLimiter(self._most)  # belongs to the event loop that runs now
-        await self._slots.acquire_on_behalf_of(holder)
-        if self._rate is not None:
-            try:
+    async def enter(self) -> None:
+        """Wait for a slot, in the order of coming, and for the rate; `leave` gives the slot back."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._admit()
+        try:
+            await turn
+            if self._rate is not None:
                 await self._rate.acquire()
-            except BaseException:
-                self.leave(holder)
-                raise
+        except BaseException:
+            if turn.done() and not turn.cancelled():  # it has its slot
+                self.leave()
+            raise
 
-    def leave(self, holder: object) -> None:
-        """Give the holder's slot back."""
-        assert self._slots is not None
-        self._slots.release_on_behalf_of(holder)
+    def leave(self) -> None:
+        """Give a slot back."""
+        self._under_way -= 1
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and self._under_way < self.slots:
+            turn = self._waiting.popleft()
+            if not turn.cancelled():
+                turn.set_result(None)
+                self._under_way += 1
 
     def answered(self) -> None:
         """A call succeeded."""
-        slots = self.slots
-        if slots == self._most:
+        if self.slots == self._most:
             return
-        self._regained += max(1.0, self._most / ROUNDS) / slots
+        self._regained += max(1.0, self._most / ROUNDS) / self.slots
         if self._regained >= 1:
-            self._change(min(slots + int(self._regained), self._most), None)
+            self._change(min(self.slots + int(self._regained), self._most), None)
 
     def failed(self, error: TargetError, started: float) -> None:
         """A call that began at `started` (monotonic) failed. Only overload reduces the slots, and once a round."""
@@ -75,9 +80,9 @@ class AdaptiveLimiter:
             self._change(self.slots // 2, error)
 
     def _change(self, slots: int, cause: TargetError | None) -> None:
-        assert self._slots is not None
-        self._slots.total_tokens = slots
+        self.slots = slots
         self._regained = 0.0
+        self._admit()
         # A target that fails sometimes makes the slots go up and down all the time: only new extremes are reported.
         changed = slots == self._most or slots < self._fewest
         self._fewest = self._most if slots == self._most else min(slots, self._fewest)

@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
@@ -86,7 +86,7 @@ class TargetClient:
         """
         record = CallRecord()
         try:
-            await self._turn(record)  # the case's time begins when it is its turn
+            await self._turn()  # the case's time begins when it is its turn
             async with self._case_time(record, self._policy.case_timeout):
                 record.response = await self._first_attempt_then_retries(case, record)
         except (RunLimitExceededError, CircuitOpenError) as error:
@@ -107,7 +107,7 @@ class TargetClient:
         no call, when the run may make none any more.
         """
         try:
-            await self._turn(record)
+            await self._turn()
             async with self._case_time(record, record.time_left()):
                 record.response = await self._attempt_and_leave(case, record)
         except CircuitOpenError:
@@ -116,11 +116,11 @@ class TargetClient:
             record.error = error
         return True
 
+    def _case_time(self, record: CallRecord, seconds: float | None) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if seconds is None or seconds == math.inf else self._limited_time(record, seconds)
+
     @asynccontextmanager
-    async def _case_time(self, record: CallRecord, seconds: float | None) -> AsyncIterator[None]:
-        if seconds is None or seconds == math.inf:
-            yield
-            return
+    async def _limited_time(self, record: CallRecord, seconds: float) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(seconds) as deadline:
                 record.ends_at = deadline.when()
@@ -131,22 +131,22 @@ class TargetClient:
             message = f"no answer within {self._policy.case_timeout:g} s, all attempts together (target.case_timeout)"
             raise TargetTimeoutError(record.progress.told(message), retryable=False) from None
 
-    async def _turn(self, record: CallRecord) -> None:
+    async def _turn(self) -> None:
         """Wait until a call may be made, and take its slot, which the call gives back.
 
         Callers that waited for an open circuit take a slot anew: else all of them would call at once.
         """
         admitted = False
         while True:
-            await self._limiter.enter(record)
+            await self._limiter.enter()
             try:
                 self.budget.require()
                 if admitted or self._circuit_breaker.closed:
                     return
             except BaseException:
-                self._limiter.leave(record)
+                self._limiter.leave()
                 raise
-            self._limiter.leave(record)
+            self._limiter.leave()
             await self._circuit_breaker.admit()
             admitted = True
 
@@ -160,7 +160,7 @@ class TargetClient:
         async def attempt() -> TargetResponse:
             if failures:
                 raise failures.pop()  # the first attempt, which tenacity has not seen
-            await self._turn(record)
+            await self._turn()
             return await self._attempt_and_leave(case, record)
 
         def before_sleep(state: RetryCallState) -> None:
@@ -179,7 +179,7 @@ class TargetClient:
         try:
             return await self._attempt(case, record)
         finally:
-            self._limiter.leave(record)
+            self._limiter.leave()
 
     async def _attempt(self, case: TestCase, record: CallRecord) -> TargetResponse:
         started_at, started = utc_now(), time.monotonic()
