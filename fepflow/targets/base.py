@@ -31,7 +31,7 @@ class Progress:
     (`step 2 of 3`), `fault` what is known to be wrong with the answer that is waited for.
     """
 
-    response: TargetResponse = field(default_factory=lambda: TargetResponse(None))
+    response: TargetResponse = TargetResponse(None)
     place: str = ""
     fault: str = ""
 

@@ -68,17 +68,18 @@ class ResponseParser:
         )
 
     def _text(self, body: bytes, charset: str, status: int) -> str:
-        why = f"has an unknown charset, '{excerpt(charset, self._secrets, 40)}'"
+        why = "has an unknown charset, '%s'"
         codec = _codec(charset)
         try:
             if codec is not None:
                 return body.decode(codec).removeprefix(_BYTE_ORDER_MARK)
         except UnicodeDecodeError:
-            why = f"is not {excerpt(charset, self._secrets, 40)}"
+            why = "is not %s"
         except (LookupError, ValueError):
             pass  # a codec that does not make text
+        named = why % excerpt(charset, self._secrets, 40)
         shown = self._excerpt(body[:_QUOTED_CHARACTERS].decode("utf-8", "backslashreplace"))
-        raise _malformed(f"the answer {why}: {shown}", status)
+        raise _malformed(f"the answer {named}: {shown}", status)
 
     def _json(self, body: bytes, charset: str | None, kind: str, status: int) -> tuple[str, Any]:
         text = self._text(body, charset or json.detect_encoding(body), status)
