@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from time import monotonic
 from typing import Self
 
 from fepflow.store.records import NewCheckResult, NewOutput
@@ -20,9 +19,9 @@ Rows = tuple[Sequence[NewOutput], Sequence[NewCheckResult]]
 class BatchWriter:
     """Gathers the rows of concurrent callers and commits them together; used as an async context manager.
 
-    A commit costs the disk the same for one row as for a hundred. So rows wait for others: as long as the last commit
-    took, at most `interval` seconds, and not at all once `max_rows` are there. What was handed over is written before
-    the context ends, even if its callers are cancelled.
+    A commit costs the disk the same for one row as for a hundred. So rows wait for others: `interval` seconds, but not
+    once a caller waits for them, nor once `max_rows` are there; and as long as another commit is under way. What was
+    handed over is written before the context ends, even if its callers are cancelled.
     """
 
     def __init__(self, store: Store, run_id: str, interval: float = 0.1, max_rows: int = 5_000) -> None:
@@ -36,7 +35,7 @@ class BatchWriter:
         self._settled = 0
         self._failure: Exception | None = None
         self._arrived = asyncio.Event()
-        self._full = asyncio.Event()
+        self._due = asyncio.Event()
         self._progress = asyncio.Event()
         self._closing = False
         self._task: asyncio.Task[None] | None = None
@@ -48,7 +47,7 @@ class BatchWriter:
     async def __aexit__(self, *_: object) -> None:
         self._closing = True
         self._arrived.set()
-        self._full.set()
+        self._due.set()
         assert self._task is not None
         try:
             await asyncio.shield(self._task)
@@ -69,7 +68,7 @@ class BatchWriter:
         self._pending_rows += len(outputs) + len(checks)
         self._arrived.set()
         if self._pending_rows >= self._max_rows:
-            self._full.set()
+            self._due.set()
 
     async def committed(self) -> None:
         """Wait until all that was handed over so far is committed.
@@ -77,6 +76,8 @@ class BatchWriter:
         Raises InfrastructureError if a commit failed; then none of its rows is stored.
         """
         expected = self._added
+        if self._pending:
+            self._due.set()
         while self._settled < expected and self._failure is None:
             await self._progress.wait()
         self._raise_failure()
@@ -86,21 +87,18 @@ class BatchWriter:
             raise self._failure
 
     async def _commit_groups(self) -> None:
-        pause = 0.0
         while True:
             await self._arrived.wait()
-            await self._gather(pause)
+            await self._gather()
             group = self._take_group()
             if not group:
                 return
-            started = monotonic()
             await self._commit(group)
-            pause = min(self._interval, monotonic() - started)
 
-    async def _gather(self, seconds: float) -> None:
+    async def _gather(self) -> None:
         try:
-            async with asyncio.timeout(seconds):
-                await self._full.wait()
+            async with asyncio.timeout(self._interval):
+                await self._due.wait()
         except TimeoutError:
             pass
 
@@ -115,7 +113,7 @@ class BatchWriter:
             if not self._pending:
                 self._arrived.clear()
             if self._pending_rows < self._max_rows:
-                self._full.clear()
+                self._due.clear()
         return group
 
     async def _commit(self, group: list[Rows]) -> None:

@@ -46,6 +46,30 @@ async def test_many_callers_share_few_transactions(store: Store, make_run, commi
     assert len(commits) == 1
 
 
+async def test_rows_that_a_caller_waits_for_do_not_wait_for_others(store: Store, make_run):
+    run = make_run()
+
+    async with BatchWriter(store, run, interval=3600) as writer:
+        for case_index in range(2):
+            writer.add([output(case_index)])
+            await writer.committed()
+
+    assert len(store.present_outputs(run)) == 2
+
+
+async def test_rows_that_nobody_waits_for_are_committed_all_the_same(store: Store, make_run, commits):
+    run = make_run()
+    commits.clear()
+
+    async with BatchWriter(store, run, interval=0.05) as writer:
+        writer.add([output(0)])
+        writer.add([output(1)])
+        async with asyncio.timeout(30):
+            while not store.present_outputs(run):  # noqa: ASYNC110  # the rows come from a task of the writer
+                await asyncio.sleep(0.01)
+        assert len(commits) == 1
+
+
 async def test_a_group_ends_at_its_bound_but_never_inside_a_callers_rows(store: Store, make_run, commits):
     run = make_run(cases=40)
     commits.clear()
