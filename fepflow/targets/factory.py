@@ -67,5 +67,10 @@ def _http_target(
 
         app = open_app(http.app, folder, roots, http.max_bytes)
     elif is_called:
-        import fepflow.targets.aiohttp_transport  # noqa: F401  # else the first call would wait for it
+        load_connections()  # else the first call would wait for it
     return HttpTarget(config, secrets, app)
+
+
+def load_connections() -> None:
+    """Load what only calls over HTTP need, which takes 0.1 s, once."""
+    import fepflow.targets.aiohttp_transport  # noqa: F401
