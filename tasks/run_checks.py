@@ -72,8 +72,8 @@ async def run_checks_of_batch(context: RunContext, batch: Batch) -> int:
         # Users' checks may call ours that call models.
         requests = ModelRequests(context.models, RequestContext(repeat=output.repeat))
         results = run_checks(output.case, output.stored.output, output.checks, requests)
-        if isinstance(results, list):
-            store_results(context, output, output.checks, results)
+        if isinstance(results, list):  # what is large is not looked at at once
+            _store_rows(context, _rows(output, output.checks, results))
         else:
             waiting.append(_store_later(context, output, results))
         if perf_counter() - last_yield > YIELD_INTERVAL:
@@ -89,7 +89,7 @@ async def _store_later(context: RunContext, output: PendingChecks, results: Awai
     found = await results
     if is_large(evaluation_context(output.case, output.stored.output)):
         # A result's content hash is made of all that was checked.
-        rows = await LOOKUPS.run(partial(_rows, output, output.checks, found))
+        rows = await LOOKUPS.run(partial(_small_rows, output, output.checks, found))
         _store_rows(context, rows)
     else:
         store_results(context, output, output.checks, found)
@@ -99,7 +99,7 @@ def store_results(
     context: RunContext, output: PendingChecks, checks: Sequence[CompiledCheck], results: Sequence[CheckResult]
 ) -> None:
     """Store the results of checks of an output, in one transaction."""
-    _store_rows(context, _rows(output, checks, results))
+    _store_rows(context, _small_rows(output, checks, results))
 
 
 def _store_rows(context: RunContext, rows: Sequence[NewCheckResult]) -> None:
@@ -112,11 +112,16 @@ def _store_rows(context: RunContext, rows: Sequence[NewCheckResult]) -> None:
     )
 
 
+def _small_rows(
+    output: PendingChecks, checks: Sequence[CompiledCheck], results: Sequence[CheckResult]
+) -> list[NewCheckResult]:
+    return _rows(output, checks, leave_out_large(results, output.case, output.stored.output))
+
+
 def _rows(
     output: PendingChecks, checks: Sequence[CompiledCheck], results: Sequence[CheckResult]
 ) -> list[NewCheckResult]:
-    stored = leave_out_large(results, output.case, output.stored.output)
-    return [_row(output, check, result) for check, result in zip(checks, stored, strict=True)]
+    return [_row(output, check, result) for check, result in zip(checks, results, strict=True)]
 
 
 def _row(output: PendingChecks, check: CompiledCheck, result: CheckResult) -> NewCheckResult:

@@ -31,7 +31,7 @@ def is_small(value: Any, nodes: int, characters: int | None = None) -> bool:
             if isinstance(item, dict):
                 waiting.extend(item.values())
                 if characters is not None:
-                    characters -= sum(len(key) for key in item if isinstance(key, str))
+                    characters -= sum([len(key) for key in item if isinstance(key, str)])
             else:
                 waiting.extend(item)
         if nodes < 0 or (characters is not None and characters < 0):

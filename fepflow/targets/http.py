@@ -88,7 +88,8 @@ class HttpTarget:
     def _rendered(self, case: TestCase) -> Any:
         if self._body is None:
             return None
-        given = {name: getattr(case, name) for name in _SENT if name in case.model_fields_set}
+        has = case.model_fields_set
+        given = {name: getattr(case, name) for name in _SENT if name in has}
         return self._body.render({"test_case": {"expected": None, "metadata": {}, **given}})
 
     async def call(self, case: TestCase) -> TargetResponse:
