@@ -106,6 +106,7 @@ class HttpTarget:
                     url = self._redirected(url, response.next_request.url, response.status_code)
                 finally:
                     await response.aclose()
+                    del response.stream  # refers to the response: else each one would wait for the garbage collector
                 if response.status_code == 303:  # httpx would take GET after 301 and 302, too, and ask nothing
                     method, body = "GET", None
         raise _redirect(f"more than {MAX_REDIRECTS} redirects, the last one to {host_and_port(str(url))}")

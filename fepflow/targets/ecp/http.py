@@ -69,6 +69,7 @@ class Endpoint:
                 yield response
             finally:
                 await response.aclose()
+                del response.stream  # refers to the response: else each one would wait for the garbage collector
 
     async def aclose(self) -> None:
         """Close all connections."""

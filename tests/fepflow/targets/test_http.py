@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import gzip
 import json
 import zlib
 from typing import Any
 
+import httpx
 import pytest
 from aiohttp import web
 from pydantic import ValidationError
@@ -195,6 +197,19 @@ async def test_cookies_of_one_answer_do_not_reach_the_next_call(serve: Serve) ->
     await target.call(CASE)
     assert (await target.call(CASE)).value == {}
     await target.aclose()
+
+
+async def test_a_call_leaves_nothing_to_the_garbage_collector(serve: Serve) -> None:
+    target = HttpTarget(configured(await serve(echo)))
+    gc.collect()
+    gc.disable()
+    try:
+        await target.call(CASE)
+        left = [type(each) for each in gc.get_objects() if type(each) in (httpx.Request, httpx.Response)]
+    finally:
+        gc.enable()
+        await target.aclose()
+    assert left == []
 
 
 OLD_STYLE = pytest.mark.filterwarnings("ignore::DeprecationWarning:httpx_aiohttp.transport")
