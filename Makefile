@@ -36,9 +36,6 @@ setup: $(VENV)/.installed ## Install fepflow into .venv, from pinned versions.
 demo: setup ## Run the shipped suite against a stand-in agent, and show where to look.
 	@$(BIN)/python -P -m deployments.demo
 
-# Where Python is told not to keep what it has compiled, each worker and each process of a test compiles it once more.
-test battery: export PYTHONDONTWRITEBYTECODE =
-
 test: $(VENV)/.installed-dev ## Run all tests.
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
