@@ -1,3 +1,5 @@
+"""The estimate of a proportion: missing data, repeats, and what is refused."""
+
 import math
 import random
 
@@ -6,41 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fepflow.statistics.estimate import Counts, Estimate
-from fepflow.statistics.intervals import clopper_pearson_interval, minimum_sample, wilson_interval
+from fepflow.statistics.intervals import wilson_interval
 from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.scale import PROPORTION, Scale
 
-CONFIDENCES = st.sampled_from([0.8, 0.9, 0.95, 0.99])
-
-
-ZERO_TO_ONE = Scale(0.0, 1.0)
-
-
-def estimate(
-    values: list[float], missing: int = 0, confidence: float = 0.95, scale: Scale | None = PROPORTION
-) -> Estimate:
-    """Of one value a case, with `missing` further cases that gave an error."""
-    cases = [[value] for value in values] + [[]] * missing
-    return mean_estimate(cases, Counts(len(cases), len(values), error=missing), confidence, scale)
-
-
-def unbounded(values: list[float], missing: int = 0) -> Estimate:
-    return estimate(values, missing, scale=None)
-
-
-def repeated(cases: list[list[float]], confidence: float = 0.95, scale: Scale | None = PROPORTION) -> Estimate:
-    n = sum(map(len, cases))
-    return mean_estimate(cases, Counts(n, n), confidence, scale)
-
-
-def bounds(result: Estimate) -> tuple[float, float]:
-    assert result.low is not None
-    assert result.high is not None
-    return result.low, result.high
-
-
-def low(result: Estimate) -> float:
-    return bounds(result)[0]
+from .estimates import CONFIDENCES, ZERO_TO_ONE, bounds, estimate, low, repeated, unbounded
 
 
 class TestProportions:
@@ -166,117 +138,6 @@ class TestRepeats:
         assert held / 400 >= 0.94
 
 
-class TestMeans:
-    def test_the_interval_is_students(self) -> None:
-        result = unbounded([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0])
-        assert result.method == "t"
-        assert result.stderr == pytest.approx(math.sqrt(32 / 7 / 8))
-        margin = 2.3646 * math.sqrt(4 / 7)  # the table's t for 7 degrees of freedom
-        assert bounds(result) == pytest.approx((5 - margin, 5 + margin), abs=1e-4)
-
-    def test_repeats_are_averaged_within_their_case(self) -> None:
-        result = repeated([[1.0, 3.0], [4.0, 4.0], [5.0, 7.0]], scale=None)
-        once = unbounded([2.0, 4.0, 6.0])
-        assert result.method == "t-clustered"
-        assert bounds(result) == pytest.approx(bounds(once))
-
-    def test_a_single_case_shows_no_spread_however_often_it_is_repeated(self) -> None:
-        result = repeated([[0.5, 0.6, 0.7]], scale=None)
-        assert result.value == pytest.approx(0.6)
-        assert (result.stderr, result.low, result.high) == (None, None, None)
-
-    @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=30))
-    def test_the_interval_holds_the_value(self, values: list[float]) -> None:
-        result = unbounded(values)
-        assert result.value is not None
-        assert low(result) <= result.value <= bounds(result)[1]
-
-    def test_scores_that_happen_to_be_zeros_and_ones_are_no_proportion(self) -> None:
-        assert unbounded([0.0, 1.0, 0.0]).method == "t"
-        assert unbounded([0.0] * 97, missing=3).high is None
-
-    @pytest.mark.parametrize(
-        ("values", "warning"),
-        [
-            ([0.9, 0.9], "its 2 values are all equal"),
-            ([0.1, 0.1, 0.1], "its 3 values are all equal"),
-            ([1.0] * 99 + [0.0], "so skewed that the interval takes 2425 cases"),
-            ([float(number) for number in range(30)], None),
-            ([0.0] * 50 + [1.0] * 50, None),
-        ],
-    )
-    def test_equal_or_skewed_values_give_a_warning(self, values: list[float], warning: str | None) -> None:
-        said = unbounded(values).warning
-        assert said is None if warning is None else said is not None and warning in said
-
-    def test_skewness_is_over_as_cochrans_rule_has_it(self) -> None:
-        # One of five: skewness 1.5, so 25 * 2.25 = 56.25 cases.
-        assert unbounded([0.0, 0.0, 0.0, 0.0, 1.0] * 11).warning is not None
-        assert unbounded([0.0, 0.0, 0.0, 0.0, 1.0] * 12).warning is None
-
-
-class TestScores:
-    """Means of scores with a range."""
-
-    @pytest.mark.parametrize(
-        ("values", "expected"),
-        [([1.0] * 34 + [0.99], (0.901066, 0.999999)), ([0.9] * 10, (0.67302, 0.97522))],
-    )
-    def test_known_intervals(self, values: list[float], expected: tuple[float, float]) -> None:
-        result = estimate(values, scale=ZERO_TO_ONE)
-        assert result.method == "bounded"
-        assert bounds(result) == pytest.approx(expected, abs=5e-6)
-
-    def test_the_scale_of_the_scores_does_not_matter(self) -> None:
-        shares = [0.2, 0.5, 0.5, 1.0, 0.75]
-        once = bounds(estimate(shares, scale=ZERO_TO_ONE))
-        stars = bounds(estimate([1 + 4 * share for share in shares], scale=Scale(1.0, 5.0)))
-        assert stars == pytest.approx([1 + 4 * bound for bound in once])
-
-    def test_scores_at_the_ends_only_have_wilsons_interval(self) -> None:
-        values = [1.0] * 30 + [0.0] * 5
-        assert bounds(estimate(values, scale=ZERO_TO_ONE)) == pytest.approx(bounds(estimate(values)))
-
-    def test_missing_results_are_at_the_worst_end_and_each_case_counts_once(self) -> None:
-        result = estimate([4.0] * 8, missing=2, scale=Scale(1.0, 5.0))
-        assert bounds(result) == pytest.approx(
-            (1 + 4 * wilson_interval(0.6, 10)[0], 1 + 4 * wilson_interval(0.8, 10)[1])
-        )
-        assert [result.least, result.most] == pytest.approx([3.4, 4.2])
-
-    @given(st.integers(1, 4), st.data(), CONFIDENCES)
-    def test_whatever_the_missing_would_have_been_the_interval_was_wider(
-        self, repeats: int, data: st.DataObject, confidence: float
-    ) -> None:
-        case = st.lists(st.floats(0, 1), min_size=repeats, max_size=repeats)
-        cases = data.draw(st.lists(case, min_size=1, max_size=12))
-        kept = [[value for value in case if data.draw(st.booleans())] for case in cases]
-        completed, expected = sum(map(len, kept)), len(cases) * repeats
-        if completed:
-            partly = mean_estimate(kept, Counts(expected, completed), confidence, ZERO_TO_ONE)
-            whole = repeated(cases, confidence, ZERO_TO_ONE)
-            assert bounds(partly)[0] <= bounds(whole)[0] + 1e-12
-            assert bounds(whole)[1] <= bounds(partly)[1] + 1e-12
-            assert partly.least is not None
-            assert whole.value is not None
-            assert partly.least <= whole.value
-
-    @pytest.mark.parametrize(
-        ("draw", "truth"),
-        [
-            (lambda source: 0.0 if source.random() < 0.02 else 0.98 + 0.04 * (source.random() - 0.5), 0.9604),
-            (lambda source: source.choice([1.0] * 95 + [0.0, 0.25, 0.5, 0.75, 0.75]), 0.9725),
-            (lambda source: source.betavariate(9, 1), 0.9),
-        ],
-        ids=["near 1 and 2 % zero", "95 % full marks", "beta(9, 1)"],
-    )
-    def test_the_low_bound_is_above_the_truth_as_seldom_as_promised(self, draw, truth: float) -> None:
-        source = random.Random(20250825)
-        for n in (10, 35, 100):
-            above = sum(low(estimate([draw(source) for _ in range(n)], scale=ZERO_TO_ONE)) > truth for _ in range(400))
-            assert above / 400 <= 0.025, n
-
-
 class TestHugeNumbers:
     """Sums and squares of numbers near the end of what a float can hold."""
 
@@ -300,44 +161,6 @@ class TestHugeNumbers:
         result = unbounded(values)
         assert result.value is not None
         assert min(values) <= result.value <= max(values)
-
-
-class TestClopperPearson:
-    @pytest.mark.parametrize(
-        ("passed", "n", "expected"),
-        [(9, 10, (0.55498, 0.99747)), (35, 35, (0.89997, 1.0)), (0, 20, (0.0, 0.16843)), (50, 100, (0.39832, 0.60168))],
-    )
-    def test_known_intervals(self, passed: int, n: int, expected: tuple[float, float]) -> None:
-        assert clopper_pearson_interval(passed / n, n) == pytest.approx(expected, abs=1e-5)
-
-    @given(st.integers(1, 60), st.data(), CONFIDENCES)
-    def test_its_bounds_leave_out_just_the_tail(self, n: int, data: st.DataObject, confidence: float) -> None:
-        passed = data.draw(st.integers(1, n))
-        lower, _ = clopper_pearson_interval(passed / n, n, confidence)
-        tail = math.fsum(math.comb(n, k) * lower**k * (1 - lower) ** (n - k) for k in range(passed, n + 1))
-        assert tail == pytest.approx((1 - confidence) / 2, rel=1e-6)
-
-    def test_it_takes_a_case_more(self) -> None:
-        assert minimum_sample(0.9, 0.95, "clopper-pearson") == 36
-
-
-class TestMinimumSample:
-    @pytest.mark.parametrize(
-        ("target", "confidence", "n"),
-        [(0.9, 0.95, 35), (0.8, 0.95, 16), (0.99, 0.95, 381), (0.9, 0.99, 60), (0.0, 0.95, 1), (-1.0, 0.95, 1)],
-    )
-    def test_known_sizes(self, target: float, confidence: float, n: int) -> None:
-        assert minimum_sample(target, confidence) == n
-
-    @given(st.floats(0.01, 0.999), CONFIDENCES)
-    def test_it_is_enough_and_one_less_is_not(self, target: float, confidence: float) -> None:
-        n = minimum_sample(target, confidence)
-        assert wilson_interval(1.0, n, confidence)[0] >= target
-        assert n == 1 or wilson_interval(1.0, n - 1, confidence)[0] < target
-
-    def test_certainty_takes_more_than_any_sample(self) -> None:
-        with pytest.raises(ValueError, match="no sample"):
-            minimum_sample(1.0)
 
 
 class TestWhatIsRefused:
