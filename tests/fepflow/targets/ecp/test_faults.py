@@ -7,15 +7,8 @@ import re
 
 import pytest
 
+from .bad_steps import at_bad
 from .conftest import Open, metadata_of, run, said
-
-BAD = 'if request["params"]["input"] != "bad":\n        return answer(request, done("fine"))\n    '
-
-
-def at_bad(body: str) -> str:
-    """An agent that does this at a step whose input is `bad`."""
-    return f"def step(request):\n    {BAD}{body}\n"
-
 
 FAULTS: dict[str, tuple[str, str, str, bool]] = {
     "crash in mid-run": (
@@ -144,54 +137,6 @@ async def test_a_fault_is_the_error_of_its_step_and_the_rest_goes_on(
     assert (said(good), metadata_of(good)["completed"]) == (["fine", "fine"], 2)
 
 
-HANGS = {
-    "before reading": "def initialize(request):\n"
-    "    answer(request, {'name': 'n', 'capabilities': {}})\n"
-    "    request = json.loads(sys.stdin.readline())\n"
-    "    answer(request, done('fine'))\n"
-    "    time.sleep(1000)\n",
-    "after reading": at_bad("time.sleep(1000)"),
-    "in a slow drip": at_bad("for _ in range(100_000): print('.', end='', flush=True); time.sleep(0.01)"),
-    "in noise": at_bad('while True: print(\'{"level": "info"}\', flush=True); time.sleep(0.01)'),
-    "after another id": at_bad("say({'jsonrpc': '2.0', 'id': 99, 'result': done('fine')}); time.sleep(1000)"),
-    "after the id as text": at_bad(
-        "say({'jsonrpc': '2.0', 'id': str(request['id']), 'result': done('fine')}); time.sleep(1000)"
-    ),
-    "after an id that is true": at_bad("say({'jsonrpc': '2.0', 'id': True, 'result': done('fine')}); time.sleep(9)"),
-}
-
-WRONG_ID = {"after another id": "99", "after the id as text": '"3"', "after an id that is true": "true"}
-
-
-@pytest.mark.parametrize("name", HANGS)
-async def test_an_agent_that_hangs_overruns_the_deadline_of_its_step(open_agent: Open, name: str) -> None:
-    _, client = open_agent(HANGS[name], step_timeout=2)
-    output = await run(client, "good", "bad")
-    error = metadata_of(output)["error"]
-    message = "step 2 of 2: no answer within 2 s (target.ecp.step_timeout)"
-    if name in WRONG_ID:
-        message += f": an answer came with the id {WRONG_ID[name]}, but 3 was asked"
-    assert (error["message"], error["type"], error["partial"]) == (message, "timeout_error", True)
-    assert said(output) == ["fine"]
-
-
-async def test_the_start_has_a_deadline_of_its_own_or_that_of_the_scenario(open_agent: Open) -> None:
-    for limits, told in (({"start_timeout": 1}, "start_timeout"), ({"timeout": 1}, "no complete answer within 1 s")):
-        _, client = open_agent("def initialize(request):\n    time.sleep(1000)\n", **limits)
-        error = metadata_of(await run(client, "good"))["error"]
-        assert told in error["message"]
-        assert error["type"] == "timeout_error"
-
-
-async def test_the_deadline_of_the_scenario_holds_for_all_steps_together(open_agent: Open) -> None:
-    _, client = open_agent(at_bad("say({'jsonrpc': '2.0', 'id': 7, 'result': {}}); time.sleep(1000)"), timeout=5)
-    output = await run(client, "good", "bad")
-    assert metadata_of(output)["error"]["message"] == (
-        "step 2 of 2: no complete answer within 5 s (target.timeout): an answer came with the id 7, but 3 was asked"
-    )
-    assert said(output) == ["fine"]
-
-
 STARTS = {
     "crash": (
         "sys.exit('no key')",
@@ -259,89 +204,3 @@ async def test_a_crash_after_an_answer_is_the_fault_of_the_next_step(open_agent:
     output = await run(client, "bad", "good")
     assert said(output) == ["here"]
     assert metadata_of(output)["error"]["message"] == "step 2 of 2: the agent exited with code 3"
-
-
-async def test_an_agent_that_reads_nothing_of_a_large_input_overruns_its_deadline(open_agent: Open) -> None:
-    _, client = open_agent("def initialize(request):\n    answer(request, {})\n    time.sleep(1000)\n", step_timeout=1)
-    output = await run(client, "x" * 300_000)
-    assert metadata_of(output)["error"]["message"] == ("step 1 of 1: no answer within 1 s (target.ecp.step_timeout)")
-
-
-async def test_an_agent_that_writes_much_before_it_reads_is_read_meanwhile(open_agent: Open) -> None:
-    _, client = open_agent(
-        "def initialize(request):\n    answer(request, {})\n    print('noise ' * 100_000, flush=True)\n"
-    )
-    output = await run(client, "x" * 300_000)
-    assert said(output) == ["echo: " + "x" * 300_000]
-
-
-async def test_a_megabyte_on_stderr_keeps_nobody_waiting_and_its_end_is_kept(open_agent: Open) -> None:
-    _, client = open_agent(
-        at_bad("sys.stderr.write('e' * 1_000_000 + 'end'); sys.stderr.flush(); answer(request, done('a'))")
-    )
-    output = await run(client, "bad", "bad")
-    assert said(output) == ["a", "a"]
-    tail = metadata_of(output)["log_tail"]["stderr"]
-    assert 0 < len(tail) <= 4_000
-    assert set(tail) <= set("end")
-
-
-NOISE = """
-    print("Loading model...")
-    say({"level": "info", "id": request["id"], "message": "thinking"})
-    say({"jsonrpc": "2.0", "method": "log", "id": request["id"], "params": {}})
-    say([1, 2]); say(3); print(); print("{broken"); os.write(1, b"\\xff\\xfe\\n")
-    answer(request, done("right"))
-    answer(request, done("wrong"))"""
-
-
-async def test_what_is_no_answer_goes_to_the_log_and_a_second_answer_too(open_agent: Open) -> None:
-    _, client = open_agent(f"def step(request):{NOISE}")
-    output = await run(client, "one", "two")
-    assert said(output) == ["right", "right"]
-    log = metadata_of(output)["log_tail"]["stdout"]
-    assert log.startswith("Loading model...\n")
-    assert '"thinking"' in log
-    assert '"wrong"' in log, "the second answer to the first step"
-
-
-async def test_an_answer_that_comes_in_pieces_or_without_a_line_end_is_read(open_agent: Open) -> None:
-    code = at_bad("""text = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": done("whole")})
-    for character in text:
-        os.write(1, character.encode())
-    sys.exit()""")
-    _, client = open_agent(code)
-    assert said(await run(client, "good", "bad")) == ["fine", "whole"]
-
-
-async def test_a_large_answer_within_the_limit_is_read(open_agent: Open) -> None:
-    _, client = open_agent(at_bad("answer(request, done('x' * 3_000_000))"))
-    assert said(await run(client, "bad")) == ["x" * 3_000_000]
-
-
-async def test_a_stubborn_agent_is_killed_with_its_children_and_keeps_no_scenario_waiting(open_agent: Open) -> None:
-    code = """
-import subprocess
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-subprocess.Popen(["sleep", "1000"])
-subprocess.Popen(["setsid", "sleep", "1000"])
-import atexit
-atexit.register(time.sleep, 1000)
-"""
-    _, client = open_agent(code, concurrency=1)
-    for _ in range(3):
-        assert said(await run(client, "hi")) == ["echo: hi"]
-
-
-@pytest.mark.parametrize("locale", [{}, {"LC_ALL": "C"}, {"LC_ALL": "POSIX", "LANG": "C"}])
-async def test_text_is_utf_8_both_ways_whatever_the_locale(
-    open_agent: Open, monkeypatch: pytest.MonkeyPatch, locale: dict[str, str]
-) -> None:
-    for name in ("LC_ALL", "LANG", "LC_CTYPE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in locale.items():
-        monkeypatch.setenv(name, value)
-    text = "Grüße, 日本 🎉 \u2028 \x00 \ud800"
-    code = "def say(message):\n    print(json.dumps(message, ensure_ascii='ud800' in repr(message)), flush=True)\n"
-    _, client = open_agent(code)
-    assert said(await run(client, text, "naïve 🎉")) == [f"echo: {text}", "echo: naïve 🎉"]
