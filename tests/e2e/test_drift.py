@@ -37,10 +37,11 @@ def night(workplace: Workplace, name: str, wrong: int) -> str:
     return workplace.record.id
 
 
-def drifts(stack: Stack) -> list[dict[str, Any]]:
+def drifts(stack: Stack, run_ids: set[str]) -> list[dict[str, Any]]:
+    """What the events of drift in these runs say."""
     body = {"filter": {"event": {"name": ["fepflow.drift"]}}, "limit": 50}
     found = stack.api.post("/events/filter", json=body).raise_for_status().json()["events"]
-    return [event["payload"] for event in found]
+    return [event["payload"] for event in found if event["payload"]["run_id"] in run_ids]
 
 
 def page_of(stack: Stack, flow_run_id: str | None) -> str:
@@ -59,9 +60,10 @@ def test_the_run_that_raises_the_alarm_of_drift_is_told_of(workplace: Workplace,
         assert workplace.fepflow(*alert).returncode == 0
         steady = [night(workplace, "Steady agent", wrong) for wrong in (4, 5, 3)]
         falling = [night(workplace, name, wrong) for wrong in (4, 9, 10, 8)]
-        wait_for(lambda: receiver.got, "the notification of drift")
+        wait_for(lambda: receiver.got, "the notification of drift", 180)
         last = workplace.record
-        (drift,) = [event for event in drifts(stack) if event["run_id"] in {*steady, *falling}]
+        wait_for(lambda: drifts(stack, {*steady, *falling}), "the event of drift, which Prefect stores after a while")
+        (drift,) = drifts(stack, {*steady, *falling})
         (note,) = receiver.got
         assert workplace.fepflow("alert", "--remove", "drifts").returncode == 0
 
