@@ -2,41 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Any
+import ssl
+from collections.abc import AsyncIterator
 
 import aiohttp
 import httpx
-from httpx_aiohttp import AiohttpTransport
 
 
-class Transport(AiohttpTransport):
-    """As httpx-aiohttp's; each request is sent once, as it is written."""
+class Transport(httpx.AsyncBaseTransport):
+    """At most `connections` of them, kept alive; each request is sent once, with its headers as they are written.
 
-    def get_client(self) -> aiohttp.ClientSession:
-        """The pool of connections."""
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self.limits.max_connections or 0, ssl=self.ssl_context),
+    It raises aiohttp's own errors. `verify` is what certificates are checked against, False for nothing; `proxy` may
+    have a user. Requests have the timeouts given here, whatever they themselves say.
+    """
+
+    def __init__(
+        self, connections: int, timeout: httpx.Timeout, verify: ssl.SSLContext | bool, proxy: httpx.Proxy | None = None
+    ) -> None:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=connections, ssl=verify),
             cookie_jar=aiohttp.DummyCookieJar(),
-            response_class=_Response,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout.connect, sock_read=timeout.read),
+            auto_decompress=False,
+            proxy=None if proxy is None else _with_user(proxy),
         )
         # aiohttp would send a GET or PUT again by itself when a kept-alive connection turns out to be closed: a call
         # that no attempt log knows of. There is no public switch.
-        session._retry_connection = False
-        return session
+        self._session._retry_connection = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send it with the names of its headers as they are written: as a mapping, httpx's have lower case."""
-        headers = request.headers
-        request.headers = {name.decode(): value.decode() for name, value in headers.raw}  # type: ignore[assignment]
-        try:
-            return await super().handle_async_request(request)
-        finally:
-            request.headers = headers
+        """Send it; the response's body is there as it comes, and as it is."""
+        response = await self._session.request(
+            request.method,
+            str(request.url),
+            # httpx's own mapping of them has the names in lower case.
+            headers={name.decode(): value.decode() for name, value in request.headers.raw},
+            data=request.content or None,
+            allow_redirects=False,
+        )
+        reason = (response.reason or "").encode("ascii", "replace")
+        return httpx.Response(
+            response.status,
+            headers=response.raw_headers,
+            stream=_Body(response),
+            extensions={"http_version": b"HTTP/1.1", "reason_phrase": reason},
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._session.close()
 
 
-class _Response(aiohttp.ClientResponse):
-    async def start(self, connection: Any) -> aiohttp.ClientResponse:
-        """Read the head; what is no text in the reason, which the transport would fail at, is replaced."""
-        await super().start(connection)
-        self.reason = (self.reason or "").encode("ascii", "replace").decode()
-        return self
+class _Body(httpx.AsyncByteStream):
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._response.content.iter_any()
+
+    async def aclose(self) -> None:
+        self._response.release()
+        await self._response.wait_for_close()
+
+
+def _with_user(proxy: httpx.Proxy) -> str:
+    if proxy.auth is None:
+        return str(proxy.url)
+    user, password = proxy.auth
+    return str(proxy.url.copy_with(username=user, password=password))

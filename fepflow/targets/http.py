@@ -120,7 +120,8 @@ class HttpTarget:
         length = response.headers.get("Content-Length", "")
         if length.isdecimal() and int(length[:20]) > self._http.max_bytes:
             raise too_large(self._http.max_bytes)
-        body = await read_body(response.aiter_raw(), encoding, self._http.max_bytes)
+        stream: Any = response.stream  # read once, here: `aiter_raw`, which guards that, takes as long as parsing it
+        body = await read_body(stream, encoding, self._http.max_bytes)
         content_type = response.headers.get("Content-Type", "")
         if len(body) > _LARGE_BYTES:
             return await READERS.run(partial(self._reading.read, body, content_type, status))
@@ -141,10 +142,10 @@ class HttpTarget:
     def _client(self, url: httpx.URL) -> httpx.AsyncClient:
         """The client for the address's scheme: a redirect may lead to the encrypted side."""
         if url.scheme not in self._clients:
-            options: dict[str, Any] = {"auth": self._auth, "timeout": self._timeout}
+            options: dict[str, Any] = {"auth": self._auth}
             if self._app is not None:
                 options["transport"] = httpx.ASGITransport(self._app)
-            self._clients[url.scheme] = Client(url, self._connections, **options)
+            self._clients[url.scheme] = Client(url, self._connections, self._timeout, **options)
         return self._clients[url.scheme]
 
     async def aclose(self) -> None:

@@ -6,8 +6,7 @@ import os
 import re
 import ssl
 from collections.abc import Mapping
-from functools import cached_property
-from http.cookiejar import CookieJar
+from functools import cached_property, partial
 from typing import Any
 
 import httpx
@@ -27,7 +26,8 @@ class Client(httpx.AsyncClient):
     cookie of one answer goes into another call. Raises InputError where the environment names what cannot be used.
     """
 
-    def __init__(self, url: httpx.URL, connections: int, **options: Any) -> None:
+    def __init__(self, url: httpx.URL, connections: int, timeout: httpx.Timeout, **options: Any) -> None:
+        self._pool = partial(_Connections, connections, timeout)
         is_local = is_loopback(url.host)
         # Made only where there may be TLS, to the endpoint or to a proxy, for it takes 50 ms.
         needs_no_tls = "transport" in options or (is_local and url.scheme == "http")
@@ -35,40 +35,44 @@ class Client(httpx.AsyncClient):
             super().__init__(
                 verify=False if needs_no_tls else _trust(),
                 trust_env=not is_local,
-                limits=httpx.Limits(max_connections=connections),
-                cookies=_NoCookies(),
+                timeout=timeout,
                 **options,
             )
         except (ValueError, httpx.InvalidURL):  # its text may hold the proxy's password
             problem = "a proxy that the environment names cannot be used"
             advice = "HTTP_PROXY, HTTPS_PROXY and ALL_PROXY read like http://host:3128"
             raise InputError(Problem(problem, advice=advice)) from None
+        self._cookies = _NoCookies()  # for which httpx has no switch
 
-    def _init_transport(self, *_: Any, **options: Any) -> httpx.AsyncBaseTransport:
-        return options.pop("transport") or _Connections(**options)
+    def _init_transport(
+        self, verify: Any = True, *_: Any, transport: httpx.AsyncBaseTransport | None = None, **__: Any
+    ) -> httpx.AsyncBaseTransport:
+        return transport or self._pool(verify)
 
-    def _init_proxy_transport(self, proxy: httpx.Proxy, *_: Any, **options: Any) -> httpx.AsyncBaseTransport:
+    def _init_proxy_transport(
+        self, proxy: httpx.Proxy, verify: Any = True, *_: Any, **__: Any
+    ) -> httpx.AsyncBaseTransport:
         if proxy.url.scheme not in ("http", "https"):
             raise ValueError("aiohttp knows no other proxies")
-        return _Connections(proxy=proxy, **options)
+        return self._pool(verify, proxy)
 
 
-class _NoCookies(CookieJar):
-    def extract_cookies(self, *_: Any) -> None:
-        """Keep none, which httpx has no switch for."""
+class _NoCookies(httpx.Cookies):
+    def extract_cookies(self, response: httpx.Response) -> None:
+        """Keep none, and do not look for any: httpx parses the whole request and response for it."""
 
 
 class _Connections(httpx.AsyncBaseTransport):
     """aiohttp's connections. It is loaded with the first call: a suite that is validated needs none of its 0.2 s."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *options: Any) -> None:
         self._options = options
 
     @cached_property
     def _transport(self) -> httpx.AsyncBaseTransport:
         from fepflow.targets.aiohttp_transport import Transport
 
-        return Transport(**self._options)
+        return Transport(*self._options)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send it."""

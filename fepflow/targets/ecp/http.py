@@ -50,7 +50,7 @@ class Endpoint:
         # Without a limit of its own for reading, the deadline of the whole call is enough.
         self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
         auth = auth_in_address(address, self._headers)
-        self._client = Client(self.url, config.calls_at_once, auth=auth, timeout=self._timeout)
+        self._client = Client(self.url, config.calls_at_once, self._timeout, auth=auth)
         hide_addresses_in_logs("httpx")
         public = {name: value for name, value in config.ecp.headers.items() if not is_secret_name(name)}
         self.identity: Final = [address_without_secrets(self.url), public]

@@ -212,10 +212,6 @@ async def test_a_call_leaves_nothing_to_the_garbage_collector(serve: Serve) -> N
     assert left == []
 
 
-OLD_STYLE = pytest.mark.filterwarnings("ignore::DeprecationWarning:httpx_aiohttp.transport")
-"""httpx-aiohttp gives aiohttp a proxy's password in a way that goes with aiohttp 4."""
-
-
 class TestProxies:
     @pytest.fixture(autouse=True)
     def no_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,13 +240,11 @@ class TestProxies:
         url = (await serve(echo)).replace("127.0.0.1", host)
         assert (await ask_once(configured(url))).value["method"] == "POST"
 
-    @OLD_STYLE
     async def test_one_with_a_password_is_given_it(self, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HTTP_PROXY", (await serve(echo)).removesuffix("/ask").replace("://", "://ann:pa55word@"))
         output = await ask_once(configured("http://agent.invalid/ask", output="$.headers['Proxy-Authorization']"))
         assert base64.b64decode(output.value.removeprefix("Basic ")) == b"ann:pa55word"
 
-    @OLD_STYLE
     async def test_an_unreachable_proxy_is_named_without_its_password(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HTTP_PROXY", "http://ann:pa55word@127.0.0.1:1")
         error = await error_of(configured("http://agent.invalid/ask"))
