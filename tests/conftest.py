@@ -34,7 +34,7 @@ from tests.watch import MAX_STALL, watched
 pytest_plugins = ["pytester"]
 
 gc.set_threshold(50_000)  # Python looks for cycles less often than after each 700 new objects
-settings.register_profile("fepflow", deadline=None)  # no test is one of speed
+settings.register_profile("fepflow", deadline=None, max_examples=50)  # no test is one of speed
 settings.load_profile("fepflow")
 
 

@@ -12,8 +12,8 @@ from hypothesis.strategies import SearchStrategy
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
 
-EXAMPLES = 100
-IN_BATTERY = 20
+EXAMPLES = 50
+IN_BATTERY = 40
 """Times as many."""
 
 
