@@ -162,12 +162,29 @@ def youden_index(labels: JudgeLabels, confidence: float = 0.95) -> tuple[float, 
 
 
 def lang_reiczigel_interval(share: float, n: float, labels: JudgeLabels, confidence: float) -> tuple[float, float]:
-    """The interval of the true share where a judge passes a `share` of n outputs; 0 and 1 if nothing is known."""
+    """The interval of the true share where a judge passes a `share` of n outputs; 0 and 1 if nothing is known.
+
+    The rates are taken as if two more labels of each kind had come, one of them an error. Of a judge that was never
+    seen to fail a right output, that alone would lift the low bound, so that it were too high in one run of 23 instead
+    of 40: there the rate itself, 1, counts too. So it does for the high bound of one that never passed a wrong output.
+    """
+    sensitivity = (labels.right_passed + 1) / (labels.right + 2)
+    specificity = (labels.wrong_failed + 1) / (labels.wrong + 2)
+    low, high = _bounds_by(sensitivity, specificity, share, n, labels, confidence)
+    if labels.right and labels.right_passed == labels.right:
+        low = min(low, _bounds_by(1.0, specificity, share, n, labels, confidence)[0])
+    if labels.wrong and labels.wrong_failed == labels.wrong:
+        high = max(high, _bounds_by(sensitivity, 1.0, share, n, labels, confidence)[1])
+    return low, high
+
+
+def _bounds_by(
+    sensitivity: float, specificity: float, share: float, n: float, labels: JudgeLabels, confidence: float
+) -> tuple[float, float]:
+    """The formula of Lang and Reiczigel, for given rates."""
     z = z_score(confidence)
     z2 = z**2
     passed = (share * n + z2 / 2) / (n + z2)
-    sensitivity = (labels.right_passed + 1) / (labels.right + 2)
-    specificity = (labels.wrong_failed + 1) / (labels.wrong + 2)
     informedness = sensitivity + specificity - 1
     if informedness <= 0:
         return 0.0, 1.0
