@@ -34,7 +34,7 @@ CHECKED_AT_ONCE = 500
 async def run_until_decided(context: RunContext) -> None:
     """All calls of the run; where its gate tops it up, more of them as long as its verdict is open."""
     await run_batches(context)
-    if context.suite.gate is None or context.suite.gate.top_up is None:
+    if context.suite.top_up is None:
         return
     while batches := await task_result(top_up_task(context, return_state=True)):
         await run_batches(context, batches)

@@ -106,7 +106,7 @@ class Run(ResultsView):
     @property
     def expected_results(self) -> int:
         """Test cases times repeats."""
-        return self._record.n_cases * self._record.repeats
+        return self._record.calls
 
     def __repr__(self) -> str:
         what = self.outcome or self.status

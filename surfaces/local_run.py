@@ -7,16 +7,16 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fepflow.errors import InfrastructureError
 from fepflow.prefect_settings import API_URL
 from fepflow.security.redaction import words_of
-from fepflow.targets.factory import load_connections
+from fepflow.targets.factory import load_early
 from surfaces import prefect_api
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class Execution:
         self._ended: Future[None] = Future()
         # A daemon, so that the process can leave without it when Prefect's API is gone.
         threading.Thread(target=self._work, name="fepflow-run", daemon=True).start()
-        if _is_called_over_http(begun.run.suite):  # loaded while the flow waits for Prefect's API
-            threading.Thread(target=load_connections, name="fepflow-load", daemon=True).start()
+        # While the flow waits for Prefect's API.
+        threading.Thread(target=load_early, args=[begun.run.suite["target"]], name="fepflow-load", daemon=True).start()
 
     @property
     def stopped(self) -> bool:
@@ -109,13 +109,6 @@ class Execution:
         self.error = result if isinstance(result, BaseException) else None
         flow_run_id = state.state_details.flow_run_id
         self.flow_run_url = url_for("flow-run", obj_id=flow_run_id) if flow_run_id else None
-
-
-def _is_called_over_http(suite: Mapping[str, Any]) -> bool:
-    match suite.get("target"):
-        case {"http": {"url": _}} | {"ecp": {"url": _}}:
-            return True
-    return False
 
 
 @contextmanager

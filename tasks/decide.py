@@ -25,8 +25,8 @@ async def decide_run(context: RunContext) -> Verdict:
     if left_out := await asyncio.to_thread(_left_out, context):
         decisive, *others = verdict.reasons
         verdict = verdict.model_copy(update={"reasons": [decisive, *left_out, *others]})
-    if context.suite.gate is not None and context.suite.gate.top_up is not None:
-        reached = outcome_of_top_up(context.run, context.suite.gate.top_up, verdict)
+    if context.suite.top_up is not None:
+        reached = outcome_of_top_up(context.run, context.suite.top_up, verdict)
         verdict = verdict.model_copy(update={"top_up": reached})
     if context.uses_models:
         verdict = await asyncio.to_thread(_with_costs, context, verdict)

@@ -22,8 +22,8 @@ from tasks.run.outcome import reasons_of
 
 async def top_up(context: RunContext) -> tuple[list[Batch], str]:
     """Extend an open run by what comes next. Its batches, none if that is the end, and why, in words."""
-    rule = context.suite.gate.top_up if context.suite.gate else None
-    assert rule is not None
+    rule = context.suite.top_up
+    assert rule is not None  # the flow has looked
     verdict = await asyncio.to_thread(compute_verdict, context.store, context.run, context.suite)
     client, size = context.target_client, next_size(context.run, rule, context.suite.target.calls_at_once)
     if size is None or not may_be_decided(verdict) or client.budget.ended or client.is_down:
@@ -31,7 +31,7 @@ async def top_up(context: RunContext) -> tuple[list[Batch], str]:
     had = Size(context.run.n_cases, context.run.repeats)
     await context.extend(size.cases, size.repeats)
     more = f"repeat {size.repeats}" if size.cases == had.cases else f"test cases {had.cases + 1} to {size.cases}"
-    return _batches(had, size, context.suite.batch_size), f"Open, so {more} come next. {reasons_of(verdict)[0]}"
+    return _batches(had, size, context.suite.batch_size), f"Open; next: {more}. {reasons_of(verdict)[0]}"
 
 
 def _batches(had: Size, size: Size, batch_size: int | None) -> list[Batch]:

@@ -19,6 +19,7 @@ _STEPS = 40
 """Halvings by which a bound is found: to 1e-12."""
 
 _BINS = 20
+"""Different values, at most one more, that a forecast is made of."""
 
 
 @dataclass(frozen=True, slots=True)

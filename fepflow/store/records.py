@@ -76,6 +76,11 @@ class RunRecord:
     options: Any = None
 
     @property
+    def calls(self) -> int:
+        """How many outputs it is to have, as far as it is planned."""
+        return self.n_cases * self.repeats
+
+    @property
     def sample(self) -> str | None:
         """In words, that the run has a random sample of the cases only."""
         found = (self.options or {}).get("sample")

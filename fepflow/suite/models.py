@@ -240,6 +240,11 @@ class Suite(Section):
         None, description="Calls a batch; default: one call each up to 25 calls, then about 12 batches."
     )
 
+    @property
+    def top_up(self) -> TopUp | None:
+        """How its gate tops a run up, if it does."""
+        return self.gate.top_up if self.gate else None
+
 
 def check_ids(checks: Sequence[Check], taken: Sequence[str] = ()) -> list[str]:
     """The id of each check: its own, else its type, else its type with a number (`contains-2`)."""

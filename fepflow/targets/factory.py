@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fepflow.errors import InputError, Problem
 from fepflow.suite import target
@@ -67,10 +68,17 @@ def _http_target(
 
         app = open_app(http.app, folder, roots, http.max_bytes)
     elif is_called:
-        load_connections()  # else the first call would wait for it
+        _load_connections()  # else the first call would wait for it
     return HttpTarget(config, secrets, app)
 
 
-def load_connections() -> None:
-    """Load what only calls over HTTP need, which takes 0.1 s, once."""
+def load_early(section: Mapping[str, Any]) -> None:
+    """Load what a target, by its section of a suite, is going to need, so that its first call does not wait for it."""
+    match section:
+        case {"http": {"url": _}} | {"ecp": {"url": _}}:
+            _load_connections()
+
+
+def _load_connections() -> None:
+    """What only calls over HTTP need, which takes 0.1 s, once."""
     import fepflow.targets.aiohttp_transport  # noqa: F401

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fepflow.evalguard.formatting import listed, plural
-from fepflow.verdict.verdict import CheckTotals, Outcome, RuleOutcome
+from fepflow.verdict.estimates import CheckTotals
+from fepflow.verdict.verdict import Outcome, RuleOutcome
 
 GATE = "every check must pass"
 

@@ -26,12 +26,13 @@ from fepflow.statistics.estimate import Estimate
 from fepflow.suite.models import Gate, Impact
 from fepflow.verdict.check_rules import GATE as EVERY_CHECK
 from fepflow.verdict.check_rules import absences, check_rules
+from fepflow.verdict.estimates import CheckTotals, MetricEstimate
 from fepflow.verdict.judge_errors import as_judged, warnings_of_judge
 from fepflow.verdict.metric_rules import MetricRules, doubted
 from fepflow.verdict.regression_rules import Regression
 from fepflow.verdict.requirements import ImpactAtMost, Maximum, Minimum, Requirement
 from fepflow.verdict.slice_rules import SliceEstimate, judge_slices
-from fepflow.verdict.verdict import CheckTotals, MetricEstimate, MetricVerdict, Mode, Outcome, RuleOutcome, Verdict
+from fepflow.verdict.verdict import MetricVerdict, Mode, Outcome, RuleOutcome, Verdict
 
 DEFAULT_MAX_IMPACT: Impact = "low"
 _FROM_BEST: tuple[Outcome, ...] = ("pass", "inconclusive", "fail")

@@ -9,8 +9,9 @@ from dataclasses import replace
 from fepflow.evalguard.formatting import describe
 from fepflow.statistics.estimate import Estimate
 from fepflow.suite.models import Gate
+from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.requirements import Requirement
-from fepflow.verdict.verdict import MetricEstimate, RuleOutcome
+from fepflow.verdict.verdict import RuleOutcome
 
 NOT_CALIBRATED = "its judge is not calibrated, so its errors are not known (fepflow calibrate)"
 

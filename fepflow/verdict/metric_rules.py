@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 from fepflow.evalguard.formatting import describe, percent
 from fepflow.statistics.estimate import Estimate
+from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.requirements import Requirement
-from fepflow.verdict.verdict import MetricEstimate, Mode, Outcome, RuleOutcome
+from fepflow.verdict.verdict import Mode, Outcome, RuleOutcome
 
 MOST_CASES = 1_000_000
 """How many test cases are still advised to settle a verdict."""

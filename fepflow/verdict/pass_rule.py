@@ -18,7 +18,8 @@ from fepflow.protocol.test_case import Output
 from fepflow.statistics.estimate import Counts, Estimate
 from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.scale import PROPORTION
-from fepflow.verdict.verdict import MetricEstimate, MetricVerdict, Outcome, RuleOutcome, Verdict
+from fepflow.verdict.estimates import MetricEstimate
+from fepflow.verdict.verdict import MetricVerdict, Outcome, RuleOutcome, Verdict
 
 PassRule = Literal["case", "sample", "each_case"]
 """What is counted: pairs of test case and sample; samples of which every case passes; cases that reach the rate."""

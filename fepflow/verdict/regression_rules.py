@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from fepflow.evalguard.formatting import number
 from fepflow.statistics.estimate import Estimate
 from fepflow.suite.models import Gate
+from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.judge_errors import as_judged, warnings_of_judge
 from fepflow.verdict.metric_rules import MetricRules
-from fepflow.verdict.verdict import MetricEstimate, Outcome, RegressionVerdict, RuleOutcome
+from fepflow.verdict.verdict import Outcome, RegressionVerdict, RuleOutcome
 
 
 @dataclass(frozen=True, slots=True)

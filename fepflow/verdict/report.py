@@ -26,8 +26,9 @@ from fepflow.evalguard.reported_values import EVALUATOR, MISSING, NO_VALUE
 from fepflow.statistics.estimate import Counts, Estimate
 from fepflow.statistics.intervals import wilson_interval, z_score
 from fepflow.suite.models import Gate, Impact
+from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import DEFAULT_MAX_IMPACT, decide, with_rules
-from fepflow.verdict.verdict import MetricEstimate, MetricVerdict, RuleOutcome, Verdict
+from fepflow.verdict.verdict import MetricVerdict, RuleOutcome, Verdict
 
 UNNAMED = "?"
 """What a task is called of which the report does not say which it is."""

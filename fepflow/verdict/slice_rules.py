@@ -20,9 +20,10 @@ from fepflow.statistics.judge_correction import CorrectedSample
 from fepflow.statistics.means import Sums
 from fepflow.statistics.scale import Scale
 from fepflow.suite.models import Gate
+from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.judge_errors import as_judged, warnings_of_judge
 from fepflow.verdict.requirements import Minimum
-from fepflow.verdict.verdict import MetricEstimate, Outcome, RuleOutcome, SliceVerdict
+from fepflow.verdict.verdict import Outcome, RuleOutcome, SliceVerdict
 
 NAMED = 5
 """Slices that a sentence names."""

@@ -45,7 +45,7 @@ class Console:
         """A bar of calls while the body runs; only on a terminal."""
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        calls = run.n_cases * run.repeats
+        calls = run.calls
         if not self._quiet:
             sample = f", {run.sample}" if run.sample else ""
             self._err.print(f"{safe(run.name)}: {calls} calls, run {run.id[:SHORT_ID]}{sample}")

@@ -92,11 +92,10 @@ def _causes(store: Store, run: RunRecord) -> Iterator[str]:
 
 def _head(store: Store, run: RunRecord) -> str:
     seen = store.progress(run.id)
-    calls = run.n_cases * run.repeats
     failed = f", {seen.failed_outputs} without an answer" if seen.failed_outputs else ""
     return (
         f"[bold]{safe(run.name)}[/]  run {run.id[:SHORT_ID]}  {run.status}{_duration(run)}\n"
-        f"{run.n_cases} cases x {run.repeats}: {seen.outputs} of {calls} calls{failed}; {seen.checks} checks"
+        f"{run.n_cases} cases x {run.repeats}: {seen.outputs} of {run.calls} calls{failed}; {seen.checks} checks"
         + (f"\n{run.sample}" if run.sample else "")
     )
 

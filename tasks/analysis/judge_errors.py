@@ -11,7 +11,7 @@ from fepflow.statistics.judge_correction import JudgeLabels, corrected
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Metric
-from fepflow.verdict.verdict import MetricEstimate
+from fepflow.verdict.estimates import MetricEstimate
 from tasks.analysis.judge_reliability import judges_of_run, labels_of
 from tasks.analysis.ranges import is_share_that_passed
 

@@ -9,8 +9,9 @@ from fepflow.evalguard.models import Thresholds
 from fepflow.store.records import CheckCounts, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
+from fepflow.verdict.estimates import CheckTotals
 from fepflow.verdict.gate import decide
-from fepflow.verdict.verdict import CheckTotals, Verdict
+from fepflow.verdict.verdict import Verdict
 from tasks.analysis.accumulation import accumulate, suite_of
 from tasks.analysis.judge_errors import labels_by_metric, with_correction
 from tasks.analysis.regressions import judge_regression

@@ -47,7 +47,7 @@ def largest(run: RunRecord, top_up: TopUp) -> Size:
 def next_size(run: RunRecord, top_up: TopUp, calls_at_once: int) -> Size | None:
     """What the run comes to with its next round of repeats, or group of cases; None if it has all."""
     most = largest(run, top_up)
-    if most.calls <= run.n_cases * run.repeats:
+    if most.calls <= run.calls:
         return None
     if top_up.max_repeats is not None:
         return Size(run.n_cases, run.repeats + 1)
@@ -66,7 +66,7 @@ def outcome_of_top_up(run: RunRecord, top_up: TopUp, verdict: Verdict) -> TopUpV
     """How far the run got, and what that saved."""
     most, is_of_repeats = largest(run, top_up), top_up.max_repeats is not None
     reached, maximum = (run.repeats, most.repeats) if is_of_repeats else (run.n_cases, most.cases)
-    noun, calls = "repeats" if is_of_repeats else "test cases", run.n_cases * run.repeats
+    noun, calls = "repeats" if is_of_repeats else "test cases", run.calls
     how_far = f"all {maximum} {noun}" if reached == maximum else f"{reached} of at most {maximum} {noun}"
     saved = most.calls - calls
     beginning = "Still open" if verdict.outcome == "inconclusive" else "Decided"

@@ -107,7 +107,7 @@ async def _answer(is_requested: StopRequest) -> bool:
 @asynccontextmanager
 async def _watched(is_requested: StopRequest, pause: float, stop: _Stop) -> AsyncIterator[None]:
     async def watch() -> None:
-        await asyncio.sleep(pause)  # what was to stop already has not begun
+        await asyncio.sleep(pause)  # the flag has been looked at, and Prefect begins no run that is cancelling
         while not await _answer(is_requested):  # noqa: ASYNC110  # what is waited for is elsewhere
             await asyncio.sleep(pause)
         stop()

@@ -99,7 +99,7 @@ class RunContext:
     @property
     def calls(self) -> int:
         """How many outputs the run is to have."""
-        return self.run.n_cases * self.run.repeats
+        return self.run.calls
 
     async def extend(self, n_cases: int, repeats: int) -> None:
         """Have the run take in its first `n_cases` cases, and so many repeats of each."""

@@ -61,9 +61,9 @@ async def test_repeats_are_added_until_the_results_suffice(store: Store, plan: P
     assert verdict.outcome == "pass"
     assert set(agent.requests.values()) == {4}, "52 passes in a row show 0.9, and 39 do not"
     assert [words.partition(". ")[0] for words in said] == [
-        "Open, so repeat 2 come next",
-        "Open, so repeat 3 come next",
-        "Open, so repeat 4 come next",
+        "Open; next: repeat 2",
+        "Open; next: repeat 3",
+        "Open; next: repeat 4",
         "Decided after 4 of at most 6 repeats: 52 of 78 calls; 26 were not needed.",
     ]
     assert verdict.top_up is not None

@@ -13,8 +13,9 @@ from fepflow.statistics.estimate import Counts
 from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.scale import PROPORTION, Scale
 from fepflow.suite.models import Gate, Impact
+from fepflow.verdict.estimates import CheckTotals, MetricEstimate
 from fepflow.verdict.gate import decide
-from fepflow.verdict.verdict import CheckTotals, MetricEstimate, Mode, Outcome, Verdict
+from fepflow.verdict.verdict import Mode, Outcome, Verdict
 
 RANKS: tuple[Outcome, ...] = ("pass", "inconclusive", "fail")
 

@@ -19,10 +19,11 @@ from fepflow.statistics.quantiles import quantile_estimate
 from fepflow.statistics.scale import PROPORTION, Scale
 from fepflow.statistics.sequential_mean import sequential_estimate
 from fepflow.suite.models import Gate
+from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide
 from fepflow.verdict.requirements import Minimum
 from fepflow.verdict.slice_rules import SliceEstimate
-from fepflow.verdict.verdict import MetricEstimate, Outcome
+from fepflow.verdict.verdict import Outcome
 
 pytestmark = pytest.mark.battery
 

@@ -3,8 +3,9 @@
 import pytest
 
 from fepflow.suite.models import Gate
+from fepflow.verdict.estimates import CheckTotals
 from fepflow.verdict.gate import decide
-from fepflow.verdict.verdict import CheckTotals, Outcome
+from fepflow.verdict.verdict import Outcome
 
 from .metrics import checked, mean, proportion
 

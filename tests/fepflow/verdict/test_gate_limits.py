@@ -11,8 +11,8 @@ from fepflow.statistics.estimate import Counts, Estimate
 from fepflow.statistics.intervals import wilson_interval
 from fepflow.statistics.scale import Scale
 from fepflow.suite.models import Gate
+from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide
-from fepflow.verdict.verdict import MetricEstimate
 
 from .metrics import (
     GRID,

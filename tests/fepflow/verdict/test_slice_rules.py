@@ -5,9 +5,10 @@ from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.quantiles import quantile_estimate
 from fepflow.statistics.scale import PROPORTION, Scale
 from fepflow.suite.models import Gate
+from fepflow.verdict.estimates import CheckTotals, MetricEstimate
 from fepflow.verdict.gate import decide
 from fepflow.verdict.slice_rules import SliceEstimate, cases_needed
-from fepflow.verdict.verdict import CheckTotals, MetricEstimate, Verdict
+from fepflow.verdict.verdict import Verdict
 
 SHARED: tuple[CheckTotals, ...] = (CheckTotals("contains", 500, 450, 50),)
 
