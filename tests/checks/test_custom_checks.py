@@ -14,34 +14,7 @@ from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 
 from .engine_cases import SAME, capital, results_of
-
-
-def my_check():
-    """A custom check as flex-evals' README writes one; only its imports differ."""
-    from typing import Any
-
-    from pydantic import Field, field_validator
-
-    @register("my_check", version="1.0.0")
-    class MyCheck(BaseCheck):
-        """Custom check with JSONPath support."""
-
-        text: str | JSONPath = Field(..., description="Text to analyze")
-        pattern: str | JSONPath = Field(..., description="Pattern to match")
-        threshold: float | JSONPath = Field(0.5, description="Minimum score threshold")
-
-        @field_validator("text", "pattern", "threshold", mode="before")
-        @classmethod
-        def convert_jsonpath(cls, v):
-            if isinstance(v, str) and v.startswith("$."):
-                return JSONPath(expression=v)
-            return v
-
-        def __call__(self) -> dict[str, Any]:
-            score = float(self.pattern in self.text)
-            return {"score": score, "passed": score >= self.threshold, "threshold_used": self.threshold}
-
-    return MyCheck
+from .readme_check import register_my_check
 
 
 def subclass(base: type[BaseCheck], check_type: str, call: Callable[[Any], Any]) -> type[BaseCheck]:
@@ -50,7 +23,7 @@ def subclass(base: type[BaseCheck], check_type: str, call: Callable[[Any], Any])
 
 class TestCustomChecks:
     def test_a_check_written_for_flex_evals_runs(self):
-        check_class = my_check()
+        check_class = register_my_check()
         assert check_class(text="test input", pattern="test", threshold=0.7)() == {
             "score": 1.0,
             "passed": True,
@@ -65,7 +38,7 @@ class TestCustomChecks:
         assert [item.results["score"] for item in result.results[0].check_results] == [1.0, 1.0]
 
     def test_its_validator_does_not_take_an_answer_for_a_path(self):
-        typed = my_check()(text="$.output.value", pattern="$.test_case.input")
+        typed = register_my_check()(text="$.output.value", pattern="$.test_case.input")
         case = TestCase(id="a", input="$.output")
         result = evaluate([case], [Output(value="$.output.value")], [typed, typed.to_check()])
         assert [passed for _, _, passed in results_of(result)] == [True, True]

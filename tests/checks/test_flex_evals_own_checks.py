@@ -27,6 +27,7 @@ from fepflow import (
     register,
 )
 
+from .readme_check import register_my_check
 from .test_flex_evals_readme import verdicts
 
 
@@ -129,32 +130,9 @@ def test_a_new_version_of_a_check_lives_beside_the_old_one():
     assert list_versions("contains") == ["1.0.0", "2.0.0"]
 
 
-def your_analysis(text, pattern):
-    return float(pattern in text)
-
-
 @pytest.fixture
 def my_check():
-    @register("my_check", version="1.0.0")
-    class MyCheck(BaseCheck):
-        """Custom check with paths."""
-
-        text: str | JSONPath = Field(..., description="Text to analyze")
-        pattern: str | JSONPath = Field(..., description="Pattern to match")
-        threshold: float | JSONPath = Field(0.5, description="Minimum score threshold")
-
-        @field_validator("text", "pattern", "threshold", mode="before")
-        @classmethod
-        def convert_jsonpath(cls, v):
-            if isinstance(v, str) and v.startswith("$."):
-                return JSONPath(expression=v)
-            return v
-
-        def __call__(self) -> dict[str, Any]:
-            score = your_analysis(self.text, self.pattern)
-            return {"score": score, "passed": score >= self.threshold, "threshold_used": self.threshold}
-
-    return MyCheck
+    return register_my_check()
 
 
 def test_my_check_called_directly(my_check):

@@ -16,8 +16,8 @@ from fepflow.statistics.estimate import Counts
 from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.scale import PROPORTION
 from fepflow.suite.reader import load_suite
+from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide
-from fepflow.verdict.verdict import MetricEstimate
 from tasks.validation.validate_suite import validate_suite
 
 DEMO = Path(__file__).parents[2] / "deployments" / "suites" / "demo"

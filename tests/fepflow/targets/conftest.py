@@ -125,3 +125,14 @@ async def error_of(config: Target, case: TestCase = CASE, *, secrets: frozenset[
 
 def ignore_retries(case_id: str, attempt: int, cause: TargetError, wait: float) -> None:
     pass
+
+
+async def echo(request: web.Request) -> web.Response:
+    return web.json_response(
+        {
+            "method": request.method,
+            "body": (await request.text()),
+            "headers": dict(request.headers),
+            "query": dict(request.query),
+        }
+    )
