@@ -5,7 +5,12 @@
     │   ├── InputError                                                 a file or document, with all its problems at once
     │   ├── CheckArgumentsError                                        one check's arguments, type or version
     │   ├── JSONPathError                            jsonpath_error    an expression, or what it failed to find
-    │   └── NotFoundError               404                            a run, a file, a name that is not there
+    │   ├── NotFoundError               404                            a run, a file, a name that is not there
+    │   ├── AuthenticationError         401                            a caller without a valid key or token
+    │   ├── PermissionDeniedError       403                            a caller without the scope that is needed
+    │   ├── ConflictError               409                            something else is there under that name
+    │   ├── TooLargeError               413                            a request over one of the limits
+    │   └── RateLimitError              429                            too many requests; later it may be taken
     ├── CheckTimeoutError               504  exit 3  timeout_error     a check overran its time limit
     ├── EndpointError                   502  exit 3  unknown_error     a request to something else came to nothing
     │   ├── TargetError                                                the system under test did not give an output
@@ -30,6 +35,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from fepflow.text import brief, printable
+
 if TYPE_CHECKING:
     from fepflow.documents.validation_errors import ValidationMessage
 
@@ -40,20 +47,6 @@ MAX_MESSAGE = 2_000
 
 MAX_PROBLEMS = 100
 """Errors of one input that are spelled out."""
-
-
-def brief(text: str, limit: int = 300) -> str:
-    """`text` for a message: its beginning, and how long it is, where it has more than `limit` characters."""
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
-
-
-def printable(text: str) -> str:
-    """Text of others for a terminal or a log: control characters and lone surrogates as escapes."""
-    return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
-
-
-def _escape(char: str) -> str:
-    return f"\\u{ord(char):04x}"
 
 
 class FepflowError(Exception):
@@ -147,6 +140,46 @@ class NotFoundError(UserError):
 
     http_status = 404
     grpc_code = "NOT_FOUND"
+
+
+class AuthenticationError(UserError):
+    """The caller has shown no key or token, or one that is not valid."""
+
+    http_status = 401
+    grpc_code = "UNAUTHENTICATED"
+
+
+class PermissionDeniedError(UserError):
+    """The caller is known, and has not the scope for what it asks."""
+
+    http_status = 403
+    grpc_code = "PERMISSION_DENIED"
+
+
+class ConflictError(UserError):
+    """Something else is there under the name, or the idempotency key, of a request."""
+
+    http_status = 409
+    grpc_code = "ALREADY_EXISTS"
+
+
+class TooLargeError(UserError):
+    """A request is larger, nests deeper or has more parts than is taken."""
+
+    http_status = 413
+    grpc_code = "RESOURCE_EXHAUSTED"
+
+
+class RateLimitError(UserError):
+    """The caller has sent too many requests; the next one is taken after `retry_after` seconds."""
+
+    recoverable = True
+    http_status = 429
+    grpc_code = "RESOURCE_EXHAUSTED"
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class CheckTimeoutError(FepflowError):

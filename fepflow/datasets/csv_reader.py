@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from fepflow.datasets.error_collector import SPELLED_OUT, ErrorCollector
-from fepflow.errors import brief
+from fepflow.text import brief
 
 _SEP = re.compile(r"\ufeff?\"?sep=(.)\"?\s*", re.IGNORECASE)
 _QUOTED = re.compile(r'"[^"]*"')

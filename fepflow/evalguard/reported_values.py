@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from fepflow.errors import brief
+from fepflow.text import brief
 
 NO_VALUE = "no_value."
 """Prefix of the entries of `metadata` that say why a metric has no value."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fepflow.errors import brief
+from fepflow.text import brief
 
 MAX_DEPTH = 100
 

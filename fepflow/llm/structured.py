@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from fepflow.errors import CheckArgumentsError, ModelError, brief
+from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.json.limits import has_more_values
 from fepflow.json.parser import parse
 from fepflow.llm.endpoint_state import ModelState
@@ -21,6 +21,7 @@ from fepflow.llm.model_requests import ModelRequests
 from fepflow.llm.strict_schema import strict, without_nulls
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model_response import CachedResponse
+from fepflow.text import brief
 
 Mode = Literal["json_schema", "json_object", "prompt"]
 T = TypeVar("T")

@@ -54,7 +54,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-class _Row(SQLModel, registry=registry(metadata=METADATA)):
+class Row(SQLModel, registry=registry(metadata=METADATA)):
     """Base of our tables, with metadata of their own: a user's plugin may have SQLModel tables too.
 
     Rows are written and read through the tables below, so pydantic need not build what would validate them.
@@ -63,7 +63,7 @@ class _Row(SQLModel, registry=registry(metadata=METADATA)):
     model_config = {"defer_build": True}
 
 
-class RunRow(_Row, table=True):
+class RunRow(Row, table=True):
     """One execution of a suite."""
 
     __tablename__: ClassVar[str] = "run"
@@ -94,7 +94,7 @@ class RunRow(_Row, table=True):
     options: Any = Field(sa_column=Column(JsonText(nullable=True)))
 
 
-class CaseRow(_Row, table=True):
+class CaseRow(Row, table=True):
     """One test case of a run."""
 
     __tablename__: ClassVar[str] = "run_case"
@@ -109,7 +109,7 @@ class CaseRow(_Row, table=True):
     data: Any = Field(sa_column=Column(JsonText, nullable=False))
 
 
-class ShardRow(_Row, table=True):
+class ShardRow(Row, table=True):
     """A part of a run's cases that an executor of its own works on."""
 
     __tablename__: ClassVar[str] = "shard"
@@ -121,7 +121,7 @@ class ShardRow(_Row, table=True):
     lease_until: datetime | None = Field(sa_column=Column(UtcDateTime))
 
 
-class OutputRow(_Row, table=True):
+class OutputRow(Row, table=True):
     """What the target gave for one repeat of one test case."""
 
     __tablename__: ClassVar[str] = "output"
@@ -140,7 +140,7 @@ class OutputRow(_Row, table=True):
     created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
 
 
-class CheckResultRow(_Row, table=True):
+class CheckResultRow(Row, table=True):
     """The result of one check of one output."""
 
     __tablename__: ClassVar[str] = "check_result"
@@ -162,7 +162,7 @@ class CheckResultRow(_Row, table=True):
     created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
 
 
-class CachedResponseRow(_Row, table=True):
+class CachedResponseRow(Row, table=True):
     """A response of a model; `key` is the content hash of the request. Shared by all runs."""
 
     __tablename__: ClassVar[str] = "cached_response"
@@ -180,7 +180,7 @@ class CachedResponseRow(_Row, table=True):
     responded_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False, index=True))
 
 
-class CalibrationRow(_Row, table=True):
+class CalibrationRow(Row, table=True):
     """How far a judge agreed with people's labels, once. It outlives the run whose verdicts were compared."""
 
     __tablename__: ClassVar[str] = "calibration"
@@ -200,7 +200,7 @@ class CalibrationRow(_Row, table=True):
     statistics: Any = Field(sa_column=Column(JsonText, nullable=False))
 
 
-class EvalguardReportRow(_Row, table=True):
+class EvalguardReportRow(Row, table=True):
     """A report of EvalGuard's that was imported; its id is the content hash of its file."""
 
     __tablename__: ClassVar[str] = "evalguard_report"
@@ -217,7 +217,7 @@ class EvalguardReportRow(_Row, table=True):
     warnings: list[str] = Field(sa_column=Column(JsonText, nullable=False))
 
 
-class LabelDrawRow(_Row, table=True):
+class LabelDrawRow(Row, table=True):
     """Cases of a run that were drawn at random, so that people label what a judge has judged."""
 
     __tablename__: ClassVar[str] = "label_draw"
@@ -231,7 +231,7 @@ class LabelDrawRow(_Row, table=True):
     case_ids: list[str] = Field(sa_column=Column(JsonText, nullable=False))
 
 
-class BaselineRow(_Row, table=True):
+class BaselineRow(Row, table=True):
     """A run of a suite under a name."""
 
     __tablename__: ClassVar[str] = "baseline"

@@ -18,12 +18,13 @@ from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.document_path import DocumentPath, dotted
 from fepflow.documents.loader import Document, read_document
 from fepflow.documents.validation_errors import validation_messages
-from fepflow.errors import InputError, Problem, brief
+from fepflow.errors import InputError, Problem
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite import foreign_names
 from fepflow.suite.env_vars import Reference, expand, holds_a_literal_secret
 from fepflow.suite.models import COMPLETED, Dataset, Metric, Suite
+from fepflow.text import brief
 
 SPELLED_OUT = 20
 """Errors of one kind, in one section, that are listed one by one."""

@@ -15,7 +15,7 @@ def baseline() -> None:
 @click.argument("run")
 def set_(name: str, run: str) -> None:
     """Make RUN (an id, its beginning, or latest) the baseline NAME of its suite."""
-    from fepflow.errors import printable
+    from fepflow.text import printable
     from surfaces.baselines import set_baseline
 
     record, before = set_baseline(name, run)
@@ -49,7 +49,7 @@ def list_baselines(as_json: bool) -> None:
 @click.option("--suite", metavar="NAME", help="The suite, where several have a baseline of that name.")
 def remove(name: str, suite: str | None) -> None:
     """Remove the baseline NAME; its run stays."""
-    from fepflow.errors import printable
+    from fepflow.text import printable
     from surfaces.baselines import remove_baseline
 
     click.echo(f"Removed the baseline {name} of {printable(remove_baseline(name, suite))}.")

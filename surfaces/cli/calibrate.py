@@ -103,7 +103,7 @@ def _run(suite: Path, cases: frozenset[str]) -> tuple[RunRecord, int]:
 
 
 def _report(calibration: Calibration) -> Iterator[str]:
-    from fepflow.errors import printable
+    from fepflow.text import printable
     from tasks.analysis.judge_reliability import warnings_of, youden_of
 
     statistics = calibration.statistics
@@ -135,7 +135,7 @@ def _line(name: str, figure: dict[str, Any], more: str = "") -> str:
 
 
 def _matrix(statistics: dict[str, Any]) -> Iterator[str]:
-    from fepflow.errors import printable
+    from fepflow.text import printable
 
     words = {True: "pass", False: "fail"}
     names = [

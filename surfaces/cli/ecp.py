@@ -154,6 +154,6 @@ def _print_step(number: int, result: dict[str, Any], seconds: float) -> None:
 
 def _printed(text: str) -> str:
     """The same for a terminal, line by line."""
-    from fepflow.errors import printable
+    from fepflow.text import printable
 
     return "\n".join(printable(line) for line in text.split("\n"))

@@ -158,7 +158,7 @@ def import_reports(paths: Sequence[Path]) -> int:
 
 
 def _warn(path: Path, warnings: Sequence[str]) -> None:
-    from fepflow.errors import printable
+    from fepflow.text import printable
 
     for warning in warnings:
         click.echo(f"warning: {printable(f'{path}: {warning}')}", err=True)
@@ -221,8 +221,8 @@ def migrate(path: Path, impacts: Sequence[tuple[str, str]], write: bool) -> None
 
     Prints what is not v1 yet as v1 has it. With --write, files whose content is in another one then end in .bak.
     """
-    from fepflow.errors import printable
     from fepflow.evalguard.migration import plan_migration, write_migration
+    from fepflow.text import printable
 
     for label, impact in impacts:
         if impact not in IMPACTS:

@@ -9,7 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from fepflow.errors import printable
+from fepflow.text import printable
 
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
 SHORT_ID = 8

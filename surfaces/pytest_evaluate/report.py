@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fepflow.errors import printable
 from fepflow.evalguard.formatting import plural
 from fepflow.protocol.causes import Causes
 from fepflow.protocol.explanation import cut, explain
 from fepflow.protocol.results import passed_of
+from fepflow.text import printable
 from fepflow.verdict.pass_rule import SampleOutcome, SampleResult
 from fepflow.verdict.verdict import Verdict
 from surfaces.pytest_evaluate.plan import Plan

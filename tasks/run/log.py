@@ -8,7 +8,8 @@ from typing import Any
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_run_logger
 
-from fepflow.errors import FepflowError, TargetError, printable
+from fepflow.errors import FepflowError, TargetError
+from fepflow.text import printable
 
 
 def _is_news(record: logging.LogRecord) -> bool:

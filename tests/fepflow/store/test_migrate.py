@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import JSON, Connection, MetaData, Numeric, inspect, select, text
+from sqlalchemy import JSON, Connection, MetaData, Numeric, Table, inspect, select, text
 
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.protocol.model import utc_now
@@ -17,6 +17,7 @@ from fepflow.store.database import Database
 from fepflow.store.evalguard_reports import ImportedReport
 from fepflow.store.integrity import check_integrity
 from fepflow.store.migrate import is_current, revisions
+from fepflow.store.network_tables import API_KEY, AUDIT_ENTRY, GRADER, RUN_REQUEST, TEST_CASE
 from fepflow.store.records import Calibration, LabelDraw, NewCheckResult, NewOutput
 from fepflow.store.store import Store
 from fepflow.store.tables import METADATA
@@ -115,8 +116,26 @@ def filled(store: Store, make_run) -> Store:
     ])  # fmt: skip
     store.set_baseline("s\0é", "main", "run-0")
     store.add_label_draw(LabelDraw("run-0", "c\0é", 2**62, ["a", "\0é"]))
+    add_network_rows(store)
     store.finish("run-0", "me", "completed", outcome="pass", metrics=[1], verdict={}, stats={"calls": 1}, error="e")
     return store
+
+
+def add_network_rows(store: Store) -> None:
+    at, name = utc_now(), "n\0é"
+    new: dict[Table, dict[str, Any]] = {
+        API_KEY: {"id": "k", "name": name, "secret_hash": "a" * 64, "scopes": ["read"], "expires_at": at},
+        AUDIT_ENTRY: {"at": at, "caller": name, "source": "::1", "action": "POST", "resource": name, "outcome": "200"},
+        TEST_CASE: {"id": "t", "data": {"input": name}},
+        GRADER: {"id": "g", "name": name, "checks": []},
+        RUN_REQUEST: {"run_id": "run-0", "kind": "evaluations", "request_hash": "b" * 64, "request": {}},
+    }
+
+    def insert_all(connection: Connection) -> None:
+        for table, row in new.items():
+            connection.execute(table.insert().values({"created_at": at, **row} if "created_at" in table.c else row))
+
+    store._database.write(insert_all)
 
 
 def test_the_migrations_make_exactly_the_tables_of_the_models(make_url_of_empty):

@@ -1,0 +1,17 @@
+"""Text of others, made fit for a message."""
+
+from __future__ import annotations
+
+
+def brief(text: str, limit: int = 300) -> str:
+    """`text` for a message: its beginning, and how long it is, where it has more than `limit` characters."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
+
+
+def printable(text: str) -> str:
+    """Text of others for a terminal or a log: control characters and lone surrogates as escapes."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    return f"\\u{ord(char):04x}"

@@ -1,0 +1,31 @@
+"""Who calls over the network, and what they may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from fepflow.errors import PermissionDeniedError
+
+Scope = Literal["read", "evaluate", "admin"]
+"""Reading results; starting evaluations, storing what they need, and cancelling them; everything."""
+
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A program that has been admitted.
+
+    `name` is `key:ID` or `jwt:SUBJECT`; None for anybody, who is admitted on this machine where no key is asked for.
+    `source` is the address that the request came from.
+    """
+
+    name: str | None
+    scopes: frozenset[Scope]
+    source: str | None = None
+
+    def require(self, scope: Scope) -> None:
+        """Raises PermissionDeniedError without the scope; `admin` stands for all of them."""
+        if scope not in self.scopes and "admin" not in self.scopes:
+            raise PermissionDeniedError(f"{self.name or 'the caller'} has not the scope {scope!r} that this takes")
