@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from time import perf_counter
 from typing import Any
 from uuid import uuid4
@@ -86,7 +87,7 @@ async def evaluate_async(
     """
     shared, per_case = read_checks(checks)
     test_cases, outputs = read_test_cases(test_cases), read_outputs(outputs)
-    _refuse_mismatch(test_cases, outputs, per_case)
+    require_match(test_cases, outputs, per_case)
     started_at = utc_now()
     compiled_shared = compile_checks(shared)
     for warning in (warning for check in compiled_shared for warning in check.warnings):
@@ -96,26 +97,36 @@ async def evaluate_async(
         for index, (case, output) in enumerate(zip(test_cases, outputs, strict=True))
     )
     async with nested_or_own() as requests:
-        results = await _case_results(with_checks, requests)
-    return _run_result(results, started_at, experiment_metadata)
+        results = await case_results(with_checks, requests)
+    return run_result(str(uuid4()), results, started_at, experiment_metadata)
 
 
-async def _case_results(
-    with_checks: Iterable[tuple[TestCase, Output, Sequence[CompiledCheck]]], requests: ModelRequests
+async def case_results(
+    with_checks: Iterable[tuple[TestCase, Output, Sequence[CompiledCheck]]],
+    requests: ModelRequests,
+    tell: Callable[[TestCaseResult], None] | None = None,
 ) -> list[TestCaseResult]:
-    """The results of test cases, in their order; a bounded number of them waits for something at once."""
+    """The results of test cases, in their order; a bounded number of them waits for something at once.
+
+    `tell` is called with each as it comes, which may be in another order.
+    """
     results: dict[int, TestCaseResult] = {}
     waiting: set[asyncio.Task[None]] = set()
     last_yield = perf_counter()
 
+    def add(index: int, result: TestCaseResult) -> None:
+        results[index] = result
+        if tell is not None:
+            tell(result)
+
     async def finish(index: int, pending: Awaitable[TestCaseResult]) -> None:
-        results[index] = await pending
+        add(index, await pending)
 
     try:
         for index, (case, output, checks) in enumerate(with_checks):
             result = evaluate_case(case, output, checks, requests)
             if isinstance(result, TestCaseResult):
-                results[index] = result
+                add(index, result)
             else:
                 waiting.add(asyncio.create_task(finish(index, result)))
                 if len(waiting) >= MAX_WAITING:
@@ -141,7 +152,7 @@ def evaluate_case(
 ) -> TestCaseResult | Awaitable[TestCaseResult]:
     """The result of one test case; awaitable only if one of its checks has to wait for something."""
     results = run_checks(case, output, checks, requests)
-    return _case_result(case, output, results) if isinstance(results, list) else _await_case(case, output, results)
+    return case_result(case, output, results) if isinstance(results, list) else _await_case(case, output, results)
 
 
 def run_checks(
@@ -189,10 +200,11 @@ async def _now(result: CheckResult) -> CheckResult:
 
 
 async def _await_case(case: TestCase, output: Output, results: Awaitable[list[CheckResult]]) -> TestCaseResult:
-    return _case_result(case, output, await results)
+    return case_result(case, output, await results)
 
 
-def _case_result(case: TestCase, output: Output, results: list[CheckResult]) -> TestCaseResult:
+def case_result(case: TestCase, output: Output, results: list[CheckResult]) -> TestCaseResult:
+    """The result of a test case (FEP 4.1) from those of its checks."""
     seen = construct_fast(ExecutionContext, {"test_case": case, "output": output}, _OF_CONTEXT)
     fields = {
         "status": status_of([result.status for result in results]),
@@ -204,14 +216,22 @@ def _case_result(case: TestCase, output: Output, results: list[CheckResult]) -> 
     return construct_fast(TestCaseResult, fields, _OF_CASE)
 
 
-def _run_result(
-    results: list[TestCaseResult], started_at: Any, experiment: ExperimentMetadata | None
+def run_result(
+    evaluation_id: str,
+    results: list[TestCaseResult],
+    started_at: datetime,
+    experiment: ExperimentMetadata | None,
+    completed_at: datetime | None = None,
+    metadata: dict[str, Any] | None = None,
 ) -> EvaluationRunResult:
+    """The result of a run (FEP 4.2), which ends now unless it has ended."""
     fields: dict[str, Any] = {} if experiment is None else {"experiment": experiment}
+    if metadata is not None:
+        fields["metadata"] = metadata
     return EvaluationRunResult(
-        evaluation_id=str(uuid4()),
+        evaluation_id=evaluation_id,
         started_at=started_at,
-        completed_at=utc_now(),
+        completed_at=completed_at or utc_now(),
         status=status_of(result.status for result in results),
         summary=summarize_run(results),
         results=results,
@@ -219,9 +239,10 @@ def _run_result(
     )
 
 
-def _refuse_mismatch(
+def require_match(
     test_cases: Sequence[TestCase], outputs: Sequence[Output], per_case: Sequence[Sequence[AnyCheck]]
 ) -> None:
+    """Raises InputError where there is no test case, where not each has its output (and checks), for an id twice."""
     if not test_cases:
         raise InputError(Problem("there are no test cases", path="test_cases", advice="give at least one"))
     if len(test_cases) != len(outputs):

@@ -187,6 +187,8 @@ def resume(run_id: str, note: Note, *, show_logs: bool = False) -> Iterator[Loca
         run = store.run(run_id)
         if "pytest" in run.suite.get("target", {}):
             raise UserError(f"Run {run.id} was a test: run pytest again instead.")
+        if "evaluate" in run.suite.get("target", {}):
+            raise UserError(f"Run {run.id} was a request to evaluate outputs: send the request again instead.")
         connect(note, show_logs=show_logs)
         from tasks.run.handover import LocalRun
 

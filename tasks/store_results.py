@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 from pydantic_core import to_jsonable_python
@@ -26,27 +26,16 @@ LEASE_SECONDS = 60.0
 
 def record_run(
     store: Store,
-    name: str,
+    run: NewRun,
     cases: Sequence[TestCase],
-    samples: int,
-    checks: Sequence[AnyCheck],
     results: Sequence[SampleResult],
     verdict: Verdict,
-    started_at: datetime,
-) -> str:
-    """Store results and verdict as a run of this name, and return its id. A skipped sample has no row.
+) -> None:
+    """Store results and verdict of a run. A skipped sample has no row.
 
     Raises InputError for test cases without a JSON form, InfrastructureError when the store is unavailable.
     """
-    run_id = uuid4().hex
-    document = {
-        "name": name,
-        "target": {"pytest": name},
-        "test_cases": [],  # the store has them, row by row
-        "repeats": samples,
-        "checks": [_plain(check).model_dump() for check in checks],
-    }
-    run = NewRun(run_id, name, document, None, samples, tags=["pytest"], started_at=started_at, cause="pytest")
+    run_id = run.id
     store.create_run(run, [_plain_case(case) for case in cases])
     owner = new_owner()
     store.acquire_lease(run_id, owner, LEASE_SECONDS)
@@ -54,7 +43,27 @@ def record_run(
     store.write(run_id, outputs, answers)
     judged = verdict.model_dump(mode="json", exclude_none=True)
     store.finish(run_id, owner, "completed", outcome=verdict.outcome, metrics=judged.pop("metrics"), verdict=judged)
-    return run_id
+
+
+def new_run(
+    cause: Literal["pytest", "evaluate"],
+    name: str,
+    checks: Sequence[AnyCheck],
+    started_at: datetime,
+    *,
+    samples: int = 1,
+    run_id: str | None = None,
+) -> NewRun:
+    """A run of this name that is over: what it called, a test or the caller of an evaluation, is no target of ours."""
+    document = {
+        "name": name,
+        "target": {cause: name},
+        "test_cases": [],  # the store has them, row by row
+        "repeats": samples,
+        "checks": [_plain(check).model_dump() for check in checks],
+    }
+    run_id = run_id or uuid4().hex
+    return NewRun(run_id, name, document, None, samples, tags=[cause], started_at=started_at, cause=cause)
 
 
 def _rows(run_id: str, results: Sequence[SampleResult]) -> tuple[list[NewOutput], list[NewCheckResult]]:

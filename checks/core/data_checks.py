@@ -15,21 +15,30 @@ _CONFIGS = ("model_config", "llm_config", "embedding_config", "provider_config")
 _HARMLESS = frozenset({"timeout", "max_retries"})
 """Members of `provider_config` that say nothing about where the model is."""
 
-_WHO = "test cases from a file may not say that: it comes from the suite (judge, embedding)"
+FILE = "test cases from a file", "the suite (judge, embedding)"
+REQUEST = "requests over the network", "the operator"
+"""Who may not say where a model is, and who says it."""
 
 
 class CaseChecks:
     """The checks of test cases made ready to run; where the cases are `from_data`, those that go too far are errors.
 
     They may ask the models that the suite names, in its sections or its own checks, and those that the operator
-    `allows`: names in which `*` stands for anything.
+    `allows`: names in which `*` stands for anything. `source` is where they come from, for messages.
     """
 
     def __init__(
-        self, defaults: CheckDefaults, shared: Iterable[AnyCheck], allowed: Sequence[str] = (), *, from_data: bool
+        self,
+        defaults: CheckDefaults,
+        shared: Iterable[AnyCheck],
+        allowed: Sequence[str] = (),
+        *,
+        from_data: bool,
+        source: tuple[str, str] = FILE,
     ) -> None:
         self.defaults = defaults
         self._from_data = from_data
+        self._who, self._whose = source
         self._allowed = allowed
         sections = [section.llm_config for section in defaults.sections.values()]
         configs = [to_check(check).arguments.get("model_config") for check in shared]
@@ -50,13 +59,14 @@ class CaseChecks:
             given = check.arguments.get(config)
             for name, value in given.items() if isinstance(given, dict) else ():
                 if name == "api_base" or (config == "provider_config" and name not in _HARMLESS):
-                    return f"{config}.{name}: {_WHO}"
+                    return f"{config}.{name}: {self._who} may not say that: it comes from {self._whose}"
                 if _holds_reference(value):
-                    return f"{config}.{name}: ${{NAME}} stands in suites only, never in test cases from a file"
+                    return f"{config}.{name}: ${{NAME}} stands in suites only, never in {self._who}"
                 if name == "model" and not self._may_ask(value):
+                    named = "the suite names, or the setting" if self._whose == FILE[1] else "are named by the setting"
                     return (
-                        f"{config}.model: test cases from a file may ask only models that the suite names, or the "
-                        f"setting FEPFLOW_MODELS, and {str(value)[:100]!a} is none of them"
+                        f"{config}.model: {self._who} may ask only models that {named} FEPFLOW_MODELS, "
+                        f"and {str(value)[:100]!a} is none of them"
                     )
         return None
 

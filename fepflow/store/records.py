@@ -16,8 +16,9 @@ from fepflow.protocol.test_case import Output, TestCase
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled", "interrupted"]
 Outcome = Literal["pass", "fail", "inconclusive"]
-Cause = Literal["command", "schedule", "automation", "api", "pytest"]
-"""What began a run: the command line, Prefect's schedule or automation, its API or UI, or a test."""
+Cause = Literal["command", "schedule", "automation", "api", "pytest", "evaluate"]
+"""What began a run: the command line, Prefect's schedule or automation, its API or UI, a test, or a request to
+evaluate outputs that exist (FEP 5)."""
 
 
 @dataclass(frozen=True, slots=True)

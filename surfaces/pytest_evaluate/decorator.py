@@ -134,11 +134,12 @@ def _store(
     store = request.config.stash.get(STORE, None)
     if store is None:
         return None
-    from tasks.store_results import record_run
+    from tasks.store_results import new_run, record_run
 
     try:
-        name = request.node.nodeid
-        return record_run(store, name, plan.cases, plan.samples, plan.checks, results, verdict, started_at)
+        run = new_run("pytest", request.node.nodeid, plan.checks, started_at, samples=plan.samples)
+        record_run(store, run, plan.cases, results, verdict)
+        return run.id
     except FepflowError as error:
         warnings.warn(f"the results of {request.node.nodeid} are not stored: {error}", stacklevel=1)
         return None

@@ -95,13 +95,18 @@ def cache_summary(totals: Sequence[CacheTotals]) -> dict[str, Any]:
 
 def write_run(store: Store, run: RunRecord, file: TextIO) -> None:
     """Write one EvaluationRunResult (FEP 4.2) as JSON, with metrics and verdict under its `metadata`."""
+    file.writelines(run_parts(store, run))
+
+
+def run_parts(store: Store, run: RunRecord) -> Iterator[str]:
+    """The parts of that JSON, one after the other."""
     cases: Counter[StatusText] = Counter()
     checks: Counter[str] = Counter()
-    file.write('{"results":[')
+    yield '{"results":['
     for number, result in enumerate(test_case_results(store, run)):
         cases[result["status"]] += 1
         checks.update(result["summary"])
-        file.write(("," if number else "") + "\n" + dumps(result))
+        yield ("," if number else "") + "\n" + dumps(result)
     ended = run.completed_at or (utc_now() if run.status == "running" else run.started_at or run.created_at)
     rest = {
         "evaluation_id": run.id,
@@ -118,7 +123,7 @@ def write_run(store: Store, run: RunRecord, file: TextIO) -> None:
         "experiment": {"name": run.name, "metadata": {"tags": run.tags}},
         "metadata": {**run_metadata(run), "judges": [judge.data() for judge in reliability_of_judges(store, run)]},
     }
-    file.write(f"\n],{dumps(rest)[1:]}\n")
+    yield f"\n],{dumps(rest)[1:]}\n"
 
 
 def write_lines(store: Store, run: RunRecord, file: TextIO) -> None:

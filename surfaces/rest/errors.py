@@ -1,0 +1,82 @@
+"""Errors over REST: which body a path's errors have, and which status. No traceback and no secret goes out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from fepflow.errors import FepflowError, InputError, RateLimitError
+from fepflow.security.redaction import words_of
+
+logger = logging.getLogger("fepflow.rest")
+
+ErrorBody = Callable[[int, FepflowError], JSONResponse]
+"""Writes the body of an error that has a status."""
+
+
+class HttpError(FepflowError):
+    """What HTTP itself refuses: a path that is not there, a method that it does not have."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def error_response(status: int, error: FepflowError) -> JSONResponse:
+    """FEP 5.1's ErrorResponse: `error` is its type, `details.problems` where an input is wrong."""
+    body = {"error": type_of(status, error), "message": str(error)}
+    if isinstance(error, InputError):
+        problems = [{"path": problem.path or "", "message": str(problem)} for problem in error.problems]
+        return JSONResponse({**body, "details": {"problems": problems}}, status)
+    return JSONResponse(body, status)
+
+
+def type_of(status: int, error: FepflowError) -> str:
+    """A word for an error, which programs can go by: `not_found`, `validation_error`."""
+    if status == HTTPStatus.BAD_REQUEST:
+        return error.fep_type
+    return HTTPStatus(status).phrase.lower().replace(" ", "_")
+
+
+class Errors:
+    """How the errors of an application are answered: by the path's prefix, longest first."""
+
+    def __init__(self, bodies: dict[str, ErrorBody]) -> None:
+        self._bodies = sorted(bodies.items(), key=lambda item: -len(item[0]))
+
+    def render(self, path: str, error: FepflowError) -> Response:
+        """The response that says so."""
+        status = error.status if isinstance(error, HttpError) else error.http_status
+        body = next((body for prefix, body in self._bodies if path.startswith(prefix)), error_response)
+        response = body(status, error)
+        if status == HTTPStatus.UNAUTHORIZED:
+            response.headers["WWW-Authenticate"] = 'Bearer realm="fepflow"'
+        if isinstance(error, RateLimitError):
+            response.headers["Retry-After"] = str(max(1, round(error.retry_after)))
+        return response
+
+    def install(self, app: FastAPI) -> None:
+        """Answer so whatever a handler raises."""
+
+        async def ours(request: Request, error: Exception) -> Response:
+            assert isinstance(error, FepflowError)
+            return self.render(request.url.path, error)
+
+        async def of_http(request: Request, error: Exception) -> Response:
+            assert isinstance(error, HTTPException)
+            response = self.render(request.url.path, HttpError(error.status_code, str(error.detail)))
+            response.headers.update(error.headers or {})
+            return response
+
+        async def unexpected(request: Request, error: Exception) -> Response:
+            logger.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, words_of(error))
+            return self.render(request.url.path, HttpError(500, "This is a fault of fepflow; its log says more."))
+
+        app.add_exception_handler(FepflowError, ours)
+        app.add_exception_handler(HTTPException, of_http)
+        app.add_exception_handler(Exception, unexpected)

@@ -1,0 +1,177 @@
+"""FEP's REST API (FEP 5.1) under `/v1`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from fepflow.errors import FepflowError
+from fepflow.protocol.results import EvaluationRunResult
+from surfaces.access.caller import Caller
+from surfaces.evaluations.fep import EvaluationProgress, FepService, Pending
+from surfaces.evaluations.requests import EvaluationRequest, EvaluationRequestBody, example
+from surfaces.rest.body import json_body
+from surfaces.rest.errors import error_response
+
+JSON, NDJSON, EVENTS = "application/json", "application/x-ndjson", "text/event-stream"
+
+
+class ErrorResponse(BaseModel):
+    """An error (FEP 5.1)."""
+
+    error: str = Field(description="Type of the error.")
+    message: str = Field(description="What was wrong, where, and what to do about it.")
+    details: dict[str, Any] | None = Field(None, description="`problems`: the path of each, and what is wrong there.")
+
+
+class Health(BaseModel):
+    """Whether the service works (FEP 5.1), and its version."""
+
+    status: Literal["healthy"]
+    version: str
+
+
+class PendingEvaluation(BaseModel):
+    """An evaluation that is not over: it has no result yet."""
+
+    evaluation_id: str
+    status: Literal["pending", "running"]
+    completed_test_cases: int = Field(ge=0)
+    total_test_cases: int = Field(ge=0)
+
+
+class Progress(PendingEvaluation):
+    """One line, or event, of a stream: the last one has the whole result, or the error that ended it."""
+
+    status: Literal["running", "completed", "failed"]  # type: ignore[assignment]  # of another moment
+    result: dict[str, Any] | None = Field(None, description="The TestCaseResult of the test case just done.")
+    final_result: EvaluationRunResult | None = None
+    error: ErrorResponse | None = None
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorResponse, "description": "The request is not valid."},
+    401: {"model": ErrorResponse, "description": "A key or token is missing, or not valid."},
+    403: {"model": ErrorResponse, "description": "The key has not the scope that this takes."},
+    413: {"model": ErrorResponse, "description": "The request is too large."},
+    429: {"model": ErrorResponse, "description": "Too many requests; Retry-After says when the next one is taken."},
+    500: {"model": ErrorResponse, "description": "A fault of the service."},
+    503: {"model": ErrorResponse, "description": "The store is unavailable."},
+}
+BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {JSON: {"schema": {"$ref": "#/components/schemas/EvaluationRequestBody"}, "example": example()}},
+    }
+}
+COMPONENTS = (EvaluationRequestBody, Progress)
+"""Models that the document of the API refers to, but no handler takes or gives."""
+
+
+def fep_router(service: FepService) -> APIRouter:
+    """The routes."""
+    router = APIRouter(prefix="/v1", tags=["FEP"])
+
+    @router.post(
+        "/evaluate",
+        operation_id="runEvaluation",
+        summary="Run checks against test cases and their outputs.",
+        response_class=Response,
+        responses={200: {"model": EvaluationRunResult, "description": "The results, which are stored."}, **ERRORS},
+        openapi_extra=BODY,
+    )
+    async def evaluate(request: Request) -> Response:
+        read = EvaluationRequest.read(await json_body(request))
+        return _result(await service.evaluate(read, caller_of(request)))
+
+    @router.post(
+        "/evaluate/stream",
+        operation_id="streamEvaluation",
+        summary="The same, one line (NDJSON) or event (SSE, as Accept says) for each test case as it is done.",
+        response_class=Response,
+        responses={
+            200: {
+                "description": "Progress, one object a line or event.",
+                "content": {kind: {"schema": {"$ref": "#/components/schemas/Progress"}} for kind in (NDJSON, EVENTS)},
+            },
+            **ERRORS,
+        },
+        openapi_extra=BODY,
+    )
+    async def stream(request: Request) -> Response:
+        read = EvaluationRequest.read(await json_body(request))
+        as_events = EVENTS in request.headers.get("accept", "")
+        lines = _lines(service.stream(read, caller_of(request)), as_events=as_events)
+        return StreamingResponse(
+            lines, media_type=EVENTS if as_events else NDJSON, headers={"Cache-Control": "no-store"}
+        )
+
+    @router.get(
+        "/evaluations/{evaluation_id}",
+        operation_id="getEvaluation",
+        summary="An evaluation by its id, also one that a flow run carries out.",
+        response_class=Response,
+        responses={
+            200: {"model": EvaluationRunResult, "description": "Its result."},
+            202: {"model": PendingEvaluation, "description": "It is not over yet."},
+            404: {"model": ErrorResponse, "description": "There is no such evaluation."},
+            **ERRORS,
+        },
+    )
+    async def get(evaluation_id: str) -> Response:
+        found = await service.find(evaluation_id)
+        if isinstance(found, Pending):
+            return JSONResponse(PendingEvaluation.model_validate(found, from_attributes=True).model_dump(), 202)
+        return _result(found)
+
+    @router.get(
+        "/health",
+        operation_id="healthCheck",
+        summary="Whether the service works. Asks for no key.",
+        response_class=Response,
+        responses={200: {"model": Health, "description": "It does."}, **{code: ERRORS[code] for code in (500, 503)}},
+    )
+    async def health() -> Response:
+        await service.ping()
+        return JSONResponse({"status": "healthy", "version": version("fepflow")})
+
+    return router
+
+
+def caller_of(request: Request) -> Caller:
+    """Who has been admitted."""
+    caller: Caller = request.state.caller
+    return caller
+
+
+def _result(result: EvaluationRunResult) -> Response:
+    return Response(result.model_dump_json(), media_type=JSON)
+
+
+async def _lines(progress: AsyncIterator[EvaluationProgress], *, as_events: bool) -> AsyncIterator[str]:
+    told = {"evaluation_id": "", "completed_test_cases": 0, "total_test_cases": 0}
+    try:
+        async for one in progress:
+            told = {
+                "evaluation_id": one.evaluation_id,
+                "status": one.status,
+                "completed_test_cases": one.completed_test_cases,
+                "total_test_cases": one.total_test_cases,
+            }
+            models = {"result": one.result, "final_result": one.final_result}
+            parts = [f'"{name}":{model.model_dump_json()}' for name, model in models.items() if model is not None]
+            yield _line(one.status, ",".join([json.dumps(told)[1:-1], *parts]), as_events=as_events)
+    except FepflowError as error:  # the status has gone out: the stream itself says how it ended
+        body = bytes(error_response(error.http_status, error).body).decode()
+        text = ",".join([json.dumps({**told, "status": "failed"})[1:-1], f'"error":{body}'])
+        yield _line("failed", text, as_events=as_events)
+
+
+def _line(event: str, members: str, *, as_events: bool) -> str:
+    return f"event: {event}\ndata: {{{members}}}\n\n" if as_events else f"{{{members}}}\n"
