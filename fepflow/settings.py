@@ -27,6 +27,8 @@ class Settings(BaseModel):
     )
     store_url: str | None = Field(None, description="SQLAlchemy URL of the store; default: SQLite in the home folder.")
     port: int = Field(4200, ge=1, le=65535, description="Port of the Prefect server that `fepflow up` starts.")
+    api_port: int = Field(4280, ge=0, le=65535, description="Port of the REST interfaces of `fepflow serve`; 0: any.")
+    grpc_port: int = Field(4281, ge=0, le=65535, description="Port of its gRPC interface; 0: any.")
     data_roots: str = Field("", description="More folders from which suites may read, separated as in PATH.")
     suite_roots: str = Field("", description="Folders below which deployments evaluate suites, separated as in PATH.")
     smtp_url: str | None = Field(None, description="Mail server of `fepflow alert --email`, smtp:// or smtps://.")
@@ -46,6 +48,11 @@ class Settings(BaseModel):
     def server_file(self) -> Path:
         """What `fepflow up` writes down about the server that it started."""
         return self.home / "server.json"
+
+    @property
+    def api_file(self) -> Path:
+        """What `fepflow serve` writes down about the interfaces that it serves."""
+        return self.home / "api.json"
 
     @property
     def login_file(self) -> Path:

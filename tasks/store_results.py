@@ -13,15 +13,11 @@ from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.results import passed_of
 from fepflow.protocol.test_case import TestCase
-from fepflow.store.leases import new_owner
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 from fepflow.targets.call_record import is_failed
 from fepflow.verdict.pass_rule import SampleResult
 from fepflow.verdict.verdict import Verdict
-
-LEASE_SECONDS = 60.0
-"""Long enough to write everything; if this process ends before, the run will be marked as interrupted."""
 
 
 def record_run(
@@ -35,14 +31,17 @@ def record_run(
 
     Raises InputError for test cases without a JSON form, InfrastructureError when the store is unavailable.
     """
-    run_id = run.id
-    store.create_run(run, [_plain_case(case) for case in cases])
-    owner = new_owner()
-    store.acquire_lease(run_id, owner, LEASE_SECONDS)
-    outputs, answers = _rows(run_id, results)
-    store.write(run_id, outputs, answers)
+    outputs, checks = _rows(run.id, results)
     judged = verdict.model_dump(mode="json", exclude_none=True)
-    store.finish(run_id, owner, "completed", outcome=verdict.outcome, metrics=judged.pop("metrics"), verdict=judged)
+    store.add_completed_run(
+        run,
+        [_plain_case(case) for case in cases],
+        outputs,
+        checks,
+        outcome=verdict.outcome,
+        metrics=judged.pop("metrics"),
+        verdict=judged,
+    )
 
 
 def new_run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -46,16 +46,8 @@ class Results(CaseLookup):
         A value without a JSON form (see `fepflow.json.codec`) does not keep the others out: it is stored as a failed
         output, or as a check in status error, that says so. Raises InfrastructureError; then no row is stored.
         """
-        now = utc_now()
-        output_rows = [output_row(run_id, new, now) for new in sorted(outputs, key=output_key)]
-        check_rows = [check_row(run_id, new, now) for new in sorted(checks, key=check_key)]
-
-        def insert_both(connection: Connection) -> None:
-            insert_new(connection, OUTPUT, output_rows)
-            insert_new(connection, CHECK_RESULT, check_rows)
-
-        if output_rows or check_rows:
-            self._database.write(insert_both)
+        if outputs or checks:
+            self._database.write(insert_results(run_id, outputs, checks))
 
     def outputs(self, run_id: str, start: int = 0, stop: int | None = None) -> dict[tuple[int, int], StoredOutput]:
         """The outputs of the cases from `start` to `stop`, by (case index, repeat)."""
@@ -200,6 +192,21 @@ class Results(CaseLookup):
             cases = connection.scalar(select(RUN.c.n_cases).where(RUN.c.id == run_id)) or 0
         for start in range(0, cases, _CASES_AT_ONCE):
             yield range(start, min(start + _CASES_AT_ONCE, cases))
+
+
+def insert_results(
+    run_id: str, outputs: Sequence[NewOutput], checks: Sequence[NewCheckResult]
+) -> Callable[[Connection], None]:
+    """What inserts the rows, see `Results.write`; they are made here, once."""
+    now = utc_now()
+    output_rows = [output_row(run_id, new, now) for new in sorted(outputs, key=output_key)]
+    check_rows = [check_row(run_id, new, now) for new in sorted(checks, key=check_key)]
+
+    def insert_both(connection: Connection) -> None:
+        insert_new(connection, OUTPUT, output_rows)
+        insert_new(connection, CHECK_RESULT, check_rows)
+
+    return insert_both
 
 
 def _chunks(case_indices: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -38,26 +38,8 @@ class Runs(Repository):
         id or its flow run is there already.
         """
 
-        def create(connection: Connection) -> None:
-            try:
-                connection.execute(insert(RUN).values(_run_row(run)))
-            except IntegrityError:
-                raise UserError(
-                    f"There is already a run {run.id}, or one of the flow run {run.flow_run_id}: a new run needs an id "
-                    "of its own."
-                ) from None
-            count, total = 0, 0
-            rows = _case_rows(run.id, cases)
-            while some := list(islice(rows, _CASES_AT_ONCE)):
-                connection.execute(insert(CASE), some)
-                count += len(some)
-                # A sum, as the same cases in another order are the same set.
-                total += sum(int(content_hash(str(row["data"])), 16) for row in some)
-            ended = update(RUN).where(RUN.c.id == run.id)
-            n_cases = count if run.n_cases is None else min(run.n_cases, count)
-            connection.execute(ended.values(n_cases=n_cases, cases_hash=f"{total % 2**256:064x}"))
-
-        self._database.write_once(create)  # `cases` may be an iterator, which cannot be read twice
+        # `cases` may be an iterator, which cannot be read twice
+        self._database.write_once(lambda connection: insert_run(connection, run, cases))
 
     def run(self, run_id: str) -> RunRecord:
         """The run with this id, with the only id that begins so (4 characters or more), or the "latest".
@@ -152,6 +134,27 @@ class Runs(Repository):
 def taken_in(run_id: str) -> ColumnElement[bool]:
     """Whether a case is one that its run has taken in, see `Leases.extend_run`."""
     return CASE.c.case_index < select(RUN.c.n_cases).where(RUN.c.id == run_id).scalar_subquery()
+
+
+def insert_run(connection: Connection, run: NewRun, cases: Iterable[TestCase]) -> None:
+    """Insert the run, pending, with its cases; see `Runs.create_run`."""
+    try:
+        connection.execute(insert(RUN).values(_run_row(run)))
+    except IntegrityError:
+        raise UserError(
+            f"There is already a run {run.id}, or one of the flow run {run.flow_run_id}: a new run needs an id of its "
+            "own."
+        ) from None
+    count, total = 0, 0
+    rows = _case_rows(run.id, cases)
+    while some := list(islice(rows, _CASES_AT_ONCE)):
+        connection.execute(insert(CASE), some)
+        count += len(some)
+        # A sum, as the same cases in another order are the same set.
+        total += sum(int(content_hash(str(row["data"])), 16) for row in some)
+    ended = update(RUN).where(RUN.c.id == run.id)
+    n_cases = count if run.n_cases is None else min(run.n_cases, count)
+    connection.execute(ended.values(n_cases=n_cases, cases_hash=f"{total % 2**256:064x}"))
 
 
 def _with_prefix(prefix: str) -> Select[Any]:

@@ -8,6 +8,7 @@ from typing import Self
 from fepflow.store.baselines import Baselines
 from fepflow.store.calibrations import Calibrations
 from fepflow.store.cancel_requests import CancelRequests
+from fepflow.store.completed_runs import CompletedRuns
 from fepflow.store.database import Database, now_of
 from fepflow.store.evalguard_reports import EvalguardReports
 from fepflow.store.failed_checks import FailedChecks
@@ -29,6 +30,7 @@ class Store(
     Calibrations,
     EvalguardReports,
     Baselines,
+    CompletedRuns,
 ):
     """Runs with their cases, outputs and check results, cached responses, calibrations, reports and baselines.
 

@@ -12,7 +12,6 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.model_response import CachedResponse
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks.run.log import run_log
 
 
 def delete_expired_responses(store: Store) -> None:
@@ -68,4 +67,6 @@ class StoredResponseCache:
             try:
                 await asyncio.to_thread(self._store.cache_responses, mine)
             except InfrastructureError as error:
+                from tasks.run.log import run_log  # which loads Prefect
+
                 run_log().warning("%d responses of models could not be cached: %s", len(mine), error)

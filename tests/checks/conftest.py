@@ -87,13 +87,13 @@ def clean_catalogue(monkeypatch):
 def conforming_results(monkeypatch):
     """Every result of an evaluation is as FEP's schemas have it, and survives being written and read."""
     seen = []
-    finish = engine._run_result
+    finish = engine.run_result
 
     def finish_and_keep(*arguments):
         seen.append(finish(*arguments))
         return seen[-1]
 
-    monkeypatch.setattr(engine, "_run_result", finish_and_keep)
+    monkeypatch.setattr(engine, "run_result", finish_and_keep)
     yield
     for result in seen:
         text = result.model_dump_json()
