@@ -30,6 +30,7 @@ from benchmarks.measuring import (
     middle,
     requests_at,
 )
+from benchmarks.rest import rest
 
 LATENCY = 0.05
 MODEL_LATENCY = 0.3
@@ -214,6 +215,7 @@ BENCHES: dict[str, Callable[[], Iterator[Line]]] = {
     "ecp": ecp,
     "evalguard": evalguard,
     "verdict": verdict,
+    "rest": rest,
 }
 
 

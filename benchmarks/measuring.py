@@ -266,7 +266,7 @@ class Slowest:
 def house() -> Iterator[House]:
     """A house in a temporary folder; its server is warm, and goes with it."""
     with TemporaryDirectory(prefix="fepflow-bench-") as name:
-        home = House(Path(name), _free_port())
+        home = House(Path(name), free_port())
         home.module("deployments.server", "up").end()
         try:
             with endpoint(0.0) as url:
@@ -276,7 +276,8 @@ def house() -> Iterator[House]:
             home.module("deployments.server", "down").end()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

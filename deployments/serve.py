@@ -1,6 +1,6 @@
 """One machine's stack: `python -m deployments.serve`, which `fepflow serve` starts.
 
-    server ─► register, once ─► reaper, worker
+    server ─► register, once ─► reaper, worker, api
     (local)
 
 It runs in the foreground until Ctrl-C or SIGTERM, and then ends its children in the opposite order. A configured
@@ -9,6 +9,7 @@ Prefect API is used instead of a local server; a local server that ran before st
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -41,12 +42,18 @@ CHILDREN = [
 """What works with Prefect's API, in the order of starting. The reaper ends after the worker, whose runs it may reap."""
 
 
+def api_child(host: str, *, behind_tls: bool) -> Child:
+    """The network's interfaces."""
+    options = ["--host", host, *(["--behind-tls"] if behind_tls else [])]
+    return Child("api", [*PYTHON, "deployments.api", *options], grace_seconds=6)
+
+
 def server_child(port: int) -> Child:
     """The local server."""
     return Child("server", [*PYTHON, "deployments.server", "hold", "--port", str(port)], grace_seconds=5)
 
 
-async def serve(config: Settings) -> None:
+async def serve(config: Settings, api: Child) -> None:
     """Run the stack until Ctrl-C or SIGTERM. Raises InfrastructureError if it does not come up."""
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -60,8 +67,8 @@ async def serve(config: Settings) -> None:
     secrets = secrets_of(env)
     supervisor = Supervisor(str(config.home.absolute()), env, lambda name, line: _say(name, redact(line, secrets)))
     try:
-        await supervisor.end_leftovers([child.name for child in (REGISTER, *reversed(CHILDREN))])
-        await _unless(stopping, _start(supervisor, local, config))
+        await supervisor.end_leftovers([child.name for child in (api, REGISTER, *reversed(CHILDREN))])
+        await _unless(stopping, _start(supervisor, local, api, config))
         if not stopping.is_set():
             _say("serve", f"ready: Prefect at {redact(api_url.removesuffix('/api'), secrets)}, results in "
                           f"{prefect_api.store_location()}; Ctrl-C ends it")  # fmt: skip
@@ -71,7 +78,8 @@ async def serve(config: Settings) -> None:
         await supervisor.stop()
 
 
-async def _start(supervisor: Supervisor, local: Child | None, config: Settings) -> None:
+async def _start(supervisor: Supervisor, local: Child | None, api: Child, config: Settings) -> None:
+    config.api_file.unlink(missing_ok=True)
     if local is None:
         await asyncio.to_thread(prefect_api.prefect_api)
     else:
@@ -84,6 +92,11 @@ async def _start(supervisor: Supervisor, local: Child | None, config: Settings) 
         raise InfrastructureError("the deployments were not registered; the lines above say why")
     for child in CHILDREN:
         await supervisor.supervise(child)
+    ended = await supervisor.supervise(api)
+    while not config.api_file.exists():
+        if ended.is_set():
+            raise InfrastructureError("the network's interfaces were not opened; the lines above say why")
+        await asyncio.sleep(0.1)
 
 
 def _answers(config: Settings) -> bool:
@@ -152,13 +165,17 @@ def _noted(note: Path) -> str:
         return "another process"
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Serve; what goes wrong is a sentence on stderr and exit code 2 or 3."""
+    parser = argparse.ArgumentParser(prog="python -m deployments.serve", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1", help="address that the network's interfaces listen on")
+    parser.add_argument("--behind-tls", action="store_true", help="a proxy before them terminates TLS")
+    options = parser.parse_args(arguments)
     try:
         config = settings()
         Store.open(config.store_address).close()  # whatever is wrong with it is said once, now
         with _alone(config):
-            asyncio.run(serve(config))
+            asyncio.run(serve(config, api_child(options.host, behind_tls=options.behind_tls)))
     except FepflowError as error:
         click.echo(f"error: {error}", err=True)
         return error.exit_code

@@ -50,14 +50,19 @@ def status(as_env: bool) -> None:
 
 
 @click.command()
-def serve() -> None:
-    """Run the stack of one machine until Ctrl-C: server, deployments, worker, reaper.
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address that REST and gRPC listen on.")
+@click.option("--behind-tls", is_flag=True, help="A proxy before them terminates TLS.")
+def serve(host: str, behind_tls: bool) -> None:
+    """Run the stack of one machine until Ctrl-C: server, deployments, worker, reaper, REST and gRPC.
 
     The deployments are those of prefect.yaml in the working directory, else the ones that come with fepflow. A Prefect
-    API that Prefect's settings name is used instead of a local server.
+    API that Prefect's settings name is used instead of a local server. FEPFLOW_API_PORT and FEPFLOW_GRPC_PORT are the
+    ports of the interfaces; on another address than this machine's own they ask for API keys.
     """
+    options = ["--host", host, *(["--behind-tls"] if behind_tls else [])]
     # -P: a folder named `deployments` in the working directory is not ours. In place of this process: signals are its.
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "deployments.serve"])  # noqa: S606  # no shell is wanted
+    command = [sys.executable, "-P", "-m", "deployments.serve", *options]
+    os.execv(sys.executable, command)  # noqa: S606  # no shell is wanted
 
 
 def _print(api: object) -> None:

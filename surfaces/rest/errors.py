@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from fepflow.errors import FepflowError, InputError, RateLimitError
+from fepflow.errors import FepflowError, InputError
 from fepflow.security.redaction import words_of
 
 logger = logging.getLogger("fepflow.rest")
@@ -53,12 +53,7 @@ class Errors:
         """The response that says so."""
         status = error.status if isinstance(error, HttpError) else error.http_status
         body = next((body for prefix, body in self._bodies if path.startswith(prefix)), error_response)
-        response = body(status, error)
-        if status == HTTPStatus.UNAUTHORIZED:
-            response.headers["WWW-Authenticate"] = 'Bearer realm="fepflow"'
-        if isinstance(error, RateLimitError):
-            response.headers["Retry-After"] = str(max(1, round(error.retry_after)))
-        return response
+        return body(status, error)
 
     def install(self, app: FastAPI) -> None:
         """Answer so whatever a handler raises."""

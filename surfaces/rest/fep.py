@@ -70,6 +70,11 @@ BODY = {
         "content": {JSON: {"schema": {"$ref": "#/components/schemas/EvaluationRequestBody"}, "example": example()}},
     }
 }
+LINKS = {
+    "links": {
+        "result": {"operationId": "getEvaluation", "parameters": {"evaluation_id": "$response.body#/evaluation_id"}}
+    }
+}
 COMPONENTS = (EvaluationRequestBody, Progress)
 """Models that the document of the API refers to, but no handler takes or gives."""
 
@@ -83,7 +88,10 @@ def fep_router(service: FepService) -> APIRouter:
         operation_id="runEvaluation",
         summary="Run checks against test cases and their outputs.",
         response_class=Response,
-        responses={200: {"model": EvaluationRunResult, "description": "The results, which are stored."}, **ERRORS},
+        responses={
+            200: {"model": EvaluationRunResult, "description": "The results, which are stored.", **LINKS},
+            **ERRORS,
+        },
         openapi_extra=BODY,
     )
     async def evaluate(request: Request) -> Response:

@@ -128,6 +128,8 @@ def place(stack, folder: Path, **env: str) -> Workplace:
     own = {
         "FEPFLOW_HOME": str(stack.new_home(folder / "home")),
         "FEPFLOW_PORT": port,
+        "FEPFLOW_API_PORT": "0",
+        "FEPFLOW_GRPC_PORT": "0",
         "PREFECT_WORKER_QUERY_SECONDS": "2",
     }
     store = f"sqlite:///{folder / 'store.db'}"

@@ -1,0 +1,119 @@
+"""The network's interfaces, REST and gRPC: `python -m deployments.api`, which `fepflow serve` starts.
+
+One process for both, over one store. It executes no runs: those that it is asked for are flow runs of a deployment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import sys
+from dataclasses import asdict, dataclass
+
+import click
+import uvicorn
+from starlette.types import ASGIApp
+from surfaces.access.access import Access
+from surfaces.access.listening import Listening, allowed_origins, listening_on
+from surfaces.rest.middleware import AccessMiddleware, with_cors
+
+from deployments.server import write_private
+from fepflow.errors import FepflowError, InfrastructureError
+from fepflow.settings import Settings, settings
+from fepflow.store.store import Store
+from surfaces.evaluations.fep import FepService
+from surfaces.rest.app import create_app
+from surfaces.rest.errors import Errors
+from surfaces.rest.fep import fep_router
+
+LOOPBACK = "127.0.0.1"
+KEEP_ALIVE, STOP_SECONDS = 15, 5
+"""Seconds for which an idle connection stays open, and which requests under way have when we stop."""
+
+
+@dataclass(frozen=True)
+class Interfaces:
+    """Where the interfaces are, for programs on this machine; written to the home folder."""
+
+    pid: int
+    rest: str
+    grpc: str
+
+
+async def serve_api(config: Settings, host: str, *, behind_tls: bool) -> None:
+    """Serve until SIGTERM or Ctrl-C. Raises UserError where we may not listen so, InfrastructureError for a port."""
+    with Store.open(config.store_address) as store:
+        listening = listening_on(host, store, config, behind_tls=behind_tls)
+        rest = _bind(host, config.api_port, "FEPFLOW_API_PORT")
+        async with Access(store, config, may_be_open=listening.may_be_open) as access, FepService.open(store) as fep:
+            app = _application(store, config, access, fep)
+            if listening.notice:
+                click.echo(f"notice: {listening.notice}")
+            server = uvicorn.Server(_uvicorn(app, listening))
+            scheme = "http" if listening.tls is None else "https"
+            at = Interfaces(os.getpid(), f"{scheme}://{_named(host)}:{rest.getsockname()[1]}", "")
+            write_private(config.api_file, json.dumps(asdict(at)))
+            click.echo(f"REST at {at.rest}")
+            await server.serve([rest])
+
+
+def _application(store: Store, config: Settings, access: Access, fep: FepService) -> ASGIApp:
+    errors = Errors({})
+    app = create_app([fep_router(fep)], errors)
+    origins = allowed_origins(config)
+    guarded = AccessMiddleware(app, access, errors.render, max_body=int(config.max_body), origins=origins)
+    return with_cors(guarded, origins)
+
+
+def _uvicorn(app: ASGIApp, listening: Listening) -> uvicorn.Config:
+    certificate, key = listening.tls or (None, None)
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,  # the audit log is more, and shows no secret
+        server_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        ws="none",
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=STOP_SECONDS,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+    )
+
+
+def _bind(host: str, port: int, variable: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise InfrastructureError(
+            f"port {port} on {host} cannot be used ({error.strerror}): choose another with {variable}"
+        ) from None
+
+
+def _named(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve; what goes wrong is a sentence."""
+    parser = argparse.ArgumentParser(prog="python -m deployments.api", description=__doc__)
+    parser.add_argument("--host", default=LOOPBACK, help="address to listen on")
+    parser.add_argument("--behind-tls", action="store_true", help="a proxy before us terminates TLS")
+    options = parser.parse_args(arguments)
+    try:
+        asyncio.run(serve_api(settings(), options.host, behind_tls=options.behind_tls))
+    except FepflowError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
