@@ -9,8 +9,11 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 import click
@@ -52,12 +55,27 @@ async def serve_api(config: Settings, host: str, *, behind_tls: bool) -> None:
             app = _application(store, config, access, fep)
             if listening.notice:
                 click.echo(f"notice: {listening.notice}")
-            server = uvicorn.Server(_uvicorn(app, listening))
+            server = _Server(_uvicorn(app, listening))
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, server.stop)
             scheme = "http" if listening.tls is None else "https"
             at = Interfaces(os.getpid(), f"{scheme}://{_named(host)}:{rest.getsockname()[1]}", "")
             write_private(config.api_file, json.dumps(asdict(at)))
             click.echo(f"REST at {at.rest}")
             await server.serve([rest])
+
+
+class _Server(uvicorn.Server):
+    """As uvicorn's, which after a signal would end the process before the audit log and the store are closed."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave them to the loop."""
+        yield
+
+    def stop(self) -> None:
+        """Answer what is under way, and end."""
+        self.should_exit = True
 
 
 def _application(store: Store, config: Settings, access: Access, fep: FepService) -> ASGIApp:
@@ -110,8 +128,6 @@ def main(arguments: list[str] | None = None) -> int:
     except FepflowError as error:
         click.echo(f"error: {error}", err=True)
         return error.exit_code
-    except KeyboardInterrupt:
-        return 0
     return 0
 
 

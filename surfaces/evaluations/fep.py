@@ -14,7 +14,7 @@ from checks.core.compiled import CompiledCheck
 from checks.core.data_checks import REQUEST, CaseChecks
 from checks.engine import case_result, case_results, run_result
 from checks.models.defaults import CheckDefaults
-from fepflow.errors import NotFoundError
+from fepflow.errors import NotFoundError, TooLargeError
 from fepflow.llm.client import ModelClient
 from fepflow.llm.model_requests import ModelRequests
 from fepflow.llm.request_context import RequestContext
@@ -39,6 +39,8 @@ NAME = "evaluate"
 """Of an evaluation whose request names no experiment."""
 AT_ONCE = 16
 """Evaluations that are carried out at once; others wait."""
+MAX_SECONDS = 300
+"""That one may take."""
 
 ProgressStatus = Literal["running", "completed", "failed"]
 
@@ -130,7 +132,12 @@ class FepService:
         async with self._slots:
             started_at = utc_now()
             requests = ModelRequests(self._models, RequestContext())
-            results = await case_results(_with_checks(request), requests, tell)
+            try:
+                async with asyncio.timeout(MAX_SECONDS):
+                    results = await case_results(_with_checks(request), requests, tell)
+            except TimeoutError:
+                advice = "send fewer test cases at a time, or run a suite"
+                raise TooLargeError(f"The evaluation takes longer than {MAX_SECONDS} s: {advice}.") from None
             verdict = judge_samples([_sample(*item) for item in enumerate(results)], 1, "case", 1.0)
             run = await asyncio.to_thread(self._record, evaluation_id, request, caller, results, verdict, started_at)
         return run_result(

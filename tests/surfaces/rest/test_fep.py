@@ -1,3 +1,4 @@
+import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -6,10 +7,13 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
+from checks import registry
+from fepflow import BaseAsyncCheck, register
 from fepflow.protocol.results import EvaluationRunResult
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
+from surfaces.evaluations import fep
 from surfaces.evaluations.requests import MAX_CHECKS
 
 CONTAINS = {"type": "contains", "arguments": {"text": "$.output.value", "phrases": ["Paris"]}}
@@ -305,3 +309,25 @@ def test_many_at_once_are_all_answered_and_stored(client: httpx.Client, store: S
     ids = {response.json()["evaluation_id"] for response in responses}
     assert len(ids) == 60
     assert {run.id for run in store.runs(limit=100)} == ids
+
+
+class SlowCheck(BaseAsyncCheck):
+    """Takes its time."""
+
+    async def __call__(self) -> dict[str, Any]:
+        await asyncio.sleep(30)
+        return {"passed": True}
+
+
+def test_an_evaluation_that_takes_too_long_is_given_up_and_not_stored(
+    client: httpx.Client, store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(registry, "_registered", {})
+    register("slow")(SlowCheck)
+    monkeypatch.setattr(fep, "MAX_SECONDS", 0.2)
+
+    response = client.post("/v1/evaluate", json=request(checks=[{"type": "slow", "arguments": {}}]))
+
+    assert response.status_code == 413
+    assert "longer than 0.2 s" in response.json()["message"]
+    assert store.runs() == []
