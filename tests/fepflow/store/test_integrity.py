@@ -9,6 +9,7 @@ from fepflow.store.database import Database
 from fepflow.store.integrity import SPELLED_OUT, check_integrity
 from fepflow.store.records import NewCheckResult, NewOutput
 from fepflow.store.store import Store
+from fepflow.store.tables import METADATA
 
 
 @pytest.fixture
@@ -43,8 +44,7 @@ def test_a_whole_store_has_no_problems(filled: Store, url):
 
     assert report.problems == []
     filled_tables = {"run": 2, "run_case": 60, "output": 30, "check_result": 30}
-    empty_tables = ("shard", "cached_response", "calibration", "evalguard_report", "label_draw", "baseline")
-    assert report.rows == {**filled_tables, **dict.fromkeys(empty_tables, 0)}
+    assert report.rows == {**dict.fromkeys(METADATA.tables, 0), **filled_tables}
     assert report.revision is not None
     assert report.version.split()[0] in ("SQLite", "PostgreSQL")
 
