@@ -39,6 +39,10 @@ class Settings(BaseModel):
         30 * 86_400.0, gt=0, description="How long answers of models are used again, such as 12h or 30d."
     )
 
+    evalguard_folder: Path | None = Field(
+        None, description="Folder of the EvalGuard definitions that the REST API serves: tasks, metrics, thresholds."
+    )
+
     @property
     def store_address(self) -> str:
         """The store's SQLAlchemy URL."""

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from fepflow.errors import InputError, NotFoundError, Problem
 from fepflow.evalguard.documents import find_documents
 from fepflow.evalguard.report import Report
 from fepflow.evalguard.report_reader import ReadReport, read_report, report_document
-from fepflow.store.evalguard_reports import ImportedReport
+from fepflow.store.evalguard_reports import StoredReport
 from fepflow.store.store import Store
 
 _FILES_AT_ONCE = 100
@@ -72,18 +73,23 @@ def _files(paths: Sequence[Path], summary: ImportSummary) -> Iterator[tuple[Path
         yield from ((file, False) for file in sorted([*found.files, *found.ignored]))
 
 
-def _imported(path: Path, read: ReadReport) -> ImportedReport:
-    report, context = read.report, read.report.context
-    return ImportedReport(
-        id=read.content_hash,
-        source=str(path),
+def _imported(path: Path, read: ReadReport) -> StoredReport:
+    return stored_report(read.content_hash, str(path), read.report, warnings=read.warnings)
+
+
+def stored_report(report_id: str, source: str, report: Report, **fields: Any) -> StoredReport:
+    """A report as the store has it, by an id that no other one has; `fields` are more of the store's."""
+    context = report.context
+    return StoredReport(
+        id=report_id,
+        source=source,
         report_id=report.id,
         model_name=context.model_name if context else None,
         model_source=context.model_source if context else None,
         evaluated_at=_time(context.date) if context and context.date is not None else None,
         tasks=list(dict.fromkeys(task.task_ref for task in report.tasks or () if task.task_ref is not None)),
         report=report.to_json(),
-        warnings=read.warnings,
+        **fields,
     )
 
 

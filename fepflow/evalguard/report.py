@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from typing import Annotated, Any
 
 from pydantic import PlainValidator
@@ -103,6 +104,23 @@ class Report(Definition):
     def to_json(self) -> dict[str, Any]:
         """As a document holds it: without what is not known."""
         return self.model_dump(mode="json", exclude_none=True)
+
+
+def metrics_of(document: Mapping[str, Any]) -> Iterator[tuple[str | None, str | None, Mapping[str, Any]]]:
+    """Each task's reference and metric, with its value and standard error, of a report's document.
+
+    A task without values is there once, with None as its metric; None is the task of what belongs to none.
+    """
+    tasks, results = document.get("tasks") or [], document.get("results") or []
+    refs: list[str | None] = [task.get("task_ref") for task in tasks]
+    if len(refs) == 1:
+        refs *= max(len(results), 1)
+    elif len(refs) != len(results):
+        results = [*({} for _ in refs), *results]
+    for ref, metrics in zip_longest(refs, results, fillvalue=None):
+        yield from ((ref, name, fields) for name, fields in (metrics or {}).items())
+        if not metrics:
+            yield ref, None, {}
 
 
 def flattened(data: Any) -> Any:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from hashlib import sha256
+from typing import Any, overload
 
 from sqlalchemy import Dialect, Text
 from sqlalchemy.types import TypeDecorator
 
 from fepflow.json.codec import Encoded, decode, encode
+
+MAX_INDEXED = 2_000
+"""Letters of a text, escapes included, that an index takes; PostgreSQL's take 2,700."""
 
 _PLAIN = re.compile(r"[ !#-\[\]-~]*")  # what JSON writes as it is
 
@@ -50,3 +54,14 @@ class EscapedText(TypeDecorator[str]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
         """Without."""
         return value if value is None or "\\" not in value else str(json.loads(f'"{value}"'))
+
+
+@overload
+def indexable(text: str) -> str: ...
+@overload
+def indexable(text: str | None) -> str | None: ...
+def indexable(text: str | None) -> str | None:
+    """A text as an index takes it: one that is very long is cut, and told from others by its SHA-256."""
+    if text is None or len(encode(text)) <= MAX_INDEXED:
+        return text
+    return f"{text[:100]}… {sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -1,4 +1,4 @@
-"""EvalGuard reports that were imported; the SHA-256 of its file is the id of each, so that none is there twice."""
+"""EvalGuard reports: imported ones, whose id is the SHA-256 of their file, and those of runs, by their run's id."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, insert, nulls_first, or_, select
 
 from fepflow.errors import NotFoundError
+from fepflow.evalguard.report import metrics_of
 from fepflow.protocol.model import utc_now
+from fepflow.store.column_types import indexable
 from fepflow.store.database import Repository, upserting
-from fepflow.store.tables import EVALGUARD_REPORT
+from fepflow.store.records import RunRecord
+from fepflow.store.tables import EVALGUARD_REPORT, EVALGUARD_REPORT_METRIC, EVALGUARD_RUN, RUN
 
 MIN_PREFIX = 4
 _ROWS_AT_ONCE = 50
+_IS_IMPORTED = EVALGUARD_REPORT.c.id.not_in(select(EVALGUARD_RUN.c.run_id))
 
 
 @dataclass(frozen=True, slots=True)
-class ImportedReport:
-    """A report, as a document of EvalGuard 4.4, and the file that it came from.
+class StoredReport:
+    """A report, as a document of EvalGuard 4.4, and the file, or the suite, that it came from.
 
     `report_id` is the id that it has itself, `evaluated_at` its date; `warnings` say what could not be taken as it was.
     """
@@ -37,31 +41,43 @@ class ImportedReport:
     imported_at: datetime = field(default_factory=utc_now)
 
 
+@dataclass(frozen=True, slots=True)
+class ReportFilter:
+    """Which reports are wanted. A task and a metric are wanted together: the task has to have the metric."""
+
+    model_name: str | None = None
+    model_source: str | None = None
+    task_ref: str | None = None
+    metric: str | None = None
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """What holds for the rows of such reports."""
+        report, row = EVALGUARD_REPORT.c, EVALGUARD_REPORT_METRIC.c
+        wanted = {report.model_name: self.model_name, report.model_source: self.model_source}
+        there = {row.task_ref: indexable(self.task_ref), row.metric: indexable(self.metric)}
+        conditions = [column == text for column, text in wanted.items() if text is not None]
+        if rows := [column == text for column, text in there.items() if text is not None]:
+            conditions.append(report.id.in_(select(row.report_id).where(*rows)))
+        return conditions
+
+
 class EvalguardReports(Repository):
-    """Storing and finding imported reports."""
+    """Storing and finding reports."""
 
-    def add_evalguard_reports(self, reports: Sequence[ImportedReport]) -> int:
+    def add_evalguard_reports(self, reports: Sequence[StoredReport]) -> int:
         """Store those that are not there yet, in one transaction; how many those were."""
-        rows = [asdict(report) for report in sorted(reports, key=lambda report: report.id)]
+        ordered = sorted(reports, key=lambda report: report.id)
+        return self._database.write(lambda connection: _insert(connection, ordered)) if ordered else 0
 
-        def insert(connection: Connection) -> int:
-            added = 0
-            for start in range(0, len(rows), _ROWS_AT_ONCE):
-                new = upserting(connection, EVALGUARD_REPORT).values(rows[start : start + _ROWS_AT_ONCE])
-                added += len(connection.execute(new.on_conflict_do_nothing().returning(EVALGUARD_REPORT.c.id)).all())
-            return added
-
-        return self._database.write(insert) if rows else 0
-
-    def evalguard_report(self, name: str) -> ImportedReport:
-        """The report with this id, its beginning (4 characters or more), or the id that the report itself has.
+    def evalguard_report(self, name: str) -> StoredReport:
+        """The imported report with this id, its beginning (4 characters or more), or the id that the report itself has.
 
         Raises NotFoundError if there is none, or if it could be several.
         """
         table = EVALGUARD_REPORT.c
         begins_so = func.substr(table.id, 1, len(name)) == name
         is_it = or_(table.report_id == name, begins_so) if len(name) >= MIN_PREFIX else table.report_id == name
-        found = self._reports(select(EVALGUARD_REPORT).where(is_it).order_by(table.id).limit(5))
+        found = self._reports(select(EVALGUARD_REPORT).where(is_it, _IS_IMPORTED).order_by(table.id).limit(5))
         exact = [report for report in found if report.id == name]
         if len(exact or found) == 1:
             return (exact or found)[0]
@@ -70,12 +86,96 @@ class EvalguardReports(Repository):
             raise NotFoundError(f"{name!r} could be any of the reports {ids}: write more characters of the id.")
         raise NotFoundError(f"There is no imported report {name!r}: `fepflow evalguard list` shows those there are.")
 
-    def evalguard_reports(self, limit: int = 20, model_name: str | None = None) -> list[ImportedReport]:
+    def evalguard_reports(self, limit: int = 20, model_name: str | None = None) -> list[StoredReport]:
         """The reports that were imported last first, of one model where it is named."""
-        table = EVALGUARD_REPORT.c
-        newest = select(EVALGUARD_REPORT).order_by(table.imported_at.desc(), table.id).limit(limit)
-        return self._reports(newest if model_name is None else newest.where(table.model_name == model_name))
+        newest = _newest(ReportFilter(model_name=model_name)).where(_IS_IMPORTED)
+        return self._reports(newest.limit(limit))
 
-    def _reports(self, statement: Select[Any]) -> list[ImportedReport]:
+    def find_reports(self, wanted: ReportFilter, limit: int, offset: int) -> tuple[list[StoredReport], int]:
+        """A page of the imported reports and those of runs, the newest first, and how many there are in all."""
+        count = select(func.count()).select_from(EVALGUARD_REPORT).where(*wanted.conditions())
+        page = _newest(wanted).limit(limit).offset(offset)
         with self._database.reading() as connection:
-            return [ImportedReport(**row) for row in connection.execute(statement).mappings()]
+            reports = [StoredReport(**row) for row in connection.execute(page).mappings()]
+            return reports, connection.scalar(count) or 0
+
+    def report(self, name: str) -> StoredReport:
+        """The report with this id, or the only one that has it as an id of its own. Raises NotFoundError."""
+        table = EVALGUARD_REPORT.c
+        may_be_id = name.isascii() and name.isprintable()
+        found = self._reports(select(EVALGUARD_REPORT).where(table.id == name)) if may_be_id else []
+        found = found or self._reports(select(EVALGUARD_REPORT).where(table.report_id == name).limit(2))
+        if not found:
+            raise NotFoundError(f"There is no report {name!r}.")
+        if len(found) > 1:
+            raise NotFoundError(f"Several reports call themselves {name!r}: name the one by its id in the list.")
+        return found[0]
+
+    def find_models(
+        self, model_source: str | None, limit: int, offset: int
+    ) -> tuple[list[tuple[str, str | None]], int]:
+        """A page of the names and sources of all models that there are reports of, by name, and how many there are."""
+        name, source = EVALGUARD_REPORT.c.model_name, EVALGUARD_REPORT.c.model_source
+        models = select(name, source).where(name.is_not(None)).group_by(name, source)
+        if model_source is not None:
+            models = models.where(source == model_source)
+        in_order = [self._database.by_code_points(name), nulls_first(self._database.by_code_points(source))]
+        page = models.order_by(*in_order)
+        with self._database.reading() as connection:
+            rows = connection.execute(page.limit(limit).offset(offset)).all()
+            total = connection.scalar(select(func.count()).select_from(models.subquery()))
+            return [(row[0], row[1]) for row in rows], total or 0
+
+    def runs_to_report(self, limit: int) -> list[RunRecord]:
+        """Runs whose report is not here as it is to be: of a new verdict, or of one that no longer holds."""
+        run, seen = RUN.c, EVALGUARD_RUN.c
+        is_new = and_(seen.run_id.is_(None), run.outcome.is_not(None), run.completed_at.is_not(None))
+        has_changed = and_(seen.run_id.is_not(None), seen.completed_at.is_distinct_from(run.completed_at))
+        rows = select(RUN).outerjoin(EVALGUARD_RUN, run.id == seen.run_id).where(or_(is_new, has_changed))
+        with self._database.reading() as connection:
+            return [RunRecord(**row) for row in connection.execute(rows.order_by(run.id).limit(limit)).mappings()]
+
+    def set_run_reports(self, runs: Sequence[tuple[RunRecord, StoredReport | None]]) -> None:
+        """Store the reports of runs, as they were read, in place of former ones; None for a run that has none."""
+        ids = [run.id for run, _ in runs]
+        reports = [report for _, report in runs if report is not None]
+        seen = [{"run_id": run.id, "completed_at": run.completed_at} for run, _ in runs if run.outcome is not None]
+
+        def replace(connection: Connection) -> None:
+            connection.execute(delete(EVALGUARD_REPORT).where(EVALGUARD_REPORT.c.id.in_(ids)))
+            connection.execute(delete(EVALGUARD_RUN).where(EVALGUARD_RUN.c.run_id.in_(ids)))
+            _insert(connection, reports)
+            if seen:
+                connection.execute(upserting(connection, EVALGUARD_RUN).values(seen).on_conflict_do_nothing())
+
+        self._database.write(replace)
+
+    def _reports(self, statement: Select[Any]) -> list[StoredReport]:
+        with self._database.reading() as connection:
+            return [StoredReport(**row) for row in connection.execute(statement).mappings()]
+
+
+def _newest(wanted: ReportFilter) -> Select[Any]:
+    table = EVALGUARD_REPORT.c
+    return select(EVALGUARD_REPORT).where(*wanted.conditions()).order_by(table.imported_at.desc(), table.id)
+
+
+def _insert(connection: Connection, reports: Sequence[StoredReport]) -> int:
+    """Store the reports that are not there yet, with what they are found by; how many those were."""
+    added = 0
+    for start in range(0, len(reports), _ROWS_AT_ONCE):
+        some = reports[start : start + _ROWS_AT_ONCE]
+        new = upserting(connection, EVALGUARD_REPORT).values([asdict(report) for report in some])
+        ids = set(connection.scalars(new.on_conflict_do_nothing().returning(EVALGUARD_REPORT.c.id)))
+        inserted = {report.id: report for report in some if report.id in ids}  # the same one may be there twice
+        if metrics := [row for report in inserted.values() for row in _metric_rows(report)]:
+            connection.execute(insert(EVALGUARD_REPORT_METRIC), metrics)
+        added += len(ids)
+    return added
+
+
+def _metric_rows(report: StoredReport) -> list[dict[str, Any]]:
+    return [
+        {"report_id": report.id, "metric_index": index, "task_ref": indexable(task), "metric": indexable(metric)}
+        for index, (task, metric, _) in enumerate(metrics_of(report.report))
+    ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
-from hashlib import sha256
 from itertools import islice
 from typing import Any
 
@@ -16,14 +15,13 @@ from fepflow.json.codec import encode
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
+from fepflow.store.column_types import indexable
 from fepflow.store.database import Repository
 from fepflow.store.records import NewRun, RunFigures, RunRecord
 from fepflow.store.tables import CASE, RUN
 
 LATEST = "latest"
 MIN_PREFIX = 4
-MAX_INDEXED = 2_000
-"""Letters of a case's id, escapes included, that the index takes; PostgreSQL's take 2,700."""
 
 _CASES_AT_ONCE = 1_000
 
@@ -180,11 +178,4 @@ def _case_rows(run_id: str, cases: Iterable[TestCase]) -> Iterator[dict[str, Any
             data = encode(case.model_dump())
         except ValueError as error:
             raise InputError(Problem(f"the case {case.id!r} has no JSON form: {error}", path=path)) from None
-        yield {"run_id": run_id, "case_index": case_index, "case_id": _indexed(case.id), "data": data}
-
-
-def _indexed(case_id: str) -> str:
-    """A case's id as the index has it, unique in its run. The case itself, with the whole id, is in `data`."""
-    if len(encode(case_id)) <= MAX_INDEXED:
-        return case_id
-    return f"{case_id[:100]}… {sha256(case_id.encode('utf-8', 'surrogatepass')).hexdigest()}"
+        yield {"run_id": run_id, "case_index": case_index, "case_id": indexable(case.id), "data": data}

@@ -201,7 +201,7 @@ class CalibrationRow(Row, table=True):
 
 
 class EvalguardReportRow(Row, table=True):
-    """A report of EvalGuard's that was imported; its id is the content hash of its file."""
+    """A report of EvalGuard's; the id of an imported one is the content hash of its file, else it is its run's."""
 
     __tablename__: ClassVar[str] = "evalguard_report"
 
@@ -215,6 +215,28 @@ class EvalguardReportRow(Row, table=True):
     tasks: list[str] = Field(sa_column=Column(JsonText, nullable=False))
     report: Any = Field(sa_column=Column(JsonText, nullable=False))
     warnings: list[str] = Field(sa_column=Column(JsonText, nullable=False))
+
+
+class EvalguardReportMetricRow(Row, table=True):
+    """A metric of a report and its task, by which the report is found; of a task without values there is no metric."""
+
+    __tablename__: ClassVar[str] = "evalguard_report_metric"
+    __table_args__ = (ForeignKeyConstraint(["report_id"], ["evalguard_report.id"], ondelete="CASCADE"),)
+
+    report_id: str = Field(sa_column=Column(String(64), primary_key=True))
+    metric_index: int = Field(primary_key=True)
+    task_ref: str | None = Field(sa_column=Column(EscapedText, index=True))
+    metric: str | None = Field(sa_column=Column(EscapedText, index=True))
+
+
+class EvalguardRunRow(Row, table=True):
+    """A run with a verdict that was looked at for its report, and when it had ended; with a task it has one."""
+
+    __tablename__: ClassVar[str] = "evalguard_run"
+    __table_args__ = (ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),)
+
+    run_id: str = Field(sa_column=Column(String(64), primary_key=True))
+    completed_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
 
 
 class LabelDrawRow(Row, table=True):
@@ -251,5 +273,7 @@ CHECK_RESULT: Table = METADATA.tables["check_result"]
 CACHED_RESPONSE: Table = METADATA.tables["cached_response"]
 CALIBRATION: Table = METADATA.tables["calibration"]
 EVALGUARD_REPORT: Table = METADATA.tables["evalguard_report"]
+EVALGUARD_REPORT_METRIC: Table = METADATA.tables["evalguard_report_metric"]
+EVALGUARD_RUN: Table = METADATA.tables["evalguard_run"]
 LABEL_DRAW: Table = METADATA.tables["label_draw"]
 BASELINE: Table = METADATA.tables["baseline"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from fepflow.evalguard.report import Report
     from fepflow.evalguard.validation import CatalogueValidation
-    from fepflow.store.evalguard_reports import ImportedReport
+    from fepflow.store.evalguard_reports import StoredReport
     from fepflow.verdict.verdict import Verdict
 
 IMPACTS = ("no_measurable", "very_low", "low", "moderate", "high", "severe")
@@ -185,7 +185,7 @@ def list_reports(limit: int, model: str | None, as_json: bool) -> None:
         click.echo(json.dumps(fields | {name: moment and moment.isoformat() for name, moment in times.items()}))
 
 
-def _report_table(reports: Sequence[ImportedReport]) -> list[Table | str]:
+def _report_table(reports: Sequence[StoredReport]) -> list[Table | str]:
     from surfaces.cli.text import SHORT_ID, safe, table
 
     if not reports:

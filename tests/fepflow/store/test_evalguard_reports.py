@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fepflow.errors import NotFoundError
-from fepflow.store.evalguard_reports import ImportedReport
+from fepflow.store.evalguard_reports import StoredReport
 from fepflow.store.store import Store
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678900, UTC)
-REPORT = ImportedReport(
+REPORT = StoredReport(
     id="abcd" + "0" * 60,
     source="reports/é\0.json",
     report_id="llama-eval",
@@ -22,7 +22,7 @@ REPORT = ImportedReport(
 )
 
 
-def another(number: int, **fields) -> ImportedReport:
+def another(number: int, **fields) -> StoredReport:
     return replace(REPORT, id=f"{number:064x}", report_id=None, imported_at=NOW + timedelta(seconds=number), **fields)
 
 

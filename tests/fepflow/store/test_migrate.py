@@ -14,7 +14,7 @@ from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.store.database import Database
-from fepflow.store.evalguard_reports import ImportedReport
+from fepflow.store.evalguard_reports import StoredReport
 from fepflow.store.integrity import check_integrity
 from fepflow.store.migrate import is_current, revisions
 from fepflow.store.network_tables import API_KEY, AUDIT_ENTRY, GRADER, RUN_REQUEST, TEST_CASE
@@ -112,12 +112,13 @@ def filled(store: Store, make_run) -> Store:
     store.cache_responses({"k" * 64: CachedResponse("judge", "a/b", "b", "prompt", "{}\0é", 1, 2, 0.5, ("seed",))})
     store.add_calibration(Calibration("a" * 64, "b" * 64, "m", {}, "c\0é", "passed", "run-0", 20, 0, {"kappa": {}}))
     store.add_evalguard_reports([
-        ImportedReport("f" * 64, "a\0é.json", "r", "m\0é", "hf", utc_now(), ["qa"], {"id": "r"}, ["w"])
+        StoredReport("f" * 64, "a\0é.json", "r", "m\0é", "hf", utc_now(), [], {"tasks": [{"task_ref": "\0é"}]}, ["w"])
     ])  # fmt: skip
     store.set_baseline("s\0é", "main", "run-0")
     store.add_label_draw(LabelDraw("run-0", "c\0é", 2**62, ["a", "\0é"]))
     add_network_rows(store)
     store.finish("run-0", "me", "completed", outcome="pass", metrics=[1], verdict={}, stats={"calls": 1}, error="e")
+    store.set_run_reports([(store.run("run-0"), None)])
     return store
 
 

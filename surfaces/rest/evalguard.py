@@ -1,0 +1,96 @@
+"""EvalGuard's API (EvalGuard 4.5): its schema is what is served, and what requests are held against."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from fepflow.errors import FepflowError, UserError
+from fepflow.store.store import Store
+from surfaces.evalguard_api import EvalguardApi
+from surfaces.evalguard_catalogue import Catalogue
+from surfaces.rest.evalguard_contract import operation, parse_body, parse_query, query_schema
+
+MAX_BODY = 65_536
+"""Bytes of a request's body: four filters of 1,000 characters, escaped, are less."""
+
+_CODES = {400: "bad_request", 404: "not_found", 503: "unavailable"}
+
+Answer = Callable[..., dict[str, Any]]
+
+
+def evalguard_router(catalogue: Catalogue, store: Store) -> APIRouter:
+    """The routes, to be included under a prefix. Blocking work is done in threads."""
+    api = EvalguardApi(catalogue, store)
+    router = APIRouter()
+    for path, method, answer in (
+        ("/reports", "get", api.reports),
+        ("/reports", "post", api.reports),
+        ("/reports/{report_id}", "get", api.report),
+        ("/reports/{report_id}/metrics", "get", api.report_metrics),
+        ("/thresholds", "get", api.thresholds),
+        ("/models", "get", api.models),
+        ("/tasks", "get", api.tasks),
+    ):
+        contract = operation(path, method)
+        router.add_api_route(
+            path,
+            _endpoint(contract, answer),
+            methods=[method],
+            name=contract["operationId"],
+            response_class=Response,
+            openapi_extra=contract,
+        )
+    return router
+
+
+def _endpoint(contract: dict[str, Any], answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+    in_query = query_schema(contract)
+    content = contract.get("requestBody", {}).get("content", {})
+    in_body = content["application/json"]["schema"] if content else None
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            arguments = parse_query(request.scope["query_string"], in_query)
+            if in_body is not None:
+                arguments |= parse_body(await _body(request), in_body)
+            return _json(200, await run_in_threadpool(answer, **request.path_params, **arguments))
+        except FepflowError as error:
+            code = _CODES.get(error.http_status, "error")
+            return _json(error.http_status, {"error": {"code": code, "message": str(error)}})
+
+    return endpoint
+
+
+async def _body(request: Request) -> bytes:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise UserError("The body must be JSON: send the header Content-Type: application/json.")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise UserError(f"The body has more than {MAX_BODY:,} bytes.")
+    return bytes(body)
+
+
+def _json(status: int, document: dict[str, Any]) -> Response:
+    """In ASCII, so that texts of whatever characters can be sent."""
+    try:
+        text = json.dumps(document, allow_nan=False)
+    except ValueError:  # metadata of a report may hold what JSON has no word for
+        text = json.dumps(_finite(document), allow_nan=False)
+    return Response(text, status, media_type="application/json")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
