@@ -27,9 +27,11 @@ from deployments.server import write_private
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.settings import Settings, settings
 from fepflow.store.store import Store
+from surfaces.evalguard_catalogue import Catalogue
 from surfaces.evaluations.fep import FepService
 from surfaces.rest.app import create_app
 from surfaces.rest.errors import Errors
+from surfaces.rest.evalguard import evalguard_router
 from surfaces.rest.fep import fep_router
 
 LOOPBACK = "127.0.0.1"
@@ -81,6 +83,7 @@ class _Server(uvicorn.Server):
 def _application(store: Store, config: Settings, access: Access, fep: FepService) -> ASGIApp:
     errors = Errors({})
     app = create_app([fep_router(fep)], errors)
+    app.include_router(evalguard_router(Catalogue(config.evalguard_folder), store), prefix="/v1", tags=["EvalGuard"])
     origins = allowed_origins(config)
     guarded = AccessMiddleware(app, access, errors.render, max_body=int(config.max_body), origins=origins)
     return with_cors(guarded, origins)
