@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Self
 
+from fepflow.store.api_keys import ApiKeys
+from fepflow.store.audit_log import AuditLog
 from fepflow.store.baselines import Baselines
 from fepflow.store.calibrations import Calibrations
 from fepflow.store.cancel_requests import CancelRequests
@@ -31,8 +33,11 @@ class Store(
     EvalguardReports,
     Baselines,
     CompletedRuns,
+    ApiKeys,
+    AuditLog,
 ):
-    """Runs with their cases, outputs and check results, cached responses, calibrations, reports and baselines.
+    """Runs with their cases, outputs and check results, cached responses, calibrations, reports, baselines, API keys
+    and the audit log.
 
     Many processes may share it. Every method is one or more whole transactions, blocks while it works, and may be
     called from any thread. All raise InfrastructureError when the database is unavailable.
