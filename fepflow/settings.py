@@ -5,18 +5,28 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ByteSize, Field, ValidationError
 
 from fepflow.errors import InputError, Problem
 from fepflow.suite.durations import seconds
 
-OPERATORS_VARIABLES = frozenset({"FEPFLOW_DATA_ROOTS", "FEPFLOW_MODELS", "FEPFLOW_SUITE_ROOTS"})
-"""What widens a suite's reach: nothing that comes with a suite sets it, such as a `.env` beside it."""
+OPERATORS_VARIABLES = frozenset(
+    {
+        *("FEPFLOW_DATA_ROOTS", "FEPFLOW_MODELS", "FEPFLOW_SUITE_ROOTS"),
+        *("FEPFLOW_JWT_KEY_FILE", "FEPFLOW_JWT_ALGORITHM", "FEPFLOW_JWT_ISSUER", "FEPFLOW_JWT_AUDIENCE"),
+        *("FEPFLOW_TLS_CERT", "FEPFLOW_TLS_KEY", "FEPFLOW_CORS_ORIGINS", "FEPFLOW_AUDIT_RETENTION"),
+        *("FEPFLOW_STARTS_PER_MINUTE", "FEPFLOW_REQUESTS_PER_MINUTE", "FEPFLOW_MAX_BODY"),
+    }
+)
+"""What widens a suite's reach, or says who may call over the network: nothing that comes with a suite sets it, such as
+a `.env` beside it."""
 
 
 PREFIX = "fepflow_"
+
+JwtAlgorithm = Literal["HS256", "RS256", "ES256", "EdDSA"]
 
 
 class Settings(BaseModel):
@@ -38,6 +48,26 @@ class Settings(BaseModel):
     cache_ttl: Annotated[float, BeforeValidator(seconds)] = Field(
         30 * 86_400.0, gt=0, description="How long answers of models are used again, such as 12h or 30d."
     )
+    jwt_key_file: Path | None = Field(
+        None, description="File with what bearer tokens are verified by: a secret for HS256, else a PEM public key."
+    )
+    jwt_algorithm: JwtAlgorithm | None = Field(None, description="The one algorithm that tokens are signed with.")
+    jwt_issuer: str | None = Field(None, description="What tokens have as `iss`.")
+    jwt_audience: str | None = Field(None, description="What tokens have as `aud`, or as one of them.")
+    tls_cert: Path | None = Field(None, description="File with the certificate chain of the network's interfaces, PEM.")
+    tls_key: Path | None = Field(None, description="File with the private key of that certificate, PEM.")
+    cors_origins: str = Field("", description="Origins whose pages may call, separated by commas.")
+    starts_per_minute: int = Field(60, ge=1, description="Requests of a caller a minute that start runs.")
+    requests_per_minute: int = Field(1200, ge=1, description="All other requests of a caller a minute.")
+    max_body: ByteSize = Field(ByteSize(2_000_000), description="How large a request may be, such as 2MB.")
+    audit_retention: Annotated[float, BeforeValidator(seconds)] = Field(
+        90 * 86_400.0, gt=0, le=36_500 * 86_400.0, description="How long entries of the audit log are kept."
+    )
+
+    @property
+    def audit_folder(self) -> Path:
+        """The audit log of this machine as JSON lines, a file a day."""
+        return self.home / "audit"
 
     evalguard_folder: Path | None = Field(
         None, description="Folder of the EvalGuard definitions that the REST API serves: tasks, metrics, thresholds."

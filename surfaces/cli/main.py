@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from surfaces.cli.alert import alert
+from surfaces.cli.audit import audit
 from surfaces.cli.baseline import baseline
 from surfaces.cli.cache import cache
 from surfaces.cli.calibrate import calibrate
@@ -21,6 +22,7 @@ from surfaces.cli.ecp import ecp
 from surfaces.cli.env_file import with_env_file
 from surfaces.cli.evalguard import evalguard
 from surfaces.cli.init import init
+from surfaces.cli.keys import keys
 from surfaces.cli.limits import limits
 from surfaces.cli.plan import plan
 from surfaces.cli.read import list_runs, show
@@ -48,7 +50,7 @@ LEAVE_SECONDS = 10
 """How long a process may take to end in which a call of an agent was given up."""
 
 COMMANDS = [validate, run, list_runs, show, cancel, calibrate, up, down, status, serve, schedule, alert, limits, store]
-COMMANDS += [baseline, cache, compare, trends, ecp, evalguard, plan]
+COMMANDS += [baseline, cache, compare, trends, ecp, evalguard, plan, keys, audit]
 for command in COMMANDS:
     fepflow.add_command(with_env_file(command))
 for command in (init, checks, schema):  # these look at no setting

@@ -54,6 +54,10 @@ WORDS = {
     "store backup": "store backup copy.db",
     "cache stats": "cache stats",
     "cache clear": "cache clear",
+    "keys create": "keys create ci",
+    "keys list": "keys list",
+    "keys revoke": "keys revoke 000000000000",
+    "audit": "audit",
 }
 """What to write for each command."""
 

@@ -1,0 +1,170 @@
+"""Who may call over the network, how often, and the record of it: the same for REST and gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import NoReturn, Self, TypeVar, cast
+
+from fepflow.errors import AuthenticationError
+from fepflow.security.api_keys import is_secret_of, parse_api_key, without_credentials
+from fepflow.settings import Settings
+from fepflow.store.access_records import AuditEntry
+from fepflow.store.store import Store
+from fepflow.text import brief
+from surfaces.access.audit_writer import AuditWriter
+from surfaces.access.caller import SCOPES, Caller, Scope
+from surfaces.access.rates import RateLimits
+from surfaces.access.tokens import TokenVerifier
+
+T = TypeVar("T")
+
+OVER_LIMIT = frozenset({"429", "RESOURCE_EXHAUSTED"})
+"""Outcomes of which the audit log has the first in a minute of each caller: else a flood would fill it."""
+
+_READERS = 4
+_MAX_TEXT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a request shows: `X-API-Key`, or else `Authorization`, and the address that it came from."""
+
+    api_key: str | None = field(default=None, repr=False)
+    authorization: str | None = field(default=None, repr=False)
+    source: str | None = None
+
+
+class Access:
+    """Admits callers and writes the audit log; used as an async context manager, in one event loop.
+
+    Keys are looked up in the store at each request: one that is revoked or expires is refused from then on. Nobody is
+    asked for a key if `may_be_open` (see `surfaces.access.listening`), no tokens are configured, and there never was a
+    key: that one expires, or is revoked, opens nothing. Raises UserError for settings of tokens that cannot be used.
+    """
+
+    def __init__(self, store: Store, settings: Settings, *, may_be_open: bool) -> None:
+        self._store = store
+        self._tokens = TokenVerifier.of(settings)
+        self._asks = not may_be_open or self._tokens is not None
+        self._rates = RateLimits(settings.starts_per_minute, settings.requests_per_minute)
+        self._audit = AuditWriter(store, settings.audit_folder, settings.audit_retention)
+        self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="fepflow-access")
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._audit.__aenter__()
+        except BaseException:
+            self._threads.shutdown()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._audit.__aexit__()
+        self._threads.shutdown()
+
+    @property
+    def challenge(self) -> str:
+        """What `WWW-Authenticate` says."""
+        return 'ApiKey realm="fepflow", Bearer realm="fepflow"' if self._tokens else 'ApiKey realm="fepflow"'
+
+    async def asks_for_keys(self) -> bool:
+        """Whether a caller has to say who it is. Once that is so, it stays so while this process lasts."""
+        if not self._asks and await self._read(lambda: self._store.has_api_keys(active=False)):
+            self._asks = True
+        return self._asks
+
+    async def admit(self, credentials: Credentials, needs: Scope, *, starts_run: bool) -> Caller:
+        """The caller, who may do this now. Raises AuthenticationError, PermissionDeniedError or RateLimitError."""
+        caller = await self.identify(credentials)
+        self.permit(caller, needs, starts_run=starts_run)
+        return caller
+
+    async def identify(self, credentials: Credentials) -> Caller:
+        """The caller. What is shown has to be valid, also where nothing is asked for.
+
+        Raises AuthenticationError, and RateLimitError for a source with many failures; what is valid is always taken,
+        for others may share its address.
+        """
+        try:
+            if credentials.api_key is not None:
+                return await self._by_key(credentials.api_key, credentials.source)
+            if credentials.authorization is not None:
+                return self._by_token(credentials.authorization, credentials.source)
+            return await self._without(credentials.source)
+        except AuthenticationError:
+            self._rates.take_failure(credentials.source)
+            raise
+
+    def permit(self, caller: Caller, needs: Scope, *, starts_run: bool) -> None:
+        """Count a request of a caller. Raises PermissionDeniedError or RateLimitError."""
+        if caller.name is not None:
+            self._rates.take(caller.name, starts_run=starts_run)
+        caller.require(needs)
+
+    async def record(
+        self, caller_name: str | None, source: str | None, action: str, resource: str | None, outcome: str
+    ) -> None:
+        """Return once the entry is committed. Raises InfrastructureError; then nothing may be done.
+
+        Keys and tokens in the texts are taken out.
+        """
+        if outcome in OVER_LIMIT and not self._rates.is_first_refusal(caller_name, source):
+            return
+        await self._audit.write(
+            AuditEntry(
+                caller_name,
+                _shown(source),
+                _shown(action) or "",
+                _shown(resource),
+                outcome,  # one of ours
+            )
+        )
+
+    async def _by_key(self, text: str, source: str | None) -> Caller:
+        parsed = parse_api_key(text)
+        if parsed is None:
+            raise AuthenticationError("The API key is not valid: a key reads like fep_ID_SECRET.")
+        key_id, secret = parsed
+        key, now = await self._read(lambda: self._store.find_api_key(key_id))
+        if not is_secret_of(secret, key.secret_hash if key else None) or key is None:
+            raise AuthenticationError("The API key is not valid.")
+        if (state := key.state_at(now)) != "active":
+            raise AuthenticationError(f"The API key {key_id} is {state}: `fepflow keys create` makes another.")
+        return Caller(f"key:{key_id}", frozenset(scope for scope in SCOPES if scope in key.scopes), source)
+
+    def _by_token(self, authorization: str, source: str | None) -> Caller:
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or self._tokens is None:
+            wanted = "Bearer TOKEN" if self._tokens else "not taken here: show an API key (X-API-Key)"
+            raise AuthenticationError(f"Authorization is {wanted}.")
+        subject, scopes = self._tokens.verify(token.strip(" "))
+        return Caller(f"jwt:{subject}", scopes, source)
+
+    async def _without(self, source: str | None) -> Caller:
+        if await self.asks_for_keys() or not _may_be_here(source):
+            _refuse(self._tokens is not None)
+        return Caller(None, frozenset(SCOPES), source)
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        return cast(T, await asyncio.get_running_loop().run_in_executor(self._threads, work))
+
+
+def _refuse(takes_tokens: bool) -> NoReturn:
+    token = ", or a token (Authorization: Bearer)" if takes_tokens else ""
+    raise AuthenticationError(f"Show an API key (X-API-Key){token}: `fepflow keys create` makes one.")
+
+
+def _may_be_here(source: str | None) -> bool:
+    """Whether a request may come from this machine: an address of elsewhere does not, wherever we think we listen."""
+    try:
+        return ip_address(source or "").is_loopback
+    except ValueError:
+        return True  # a socket of the file system, or a name
+
+
+def _shown(text: str | None) -> str | None:
+    return None if text is None else brief(without_credentials(text), _MAX_TEXT)

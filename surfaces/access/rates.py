@@ -1,0 +1,60 @@
+"""How often a caller may call: limits a minute, counted in this process."""
+
+from __future__ import annotations
+
+import time
+from ipaddress import IPv6Address, ip_address, ip_network
+
+from limits import RateLimitItem, RateLimitItemPerMinute
+from limits.storage import MemoryStorage
+from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter, RateLimiter
+
+from fepflow.errors import RateLimitError
+
+FAILURES_PER_MINUTE = 30
+"""Requests of a source a minute whose key or token is not valid that are looked at and told why."""
+
+
+class RateLimits:
+    """Limits on callers, who are known, and on failures of sources, which are not."""
+
+    def __init__(self, starts: int, requests: int) -> None:
+        storage = MemoryStorage()
+        self._callers = MovingWindowRateLimiter(storage)
+        # The window moves for callers only: of those, memory keeps the names, and of sources there may be any number.
+        self._sources = FixedWindowRateLimiter(storage)
+        self._starts = RateLimitItemPerMinute(starts, namespace="starts")
+        self._requests = RateLimitItemPerMinute(requests, namespace="requests")
+        self._failures = RateLimitItemPerMinute(FAILURES_PER_MINUTE, namespace="failures")
+        self._refusals = RateLimitItemPerMinute(1, namespace="refusals")
+
+    def take(self, caller: str, *, starts_run: bool) -> None:
+        """Count a request of a caller. Raises RateLimitError."""
+        limit = self._starts if starts_run else self._requests
+        what = "requests that start runs" if starts_run else "requests"
+        self._hit(self._callers, limit, caller, f"{caller} has sent more than {limit.amount:,} {what} in a minute")
+
+    def take_failure(self, source: str | None) -> None:
+        """Count a request of a source that could not say who it is. Raises RateLimitError."""
+        words = "too many requests without a valid key or token came from this address"
+        self._hit(self._sources, self._failures, network_of(source), words)
+
+    def is_first_refusal(self, caller: str | None, source: str | None) -> bool:
+        """Whether none of this caller, or source, was over a limit in the last minute."""
+        return self._sources.hit(self._refusals, caller or network_of(source))
+
+    def _hit(self, limiter: RateLimiter, limit: RateLimitItem, who: str, words: str) -> None:
+        if not limiter.hit(limit, who):
+            seconds = limiter.get_window_stats(limit, who).reset_time - time.time()
+            raise RateLimitError(f"{words}: try again later.", max(1.0, seconds))
+
+
+def network_of(source: str | None) -> str:
+    """What is counted as one source: an IPv4 address; of IPv6 the /64, for everybody has one."""
+    try:
+        address = ip_address(source or "")
+    except ValueError:
+        return "somewhere"
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return str(ip_network((int(address), 64), strict=False))
+    return str(address)

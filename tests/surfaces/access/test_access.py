@@ -1,0 +1,306 @@
+"""Who is admitted, how often, and that it is on record."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+from collections.abc import Awaitable
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, text
+
+from fepflow.errors import AuthenticationError, InfrastructureError, PermissionDeniedError, RateLimitError, UserError
+from fepflow.protocol.model import utc_now
+from fepflow.store.access_records import AuditEntry
+from fepflow.store.store import Store
+from surfaces.access.access import Access, Credentials
+from surfaces.access.audit_writer import append_lines
+from surfaces.access.caller import Caller, Scope
+from surfaces.access.keys import create_key
+from surfaces.access.rates import FAILURES_PER_MINUTE
+
+from .conftest import MakeSettings, token
+
+HERE = "127.0.0.1"
+
+
+def key(store: Store, *scopes: Scope, lifetime: float | None = None) -> str:
+    return create_key(store, "tests", scopes or ("read", "evaluate"), lifetime)[1]
+
+
+async def admit(access: Access, source: str = HERE, needs: Scope = "read", starts_run: bool = False, **shown: Any):
+    return await access.admit(Credentials(source=source, **shown), needs, starts_run=starts_run)
+
+
+async def refused(call: Awaitable[object]) -> str:
+    with pytest.raises(AuthenticationError) as caught:
+        await call
+    assert type(caught.value) is AuthenticationError
+    return str(caught.value)
+
+
+async def test_open_to_all_on_this_machine_without_keys(access: Access) -> None:
+    caller = await admit(access, needs="admin")
+    assert (caller.name, caller.source) == (None, HERE)
+    for elsewhere in ("192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1", "0.0.0.0"):
+        await refused(admit(access, elsewhere))
+
+
+async def test_what_is_shown_has_to_be_valid_where_nothing_is_asked_for(access: Access) -> None:
+    await refused(admit(access, api_key="fep_000000000000_" + "x" * 43))
+    await refused(admit(access, api_key=""))
+    await refused(admit(access, authorization="Bearer " + token()))
+    await refused(admit(access, authorization=""))
+
+
+async def test_a_key_admits_with_its_scopes_and_closes_the_door(access: Access, store: Store) -> None:
+    reader = key(store, "read")
+
+    caller = await admit(access, "192.0.2.1", api_key=reader)
+
+    assert caller == Caller(f"key:{reader[4:16]}", frozenset({"read"}), "192.0.2.1")
+    with pytest.raises(PermissionDeniedError, match="'evaluate'"):
+        await admit(access, needs="evaluate", api_key=reader)
+    assert "X-API-Key" in await refused(admit(access))
+    assert await admit(access, needs="evaluate", api_key=key(store, "admin"))
+
+
+async def test_a_revoked_key_is_refused_from_then_on_and_opens_nothing(access: Access, store: Store) -> None:
+    mine = key(store)
+    await admit(access, api_key=mine)
+
+    store.revoke_api_key(mine[4:16])
+
+    assert "is revoked" in await refused(admit(access, api_key=mine))
+    await refused(admit(access))
+
+
+async def test_an_expired_key_is_refused_and_opens_nothing(access: Access, store: Store) -> None:
+    mine = key(store, lifetime=0.001)
+    await asyncio.sleep(0.01)
+    assert "is expired" in await refused(admit(access, api_key=mine))
+    await refused(admit(access))
+
+
+async def test_a_wrong_secret_of_a_known_key_and_an_unknown_key_read_the_same(access: Access, store: Store) -> None:
+    mine, other = key(store), key(store)
+    store.revoke_api_key(other[4:16])
+    crossed = mine[:17] + other[17:]
+    said = {
+        await refused(admit(access, api_key=text))
+        for text in (crossed, "fep_000000000000_" + mine[17:], other[:17] + mine[17:])
+    }
+    assert said == {"The API key is not valid."}
+
+
+HOSTILE = [
+    "",
+    " ",
+    "é" * 60,
+    "\x00",
+    "\ud83d" * 60,
+    "fep_" * 10,
+    "x" * 1_000_000,
+    "fep_" + "0" * 12 + "_" + "\x00" * 43,
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+async def test_hostile_keys_and_tokens_are_not_valid(text: str, store: Store, jwt_settings: MakeSettings) -> None:
+    key(store)
+    async with Access(store, jwt_settings(), may_be_open=True) as access:
+        for name, value in (("api_key", text), ("authorization", text), ("authorization", f"Bearer {text}")):
+            shown: dict[str, Any] = {name: value}
+            message = await refused(admit(access, **shown))
+            assert len(message) < 200
+
+
+async def test_where_it_may_not_be_open_a_key_is_asked_for(store: Store, make_settings: MakeSettings) -> None:
+    async with Access(store, make_settings(), may_be_open=False) as access:
+        await refused(admit(access))
+
+
+async def test_tokens_admit_and_close_the_door(store: Store, jwt_settings: MakeSettings) -> None:
+    async with Access(store, jwt_settings(), may_be_open=True) as access:
+        assert await admit(access, authorization="bearer " + token()) == Caller(
+            "jwt:ci", frozenset({"read", "evaluate"}), HERE
+        )
+        await refused(admit(access))
+        await refused(admit(access, authorization=f"Basic {token()}"))
+        await refused(admit(access, authorization=token()))
+        await refused(admit(access, api_key=token()))
+        with pytest.raises(PermissionDeniedError):
+            await admit(access, needs="evaluate", authorization="Bearer " + token(scope="read"))
+
+
+async def test_a_bad_setting_of_tokens_is_an_error_at_the_start(store: Store, jwt_settings: MakeSettings) -> None:
+    with pytest.raises(UserError, match="FEPFLOW_JWT_AUDIENCE"):
+        Access(store, jwt_settings(jwt_audience=None), may_be_open=True)
+
+
+async def test_limits_are_those_of_a_key_and_of_what_it_does(store: Store, make_settings: MakeSettings) -> None:
+    settings = make_settings(starts_per_minute=2, requests_per_minute=3)
+    mine, other = key(store), key(store)
+    async with Access(store, settings, may_be_open=True) as access:
+        for _ in range(3):
+            await admit(access, api_key=mine)
+        for _ in range(2):
+            await admit(access, api_key=mine, starts_run=True)
+        for starts_run in (False, True):
+            with pytest.raises(RateLimitError, match="in a minute") as caught:
+                await admit(access, api_key=mine, starts_run=starts_run)
+            assert 1 <= caught.value.retry_after <= 60
+            await admit(access, api_key=other, starts_run=starts_run)
+
+
+async def test_what_a_key_may_not_do_counts_too(store: Store, make_settings: MakeSettings) -> None:
+    reader = key(store, "read")
+    async with Access(store, make_settings(requests_per_minute=1), may_be_open=True) as access:
+        with pytest.raises(PermissionDeniedError):
+            await admit(access, needs="evaluate", api_key=reader)
+        with pytest.raises(RateLimitError):
+            await admit(access, api_key=reader)
+
+
+async def test_nobody_is_limited_where_no_key_is_asked_for(store: Store, make_settings: MakeSettings) -> None:
+    async with Access(store, make_settings(starts_per_minute=1), may_be_open=True) as access:
+        for _ in range(3):
+            await admit(access, starts_run=True)
+
+
+async def test_failures_are_limited_by_source_and_valid_keys_of_it_are_not(access: Access, store: Store) -> None:
+    mine = key(store)
+    for number in range(FAILURES_PER_MINUTE):
+        await refused(admit(access, f"2001:db8::{number:x}", api_key="guess"))
+    with pytest.raises(RateLimitError, match="from this address"):
+        await admit(access, "2001:db8::ffff", api_key="guess")
+    with pytest.raises(RateLimitError):
+        await admit(access, "2001:db8::1", authorization="Bearer guess")
+    assert await admit(access, "2001:db8::1", api_key=mine)
+    await refused(admit(access, "2001:db8:0:1::1", api_key="guess"))
+
+
+async def test_entries_are_in_the_table_and_in_the_file(access: Access, store: Store, tmp_path: Path) -> None:
+    mine = key(store)
+    await access.record(f"key:{mine[4:16]}", HERE, f"GET /v1/{mine}/{token()}", "one\ntwo\ud83d\x00" + mine, "200")
+
+    entry = store.audit_entries(1)[0]
+
+    assert (entry.caller, entry.source, entry.outcome) == (f"key:{mine[4:16]}", HERE, "200")
+    assert entry.action == f"GET /v1/fep_{mine[4:16]}_***/***"
+    assert entry.resource == f"one\\u000atwo\\ud83d\\u0000fep_{mine[4:16]}_***"
+    (file,) = (tmp_path / "home" / "audit").iterdir()
+    assert file.name == f"{entry.at:%Y-%m-%d}.jsonl"
+    (line,) = file.read_text(encoding="ascii").splitlines()
+    told = json.loads(line)
+    assert told.pop("at") == entry.at.isoformat()
+    assert told == {name: getattr(entry, name) for name in ("caller", "source", "action", "resource", "outcome")}
+    assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (0o600, 0o700)
+
+
+class CountedStore:
+    """A store that counts transactions of the audit log, and may fail."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.groups: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def add_audit_entries(self, entries: Any) -> None:
+        self.groups.append(len(entries))
+        self.store.add_audit_entries(entries)
+
+
+async def test_concurrent_requests_share_transactions(store: Store, make_settings: MakeSettings) -> None:
+    counted: Any = CountedStore(store)
+    async with Access(counted, make_settings(), may_be_open=True) as access:
+        await asyncio.gather(*(access.record(None, HERE, f"GET /{number}", None, "200") for number in range(300)))
+    assert sum(counted.groups) == 300
+    assert len(counted.groups) <= 3
+    assert {entry.action for entry in store.audit_entries(1000)} == {f"GET /{number}" for number in range(300)}
+
+
+async def test_what_was_handed_over_is_written_though_its_request_is_given_up(
+    store: Store, make_settings: MakeSettings
+) -> None:
+    async with Access(store, make_settings(), may_be_open=True) as access:
+        given_up = asyncio.create_task(access.record(None, HERE, "GET /first", None, "200"))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await access.record(None, HERE, "GET /second", None, "200")
+    assert [entry.action for entry in store.audit_entries(10)] == ["GET /second", "GET /first"]
+    with pytest.raises(InfrastructureError, match="about to end"):
+        await access.record(None, HERE, "GET /third", None, "200")
+
+
+async def test_an_entry_that_cannot_be_written_is_an_error_and_the_next_one_is_tried(
+    access: Access, store: Store, tmp_path: Path
+) -> None:
+    folder = tmp_path / "home" / "audit"
+    folder.write_text("in the way", encoding="ascii")
+    done = await asyncio.gather(
+        *(access.record(None, HERE, "GET /", None, "200") for _ in range(3)), return_exceptions=True
+    )
+    assert [type(one) for one in done] == [InfrastructureError] * 3
+    folder.unlink()
+    await access.record(None, HERE, "GET /", None, "200")
+    assert len(list(folder.iterdir())) == 1
+
+
+async def test_without_the_table_nobody_is_admitted_and_nothing_recorded(access: Access, store: Store) -> None:
+    mine = key(store)
+    for table in ("audit_entry", "api_key"):
+        drop = text(f"DROP TABLE {table}")
+        store._database.write_once(partial(Connection.execute, statement=drop))
+    with pytest.raises(InfrastructureError):
+        await access.record(None, HERE, "GET /", None, "200")
+    for shown in ({"api_key": mine}, {}):
+        with pytest.raises(InfrastructureError):
+            await access.identify(Credentials(source=HERE, **shown))
+
+
+async def test_of_what_was_over_a_limit_the_first_is_recorded(access: Access, store: Store) -> None:
+    for caller, source in (("key:a", HERE), ("key:a", HERE), ("key:b", HERE), (None, HERE), (None, HERE)):
+        await access.record(caller, source, "GET /", None, "429")
+    assert [entry.caller for entry in store.audit_entries(10)] == [None, "key:b", "key:a"]
+
+
+async def test_old_entries_and_files_go_at_the_start(store: Store, make_settings: MakeSettings, tmp_path: Path) -> None:
+    now = utc_now()
+    new = AuditEntry(None, None, "new", None, "200", now)
+    old = replace(new, action="old", at=now - timedelta(days=4))
+    folder = tmp_path / "home" / "audit"
+    store.add_audit_entries([old, new])
+    append_lines(folder, [old, new])
+    (folder / "notes.jsonl").touch()
+    async with Access(store, make_settings(audit_retention="2d"), may_be_open=True):
+        assert store.audit_entries(10) == [new]
+        assert {file.name for file in folder.iterdir()} == {f"{now:%Y-%m-%d}.jsonl", "notes.jsonl"}
+
+
+def test_a_line_that_was_cut_off_does_not_spoil_the_next(tmp_path: Path) -> None:
+    entry = AuditEntry(None, None, "GET /", None, "200")
+    append_lines(tmp_path, [entry])
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-10])
+    append_lines(tmp_path, [entry])
+    assert file.read_bytes() == whole[:-10] + b"\n" + whole
+
+
+def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    entry = AuditEntry(None, None, "GET /", None, "200")
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit" / f"{entry.at:%Y-%m-%d}.jsonl").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic link"):
+        append_lines(tmp_path / "audit", [entry])
+    assert not os.path.exists(tmp_path / "elsewhere")
