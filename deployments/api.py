@@ -19,20 +19,20 @@ from dataclasses import asdict, dataclass
 import click
 import uvicorn
 from starlette.types import ASGIApp
-from surfaces.access.access import Access
-from surfaces.access.listening import Listening, allowed_origins, listening_on
-from surfaces.rest.middleware import AccessMiddleware, with_cors
 
 from deployments.server import write_private
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.settings import Settings, settings
 from fepflow.store.store import Store
+from surfaces.access.access import Access
+from surfaces.access.listening import Listening, allowed_origins, listening_on
 from surfaces.evalguard_catalogue import Catalogue
 from surfaces.evaluations.fep import FepService
 from surfaces.rest.app import create_app
 from surfaces.rest.errors import Errors
 from surfaces.rest.evalguard import evalguard_router
 from surfaces.rest.fep import fep_router
+from surfaces.rest.middleware import AccessMiddleware, with_cors
 
 LOOPBACK = "127.0.0.1"
 KEEP_ALIVE, STOP_SECONDS = 15, 5
