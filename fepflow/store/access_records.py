@@ -35,8 +35,8 @@ class ApiKey:
 class AuditEntry:
     """A request: who did what to which resource, from where, and what came of it.
 
-    `caller` is `key:ID` or `jwt:SUBJECT`, None for anybody; `outcome` an HTTP status, the name of a gRPC status code,
-    or `begun`.
+    `caller` is `key:ID`, `jwt:SUBJECT`, or `cli:USER` for the command line, None for anybody; `outcome` an HTTP status,
+    the name of a gRPC status code, `begun` or `done`.
     """
 
     caller: str | None

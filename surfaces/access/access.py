@@ -27,11 +27,12 @@ OVER_LIMIT = frozenset({"429", "RESOURCE_EXHAUSTED"})
 
 _READERS = 4
 _MAX_TEXT = 200
+_MAX_OUTCOME = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a request shows: `X-API-Key`, or else `Authorization`, and the address that it came from."""
+    """What a request shows: `X-API-Key`, or else `Authorization`, and the IP address that it came from."""
 
     api_key: str | None = field(default=None, repr=False)
     authorization: str | None = field(default=None, repr=False)
@@ -96,8 +97,12 @@ class Access:
                 return self._by_token(credentials.authorization, credentials.source)
             return await self._without(credentials.source)
         except AuthenticationError:
-            self._rates.take_failure(credentials.source)
+            self.count_failure(credentials.source)
             raise
+
+    def count_failure(self, source: str | None) -> None:
+        """Count a request that was refused before its caller was known. Raises RateLimitError after many."""
+        self._rates.take_failure(source)
 
     def permit(self, caller: Caller, needs: Scope, *, starts_run: bool) -> None:
         """Count a request of a caller. Raises PermissionDeniedError or RateLimitError."""
@@ -114,15 +119,8 @@ class Access:
         """
         if outcome in OVER_LIMIT and not self._rates.is_first_refusal(caller_name, source):
             return
-        await self._audit.write(
-            AuditEntry(
-                caller_name,
-                _shown(source),
-                _shown(action) or "",
-                _shown(resource),
-                outcome,  # one of ours
-            )
-        )
+        texts = _shown(source), _shown(action) or "", _shown(resource)
+        await self._audit.write(AuditEntry(caller_name, *texts, (_shown(outcome) or "")[:_MAX_OUTCOME]))
 
     async def _by_key(self, text: str, source: str | None) -> Caller:
         parsed = parse_api_key(text)
@@ -159,11 +157,11 @@ def _refuse(takes_tokens: bool) -> NoReturn:
 
 
 def _may_be_here(source: str | None) -> bool:
-    """Whether a request may come from this machine: an address of elsewhere does not, wherever we think we listen."""
+    """Whether a request comes from this machine, wherever we think we listen; a socket of the file system has None."""
     try:
-        return ip_address(source or "").is_loopback
+        return source is None or ip_address(source).is_loopback
     except ValueError:
-        return True  # a socket of the file system, or a name
+        return False
 
 
 def _shown(text: str | None) -> str | None:

@@ -105,8 +105,7 @@ class AuditWriter:
         return "The audit log cannot be written, and without it nothing is done: try again later."
 
     def _write(self, entries: Sequence[AuditEntry]) -> None:
-        self._store.add_audit_entries(entries)
-        append_lines(self._folder, entries)
+        write_entries(self._store, self._folder, entries)
 
     async def _delete_old_daily(self) -> None:
         while True:
@@ -123,6 +122,12 @@ class AuditWriter:
 
     async def _in_thread(self, work: Callable[..., None], *arguments: Any) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+
+def write_entries(store: Store, folder: Path, entries: Sequence[AuditEntry]) -> None:
+    """Add entries to the table and to the files of a folder. Raises InfrastructureError, and OSError for a file."""
+    store.add_audit_entries(entries)
+    append_lines(folder, entries)
 
 
 def append_lines(folder: Path, entries: Sequence[AuditEntry]) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 
-from fepflow.errors import UserError
+from fepflow.errors import InfrastructureError, UserError
 from fepflow.security.api_keys import ID, new_api_key
-from fepflow.store.access_records import ApiKey
+from fepflow.store.access_records import ApiKey, AuditEntry
 from fepflow.store.store import Store
+from surfaces.access.audit_writer import write_entries
 from surfaces.access.caller import Scope
 
 MAX_NAME = 100
@@ -45,3 +49,18 @@ def _expiry(now: datetime, lifetime: float | None) -> datetime | None:
 def revoke_key(store: Store, key_id: str) -> ApiKey:
     """End a key for good. Raises NotFoundError, which does not repeat what was given: it may be a whole key."""
     return store.revoke_api_key(key_id if re.fullmatch(ID, key_id) else "")
+
+
+def record_by_operator(store: Store, folder: Path, action: str, key: ApiKey) -> None:
+    """Have the audit log say that whoever uses the command line has made or revoked a key."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = str(os.getuid())
+    try:
+        write_entries(store, folder, [AuditEntry(f"cli:{user}", None, action, key.id, "done")])
+    except OSError as error:
+        raise InfrastructureError(
+            f"The audit log in {folder} cannot be written ({error.strerror}): make it writable for this user. Of key "
+            f"{key.id}, {action} is done."
+        ) from error

@@ -31,11 +31,13 @@ def create(name: str, scopes: tuple[Scope, ...], expires: float | None) -> None:
 
     NAME says what it is for. Stdout is the key and nothing else: KEY=$(fepflow keys create ci).
     """
+    from fepflow.settings import settings
     from surfaces import service
-    from surfaces.access.keys import create_key
+    from surfaces.access.keys import create_key, record_by_operator
 
     with service.open_store() as store:
         key, text = create_key(store, name, scopes, expires)
+        record_by_operator(store, settings().audit_folder, "keys create", key)
     click.echo(text)
     ends = f"expires at {key.expires_at:%Y-%m-%d %H:%M:%S} UTC" if key.expires_at else "does not expire"
     click.echo(
@@ -67,12 +69,14 @@ def list_keys(as_json: bool) -> None:
 @click.argument("key_id", metavar="ID")
 def revoke(key_id: str) -> None:
     """End the key ID (as `keys list` shows it) for good, at once."""
+    from fepflow.settings import settings
     from fepflow.text import printable
     from surfaces import service
-    from surfaces.access.keys import revoke_key
+    from surfaces.access.keys import record_by_operator, revoke_key
 
     with service.open_store() as store:
         key = revoke_key(store, key_id)
+        record_by_operator(store, settings().audit_folder, "keys revoke", key)
     click.echo(f"Key {key.id} ({printable(key.name)}) is revoked.")
 
 

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from fepflow.errors import AuthenticationError, FepflowError, RateLimitError, TooLargeError
+from fepflow.errors import AuthenticationError, FepflowError, PermissionDeniedError, RateLimitError, TooLargeError
 from surfaces.access.access import Access, Credentials
 from surfaces.access.caller import Caller
 from surfaces.access.caller import Scope as Right
@@ -119,15 +119,19 @@ class AccessMiddleware:
         except FepflowError as error:
             response: Response | None = await self._refusal(request, caller, error)
         else:
-            scope.setdefault("state", {})["caller"] = caller
-            exchange = _Exchange(self._max_body, partial(self._settle, request, caller), scope, receive, send)
+            known = {**scope, "state": {**scope.get("state", {}), "caller": caller}}
+            exchange = _Exchange(self._max_body, partial(self._settle, request, caller), known, receive, send)
             response = await exchange.run(self._app)
         if response is not None:
             await response(scope, receive, send)
 
     async def _identify(self, request: _Request) -> Caller:
         if not await self._access.asks_for_keys():
-            refuse_pages_of_others(request.headers.items(), self._origins)
+            try:
+                refuse_pages_of_others(request.headers.items(), self._origins)
+            except PermissionDeniedError:
+                self._access.count_failure(request.source)
+                raise
         credentials = Credentials(_only(request, "x-api-key"), _only(request, "authorization"), request.source)
         return await self._access.identify(credentials)
 

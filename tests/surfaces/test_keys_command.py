@@ -99,3 +99,29 @@ def test_revoking_what_is_no_key_shows_nothing_of_it(given: str, cli: Cli, store
     done = cli("keys", "revoke", "--", given)
     assert (done.exit_code, "`fepflow keys list` shows all" in done.stderr) == (2, True)
     assert "x" * 43 not in done.stderr
+
+
+def test_who_makes_and_revokes_keys_is_on_record(cli: Cli, store: Store, home: Path) -> None:
+    key = created(cli, "ci")
+    cli("keys", "revoke", key[4:16])
+    entries = store.audit_entries(10)
+    assert [(entry.action, entry.resource, entry.outcome) for entry in entries[::-1]] == [
+        ("keys create", key[4:16], "done"),
+        ("keys revoke", key[4:16], "done"),
+    ]
+    assert all(entry.caller.startswith("cli:") for entry in entries)
+    (file,) = (home / "home" / "audit").iterdir()
+    assert len(file.read_text().splitlines()) == 2
+
+
+def test_a_key_that_cannot_be_recorded_is_not_shown_and_revoking_works_even_so(
+    cli: Cli, store: Store, home: Path
+) -> None:
+    key = created(cli, "ci")
+    folder = home / "home" / "audit"
+    folder.rename(home / "moved")
+    folder.touch()
+    done = cli("keys", "create", "other")
+    assert (done.exit_code, done.stdout, "cannot be written" in done.stderr) == (3, "", True)
+    assert cli("keys", "revoke", key[4:16]).exit_code == 3
+    assert store.api_keys()[0].revoked_at is not None

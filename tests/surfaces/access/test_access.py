@@ -49,7 +49,8 @@ async def refused(call: Awaitable[object]) -> str:
 async def test_open_to_all_on_this_machine_without_keys(access: Access) -> None:
     caller = await admit(access, needs="admin")
     assert (caller.name, caller.source) == (None, HERE)
-    for elsewhere in ("192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1", "0.0.0.0"):
+    assert (await access.admit(Credentials(), "read", starts_run=True)).source is None, "a socket of the file system"
+    for elsewhere in ("192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1", "0.0.0.0", "localhost", "", "ipv4:127.0.0.1:1"):
         await refused(admit(access, elsewhere))
 
 
@@ -218,6 +219,17 @@ class CountedStore:
     def add_audit_entries(self, entries: Any) -> None:
         self.groups.append(len(entries))
         self.store.add_audit_entries(entries)
+
+
+async def test_a_long_text_spoils_no_entry_of_others(access: Access, store: Store) -> None:
+    texts = ["x" * 100_000, "\x00\ud83d\n" * 100, "é" * 300]
+    await asyncio.gather(
+        *(access.record(None, each, each, each, "200" + each) for each in texts),
+        access.record(None, HERE, "a", "b", "c"),
+    )
+    entries = store.audit_entries(10)
+    assert len(entries) == 4
+    assert all(len(entry.outcome) <= 32 and len(entry.action) < 300 for entry in entries)
 
 
 async def test_concurrent_requests_share_transactions(store: Store, make_settings: MakeSettings) -> None:

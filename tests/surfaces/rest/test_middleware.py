@@ -27,6 +27,7 @@ from fepflow.store.store import Store
 from surfaces.access.access import Access
 from surfaces.access.keys import create_key
 from surfaces.access.listening import allowed_origins
+from surfaces.access.rates import FAILURES_PER_MINUTE
 from surfaces.rest.middleware import AccessMiddleware, with_cors
 
 MAX_BODY = 10_000
@@ -285,6 +286,14 @@ async def test_pages_of_others_are_refused_where_it_is_open(serve: Serve) -> Non
         assert (await service.send("POST", "/api/evaluations", same)).status_code == 201
         answer = await service.send("OPTIONS", "/v1/a", {**same, "Access-Control-Request-Method": "POST"})
         assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+async def test_a_page_cannot_fill_the_log_nor_shut_others_out(serve: Serve) -> None:
+    async with serve() as service:
+        answers = [await service.send("POST", "/api/evaluations", {"Origin": "null"}) for _ in range(40)]
+        assert {answer.status_code for answer in answers} == {403, 429}
+        assert len(service.entries()) == FAILURES_PER_MINUTE + 1
+        assert (await service.send("GET", "/v1/runs")).status_code == 201
 
 
 async def test_with_a_key_another_host_and_origin_will_do(serve: Serve) -> None:
