@@ -16,7 +16,7 @@ from surfaces.evalguard_catalogue import Catalogue
 from surfaces.evalguard_reports import stored_report
 from surfaces.reports.evalguard import report_of_run
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger("fepflow.evalguard")
 _RUNS_AT_ONCE = 50
 
 
@@ -89,7 +89,7 @@ def _report_of(run: RunRecord) -> StoredReport | None:
         return None
     report, errors = validated(Report, report_of_run(run))
     if report is None or errors:
-        _LOG.error("run %s has no report: %s", run.id, "; ".join(error.message for error in errors))
+        logger.error("run %s has no report: %s", run.id, "; ".join(error.message for error in errors))
         return None
     return stored_report(run.id, run.suite_path or run.name, report, imported_at=run.completed_at)
 

@@ -14,7 +14,7 @@ from fepflow.evalguard.loader import load_all_thresholds, load_tasks
 from fepflow.evalguard.models import Task, Thresholds
 from fepflow.evalguard.validation import validate_catalogue
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger("fepflow.evalguard")
 _SHOWN = 20
 
 Fingerprint = tuple[tuple[str, int, int], ...]
@@ -59,7 +59,7 @@ class Catalogue:
         except InputError as error:
             effect = "none are served" if self._content is None else "those read before are served"
             found = "\n".join(str(problem) for problem in error.problems[:_SHOWN])
-            _LOG.error("EvalGuard's definitions in %s cannot be read, %s:\n%s", folder, effect, found)
+            logger.error("EvalGuard's definitions in %s cannot be read, %s:\n%s", folder, effect, found)
 
 
 def _fingerprint(folder: Path) -> Fingerprint:

@@ -57,11 +57,14 @@ class EscapedText(TypeDecorator[str]):
 
 
 @overload
-def indexable(text: str) -> str: ...
+def indexable(text: str, limit: int = MAX_INDEXED) -> str: ...
 @overload
-def indexable(text: str | None) -> str | None: ...
-def indexable(text: str | None) -> str | None:
-    """A text as an index takes it: one that is very long is cut, and told from others by its SHA-256."""
-    if text is None or len(encode(text)) <= MAX_INDEXED:
+def indexable(text: str | None, limit: int = MAX_INDEXED) -> str | None: ...
+def indexable(text: str | None, limit: int = MAX_INDEXED) -> str | None:
+    """A text as an index takes it: one of more letters, escapes included, is cut, and told from others by its SHA-256.
+
+    The columns of an index share what it takes.
+    """
+    if text is None or len(encode(text)) <= limit:
         return text
     return f"{text[:100]}… {sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"

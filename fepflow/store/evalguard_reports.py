@@ -18,6 +18,9 @@ from fepflow.store.records import RunRecord
 from fepflow.store.tables import EVALGUARD_REPORT, EVALGUARD_REPORT_METRIC, EVALGUARD_RUN, RUN
 
 MIN_PREFIX = 4
+MAX_NAME = 1_200
+"""Letters of a task or a metric in the index by which its report is found, see `indexable`."""
+
 _ROWS_AT_ONCE = 50
 _IS_IMPORTED = EVALGUARD_REPORT.c.id.not_in(select(EVALGUARD_RUN.c.run_id))
 
@@ -54,7 +57,7 @@ class ReportFilter:
         """What holds for the rows of such reports."""
         report, row = EVALGUARD_REPORT.c, EVALGUARD_REPORT_METRIC.c
         wanted = {report.model_name: self.model_name, report.model_source: self.model_source}
-        there = {row.task_ref: indexable(self.task_ref), row.metric: indexable(self.metric)}
+        there = {row.task_ref: indexable(self.task_ref, MAX_NAME), row.metric: indexable(self.metric, MAX_NAME)}
         conditions = [column == text for column, text in wanted.items() if text is not None]
         if rows := [column == text for column, text in there.items() if text is not None]:
             conditions.append(report.id.in_(select(row.report_id).where(*rows)))
@@ -176,6 +179,11 @@ def _insert(connection: Connection, reports: Sequence[StoredReport]) -> int:
 
 def _metric_rows(report: StoredReport) -> list[dict[str, Any]]:
     return [
-        {"report_id": report.id, "metric_index": index, "task_ref": indexable(task), "metric": indexable(metric)}
+        {
+            "report_id": report.id,
+            "metric_index": index,
+            "task_ref": indexable(task, MAX_NAME),
+            "metric": indexable(metric, MAX_NAME),
+        }
         for index, (task, metric, _) in enumerate(metrics_of(report.report))
     ]

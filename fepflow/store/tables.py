@@ -221,12 +221,17 @@ class EvalguardReportMetricRow(Row, table=True):
     """A metric of a report and its task, by which the report is found; of a task without values there is no metric."""
 
     __tablename__: ClassVar[str] = "evalguard_report_metric"
-    __table_args__ = (ForeignKeyConstraint(["report_id"], ["evalguard_report.id"], ondelete="CASCADE"),)
+    __table_args__ = (
+        ForeignKeyConstraint(["report_id"], ["evalguard_report.id"], ondelete="CASCADE"),
+        # Finding reports reads these indexes and none of the rows.
+        Index("ix_evalguard_report_metric_task", "task_ref", "metric", "report_id"),
+        Index("ix_evalguard_report_metric_metric", "metric", "report_id"),
+    )
 
     report_id: str = Field(sa_column=Column(String(64), primary_key=True))
     metric_index: int = Field(primary_key=True)
-    task_ref: str | None = Field(sa_column=Column(EscapedText, index=True))
-    metric: str | None = Field(sa_column=Column(EscapedText, index=True))
+    task_ref: str | None = Field(sa_column=Column(EscapedText))
+    metric: str | None = Field(sa_column=Column(EscapedText))
 
 
 class EvalguardRunRow(Row, table=True):

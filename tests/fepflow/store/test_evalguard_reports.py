@@ -2,9 +2,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import text
 
 from fepflow.errors import NotFoundError
-from fepflow.store.evalguard_reports import StoredReport
+from fepflow.store.database import Database
+from fepflow.store.evalguard_reports import ReportFilter, StoredReport
 from fepflow.store.store import Store
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678900, UTC)
@@ -74,3 +76,137 @@ def test_reports_are_there_after_opening_again(store: Store, url):
     store.add_evalguard_reports([REPORT])
     with Store.open(url) as again:
         assert again.evalguard_report(REPORT.id) == REPORT
+
+
+def with_metrics(number: int, *metrics: tuple[str, list[str]], **fields) -> StoredReport:
+    tasks = [{"task_ref": task} for task, _ in metrics]
+    results = [{name: {"value": 0.5} for name in names} for _, names in metrics]
+    return another(number, report={"tasks": tasks, "results": results}, **fields)
+
+
+def found(store: Store, limit: int = 20, offset: int = 0, **wanted: str) -> list[int]:
+    reports, total = store.find_reports(ReportFilter(**wanted), limit, offset)
+    assert offset or limit < 20 or total == len(reports)
+    return [int(report.id, 16) for report in reports]
+
+
+def test_reports_are_found_by_what_they_have(store: Store):
+    store.add_evalguard_reports([
+        with_metrics(1, ("qa", ["acc"]), ("qb", ["f1"])),
+        with_metrics(2, ("qa", []), model_name="other"),
+        with_metrics(3, ("q\0é", ["acc"]), model_source=None),
+    ])  # fmt: skip
+    assert found(store) == [3, 2, 1]
+    assert found(store, task_ref="qa") == [2, 1]
+    assert found(store, metric="acc") == [3, 1]
+    assert found(store, task_ref="qa", metric="f1") == []
+    assert found(store, task_ref="q\0é", metric="acc", model_name="org/model") == [3]
+    assert found(store, model_source="hf") == [2, 1]
+    assert found(store, limit=1, offset=1, model_source="hf") == [1]
+    assert store.find_reports(ReportFilter(model_source="hf"), 1, 1)[1] == 2
+
+
+def test_results_of_one_task_are_all_its_own_and_results_without_a_task_of_none(store: Store):
+    values = [{"acc": {"value": 0.5}}, {"f1": {"value": 0.5}}]
+    store.add_evalguard_reports([
+        another(1, report={"tasks": [{"task_ref": "qa"}], "results": values}),
+        another(2, report={"tasks": [{"task_ref": "qa"}, {"task_ref": "qb"}]}),
+        another(3, report={"results": values}),
+        another(4, report={}),
+    ])  # fmt: skip
+    assert found(store, task_ref="qa", metric="f1") == [1]
+    assert found(store, task_ref="qb") == [2]
+    assert found(store, metric="f1") == [3, 1]
+
+
+def test_names_of_any_length_are_indexed_and_told_apart(store: Store):
+    tasks = ["é" * 10_000, "é" * 9_999, "\U0001f999" * 1_000]
+    store.add_evalguard_reports([with_metrics(i, (task, [task])) for i, task in enumerate(tasks, 1)])
+    assert [found(store, task_ref=task, metric=task) for task in tasks] == [[1], [2], [3]]
+
+
+def test_a_report_that_is_there_already_stays_found_by_what_it_has(store: Store):
+    one = with_metrics(1, ("qa", ["acc"]))
+    assert store.add_evalguard_reports([one, one]) == 1
+    assert store.add_evalguard_reports([replace(one, report={})]) == 0
+    assert found(store, task_ref="qa") == [1]
+
+
+def test_models_are_there_once_in_the_order_of_their_names(store: Store):
+    names = ["b", "a", "B", "C", "a"]
+    some = [another(i, model_name=name, model_source="hf" if i % 2 else None) for i, name in enumerate(names, 1)]
+    store.add_evalguard_reports([*some, another(6, model_name=None)])
+    models = [("B", "hf"), ("C", None), ("a", None), ("a", "hf"), ("b", "hf")]
+    assert store.find_models(None, 20, 0) == (models, 5)
+    assert store.find_models(None, 2, 1) == (models[1:3], 5)
+    assert store.find_models("hf", 20, 0) == ([("B", "hf"), ("a", "hf"), ("b", "hf")], 3)
+
+
+def end(store: Store, run: str) -> None:
+    store.acquire_lease(run, "me", 60)
+    store.finish(run, "me", "completed", outcome="pass", metrics=[], verdict={})
+
+
+def test_a_run_is_to_be_reported_after_each_of_its_verdicts(store: Store, make_run):
+    runs = [make_run(f"run-{number}") for number in range(3)]
+    assert store.runs_to_report(10) == []
+    for run in runs[:2]:
+        end(store, run)
+    assert [run.id for run in store.runs_to_report(1)] == ["run-0"]
+    report = replace(another(1), id="run-0")
+    store.set_run_reports([(store.run("run-0"), report), (store.run("run-1"), None)])
+    assert store.runs_to_report(10) == []
+    assert store.find_reports(ReportFilter(), 20, 0) == ([report], 1)
+
+    store.acquire_lease("run-0", "me", 60)
+    (running,) = store.runs_to_report(10)
+    store.set_run_reports([(running, None)])
+    assert store.find_reports(ReportFilter(), 20, 0) == ([], 0)
+    assert store.runs_to_report(10) == []
+    end(store, "run-0")
+    assert [run.id for run in store.runs_to_report(10)] == ["run-0"]
+
+
+def test_a_report_of_a_former_verdict_that_is_written_late_does_not_stay(store: Store, make_run):
+    end(store, make_run())
+    former = store.run("run-1")
+    end(store, "run-1")
+    store.set_run_reports([(former, replace(another(1), id="run-1"))])
+    assert [run.id for run in store.runs_to_report(10)] == ["run-1"]
+
+
+def test_reports_of_runs_are_not_among_the_imported_ones(store: Store, make_run):
+    end(store, make_run("abcdef"))
+    store.set_run_reports([(store.run("abcdef"), replace(another(1), id="abcdef"))])
+    store.add_evalguard_reports([REPORT])
+    assert store.evalguard_reports() == [REPORT]
+    assert store.evalguard_report("abcd") == REPORT
+    assert store.report("abcdef").id == "abcdef"
+
+
+def rows_of(database: Database) -> list[tuple[object, ...]]:
+    rows = text("SELECT report_id, metric_index, task_ref, metric FROM evalguard_report_metric ORDER BY 1, 2")
+    with database.reading() as connection:
+        return [tuple(row) for row in connection.execute(rows)]
+
+
+def test_a_downgrade_leaves_imported_reports_only(make_run, store: Store):
+    end(store, make_run())
+    store.set_run_reports([(store.run("run-1"), replace(another(1), id="run-1"))])
+    store.add_evalguard_reports([REPORT])
+    store._database.migrate("0011", back=True)
+    store._database.migrate()
+    assert [report.id for report in store.find_reports(ReportFilter(), 20, 0)[0]] == [REPORT.id]
+    assert [run.id for run in store.runs_to_report(10)] == ["run-1"]
+
+
+def test_reports_of_an_older_schema_are_found_after_the_upgrade(make_url_of_empty):
+    url = make_url_of_empty()
+    with Store.open(url) as store:
+        store.add_evalguard_reports([with_metrics(i, ("q\0é", ["acc"]), ("x" * 5_000, [])) for i in range(1, 251)])
+        before = rows_of(store._database)
+        store._database.migrate("0011", back=True)
+        store._database.migrate()
+        assert rows_of(store._database) == before
+        assert len(found(store, limit=300, task_ref="q\0é", metric="acc")) == 250
+        assert store.add_evalguard_reports([with_metrics(1, ("q\0é", ["acc"]))]) == 0

@@ -12,6 +12,7 @@ revision = "0012"
 down_revision = "0011"
 
 _REPORTS_AT_ONCE = 100
+_LIMIT = 1_200
 
 
 def upgrade() -> None:
@@ -30,8 +31,8 @@ def upgrade() -> None:
             ondelete="CASCADE",
         ),
     )
-    for column in ("task_ref", "metric"):
-        op.create_index(f"ix_evalguard_report_metric_{column}", "evalguard_report_metric", [column])
+    for name, columns in (("task", ["task_ref", "metric", "report_id"]), ("metric", ["metric", "report_id"])):
+        op.create_index(f"ix_evalguard_report_metric_{name}", "evalguard_report_metric", columns)
     op.create_table(
         "evalguard_run",
         sa.Column("run_id", sa.String(64), nullable=False),
@@ -51,7 +52,12 @@ def _enter_metrics() -> None:
     for start in range(0, len(ids), _REPORTS_AT_ONCE):
         some = sa.select(report).where(report.c.id.in_(ids[start : start + _REPORTS_AT_ONCE]))
         rows = [
-            {"report_id": report_id, "metric_index": index, "task_ref": indexable(task), "metric": indexable(name)}
+            {
+                "report_id": report_id,
+                "metric_index": index,
+                "task_ref": indexable(task, _LIMIT),
+                "metric": indexable(name, _LIMIT),
+            }
             for report_id, document in connection.execute(some).all()
             for index, (task, name, _) in enumerate(metrics_of(document))
         ]
