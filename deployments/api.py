@@ -64,7 +64,10 @@ async def serve_api(config: Settings, host: str, *, behind_tls: bool) -> None:
             at = Interfaces(os.getpid(), f"{scheme}://{_named(host)}:{rest.getsockname()[1]}", "")
             write_private(config.api_file, json.dumps(asdict(at)))
             click.echo(f"REST at {at.rest}")
-            await server.serve([rest])
+            try:
+                await server.serve([rest])
+            finally:
+                config.api_file.unlink(missing_ok=True)
 
 
 class _Server(uvicorn.Server):

@@ -19,7 +19,7 @@ OURS = [name for name, service in SERVICES.items() if "build" in service]
 
 
 def test_the_stack_is_complete() -> None:
-    assert list(SERVICES) == ["postgres", "server", "deploy", "worker", "reaper"]
+    assert list(SERVICES) == ["postgres", "server", "deploy", "worker", "reaper", "api"]
 
 
 @pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
