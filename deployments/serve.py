@@ -37,7 +37,7 @@ PYTHON = (sys.executable, "-P", "-m")
 REGISTER = Child("register", [*PYTHON, "deployments.register"], grace_seconds=1)
 CHILDREN = [
     Child("reaper", [*PYTHON, "deployments.reaper"], grace_seconds=4),
-    Child("worker", [*PYTHON, "prefect", "worker", "start", "--pool", POOL, "--type", "process"], grace_seconds=3),
+    Child("worker", [*PYTHON, "deployments.worker", "--pool", POOL], grace_seconds=3),
 ]
 """What works with Prefect's API, in the order of starting. The reaper ends after the worker, whose runs it may reap."""
 

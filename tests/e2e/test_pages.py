@@ -56,7 +56,7 @@ def seen(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
     with serving() as endpoint:
         place = _place(stack, folder, endpoint)
-        with working(stack, place.env, at_once=True) as pool:
+        with working(stack, place.env) as pool:
             place.write_suite(CASES[:1], name="good invoices")
             passed = ended(pool.run(suite=str(place.suite)))
             place.write_suite(CASES, name="bad invoices")

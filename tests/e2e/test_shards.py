@@ -32,7 +32,7 @@ def spread(stack: Stack, tmp_path: Path, endpoint: Endpoint, postgresql: Any) ->
 @pytest.fixture
 def pools(spread: Workplace) -> Iterator[list[Pool]]:
     """Two workers of one pool, with the deployment that executes shards; none is at work yet."""
-    first = Pool(spread.stack, spread.env, at_once=True)
+    first = Pool(spread.stack, spread.env)
     first.deploy("evaluate-shard", "evaluate-shard", "flows.evaluate_shard.evaluate_shard")
     both = [first, Pool(spread.stack, spread.env, name=first.name)]
     try:

@@ -82,7 +82,7 @@ def automation_on_failed(stack: Stack, pool: Pool, url: str) -> None:
 
 
 def test_a_deployments_run_ends_as_its_verdict_says(workplace: Workplace, endpoint: Endpoint, stack: Stack) -> None:
-    with receiving() as receiver, working(stack, workplace.env, at_once=True) as pool:
+    with receiving() as receiver, working(stack, workplace.env) as pool:
         automation_on_failed(stack, pool, receiver.url)
         workplace.write_suite(["one", "two"], tags=["nightly"])
         assert watched(pool, workplace, str(workplace.suite)) == 0

@@ -16,23 +16,20 @@ import psutil
 from .conftest import Stack
 
 ROOT = Path(__file__).parent.parent.parent
+TEMPLATE = {"job_configuration": {"stream_output": False}, "variables": {"type": "object", "properties": {}}}
 
 
 class Pool:
-    """A work pool with one deployment of the evaluate flow, and workers that can be started and killed.
+    """A work pool with one deployment of the evaluate flow, and workers that can be started and killed."""
 
-    A run begins `at_once` where the pool says with which command; otherwise Prefect first looks for the flow's code, in
-    a process of its own that takes as long as a run.
-    """
-
-    def __init__(self, stack: Stack, env: Mapping[str, str], name: str | None = None, *, at_once: bool = False) -> None:
+    def __init__(self, stack: Stack, env: Mapping[str, str], name: str | None = None) -> None:
         self.api = stack.api
         self.env = {**env, **stack.prefect, "PREFECT_WORKER_QUERY_SECONDS": "1"}
         self.env["FEPFLOW_SUITE_ROOTS"] = tempfile.gettempdir()
         self.name = name or f"pool-{uuid4().hex[:8]}"
         self.worker: subprocess.Popen[bytes] | None = None
         if name is None:
-            self.post("/work_pools/", {"name": self.name, "type": "process", "base_job_template": _template(at_once)})
+            self.post("/work_pools/", {"name": self.name, "type": "process", "base_job_template": TEMPLATE})
         self.deployment = self.deploy("evaluate", self.name, "flows.evaluate.evaluate")
 
     def deploy(self, flow: str, name: str, entrypoint: str) -> str:
@@ -53,7 +50,7 @@ class Pool:
 
     def start_worker(self) -> None:
         self.worker = subprocess.Popen(
-            [sys.executable, "-m", "prefect", "worker", "start", "--pool", self.name, "--type", "process"],
+            [sys.executable, "-P", "-m", "deployments.worker", "--pool", self.name],
             cwd=ROOT,
             env=self.env,
             stdout=subprocess.DEVNULL,
@@ -73,16 +70,10 @@ class Pool:
             self.worker = None
 
 
-def _template(at_once: bool) -> dict[str, Any]:
-    command = f"{sys.executable} -m prefect.engine" if at_once else None
-    variables = {"type": "object", "properties": {}}
-    return {"job_configuration": {"stream_output": False, "command": command}, "variables": variables}
-
-
 @contextmanager
-def working(stack: Stack, env: Mapping[str, str], *, at_once: bool = False) -> Iterator[Pool]:
+def working(stack: Stack, env: Mapping[str, str]) -> Iterator[Pool]:
     """A pool with a running worker; killed at the end."""
-    pool = Pool(stack, env, at_once=at_once)
+    pool = Pool(stack, env)
     pool.start_worker()
     try:
         yield pool
