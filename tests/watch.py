@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
@@ -80,12 +80,19 @@ def _waited_for_processor() -> dict[str, int]:
     Starting a child waits until it executes its program.
     """
     found = {}
-    for task in Path("/proc/self/task").glob("*"):
+    for thread in os.listdir("/proc/self/task"):
         with suppress(OSError):  # it has ended
-            children = [Path("/proc", child) for child in (task / "children").read_text().split()]
-            for one in (task, *children):
-                found[one.name] = int((one / "schedstat").read_text().split()[1])
+            task = f"/proc/self/task/{thread}"
+            children = {child: f"/proc/{child}" for child in _words(f"{task}/children")}
+            for name, folder in {thread: task, **children}.items():
+                found[name] = int(_words(f"{folder}/schedstat")[1])
     return found
+
+
+def _words(file: str) -> list[str]:
+    """Read without pathlib, which takes three times as long: this is done many times a second."""
+    with open(file, "rb", buffering=0) as opened:
+        return opened.read().decode().split()
 
 
 def _longest(before: dict[str, int], after: dict[str, int]) -> float:
