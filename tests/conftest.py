@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)  # after -m has deselected what is not wanted
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with what takes longest: two processes that share the tests then end at about the same time."""
-    items.sort(key=lambda item: "e2e" not in item.path.parts)
+    """Put the tests into the order in which processes that share them are done soonest."""
+    items[:] = _mixed(items)
     for item in items:
         if item.get_closest_marker("battery"):
             item.add_marker(pytest.mark.timeout(1800))
@@ -87,6 +88,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         number, parts = map(int, part.split("/"))
         config.hook.pytest_deselected(items=[item for index, item in enumerate(items) if index % parts != number - 1])
         items[:] = items[number - 1 :: parts]
+
+
+def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Files of whole runs, which keep the processors busy, among others, which wait more; none of them comes late."""
+    files = [list(file) for _, file in groupby(items, key=lambda item: item.path)]
+    runs = [file for file in files if "e2e" in file[0].path.parts]
+    others = [file for file in files if "e2e" not in file[0].path.parts]
+    between = len(others) * 3 // 4 // max(len(runs), 1)
+    mixed = [[run, *others[index * between : (index + 1) * between]] for index, run in enumerate(runs)]
+    return [item for group in [*mixed, others[len(runs) * between :]] for file in group for item in file]
 
 
 def pytest_collection_finish() -> None:
