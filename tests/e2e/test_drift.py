@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,19 +23,35 @@ checks:
 gate: {{min: {{right: 0.92}}, inconclusive: allow}}
 """
 AGENT = """
+from pathlib import Path
+
 def answer(question):
-    return "I do not know" if int(question.split()[-1]) < WRONG else question
+    wrong = int(Path(__file__).with_name("wrong").read_text())
+    return "I do not know" if int(question.split()[-1]) < wrong else question
+"""
+NIGHTS = """
+import sys
+from pathlib import Path
+import fepflow
+
+for wrong in sys.argv[2:]:
+    Path("wrong").write_text(wrong)
+    print(fepflow.run(sys.argv[1]).id)
 """
 
 
-def night(workplace: Workplace, name: str, wrong: int) -> str:
-    """One run of the suite by an agent that does not know the first so many of 50 questions; the run's id."""
+def suite_of(workplace: Workplace, name: str) -> Path:
     suite = workplace.folder / f"{name[0]}.yaml"
     suite.write_text(SUITE.format(name=json.dumps(name)), encoding="utf-8")
-    (workplace.folder / "agent.py").write_text(f"WRONG = {wrong}\n{AGENT}", encoding="utf-8")
-    done = workplace.fepflow("run", suite, "--quiet")
-    assert done.returncode in (0, 1), done.stderr
-    return workplace.record.id
+    return suite
+
+
+def nights(workplace: Workplace, suite: Path, *wrong: int) -> list[str]:
+    """Runs of an agent that does not know the first so many of 50 questions, from one script; their ids."""
+    with workplace.running(suite, *map(str, wrong), code=NIGHTS) as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return out.split()
 
 
 def drifts(stack: Stack, run_ids: set[str]) -> list[dict[str, Any]]:
@@ -54,12 +71,18 @@ def test_the_run_that_raises_the_alarm_of_drift_is_told_of(workplace: Workplace,
     questions = [f"question {number}" for number in range(50)]
     rows = [json.dumps({"id": each, "input": each, "expected": each}) for each in questions]
     (workplace.folder / "cases.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    (workplace.folder / "agent.py").write_text(AGENT, encoding="utf-8")
     name = "Worse by night's end"
+    suite = suite_of(workplace, name)
     with receiving() as receiver:
         alert = ["alert", "--name", "drifts", "--on", "drift", "--webhook", receiver.url]
         assert workplace.fepflow(*alert).returncode == 0
-        steady = [night(workplace, "Steady agent", wrong) for wrong in (4, 5, 3)]
-        falling = [night(workplace, name, wrong) for wrong in (4, 9, 10, 8)]
+        steady = nights(workplace, suite_of(workplace, "Steady agent"), 4, 5, 3)
+        falling = nights(workplace, suite, 4, 9, 10)
+        (workplace.folder / "wrong").write_text("8", encoding="utf-8")
+        done = workplace.fepflow("run", suite, "--quiet")
+        assert done.returncode in (0, 1), done.stderr
+        falling.append(workplace.record.id)
         wait_for(lambda: receiver.got, "the notification of drift", 180)
         last = workplace.record
         wait_for(lambda: drifts(stack, {*steady, *falling}), "the event of drift, which Prefect stores after a while")
