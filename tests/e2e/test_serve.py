@@ -169,8 +169,8 @@ def test_a_run_whose_process_was_killed_is_interrupted_within_a_minute(served: S
 
 def test_ctrl_c_ends_everything_also_a_run_that_is_under_way(served: Served, held: Endpoint) -> None:
     asked = len(held.asked)
-    started = served.prefect("deployment", "run", "evaluate/suite", "--param", f"suite={served.workplace.suite}")
-    assert started.returncode == 0, started.stderr
+    ordered = f"/deployments/{served.deployment('suite')['id']}/create_flow_run"
+    served.api.post(ordered, json={"parameters": {"suite": str(served.workplace.suite)}}).raise_for_status()
     wait_for(lambda: len(held.asked) > asked, "a call", 120)
     served.process.send_signal(signal.SIGINT)
     assert served.process.wait(timeout=20) == 0
