@@ -23,6 +23,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 from filelock import FileLock
 from hypothesis import settings
@@ -135,6 +136,17 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A client for HTTP reads the certificates of all authorities, and a run makes eight: tests trust one of them."""
+    certificate, end, _ = Path(certifi.where()).read_text(encoding="utf-8").partition("-----END CERTIFICATE-----")
+    file = tmp_path_factory.mktemp("certificates") / "authority.pem"
+    file.write_text(f"{certificate}{end}\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SSL_CERT_FILE", str(file))
+        yield
 
 
 @pytest.fixture(scope="session")
