@@ -31,6 +31,7 @@ from fepflow.security.redaction import redact
 from fepflow.settings import Settings, settings
 from fepflow.store.store import Store
 from surfaces import prefect_api
+from surfaces.access.listening import listening_on
 from surfaces.local_server import running
 
 PYTHON = (sys.executable, "-P", "-m")
@@ -173,7 +174,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         config = settings()
-        Store.open(config.store_address).close()  # whatever is wrong with it is said once, now
+        with Store.open(config.store_address) as store:  # whatever is wrong is said once, now
+            listening_on(options.host, store, config, behind_tls=options.behind_tls)
         with _alone(config):
             asyncio.run(serve(config, api_child(options.host, behind_tls=options.behind_tls)))
     except FepflowError as error:

@@ -67,7 +67,7 @@ PATTERNS = dict(own_patterns())
 
 def characters_of(items: object) -> Iterator[str]:
     """A character for each that a pattern looks for."""
-    for operation, argument in items:  # type: ignore[attr-defined]
+    for operation, argument in items:
         name = str(operation)
         if name == "LITERAL" or name == "NOT_LITERAL":
             yield chr(argument)
@@ -79,7 +79,7 @@ def characters_of(items: object) -> Iterator[str]:
             yield from characters_of(argument)
         else:
             for part in argument if isinstance(argument, tuple | list) else (argument,):
-                if isinstance(part, re._parser.SubPattern):  # type: ignore[attr-defined]
+                if isinstance(part, re._parser.SubPattern):
                     yield from characters_of(part)
                 elif isinstance(part, list):
                     for one in part:
@@ -88,7 +88,7 @@ def characters_of(items: object) -> Iterator[str]:
 
 def worst_texts(pattern: re.Pattern[Any], size: int) -> Iterator[str]:
     """Of that size: what it looks for, again and again, and never to its end, each beginning of it, each character."""
-    wanted = list(characters_of(re._parser.parse(pattern.pattern, pattern.flags)))  # type: ignore[attr-defined]
+    wanted = list(characters_of(re._parser.parse(pattern.pattern, pattern.flags)))
     parts = ["".join(wanted[:length]) for length in range(1, min(len(wanted), 12) + 1)]
     parts += [*dict.fromkeys(wanted), "\n", " ", "a", "1", "```\n", "${A:-", "{{$.", "```json\n\n", '"', "\\"]
     for part in dict.fromkeys(parts):

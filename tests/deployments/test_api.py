@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import ssl
 import subprocess
@@ -78,6 +79,19 @@ def test_elsewhere_it_listens_with_a_key_and_tls_only(tmp_path: Path) -> None:
             assert client.post("/v1/evaluate", json=REQUEST, headers={"X-API-Key": key}).status_code == 200
         with pytest.raises(httpx.HTTPError):
             httpx.get(f"{address}/v1/health")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"), [(["--host", "0.0.0.0"], "On 0.0.0.0"), (["--behind-tls"], "Behind a proxy")]
+)
+def test_serve_says_so_before_it_starts_anything(tmp_path: Path, options: list[str], why: str) -> None:
+    command = [sys.executable, "-P", "-m", "surfaces.cli.main", "serve", *options]
+    env = {**os.environ, "FEPFLOW_HOME": str(tmp_path)}
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {why}, other machines can call")
+    assert not (tmp_path / "server.json").exists()
 
 
 def refused(home: Path, *options: str, **env: str) -> str:
