@@ -1,6 +1,9 @@
-"""The work pool of fepflow's deployments, and whether it has a worker."""
+"""The work pool of fepflow's deployments with its queue of requested runs, and whether it has a worker."""
 
 from __future__ import annotations
+
+import contextlib
+import os
 
 from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas.actions import WorkPoolCreate
@@ -9,18 +12,26 @@ from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
 POOL = "fepflow"
+REQUESTED = "requested"
+"""The queue, and the deployment, of runs that are requested over the network."""
 
 
 async def ensure_pool(client: PrefectClient) -> None:
-    """Create the pool, for processes, unless it is there."""
+    """Create the pool, for processes, and its queue of requested runs, unless they are there."""
     try:
         await client.read_work_pool(POOL)
     except ObjectNotFound:
         template = ProcessWorker.get_default_base_job_template()
-        try:
+        with contextlib.suppress(ObjectAlreadyExists):  # another process was faster
             await client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=template))
-        except ObjectAlreadyExists:  # another process was faster
-            return
+    try:
+        await client.read_work_queue_by_name(REQUESTED, work_pool_name=POOL)
+    except ObjectNotFound:
+        # Each run is a process of its own: callers of the network start no more of them than there are cores. What is
+        # scheduled is in another queue, and does not wait for them.
+        limit = max(2, os.cpu_count() or 1)
+        with contextlib.suppress(ObjectAlreadyExists):
+            await client.create_work_queue(REQUESTED, concurrency_limit=limit, work_pool_name=POOL)
 
 
 async def is_worked(client: PrefectClient) -> bool:

@@ -1,8 +1,8 @@
 """Register deployments: `python -m deployments.register` creates the work pool and deploys, as often as one likes.
 
-It takes prefect.yaml of the working directory if there is one, else the one that comes with fepflow. Runs have the
-working directory as theirs. What a person has switched on, off, added or changed of a schedule stays; deployments that
-the file does not name are left alone.
+It takes prefect.yaml of the working directory if there is one, else the one that comes with fepflow, and always that
+one's deployment of requested runs. Runs have the working directory as theirs. What a person has switched on, off, added
+or changed of a schedule stays; deployments that the file does not name are left alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from deployments.file_schedules import put_schedules, schedules_of
-from deployments.pool import ensure_pool
+from deployments.pool import REQUESTED, ensure_pool
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.prefect_settings import configured_api
 from fepflow.suite.roots import allow_below
@@ -40,7 +40,7 @@ async def register(folder: Path) -> Path:
     """Create the pool if it is not there, deploy everything, and return the file. Raises FepflowError."""
     own = folder / "prefect.yaml"
     file = own if own.is_file() else SHIPPED
-    document, entries = _read(file)
+    document, entries = _with_requested(*_read(file))
     try:
         schedules = {entry["name"]: schedules_of(entry) for entry in entries}
     except UserError as error:
@@ -76,6 +76,16 @@ def _read(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             raise UserError(f"{file}: each of its deployments needs a name")
     plain = [one for one in deployments if "{{" not in json.dumps([one["name"], one.get("schedules")], default=str)]
     return document, plain
+
+
+def _with_requested(
+    document: dict[str, Any], entries: list[dict[str, Any]]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """With the deployment of requested runs, which a file that was copied from an older version does not have."""
+    if any(entry["name"] == REQUESTED for entry in entries):
+        return document, entries
+    shipped = next(entry for entry in _read(SHIPPED)[1] if entry["name"] == REQUESTED)
+    return {**document, "deployments": [*document["deployments"], shipped]}, [*entries, shipped]
 
 
 async def _switched_off(client: PrefectClient, entries: Sequence[dict[str, Any]]) -> dict[str, set[str]]:

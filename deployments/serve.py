@@ -1,6 +1,6 @@
 """One machine's stack: `python -m deployments.serve`, which `fepflow serve` starts.
 
-    server ─► register, once ─► reaper, worker, api
+    server ─► register, once ─► reaper, dispatcher, worker, api
     (local)
 
 It runs in the foreground until Ctrl-C or SIGTERM, and then ends its children in the opposite order. A configured
@@ -38,6 +38,7 @@ PYTHON = (sys.executable, "-P", "-m")
 REGISTER = Child("register", [*PYTHON, "deployments.register"], grace_seconds=1)
 CHILDREN = [
     Child("reaper", [*PYTHON, "deployments.reaper"], grace_seconds=4),
+    Child("dispatcher", [*PYTHON, "deployments.dispatcher"], grace_seconds=2),
     Child("worker", [*PYTHON, "deployments.worker", "--pool", POOL], grace_seconds=3),
 ]
 """What works with Prefect's API, in the order of starting. The reaper ends after the worker, whose runs it may reap."""
@@ -124,6 +125,7 @@ def environment(config: Settings, api: prefect_api.PrefectApi) -> dict[str, str]
     return {
         "PREFECT_CLIENT_MAX_RETRIES": "8",
         "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
+        "PREFECT_WORKER_QUERY_SECONDS": "2",  # who has requested a run waits for it
         "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "WARNING",  # a run's log begins with the run, not the worker
         **os.environ,
         **api.environment,

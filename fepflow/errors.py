@@ -5,6 +5,7 @@
     │   ├── InputError                                                 a file or document, with all its problems at once
     │   ├── CheckArgumentsError                                        one check's arguments, type or version
     │   ├── JSONPathError                            jsonpath_error    an expression, or what it failed to find
+    │   ├── InvalidRequestError                                        a request over the network; its code says why
     │   ├── NotFoundError               404                            a run, a file, a name that is not there
     │   ├── AuthenticationError         401                            a caller without a valid key or token
     │   ├── PermissionDeniedError       403                            a caller without the scope that is needed
@@ -24,9 +25,8 @@
         ├── RunBusyError                409                            another executor holds the run's lease
         └── RunInterruptedError                                        its process was told to end
 
-A failing check is a value, not an exception: these classes are for what kept a check, a call or
-a run from giving an answer. Each class carries what every door needs in order to translate it:
-its FEP error type (FEP 2.3.4), HTTP status, gRPC status code and the exit code of the CLI.
+A failing check is a value: these classes are for what kept a check, a call or a run from giving an answer. Each has
+what a door needs to translate it: its FEP error type (FEP 2.3.4), HTTP status, gRPC code and exit code.
 """
 
 from __future__ import annotations
@@ -76,8 +76,7 @@ class Problem:
     """One error in an input: where it is, what is wrong, what to do.
 
     `file` is as the user wrote it, `line` and `column` count from 1, `path` is dotted (`checks[0].arguments.text`);
-    `rule` is the section of EvalGuard's specification that it is about, if there is one.
-    As text it is one line that a terminal can be given, whatever the input is.
+    `rule` is the section of EvalGuard's specification, if it is about one. As text it is one line, fit for a terminal.
     """
 
     message: str
@@ -132,6 +131,14 @@ class JSONPathError(UserError):
     def __init__(self, message: str, expression: str, position: int | None = None) -> None:
         self.expression = expression
         self.position = position
+        super().__init__(message)
+
+
+class InvalidRequestError(UserError):
+    """A request over the network that cannot be taken; `code` is the word for it that programs go by."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
         super().__init__(message)
 
 
@@ -202,13 +209,7 @@ class EndpointError(FepflowError):
     grpc_code = "UNAVAILABLE"
 
     def __init__(
-        self,
-        message: str,
-        *,
-        kind: str,
-        retryable: bool,
-        retry_after: float | None = None,
-        status: int | None = None,
+        self, message: str, *, kind: str, retryable: bool, retry_after: float | None = None, status: int | None = None
     ) -> None:
         self.kind = kind
         self.retryable = retryable

@@ -14,7 +14,7 @@ from fepflow.suite.durations import seconds
 
 OPERATORS_VARIABLES = frozenset(
     {
-        *("FEPFLOW_DATA_ROOTS", "FEPFLOW_MODELS", "FEPFLOW_SUITE_ROOTS"),
+        *("FEPFLOW_AGENT_HOSTS", "FEPFLOW_DATA_ROOTS", "FEPFLOW_MODELS", "FEPFLOW_SUITE_ROOTS"),
         *("FEPFLOW_JWT_KEY_FILE", "FEPFLOW_JWT_ALGORITHM", "FEPFLOW_JWT_ISSUER", "FEPFLOW_JWT_AUDIENCE"),
         *("FEPFLOW_TLS_CERT", "FEPFLOW_TLS_KEY", "FEPFLOW_CORS_ORIGINS", "FEPFLOW_AUDIT_RETENTION"),
         *("FEPFLOW_STARTS_PER_MINUTE", "FEPFLOW_REQUESTS_PER_MINUTE", "FEPFLOW_MAX_BODY"),
@@ -44,6 +44,11 @@ class Settings(BaseModel):
     smtp_url: str | None = Field(None, description="Mail server of `fepflow alert --email`, smtp:// or smtps://.")
     models: str = Field(
         "", description="More models that checks in data files may ask, separated by commas; * stands for anything."
+    )
+    agent_hosts: str = Field(
+        "",
+        description="Where else agents may be that are named over the network, besides public addresses: hosts, "
+        "*.domains and networks, each with :port or without, separated by commas.",
     )
     cache_ttl: Annotated[float, BeforeValidator(seconds)] = Field(
         30 * 86_400.0, gt=0, description="How long answers of models are used again, such as 12h or 30d."

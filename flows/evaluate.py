@@ -35,7 +35,11 @@ from tasks.run.progress import progress_shown
 
 def _flow_run_name() -> str:
     begun = local_run.get()
-    return name_of(flow_run.parameters["suite"]) if begun is None else begun.run.name
+    if begun is not None:
+        return begun.run.name
+    suite = flow_run.parameters["suite"]
+    # A requested run has no file, and the name that it was dispatched under.
+    return name_of(suite) if suite else str(flow_run.name)
 
 
 # No retries, whatever Prefect's settings say: a verdict of fail would be asked for again.
@@ -50,7 +54,7 @@ async def evaluate(
     """Call the suite's target for each test case, check the outputs, and give a verdict.
 
     Args:
-        suite: Path of the suite file, as the machine that runs it sees it.
+        suite: Path of the suite file, as the machine that runs it sees it; empty for a run of the store that has none.
         limit: Only so many test cases; below 1 a fraction of them. Default: all.
         repeats: How often each case is called and checked. Default: as the suite says.
         cache: Whether answers of models that are kept are used. Default: as the suite says, which is yes.

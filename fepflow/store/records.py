@@ -16,9 +16,9 @@ from fepflow.protocol.test_case import Output, TestCase
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled", "interrupted"]
 Outcome = Literal["pass", "fail", "inconclusive"]
-Cause = Literal["command", "schedule", "automation", "api", "pytest", "evaluate"]
-"""What began a run: the command line, Prefect's schedule or automation, its API or UI, a test, or a request to
-evaluate outputs that exist (FEP 5)."""
+Cause = Literal["command", "schedule", "automation", "api", "pytest", "evaluate", "network"]
+"""What began a run: the command line, Prefect's schedule or automation, its API or UI, a test, a request to evaluate
+outputs that exist (FEP 5), or one for a run whose target is called at guarded addresses only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,11 @@ class RunRecord:
     def calls(self) -> int:
         """How many outputs it is to have, as far as it is planned."""
         return self.n_cases * self.repeats
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether it was requested over the network, which no suite file and no caller can say or deny."""
+        return self.cause == "network"
 
     @property
     def sample(self) -> str | None:
@@ -238,6 +243,34 @@ class Baseline:
     name: str
     run_id: str
     set_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """That a run was requested over the network: by whom, and with what.
+
+    `kind` is the interface's. `idempotency_key` is what the caller gave, made unique to caller and kind; the same key
+    with another `request_hash` is a conflict. `dispatched_at` is when Prefect was told of the run.
+    """
+
+    run_id: str
+    kind: str
+    caller: str | None
+    idempotency_key: str | None
+    request_hash: str
+    request: Any
+    created_at: datetime
+    dispatched_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grader:
+    """A named list of checks, each as FEP declares it (2.3)."""
+
+    id: str
+    name: str
+    checks: list[dict[str, Any]]
+    created_at: datetime
 
 
 class RunFigures(NamedTuple):

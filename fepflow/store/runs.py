@@ -129,19 +129,14 @@ class Runs(Repository):
             return [RunRecord(**row) for row in connection.execute(statement).mappings()]
 
 
-def taken_in(run_id: str) -> ColumnElement[bool]:
-    """Whether a case is one that its run has taken in, see `Leases.extend_run`."""
-    return CASE.c.case_index < select(RUN.c.n_cases).where(RUN.c.id == run_id).scalar_subquery()
-
-
 def insert_run(connection: Connection, run: NewRun, cases: Iterable[TestCase]) -> None:
-    """Insert the run, pending, with its cases; see `Runs.create_run`."""
+    """Insert the run, pending, and its cases; raises as `Runs.create_run` does."""
     try:
         connection.execute(insert(RUN).values(_run_row(run)))
     except IntegrityError:
         raise UserError(
-            f"There is already a run {run.id}, or one of the flow run {run.flow_run_id}: a new run needs an id of its "
-            "own."
+            f"There is already a run {run.id}, or one of the flow run {run.flow_run_id}: a new run needs an id "
+            "of its own."
         ) from None
     count, total = 0, 0
     rows = _case_rows(run.id, cases)
@@ -153,6 +148,11 @@ def insert_run(connection: Connection, run: NewRun, cases: Iterable[TestCase]) -
     ended = update(RUN).where(RUN.c.id == run.id)
     n_cases = count if run.n_cases is None else min(run.n_cases, count)
     connection.execute(ended.values(n_cases=n_cases, cases_hash=f"{total % 2**256:064x}"))
+
+
+def taken_in(run_id: str) -> ColumnElement[bool]:
+    """Whether a case is one that its run has taken in, see `Leases.extend_run`."""
+    return CASE.c.case_index < select(RUN.c.n_cases).where(RUN.c.id == run_id).scalar_subquery()
 
 
 def _with_prefix(prefix: str) -> Select[Any]:

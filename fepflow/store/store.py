@@ -10,15 +10,19 @@ from fepflow.store.audit_log import AuditLog
 from fepflow.store.baselines import Baselines
 from fepflow.store.calibrations import Calibrations
 from fepflow.store.cancel_requests import CancelRequests
+from fepflow.store.complete_results import CompleteResults
 from fepflow.store.completed_runs import CompletedRuns
 from fepflow.store.database import Database, now_of
 from fepflow.store.evalguard_reports import EvalguardReports
 from fepflow.store.failed_checks import FailedChecks
+from fepflow.store.graders import Graders
 from fepflow.store.leases import Leases
 from fepflow.store.response_cache import ResponseCacheTable
 from fepflow.store.results import Results
+from fepflow.store.run_requests import RunRequests
 from fepflow.store.runs import Runs
 from fepflow.store.shards import Shards
+from fepflow.store.stored_cases import StoredCases
 
 
 class Store(
@@ -35,9 +39,13 @@ class Store(
     CompletedRuns,
     ApiKeys,
     AuditLog,
+    StoredCases,
+    Graders,
+    RunRequests,
+    CompleteResults,
 ):
-    """Runs with their cases, outputs and check results, cached responses, calibrations, reports, baselines, API keys
-    and the audit log.
+    """Runs with their cases, outputs and check results, cached responses, calibrations, reports, baselines, and what
+    the network's interfaces need: API keys, the audit log, test cases, graders and requests of runs.
 
     Many processes may share it. Every method is one or more whole transactions, blocks while it works, and may be
     called from any thread. All raise InfrastructureError when the database is unavailable.

@@ -6,6 +6,7 @@ import shlex
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticKnownError
 
 from fepflow.http.addresses import address_problem
@@ -52,7 +53,11 @@ class HttpTarget(Section):
     body: Template = Field(
         {"input": "$.test_case.input"}, description="JSON body; JSONPaths over the test case inside."
     )
-    output: JSONPathText | None = Field(None, description="Where the answer is; default: all of it.")
+    output: JSONPathText | Annotated[list[JSONPathText], Field(min_length=1)] | None = Field(
+        None,
+        description="Where the answer is; default: all of it. Of several places, the first where there is something; "
+        "$ is all of it, also of an answer that is no JSON.",
+    )
     metadata: dict[str, JSONPathText] = Field({}, description="What else to keep of the answer, by name.")
     max_bytes: ByteSize = Field(10_000_000, description="Largest answer, decompressed: bytes, or 10MB.")
 
@@ -153,6 +158,10 @@ class EcpTarget(Section):
         return self
 
 
+class GivenOutputs(Section):
+    """Outputs that were stored when the run was created, by an interface; nothing is called."""
+
+
 class Target(Section):
     """The system under test, and its retries and limits."""
 
@@ -161,6 +170,8 @@ class Target(Section):
     ecp: EcpTarget | None = None
     recorded: RecordedTarget | None = Field(None, validation_alias=AliasChoices("recorded", "scripted"))
     """Its former name was `scripted`, which older suites have."""
+    given: SkipJsonSchema[GivenOutputs | None] = None
+    """Of runs that were requested with their outputs; a suite file cannot have it."""
     timeout: Duration = Field(30.0, description="Deadline of one whole call; of an ecp agent, of a whole scenario.")
     connect_timeout: Duration = Field(5.0, description="Deadline of the connection.")
     read_timeout: Duration | None = Field(None, description="Longest silence while reading; default: the timeout.")
@@ -179,7 +190,7 @@ class Target(Section):
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Target:
-        if [self.http, self.python, self.ecp, self.recorded].count(None) != 3:
+        if [self.http, self.python, self.ecp, self.recorded, self.given].count(None) != 4:
             raise ValueError("give exactly one of http, python, ecp, recorded")
         return self
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import aiohttp
 import httpx
@@ -13,14 +14,20 @@ class Transport(httpx.AsyncBaseTransport):
     """At most `connections` of them, kept alive; each request is sent once, with its headers as they are written.
 
     It raises aiohttp's own errors. `verify` is what certificates are checked against, False for nothing; `proxy` may
-    have a user. Requests have the timeouts given here, whatever they themselves say.
+    have a user. Requests have the timeouts given here, whatever they themselves say. `new_socket` makes the socket of
+    each connection, and may refuse what is about to be dialled by raising an OSError.
     """
 
     def __init__(
-        self, connections: int, timeout: httpx.Timeout, verify: ssl.SSLContext | bool, proxy: httpx.Proxy | None = None
+        self,
+        connections: int,
+        timeout: httpx.Timeout,
+        new_socket: Callable[[Any], Any] | None,
+        verify: ssl.SSLContext | bool,
+        proxy: httpx.Proxy | None = None,
     ) -> None:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=connections, ssl=verify),
+            connector=aiohttp.TCPConnector(limit=connections, ssl=verify, socket_factory=new_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout.connect, sock_read=timeout.read),
             auto_decompress=False,

@@ -13,6 +13,7 @@ import httpx
 
 from fepflow.errors import TargetError, TargetTimeoutError
 from fepflow.http.addresses import host_and_port
+from fepflow.http.agent_addresses import AddressRefusedError
 from fepflow.http.response_body import BodyError
 
 _RESET = (errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED)
@@ -94,6 +95,8 @@ def _certificate(location: str, error: Exception) -> TargetError:
 
 
 def _no_connection(location: str, error: OSError) -> TargetError:
+    if isinstance(error, AddressRefusedError):
+        return _connect(f"not called: {error}", retryable=False)
     if isinstance(error, ConnectionRefusedError):
         return _connect(f"connection refused by {location}")
     if isinstance(error, ssl.SSLError):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fepflow.errors import InputError, Problem
+from fepflow.http.agent_addresses import AgentAddresses
 from fepflow.suite import target
 from fepflow.suite.files import resolve_inside
 from fepflow.targets.base import Target
@@ -22,17 +23,26 @@ def open_target(
     roots: Sequence[Path] = (),
     secrets: frozenset[str] = frozenset(),
     is_called: bool = True,
+    addresses: AgentAddresses | None = None,
 ) -> Target:
     """The system under test that `config` describes. Nothing is called yet; recorded outputs are read, and
     Python code is loaded.
 
     `folder` is the suite's, `roots` where else it may read, `secrets` what must never be shown. `case_ids` gives the
     ids of the whole dataset in its order, also of cases that a limit or a shard leaves out; only recorded outputs that
-    are matched by order ask for them. What only calls need is not loaded for a target that is not called. Raises
-    InputError, or JSONPathError for an invalid path.
+    are matched by order ask for them. What only calls need is not loaded for a target that is not called. A target
+    that was given over the network is called at one of `addresses` only. Raises InputError, or JSONPathError for an
+    invalid path.
     """
+    if config.given is not None:
+        from fepflow.targets.given import GivenOutputs
+
+        return GivenOutputs()
+    if addresses is not None and (config.http is None or config.http.app is not None):
+        message = "a target that is given over the network is an HTTP address"
+        raise InputError(Problem(message, path="target"))
     if config.http is not None:
-        return _http_target(config, config.http, folder, roots, secrets, is_called=is_called)
+        return _http_target(config, config.http, folder, roots, secrets, is_called=is_called, addresses=addresses)
     if config.ecp is not None:
         from fepflow.targets.ecp.target import EcpTarget
 
@@ -59,6 +69,7 @@ def _http_target(
     secrets: frozenset[str],
     *,
     is_called: bool,
+    addresses: AgentAddresses | None,
 ) -> Target:
     from fepflow.targets.http import HttpTarget
 
@@ -69,7 +80,7 @@ def _http_target(
         app = open_app(http.app, folder, roots, http.max_bytes)
     elif is_called:
         _load_connections()  # else the first call would wait for it
-    return HttpTarget(config, secrets, app)
+    return HttpTarget(config, secrets, app, addresses)
 
 
 def load_early(section: Mapping[str, Any]) -> None:

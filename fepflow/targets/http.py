@@ -10,6 +10,7 @@ import httpx
 
 from fepflow.errors import InputError, Problem, TargetError
 from fepflow.http.addresses import host_and_port, is_same_host
+from fepflow.http.agent_addresses import AgentAddresses
 from fepflow.http.response_body import ACCEPT_ENCODING, read_beginning, read_body, too_large
 from fepflow.jsonpath.template import compile_template
 from fepflow.limits.thread_pool import READERS
@@ -42,19 +43,25 @@ class HttpTarget:
     Authentication, proxies, certificates and a redirect's address are httpx's; one attempt is one request for each
     address of a redirect, and none goes to another host. Responses are bounded by `fepflow.http.response_body`.
     `secrets` are taken out of everything that an answer or an error says. Every call is like the first one: no cookies,
-    no netrc. The connections are made in the event loop of the first call.
+    no netrc. The connections are made in the event loop of the first call; where the address is somebody else's, they
+    are made to `addresses` only, and no redirect is followed.
 
     Raises InputError for an address, a header, a proxy or a file of certificates that cannot be used, JSONPathError for
     an invalid path.
     """
 
     def __init__(
-        self, config: target.Target, secrets: frozenset[str] = frozenset(), app: AsgiApp | None = None
+        self,
+        config: target.Target,
+        secrets: frozenset[str] = frozenset(),
+        app: AsgiApp | None = None,
+        addresses: AgentAddresses | None = None,
     ) -> None:
         if config.http is None:
             raise ValueError("the suite has no HTTP target")
         self._http: Final = config.http
         self._app = app
+        self._guard = None if addresses is None else addresses.for_url(self._http.url or "")
         self._connections = config.concurrency
         address = _address(self._http.url or "/")
         self._url = address.copy_with(userinfo=b"", fragment=None)
@@ -128,6 +135,8 @@ class HttpTarget:
         return self._reading.read(body, content_type, status)
 
     def _redirected(self, url: httpx.URL, new: httpx.URL, status: int) -> httpx.URL:
+        if self._guard is not None:
+            raise _redirect("redirects to another address, which is not followed: give the final address", status)
         if is_same_host(str(url), str(new)):
             return new.copy_with(userinfo=b"", fragment=None)
         # A host may be made of what the target was sent, and a parsed one is in lower case.
@@ -142,7 +151,7 @@ class HttpTarget:
     def _client(self, url: httpx.URL) -> httpx.AsyncClient:
         """The client for the address's scheme: a redirect may lead to the encrypted side."""
         if url.scheme not in self._clients:
-            options: dict[str, Any] = {"auth": self._auth}
+            options: dict[str, Any] = {"auth": self._auth, "guard": self._guard}
             if self._app is not None:
                 options["transport"] = httpx.ASGITransport(self._app)
             self._clients[url.scheme] = Client(url, self._connections, self._timeout, **options)

@@ -13,6 +13,7 @@ import httpx
 
 from fepflow.errors import InputError, Problem
 from fepflow.http.addresses import is_loopback
+from fepflow.http.agent_addresses import DialGuard
 from fepflow.security.secret_names import is_secret_parameter
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -23,18 +24,27 @@ class Client(httpx.AsyncClient):
 
     Proxies come from the environment as httpx has it (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY), but never for a
     loopback address. Certificates are checked against SSL_CERT_FILE or SSL_CERT_DIR where set, else certifi's list. No
-    cookie of one answer goes into another call. Raises InputError where the environment names what cannot be used.
+    cookie of one answer goes into another call. With a `guard` each connection is made past no proxy, and only to an
+    address that the guard lets be dialled. Raises InputError where the environment names what cannot be used.
     """
 
-    def __init__(self, url: httpx.URL, connections: int, timeout: httpx.Timeout, **options: Any) -> None:
-        self._pool = partial(_Connections, connections, timeout)
+    def __init__(
+        self,
+        url: httpx.URL,
+        connections: int,
+        timeout: httpx.Timeout,
+        *,
+        guard: DialGuard | None = None,
+        **options: Any,
+    ) -> None:
+        self._pool = partial(_Connections, connections, timeout, guard)
         is_local = is_loopback(url.host)
         # Made only where there may be TLS, to the endpoint or to a proxy, for it takes 50 ms.
         needs_no_tls = "transport" in options or (is_local and url.scheme == "http")
         try:
             super().__init__(
                 verify=False if needs_no_tls else _trust(),
-                trust_env=not is_local,
+                trust_env=not is_local and guard is None,
                 timeout=timeout,
                 **options,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+from collections.abc import Sequence
 from email.message import Message
 from functools import lru_cache
 from itertools import islice
@@ -28,6 +29,9 @@ _BYTE_ORDER_MARK = "\ufeff"
 _QUOTED_CHARACTERS = 65_536
 """Of a text that is quoted in an error, what is looked at."""
 
+WHOLE = "$"
+"""The path of a whole answer. Where it is one of several places, the answer may be text."""
+
 MAX_VALUES = 200_000
 """JSON values in an answer: reading, comparing and storing each takes about a microsecond, several times over."""
 
@@ -41,9 +45,9 @@ class ResponseParser:
     Raises JSONPathError for a path that is not valid.
     """
 
-    def __init__(self, output: str | None, metadata: dict[str, str], secrets: frozenset[str]) -> None:
-        self._output = None if output is None else compile_path(output)
-        self._output_path = output
+    def __init__(self, output: str | Sequence[str] | None, metadata: dict[str, str], secrets: frozenset[str]) -> None:
+        self._places = [output] if isinstance(output, str) else list(output or ())
+        self._outputs = [compile_path(place) for place in self._places]
         self._metadata = {name: compile_path(path) for name, path in metadata.items()}
         self._secrets = secrets
 
@@ -55,12 +59,13 @@ class ResponseParser:
         """
         kind, charset = _content_type(content_type)
         is_json = kind == "application/json" or kind.endswith("+json")
-        if not body and self._output is None:
+        may_be_text = not self._outputs or (len(self._outputs) > 1 and WHOLE in self._places)
+        if not body and may_be_text:
             return TargetResponse("")
-        if not (is_json or self._output or self._metadata):
+        if not (is_json or self._metadata) and may_be_text and not (self._outputs and body.lstrip()[:1] == b"{"):
             return TargetResponse(redact(self._text(body, charset or "utf-8", status), self._secrets))
         text, document = self._json(body, charset, kind, status)
-        value = document if self._output is None else self._value(self._output, document, status)
+        value = self._value(document, status) if self._outputs else document
         # One search of the whole shows for nearly every response that there is nothing to redact.
         secrets = self._secrets if holds_secret(text, self._secrets) else frozenset()
         return TargetResponse(
@@ -99,13 +104,15 @@ class ResponseParser:
     def _excerpt(self, text: str) -> str:
         return excerpt(text[:_QUOTED_CHARACTERS], self._secrets)
 
-    def _value(self, output: Path, document: Any, status: int) -> Any:
-        try:
-            return output.resolve(document)
-        except JSONPathError:
-            what = describe(document, self._secrets)
-            message = f"the answer has nothing at {self._output_path} (target.http.output); it is {what}"
-            raise TargetError(message, kind="missing_output", retryable=False, status=status) from None
+    def _value(self, document: Any, status: int) -> Any:
+        for output in self._outputs:
+            try:
+                return output.resolve(document)
+            except JSONPathError:
+                continue
+        what = describe(document, self._secrets)
+        message = f"the answer has nothing at {', '.join(self._places)} (target.http.output); it is {what}"
+        raise TargetError(message, kind="missing_output", retryable=False, status=status) from None
 
 
 def found_metadata(paths: dict[str, Path], document: Any) -> dict[str, Any]:

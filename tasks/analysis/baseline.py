@@ -21,6 +21,7 @@ _BEGUN: dict[str | None, str] = {
     "automation": "by an automation",
     "api": "through Prefect's API or UI",
     "pytest": "by pytest",
+    "network": "over the network",
 }
 
 

@@ -79,10 +79,14 @@ class RunContext:
         self.escalations = 0
         """Cases retried in a task run of their own, because of their call or of a check that calls a model."""
         self.defaults = CheckDefaults(suite.judge, suite.embedding)
-        self.shared_checks = compile_checks(self.defaults.complete(suite.checks))
         # By the run's copy of the suite: the cases themselves come from the store.
-        from_data = not isinstance(run.suite.get("test_cases"), list)
-        self._case_checks = CaseChecks(self.defaults, suite.checks, settings().allowed_models, from_data=from_data)
+        from_data = run.is_requested or not isinstance(run.suite.get("test_cases"), list)
+        named = [] if run.is_requested else suite.checks
+        self._case_checks = CaseChecks(self.defaults, named, settings().allowed_models, from_data=from_data)
+        if run.is_requested:  # whose checks, too, come from the network
+            self.shared_checks = self._case_checks.compiled(suite.checks)
+        else:
+            self.shared_checks = compile_checks(self.defaults.complete(suite.checks))
         self._by_kind = {by_model: _those(self.shared_checks, by_model) for by_model in (False, True)}
         self.left_out: dict[Batch, int] = {}
         """Model checks of each batch that were not run, as the run's deadline or budget was reached."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from fepflow.documents.loader import Document
 from fepflow.errors import FepflowError, InputError, RunInterruptedError
+from fepflow.http.agent_addresses import AgentAddresses
 from fepflow.security.redaction import words_of
 from fepflow.settings import settings
 from fepflow.store.leases import new_owner
@@ -122,7 +124,8 @@ async def _working(
 async def _prepare(store: Store, record: RunRecord, owner: str, spec: ShardSpec) -> RunContext:
     folder = Path(record.suite_path).parent if record.suite_path else Path.cwd()
     document = Document(record.suite, record.suite_path or record.name, "")
-    loaded = read_suite(document, folder)
+    # Nothing that a caller of the network has said is filled in from our environment.
+    loaded = read_suite(document, folder, {} if record.is_requested else os.environ)
     problems = [problem for problem in loaded.problems if problem.severity == "error"]
     load_plugins(loaded, problems)
     if problems or loaded.suite is None:
@@ -134,6 +137,7 @@ async def _prepare(store: Store, record: RunRecord, owner: str, spec: ShardSpec)
         case_ids=lambda: [case.id for case in read_cases(loaded)],
         roots=settings().allowed_roots,
         secrets=loaded.secrets,
+        addresses=AgentAddresses.configured() if record.is_requested else None,
     )
     context = RunContext(store, record, owner, loaded, loaded.suite, target, spec)
     if context.target_client.budget.counts:

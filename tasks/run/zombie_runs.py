@@ -27,6 +27,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tasks.run.outcome import mark_flow_run, not_evaluated, stored_state
+from tasks.run.requested_runs import end_unbegun_runs
 
 FLOW = "evaluate"
 SHARD_FLOW = "evaluate-shard"
@@ -49,6 +50,7 @@ async def reap(store: Store) -> list[str]:
     try:
         async with asyncio.timeout(PREFECT_TIMEOUT), get_client() as client:
             killed = await _mark_cancelled(store, client)
+            await end_unbegun_runs(store, client)
             await _report_runs(store, client, {*marked, *killed})
             await _report_shards(store, client)
     except Exception as error:

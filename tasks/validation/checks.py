@@ -86,7 +86,9 @@ def _validate_budget(found: SuiteValidation, defaults: CheckDefaults) -> None:
         return
     own = [to_check(check) for case in found.cases.with_checks() for check in case.checks or ()]
     with_model = [check for check in [*(found.loaded.section("checks") or ()), *own] if check and kind_of(check)]
-    says_itself = target.python or target.ecp  # a function may return an Output that does, and an agent its usage
+    says_itself = (
+        target.python or target.ecp or target.given
+    )  # a function may return an Output that does, and an agent its usage
     for name in budget.limits:
         if not says_itself and name not in (target.http or target.recorded).metadata and not with_model:
             advice = f"map it in the target's metadata ({name}: $.…)"

@@ -24,6 +24,9 @@ def validate_target(found: SuiteValidation) -> Target | None:
     loaded, target = found.loaded, found.loaded.section("target")
     if target is None:
         return None
+    if target.given is not None:
+        found.error(("target", "given"), "outputs are given with a request over the network", "name a file: recorded")
+        return None
     if target.recorded is not None:
         location = ("target", "recorded", "path")
         if file_of(loaded, target.recorded.path, location, found.problems) is None or not found.cases:

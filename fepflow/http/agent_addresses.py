@@ -1,0 +1,235 @@
+"""Addresses of agents that come over the network: which may be called, by the URL and by the address that is dialled.
+
+Whoever may name an address could otherwise have us call what only this machine can reach. So an address has to be
+global, or the operator's list (FEPFLOW_AGENT_HOSTS) has to have it, by host or by network; and never is it a port of
+fepflow or Prefect on this machine. A URL is judged when it is given, as far as its text tells; each connection is
+judged by the very address that it is about to be made to, whatever a name was resolved to before.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from urllib.parse import urlsplit
+
+from fepflow.errors import InputError, Problem
+from fepflow.http.addresses import address_problem
+from fepflow.prefect_settings import configured_api
+from fepflow.settings import settings
+
+Address = IPv4Address | IPv6Address
+SETTING = "FEPFLOW_AGENT_HOSTS"
+
+METADATA = frozenset(
+    ip_address(text)
+    for text in (
+        "169.254.169.254",
+        "169.254.170.2",
+        "100.100.100.200",
+        "168.63.129.16",
+        "192.0.0.192",
+        "fd00:ec2::254",
+        "fd20:ce::254",
+    )
+)
+"""Where clouds tell a machine its secrets. One of them is a global address."""
+
+_NAT64 = (ip_network("64:ff9b::/96"), ip_network("64:ff9b:1::/48"))
+_COMPATIBLE = ip_network("::/96")
+_ISATAP = (0x00005EFE, 0x02005EFE)
+_NUMBER = r"(?:0[xX][0-9a-fA-F]*|[0-9]+)"
+_NUMERIC_HOST = re.compile(rf"{_NUMBER}(?:\.{_NUMBER})*")
+_NETLOC = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{1,5}))?")
+_PORTS = {"http": 80, "https": 443}
+
+
+class AddressRefusedError(OSError):
+    """An address that may not be dialled. An OSError, so that it passes through whatever makes connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedHost:
+    """One entry of the operator's list: a network, a host, or `*.` and a domain; of one port, or of all."""
+
+    network: IPv4Network | IPv6Network | None
+    host: str
+    port: int | None
+
+    def has_name(self, host: str, port: int) -> bool:
+        """Whether a host is allowed by its name."""
+        if self.network is not None or self.port not in (None, port):
+            return False
+        return host.endswith(self.host[1:]) if self.host.startswith("*.") else host == self.host
+
+    def has_address(self, address: Address, port: int) -> bool:
+        """Whether an address is in the network."""
+        return self.network is not None and self.port in (None, port) and address in self.network
+
+
+class AgentAddresses:
+    """What the operator allows; `own_ports` of this machine are refused whatever is allowed."""
+
+    def __init__(self, allowed: Sequence[AllowedHost] = (), own_ports: Collection[int] = ()) -> None:
+        self._allowed = allowed
+        self._own_ports = frozenset(own_ports)
+
+    @classmethod
+    def configured(cls) -> AgentAddresses:
+        """As the operator has it. Raises InputError for a list that cannot be used."""
+        config, api = settings(), configured_api()
+        ports = {config.port}
+        if api is not None:
+            parts = urlsplit(api.url)
+            ports.add(parts.port or _PORTS.get(parts.scheme, 80))
+        return cls(allowed_hosts(config.agent_hosts), ports)
+
+    def problem(self, url: str) -> str | None:
+        """Why an address must not be called, as far as its text tells; None if it may. What a name is resolved to is
+        judged when it is dialled."""
+        if found := address_problem(url):
+            return f"{found[0]} ({found[1]})"
+        if "$" in url or not url.isascii() or not url.isprintable() or "\\" in url:
+            return "it holds characters that stand as %XX in an address; a host is written in ASCII (xn--…)"
+        parts = urlsplit(url)
+        if "@" in parts.netloc:
+            return "it holds a user or a password"
+        located = _NETLOC.fullmatch(parts.netloc)
+        if located is None:
+            return "its host is not valid"
+        host, port = _host(located), int(located["port"] or _PORTS[parts.scheme.lower()])
+        if host is None:
+            return "its host is no valid IP address"
+        address = IPv4Address("127.0.0.1") if _names_this_machine(host) else _literal(host)
+        return None if address is None else self._refusal(host, address, port)
+
+    def for_url(self, url: str) -> DialGuard:
+        """The guard of all connections to an address."""
+        parts = urlsplit(url)
+        return DialGuard(self, (parts.hostname or "").rstrip("."))
+
+    def _refusal(self, host: str, address: Address, port: int) -> str | None:
+        """Why an address that `host` stands for must not be dialled."""
+        known = list(_unwrapped(address))
+        if port in self._own_ports and any(_is_of_this_machine(each) for each in known):
+            return f"port {port} of this machine is fepflow's or Prefect's own"
+        if any(entry.has_name(host, port) for entry in self._allowed):
+            return None
+        for each in known:
+            if _is_public(each) or any(entry.has_address(each, port) for entry in self._allowed):
+                continue
+            return f"{host} is not a public address, and {SETTING} does not allow it"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class DialGuard:
+    """Makes the sockets of all connections that a client makes for one host: aiohttp's socket factory."""
+
+    addresses: AgentAddresses
+    host: str
+
+    def __call__(self, info: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
+        """A socket for what is about to be dialled; raises AddressRefusedError."""
+        family, kind, protocol, _, place = info
+        refusal = self.addresses._refusal(self.host, ip_address(str(place[0])), int(str(place[1])))
+        if refusal is not None:
+            raise AddressRefusedError(refusal)
+        return socket.socket(family=family, type=kind, proto=protocol)
+
+
+def allowed_hosts(listed: str) -> list[AllowedHost]:
+    """The operator's list: hosts, `*.domain`s, addresses and networks, each with or without `:port`, by commas.
+
+    Raises InputError for an entry that is none of them.
+    """
+    return [_entry(text.strip()) for text in listed.split(",") if text.strip()]
+
+
+def _entry(text: str) -> AllowedHost:
+    bracketed = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", text)
+    if bracketed:
+        name, port = bracketed[1], bracketed[2]
+    elif text.count(":") > 1:
+        name, port = text, None
+    else:
+        name, _, port = text.partition(":")
+    if port and (not port.isdecimal() or not 0 < int(port[:6]) < 65_536):
+        raise _unknown(text)
+    number = int(port) if port else None
+    try:
+        return AllowedHost(ip_network(name, strict=False), "", number)
+    except ValueError:
+        pass
+    if not re.fullmatch(r"(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?", name) or _NUMERIC_HOST.fullmatch(
+        name
+    ):
+        raise _unknown(text)
+    return AllowedHost(None, name.lower(), number)
+
+
+def _unknown(text: str) -> InputError:
+    advice = "write agent.example.com, *.example.com, 10.0.0.0/8 or [fd00::/8], each with :port or without"
+    return InputError(Problem(f"{text[:60]} is no host and no network", path=SETTING, advice=advice))
+
+
+def _host(located: re.Match[str]) -> str | None:
+    """The host in the form in which it is compared; None for what looks like an IP address and is none."""
+    if located["v6"] is not None:
+        try:
+            return str(IPv6Address(located["v6"]))
+        except ValueError:
+            return None
+    host = located["host"].lower().removesuffix(".")
+    last = host.rpartition(".")[2]
+    if not re.fullmatch(_NUMBER, last):
+        return host
+    try:  # as the system's resolver reads it: 127.1, 0x7f000001, 2130706433, 0177.0.0.1
+        return str(IPv4Address(socket.inet_aton(host)))
+    except OSError:
+        return None
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _names_this_machine(host: str) -> bool:
+    return host in ("localhost", "localhost.localdomain") or host.endswith(".localhost")
+
+
+def _unwrapped(address: Address) -> Iterator[Address]:
+    """The address, and those that a gateway would make of it. A mapped one is the other one."""
+    if isinstance(address, IPv4Address):
+        yield address
+        return
+    if address.ipv4_mapped is not None:
+        yield address.ipv4_mapped
+        return
+    yield address
+    low = IPv4Address(int(address) & 0xFFFF_FFFF)
+    if address.sixtofour is not None:
+        yield address.sixtofour
+    if address.teredo is not None:
+        yield from address.teredo
+    compatible = address in _COMPATIBLE and int(address) > 0xFFFF
+    if compatible or any(address in network for network in _NAT64) or (int(address) >> 32) & 0xFFFFFFFF in _ISATAP:
+        yield low
+
+
+def _is_public(address: Address) -> bool:
+    return address.is_global and not address.is_multicast and address not in METADATA
+
+
+def _is_of_this_machine(address: Address) -> bool:
+    if address.is_loopback or address.is_unspecified:
+        return True
+    import psutil  # only who calls a port of our own wants it
+
+    own = {str(each.address).partition("%")[0] for some in psutil.net_if_addrs().values() for each in some}
+    return str(address) in own
