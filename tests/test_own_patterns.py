@@ -6,13 +6,15 @@ import ast
 import importlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from tests.test_floors import FILES, module_of
+
+PARSER: Any = importlib.import_module("re._parser")
 
 SIZE = 100_000
 LIMIT = 0.25
@@ -65,7 +67,7 @@ TEXTS = {path: path.read_text(encoding="utf-8") for path in FILES}
 PATTERNS = dict(own_patterns())
 
 
-def characters_of(items: object) -> Iterator[str]:
+def characters_of(items: Iterable[Any]) -> Iterator[str]:
     """A character for each that a pattern looks for."""
     for operation, argument in items:
         name = str(operation)
@@ -79,7 +81,7 @@ def characters_of(items: object) -> Iterator[str]:
             yield from characters_of(argument)
         else:
             for part in argument if isinstance(argument, tuple | list) else (argument,):
-                if isinstance(part, re._parser.SubPattern):
+                if isinstance(part, PARSER.SubPattern):
                     yield from characters_of(part)
                 elif isinstance(part, list):
                     for one in part:
@@ -88,7 +90,7 @@ def characters_of(items: object) -> Iterator[str]:
 
 def worst_texts(pattern: re.Pattern[Any], size: int) -> Iterator[str]:
     """Of that size: what it looks for, again and again, and never to its end, each beginning of it, each character."""
-    wanted = list(characters_of(re._parser.parse(pattern.pattern, pattern.flags)))
+    wanted = list(characters_of(PARSER.parse(pattern.pattern, pattern.flags)))
     parts = ["".join(wanted[:length]) for length in range(1, min(len(wanted), 12) + 1)]
     parts += [*dict.fromkeys(wanted), "\n", " ", "a", "1", "```\n", "${A:-", "{{$.", "```json\n\n", '"', "\\"]
     for part in dict.fromkeys(parts):

@@ -7,6 +7,7 @@ the `regex` module, which gives the interpreter away while it matches and keeps 
 
 from __future__ import annotations
 
+import importlib
 import re
 import warnings
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ from fepflow.limits.thread_pool import SEARCHES
 
 if TYPE_CHECKING:
     import regex
+
+_PARSER: Any = importlib.import_module("re._parser")
+"""That of `re` itself: no public one gives a pattern's structure."""
 
 MAX_PATTERN = 1_000
 MAX_TEXT = 1_000_000
@@ -64,7 +68,7 @@ def _choices_of_pattern(pattern: str, flags: int) -> Choices | None:
     """None where there is no bound: a choice inside an unbounded repeat, or a reference to what was matched."""
     try:
         with quietly():
-            return _choices(re._parser.parse(pattern, flags))  # type: ignore[attr-defined]  # re's own parser: no public one gives the structure
+            return _choices(_PARSER.parse(pattern, flags))
     except (_UnboundedError, RecursionError):
         return None
 
@@ -93,7 +97,7 @@ def _choices_of(operation: str, argument: Any) -> Choices:
     if operation in _REPEATS:
         low, high, body = argument
         bits, degree = _choices(body)
-        if high != re._constants.MAXREPEAT:  # type: ignore[attr-defined]  # see above
+        if high != _PARSER.MAXREPEAT:
             return bits * high + log2(high - low + 1), min(degree * high, _MANY)
         if bits or degree:
             raise _UnboundedError
@@ -106,7 +110,7 @@ def _choices_of(operation: str, argument: Any) -> Choices:
 
 def _subpatterns(argument: Any) -> list[Any]:
     """The patterns inside a group, a branch or a lookaround."""
-    if isinstance(argument, re._parser.SubPattern):  # type: ignore[attr-defined]  # see above
+    if isinstance(argument, _PARSER.SubPattern):
         return [argument]
     if isinstance(argument, tuple | list):
         return [part for item in argument for part in _subpatterns(item)]
@@ -160,7 +164,7 @@ def compile_pattern(pattern: str, flags: int) -> re.Pattern[str]:
     """Compile once; raises ValueError with the place of the error, or for a bomb."""
     try:
         with quietly():
-            _refuse_bombs(re._parser.parse(pattern, flags))  # type: ignore[attr-defined]  # see above
+            _refuse_bombs(_PARSER.parse(pattern, flags))
             return re.compile(pattern, flags)
     except (re.error, OverflowError, RecursionError, ValueError) as error:
         location = f" at position {error.pos}" if isinstance(error, re.error) and error.pos is not None else ""
