@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from fepflow.documents.yaml_parser import parse_yaml
 from fepflow.errors import InputError
 from fepflow.evalguard.loader import load_all_thresholds
 from fepflow.evalguard.report_reader import read_report
 from fepflow.store.store import Store
 from fepflow.verdict.report import judge_report
+from surfaces.evalguard_api import EvalguardApi
+from surfaces.evalguard_catalogue import Catalogue
 
 from .conftest import Stack, Workplace
 from .endpoint import serving
@@ -75,6 +78,17 @@ def test_the_report_of_a_run_is_valid_and_has_its_verdict(runs: Workplace, outco
     assert metrics is not None
     (metric,) = metrics
     assert f"{metric['low']:.4g} to {metric['high']:.4g}" in said, "the interval is the run's"
+
+
+def test_the_api_serves_the_reports_that_were_written(runs: Workplace) -> None:
+    written = [read_report(path).report.to_json() for path in runs.folder.glob("*.evalguard.yaml")]
+    with Store.open(runs.env["FEPFLOW_STORE_URL"]) as store:
+        api = EvalguardApi(Catalogue(runs.folder / "config"), store)
+        served = api.reports(limit=20, offset=0, task_ref="refunds", metric="acc")
+        (thresholds,) = api.thresholds(tasks="refunds")["thresholds"]
+    assert served["pagination"]["total"] == len(WRONG)
+    assert sorted(served["reports"], key=lambda each: each["id"]) == sorted(written, key=lambda each: each["id"])
+    assert thresholds == parse_yaml(THRESHOLDS, "refunds.yaml")
 
 
 def outcome_of(report: Path, thresholds: Path) -> str:

@@ -8,6 +8,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -47,7 +48,6 @@ class Client:
     """Asks the API, and holds each answer against what its schema says of the path, the method and the status."""
 
     http: httpx.Client
-    document: dict[str, Any]
 
     def get(self, path: str, status: int = 200, /, **parameters: str | int) -> Any:
         return self.checked("get", path, self.http.get(f"/v1{path}", params=parameters), status)
@@ -96,7 +96,7 @@ def serve(store: Store) -> Iterator[Serve]:
         thread.start()
         http = httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=30, trust_env=False)
         running.append((server, thread, http))
-        return Client(http, app.openapi())
+        return Client(http)
 
     yield start
     for server, thread, http in running:
@@ -282,6 +282,15 @@ class TestRuns:
         (later,) = api.get("/reports")["reports"]
         assert (former["results"][0]["acc"]["value"], later["results"][0]["acc"]["value"]) == (0.5, 0.75)
 
+    def test_requests_at_once_find_each_run_once(self, api: Client, store: Store) -> None:
+        for number in range(60):
+            add_run(store, f"{number:032x}")
+            finish(store, f"{number:032x}", 0.5)
+        with ThreadPoolExecutor(8) as threads:
+            pages = list(threads.map(lambda _: api.get("/reports", limit=100), range(8)))
+        assert pages == [pages[0]] * 8
+        assert sorted(numbers(pages[0])) == list(range(60))
+
     def test_reports_of_runs_are_no_imported_ones(self, api: Client, store: Store) -> None:
         add_run(store, "a" * 32)
         finish(store, "a" * 32, 0.5)
@@ -441,7 +450,7 @@ class TestHostile:
     @pytest.mark.parametrize("query", [
         "", "tasks=", "tasks=,", "tasks=a,", "tasks=,a", "tasks=a,,b", "tasks=a%0A", "tasks=a%00", "tasks=a%20,b",
         "tasks=a&tasks=b", "tasks[]=a", "tasks=a&metrics=", "tasks=a&metrics=b,", "metrics=a", "tasks=../a",
-        f"tasks={'x' * 10_001}", "tasks=a&limit=1",
+        f"tasks={'x' * 4_001}", "tasks=a&limit=1",
     ])  # fmt: skip
     def test_thresholds_take_lists_of_ids(self, api: Client, query: str) -> None:
         message = api.raw("/thresholds", query)["error"]["message"]
