@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import json
 import logging
 import os
@@ -31,7 +33,8 @@ class AuditWriter:
     """Commits the entries of concurrent requests together; used as an async context manager.
 
     While one group is committed, the next gathers. Entries older than `retention` seconds are deleted at the beginning
-    and once a day. What was handed over is written before the context ends.
+    and once a day. What was handed over is written before the context ends. It begins with an InfrastructureError if
+    nothing could be written.
     """
 
     def __init__(self, store: Store, folder: Path, retention: float) -> None:
@@ -45,7 +48,7 @@ class AuditWriter:
 
     async def __aenter__(self) -> Self:
         try:
-            await self._in_thread(self._delete_old)
+            await self._in_thread(self._prepare)
         except BaseException:
             self._thread.shutdown()
             raise
@@ -107,6 +110,17 @@ class AuditWriter:
     def _write(self, entries: Sequence[AuditEntry]) -> None:
         write_entries(self._store, self._folder, entries)
 
+    def _prepare(self) -> None:
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _append(_file_of(self._folder, utc_now().date()), b"")
+            self._delete_old()
+        except OSError as error:
+            raise InfrastructureError(
+                f"The audit log in {self._folder} cannot be written ({error.strerror}): make the folder writable for "
+                "this user, or set FEPFLOW_HOME to another one."
+            ) from error
+
     async def _delete_old_daily(self) -> None:
         while True:
             await asyncio.sleep(_DAY)
@@ -137,7 +151,7 @@ def append_lines(folder: Path, entries: Sequence[AuditEntry]) -> None:
         days.setdefault(entry.at.date(), []).append(entry)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for day, some in days.items():
-        _append(folder / f"{day}.jsonl", "".join(map(_line, some)).encode("ascii"))
+        _append(_file_of(folder, day), "".join(map(_line, some)).encode("ascii"))
 
 
 def delete_files(folder: Path, before: date) -> None:
@@ -146,6 +160,10 @@ def delete_files(folder: Path, before: date) -> None:
         with suppress(ValueError):  # it is named otherwise, and so is none of ours
             if date.fromisoformat(path.stem) < before:
                 path.unlink(missing_ok=True)
+
+
+def _file_of(folder: Path, day: date) -> Path:
+    return folder / f"{day}.jsonl"
 
 
 def _line(entry: AuditEntry) -> str:
@@ -157,11 +175,12 @@ def _append(path: Path, data: bytes) -> None:
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(path, flags, 0o600)
     try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # other processes append to the same file
         size = os.fstat(descriptor).st_size
-        if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            data = b"\n" + data  # a full disk has cut off the last line
-        # In one call: other processes append to the same file.
+        if data and size and os.pread(descriptor, 1, size - 1) != b"\n":
+            data = b"\n" + data  # a process has died within a line
         if os.write(descriptor, data) < len(data):
-            raise OSError(28, "no space is left on the disk")
+            os.ftruncate(descriptor, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
-        os.close(descriptor)
+        os.close(descriptor)  # which unlocks it

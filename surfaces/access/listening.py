@@ -81,12 +81,13 @@ def _tls_files(settings: Settings) -> tuple[Path, Path] | None:
         raise UserError("TLS needs both FEPFLOW_TLS_CERT and FEPFLOW_TLS_KEY: set the other one, too.")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
-    except (OSError, ValueError) as error:  # the former is ssl.SSLError, too
-        reason = getattr(error, "strerror", None) or "they are no certificate and its unencrypted key, in PEM"
-        raise UserError(
-            f"{certificate} and {key} (FEPFLOW_TLS_CERT, FEPFLOW_TLS_KEY) cannot be used: {reason}."
-        ) from None
-    return certificate, key
+    except (ssl.SSLError, ValueError):
+        reason = "they are no certificate and its unencrypted key, in PEM"
+    except OSError as error:
+        reason = f"{error.strerror}"
+    else:
+        return certificate, key
+    raise UserError(f"{certificate} and {key} (FEPFLOW_TLS_CERT, FEPFLOW_TLS_KEY) cannot be used: {reason}.")
 
 
 def allowed_origins(settings: Settings) -> frozenset[str]:

@@ -6,7 +6,11 @@ import asyncio
 import json
 import os
 import stat
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -258,6 +262,7 @@ async def test_an_entry_that_cannot_be_written_is_an_error_and_the_next_one_is_t
     access: Access, store: Store, tmp_path: Path
 ) -> None:
     folder = tmp_path / "home" / "audit"
+    folder.rename(tmp_path / "elsewhere")
     folder.write_text("in the way", encoding="ascii")
     done = await asyncio.gather(
         *(access.record(None, HERE, "GET /", None, "200") for _ in range(3)), return_exceptions=True
@@ -266,6 +271,15 @@ async def test_an_entry_that_cannot_be_written_is_an_error_and_the_next_one_is_t
     folder.unlink()
     await access.record(None, HERE, "GET /", None, "200")
     assert len(list(folder.iterdir())) == 1
+
+
+async def test_a_log_that_cannot_be_written_is_a_sentence_at_the_start(
+    store: Store, make_settings: MakeSettings, tmp_path: Path
+) -> None:
+    (tmp_path / "home" / "audit").write_text("in the way", encoding="ascii")
+    with pytest.raises(InfrastructureError, match=r"cannot be written \(File exists\): make the folder writable"):
+        async with Access(store, make_settings(), may_be_open=True):
+            pass
 
 
 async def test_without_the_table_nobody_is_admitted_and_nothing_recorded(access: Access, store: Store) -> None:
@@ -307,6 +321,43 @@ def test_a_line_that_was_cut_off_does_not_spoil_the_next(tmp_path: Path) -> None
     file.write_bytes(whole[:-10])
     append_lines(tmp_path, [entry])
     assert file.read_bytes() == whole[:-10] + b"\n" + whole
+
+
+def test_writers_of_several_threads_do_not_tear_each_others_lines(tmp_path: Path) -> None:
+    def write(number: int) -> None:
+        for _ in range(20):
+            append_lines(tmp_path, [AuditEntry(None, None, f"{number} " + "x" * 200, None, "200")] * 50)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(write, range(8)))
+    actions = [json.loads(line)["action"] for file in tmp_path.iterdir() for line in file.read_text().splitlines()]
+    assert Counter(actions) == {f"{number} " + "x" * 200: 1000 for number in range(8)}
+
+
+ON_A_FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+from fepflow.store.access_records import AuditEntry
+from surfaces.access.audit_writer import append_lines
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+entry = AuditEntry(None, None, "GET /", None, "200")
+append_lines(Path(sys.argv[1]), [entry])
+(file,) = Path(sys.argv[1]).iterdir()
+resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 10, -1))
+try:
+    append_lines(Path(sys.argv[1]), [entry])
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_on_a_full_disk_nothing_of_an_entry_is_left(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ON_A_FULL_DISK, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "No space left on device\n"
+    (file,) = tmp_path.iterdir()
+    assert len(file.read_text().splitlines()) == 1
+    assert file.read_bytes().endswith(b"\n")
 
 
 def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None:

@@ -6,6 +6,12 @@ from pathlib import Path
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from fepflow.errors import PermissionDeniedError, UserError
 from fepflow.store.store import Store
@@ -85,6 +91,12 @@ def test_files_of_tls_are_looked_at(
         listening_on("::", with_key, make_settings(**{**tls, "tls_key": tmp_path / "none"}), behind_tls=False)
     with pytest.raises(UserError, match="cannot be used"):
         listening_on("::", with_key, make_settings(**{**tls, "tls_key": tls["tls_cert"]}), behind_tls=False)
+    encrypted = load_pem_private_key(tls["tls_key"].read_bytes(), None).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"a password")
+    )
+    (tmp_path / "encrypted").write_bytes(encrypted)
+    with pytest.raises(UserError, match="unencrypted"):
+        listening_on("::", with_key, make_settings(**{**tls, "tls_key": tmp_path / "encrypted"}), behind_tls=False)
     assert listening_on("::", with_key, make_settings(**tls), behind_tls=False).tls == tuple(tls.values())
 
 
