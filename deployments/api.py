@@ -28,9 +28,11 @@ from surfaces.access.access import Access
 from surfaces.access.listening import Listening, allowed_origins, listening_on
 from surfaces.evalguard_catalogue import Catalogue
 from surfaces.evaluations.fep import FepService
+from surfaces.evaluations.service import EvaluationService
 from surfaces.rest.app import create_app
 from surfaces.rest.errors import Errors
 from surfaces.rest.evalguard import evalguard_router
+from surfaces.rest.evaluations import error_envelope, evaluations_router
 from surfaces.rest.fep import fep_router
 from surfaces.rest.middleware import AccessMiddleware, with_cors
 
@@ -84,8 +86,8 @@ class _Server(uvicorn.Server):
 
 
 def _application(store: Store, config: Settings, access: Access, fep: FepService) -> ASGIApp:
-    errors = Errors({})
-    app = create_app([fep_router(fep)], errors)
+    errors = Errors({"/api": error_envelope})
+    app = create_app([fep_router(fep), evaluations_router(EvaluationService(store))], errors)
     app.include_router(evalguard_router(Catalogue(config.evalguard_folder), store), prefix="/v1", tags=["EvalGuard"])
     origins = allowed_origins(config)
     guarded = AccessMiddleware(app, access, errors.render, max_body=int(config.max_body), origins=origins)

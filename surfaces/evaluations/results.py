@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from fepflow.protocol.results import CheckResult
@@ -16,7 +16,9 @@ from fepflow.store.records import CaseResult, RunRecord, RunRequest, RunStatus
 from fepflow.store.store import Store
 from surfaces.evaluations.graders import grader_of
 
-STATUSES: Mapping[str, tuple[RunStatus, ...]] = {
+Status = Literal["pending", "running", "completed", "failed"]
+
+STATUSES: Mapping[Status, tuple[RunStatus, ...]] = {
     "pending": ("pending",),
     "running": ("running",),
     "completed": ("completed",),

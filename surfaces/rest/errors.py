@@ -52,7 +52,9 @@ class Errors:
     def render(self, path: str, error: FepflowError) -> Response:
         """The response that says so."""
         status = error.status if isinstance(error, HttpError) else error.http_status
-        body = next((body for prefix, body in self._bodies if path.startswith(prefix)), error_response)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, HttpError):
+            logger.error("%s: %s: %s", path, type(error).__name__, words_of(error))
+        body = next((body for prefix, body in self._bodies if f"{path}/".startswith(f"{prefix}/")), error_response)
         return body(status, error)
 
     def install(self, app: FastAPI) -> None:

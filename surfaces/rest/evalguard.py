@@ -14,7 +14,8 @@ from fepflow.errors import FepflowError, UserError
 from fepflow.store.store import Store
 from surfaces.evalguard_api import EvalguardApi
 from surfaces.evalguard_catalogue import Catalogue
-from surfaces.rest.evalguard_contract import operation, parse_body, parse_query, query_schema
+from surfaces.rest.evalguard_contract import operation
+from surfaces.rest.parameters import parse_body, parse_query, query_schema
 
 MAX_BODY = 65_536
 """Bytes of a request's body: four filters of 1,000 characters, escaped, are less."""

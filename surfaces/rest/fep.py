@@ -13,11 +13,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from fepflow.errors import FepflowError
 from fepflow.protocol.results import EvaluationRunResult
-from surfaces.access.caller import Caller
 from surfaces.evaluations.fep import EvaluationProgress, FepService, Pending
 from surfaces.evaluations.requests import EvaluationRequest, EvaluationRequestBody, example
-from surfaces.rest.body import json_body
 from surfaces.rest.errors import error_response
+from surfaces.rest.request import caller_of, json_body
 
 JSON, NDJSON, EVENTS = "application/json", "application/x-ndjson", "text/event-stream"
 
@@ -150,12 +149,6 @@ def fep_router(service: FepService) -> APIRouter:
         return JSONResponse({"status": "healthy", "version": version("fepflow")})
 
     return router
-
-
-def caller_of(request: Request) -> Caller:
-    """Who has been admitted."""
-    caller: Caller = request.state.caller
-    return caller
 
 
 def _result(result: EvaluationRunResult) -> Response:

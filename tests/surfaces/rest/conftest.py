@@ -31,11 +31,12 @@ Serve = Callable[..., AbstractContextManager[httpx.Client]]
 class Admitted:
     """Around an application: everybody is admitted, as on a machine without keys."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, caller: Caller = ANYBODY) -> None:
         self._app = app
+        self._caller = caller
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope.setdefault("state", {})["caller"] = ANYBODY
+        scope.setdefault("state", {})["caller"] = self._caller
         await self._app(scope, receive, send)
 
 

@@ -6,12 +6,12 @@ import json
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from fepflow.protocol.model import utc_now
@@ -20,8 +20,13 @@ from fepflow.protocol.test_case import Output
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 from surfaces.access.caller import Caller
+from surfaces.access.caller import Scope as AccessScope
 from surfaces.evaluations.service import EvaluationService
-from surfaces.rest.evaluations import evaluations_router
+from surfaces.rest.app import create_app
+from surfaces.rest.errors import Errors
+from surfaces.rest.evaluations import error_envelope, evaluations_router
+
+from .conftest import Admitted
 
 URL = "https://agent.example.com/api"
 FIELDS = [
@@ -44,11 +49,16 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
+@contextmanager
+def called_by(store: Store, *scopes: AccessScope) -> Iterator[TestClient]:
+    app = create_app([evaluations_router(EvaluationService(store))], Errors({"/api": error_envelope}))
+    with TestClient(Admitted(app, Caller("key:1", frozenset(scopes))), raise_server_exceptions=False) as client:
+        yield client
+
+
 @pytest.fixture
 def client(store: Store) -> Iterator[TestClient]:
-    app = FastAPI()
-    app.include_router(evaluations_router(EvaluationService(store)))
-    with TestClient(app) as client:
+    with called_by(store, "read", "evaluate") as client:
         yield client
 
 
@@ -543,15 +553,7 @@ def test_graders_are_stored_listed_and_deleted(client: TestClient) -> None:
 
 
 def test_a_request_of_a_caller_without_the_scope_is_forbidden(store: Store) -> None:
-    app = FastAPI()
-    app.include_router(evaluations_router(EvaluationService(store)))
-
-    @app.middleware("http")
-    async def reader(request: Any, call_next: Any) -> Any:
-        request.state.caller = Caller("key:1", frozenset({"read"}))
-        return await call_next(request)
-
-    with TestClient(app) as client:
+    with called_by(store, "read") as client:
         assert client.get("/api/evaluations").status_code == 200
         for method, path in (
             ("POST", "evaluations"),
@@ -562,6 +564,41 @@ def test_a_request_of_a_caller_without_the_scope_is_forbidden(store: Store) -> N
         ):
             content = json.dumps({"test_case_ids": []})
             assert error_of(client.request(method, f"/api/{path}", content=content), 403)[0] == "FORBIDDEN"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/api", 404, "NOT_FOUND"),
+        ("GET", "/api/nothing", 404, "NOT_FOUND"),
+        ("POST", "/api/evaluations/x", 405, "METHOD_NOT_ALLOWED"),
+        ("PUT", "/api/graders", 405, "METHOD_NOT_ALLOWED"),
+    ],
+)
+def test_what_is_not_there_is_in_the_envelope(
+    client: TestClient, method: str, path: str, status: int, code: str
+) -> None:
+    assert error_of(client.request(method, path), status)[0] == code
+
+
+def test_a_path_that_only_begins_so_is_none_of_the_contract(client: TestClient) -> None:
+    response = client.get("/apiary")
+    assert (response.status_code, response.json()["error"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize("query", ["statsu=failed", "limit=1&limit=2", "status=done"])
+def test_a_query_that_cannot_be_meant_is_refused(client: TestClient, query: str) -> None:
+    assert error_of(client.get(f"/api/evaluations?{query}"), 400)[0] == "INVALID_REQUEST"
+
+
+def test_a_body_of_a_page_elsewhere_is_not_read(client: TestClient, cases: list[str]) -> None:
+    response = client.post("/api/evaluations", content=json.dumps(body()), headers={"Content-Type": "text/plain"})
+    assert error_of(response, 400)[0] == "INVALID_REQUEST"
+
+
+def test_a_bug_of_ours_says_no_more_than_that(client: TestClient, store: Store) -> None:
+    store.graders = None  # type: ignore[method-assign, assignment]  # whatever it is, nobody outside gets to see it
+    assert error_of(client.get("/api/graders"), 500) == ("INTERNAL_ERROR", "Unexpected server error")
 
 
 def test_a_fault_of_ours_says_no_more_than_that(client: TestClient, store: Store) -> None:

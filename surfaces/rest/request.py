@@ -1,0 +1,42 @@
+"""What handlers read of a request: who calls, and its body."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request
+
+from fepflow.errors import InputError, Problem
+from fepflow.json.parser import parse
+from surfaces.access.caller import Caller
+
+
+def caller_of(request: Request) -> Caller:
+    """Who has been admitted."""
+    caller: Caller = request.state.caller
+    return caller
+
+
+def media_type(request: Request) -> str:
+    """The type of the body, without parameters; JSON if it does not say."""
+    return request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+
+
+async def text_body(request: Request) -> str:
+    """The body as a text. Raises InputError."""
+    try:
+        return (await request.body()).decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(Problem("the body is not UTF-8")) from None
+
+
+async def json_body(request: Request) -> Any:
+    """The body as a JSON value, within the limits of `fepflow.json.parser`. Raises InputError."""
+    kind = media_type(request)
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise InputError(Problem(f"a body of type {kind[:60]!a} is not read", advice="send application/json"))
+    text = await text_body(request)
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise InputError(Problem(f"the body is not valid JSON: {error}")) from None
