@@ -8,11 +8,13 @@ judged by the very address that it is about to be made to, whatever a name was r
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from fepflow.errors import InputError, Problem
@@ -37,6 +39,10 @@ METADATA = frozenset(
 )
 """Where clouds tell a machine its secrets. One of them is a global address."""
 
+_GLOBAL_UNICAST = ip_network("2000::/3")
+"""Of IPv6. What else `is_global` has are prefixes that nobody was given, or that stand for something on the inside."""
+_RESERVED = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
+"""Global to Python 3.11, and never where an agent is: of protocols, of 6to4's relays, of documentation."""
 _NAT64 = (ip_network("64:ff9b::/96"), ip_network("64:ff9b:1::/48"))
 _COMPATIBLE = ip_network("::/96")
 _ISATAP = (0x00005EFE, 0x02005EFE)
@@ -80,7 +86,7 @@ class AgentAddresses:
     def configured(cls) -> AgentAddresses:
         """As the operator has it. Raises InputError for a list that cannot be used."""
         config, api = settings(), configured_api()
-        ports = {config.port}
+        ports = {config.port, config.api_port, config.grpc_port, *_served_ports(config.api_file)}
         if api is not None:
             parts = urlsplit(api.url)
             ports.add(parts.port or _PORTS.get(parts.scheme, 80))
@@ -138,6 +144,17 @@ class DialGuard:
         if refusal is not None:
             raise AddressRefusedError(refusal)
         return socket.socket(family=family, type=kind, proto=protocol)
+
+
+def _served_ports(file: Path) -> Iterator[int]:
+    """Those that the network's interfaces really have, where any will do (FEPFLOW_API_PORT=0)."""
+    try:
+        places = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    for name in ("rest", "grpc"):
+        if port := re.search(r":([0-9]+)\Z", str(places.get(name))):
+            yield int(port[1])
 
 
 def allowed_hosts(listed: str) -> list[AllowedHost]:
@@ -223,7 +240,11 @@ def _unwrapped(address: Address) -> Iterator[Address]:
 
 
 def _is_public(address: Address) -> bool:
-    return address.is_global and not address.is_multicast and address not in METADATA
+    if not address.is_global or address.is_multicast or address in METADATA:
+        return False
+    if any(address in network for network in _RESERVED):
+        return False
+    return isinstance(address, IPv4Address) or address in _GLOBAL_UNICAST or address in _NAT64[0]
 
 
 def _is_of_this_machine(address: Address) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from fepflow.errors import TargetError
+from fepflow.http.agent_addresses import AgentAddresses
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.suite.target import Target
 from fepflow.targets.base import Target as AnyTarget
@@ -105,10 +106,15 @@ async def ask(target: AnyTarget, case: TestCase, policy: RetryPolicy, on_retry: 
 
 
 async def ask_once(
-    config: Target, case: TestCase = CASE, *, secrets: frozenset[str] = frozenset(), attempts: int = 1
+    config: Target,
+    case: TestCase = CASE,
+    *,
+    secrets: frozenset[str] = frozenset(),
+    attempts: int = 1,
+    addresses: AgentAddresses | None = None,
 ) -> Output:
     """The output of one patient call, as a run gets it."""
-    target = HttpTarget(config, secrets)
+    target = HttpTarget(config, secrets, addresses=addresses)
     try:
         return await ask(target, case, RetryPolicy(attempts, config.timeout), ignore_retries)
     finally:
