@@ -26,7 +26,7 @@ endef
 export LOCK_EXTRA
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test battery check format bench lock clean
+.PHONY: help setup demo test battery check format proto bench lock clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ check: $(VENV)/.installed-dev ## Check format, lint, types, floors and dead code
 format: $(VENV)/.installed-dev ## Format the code.
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+proto: $(VENV)/.installed-dev ## Make the code of the gRPC messages from their description.
+	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. surfaces/grpc/fep/v1/fep.proto
 
 bench: $(VENV)/.installed-bench $(VENV)-ecp/.installed ## Measure speed and memory against the budgets.
 	@$(BIN)/python -m benchmarks

@@ -17,6 +17,7 @@ from fepflow.store.evalguard_reports import EvalguardReports
 from fepflow.store.failed_checks import FailedChecks
 from fepflow.store.graders import Graders
 from fepflow.store.leases import Leases
+from fepflow.store.operations import OperationRecords
 from fepflow.store.response_cache import ResponseCacheTable
 from fepflow.store.results import Results
 from fepflow.store.run_requests import RunRequests
@@ -36,6 +37,7 @@ class Store(
     Calibrations,
     EvalguardReports,
     Baselines,
+    OperationRecords,
     CompletedRuns,
     ApiKeys,
     AuditLog,

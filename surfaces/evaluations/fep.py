@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Self
@@ -23,6 +23,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult, EvaluationRunResult, ExperimentMetadata, TestCaseResult
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
+from fepflow.store.operations import OPERATION
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import check_ids
@@ -140,9 +141,8 @@ class FepService:
                 raise TooLargeError(f"The evaluation takes longer than {MAX_SECONDS} s: {advice}.") from None
             verdict = judge_samples([_sample(*item) for item in enumerate(results)], 1, "case", 1.0)
             run = await asyncio.to_thread(self._record, evaluation_id, request, caller, results, verdict, started_at)
-        return run_result(
-            run.id, results, run.started_at or started_at, request.experiment, run.completed_at, _metadata(run)
-        )
+        metadata = _metadata(run, request.unknown)
+        return run_result(run.id, results, run.started_at or started_at, request.experiment, run.completed_at, metadata)
 
     def _record(
         self,
@@ -153,14 +153,8 @@ class FepService:
         verdict: Verdict,
         started_at: datetime,
     ) -> RunRecord:
-        experiment = request.experiment
-        name = (experiment and experiment.name) or NAME
-        run = new_run(CAUSE, name, request.checks, started_at, run_id=evaluation_id)
-        run.suite["evaluate"] = {
-            "experiment": None if experiment is None else experiment.model_dump(),
-            "unknown": request.unknown,
-            "caller": caller.name,
-        }
+        run = new_run(CAUSE, name_of(request), request.checks, started_at, run_id=evaluation_id)
+        run.suite["evaluate"] = asked(request, caller)
         cases = [
             case.model_copy(update={"checks": list(request.own_checks(index))})
             for index, case in enumerate(request.test_cases)
@@ -173,7 +167,8 @@ class FepService:
         return Pending(run.id, "pending" if run.status == "pending" else "running", done, run.calls)
 
     def _stored(self, run: RunRecord) -> EvaluationRunResult:
-        if run.cause != CAUSE:
+        given = self._asked(run)
+        if given is None:
             return EvaluationRunResult.model_validate_json("".join(run_parts(self._store, run)))
         shared = check_ids([Check.model_validate(check) for check in run.suite["checks"]])
         results = [
@@ -181,11 +176,34 @@ class FepService:
             for result in self._store.results(run.id)
             if result.output is not None
         ]
-        given = run.suite["evaluate"]["experiment"]
-        experiment = None if given is None else ExperimentMetadata.model_validate(given)
-        return run_result(
-            run.id, results, run.started_at or run.created_at, experiment, run.completed_at, _metadata(run)
-        )
+        experiment = None if given["experiment"] is None else ExperimentMetadata.model_validate(given["experiment"])
+        metadata = _metadata(run, given["unknown"])
+        return run_result(run.id, results, run.started_at or run.created_at, experiment, run.completed_at, metadata)
+
+    def _asked(self, run: RunRecord) -> dict[str, Any] | None:
+        """What `asked` said of an evaluation that is whole: of one carried out here, or as an operation."""
+        found: dict[str, Any] | None = None
+        if run.cause == CAUSE:
+            found = run.suite["evaluate"]
+        elif run.is_requested and run.status == "completed":
+            with suppress(NotFoundError):  # another interface may have requested it
+                found = self._store.requested_run(OPERATION, run.id)[1].request
+        return found
+
+
+def name_of(request: EvaluationRequest) -> str:
+    """What an evaluation's run is called: as its experiment."""
+    return (request.experiment and request.experiment.name) or NAME
+
+
+def asked(request: EvaluationRequest, caller: Caller) -> dict[str, Any]:
+    """What is kept of a request beside its test cases, outputs and checks."""
+    experiment = request.experiment
+    return {
+        "experiment": None if experiment is None else experiment.model_dump(),
+        "unknown": request.unknown,
+        "caller": caller.name,
+    }
 
 
 def canonical(evaluation_id: str) -> str:
@@ -226,8 +244,7 @@ def _sample(index: int, result: TestCaseResult) -> SampleResult:
     return SampleResult(index, 0, result.execution_context.output, checks, outcome_of(checks))
 
 
-def _metadata(run: RunRecord) -> dict[str, Any]:
+def _metadata(run: RunRecord, unknown: Sequence[str]) -> dict[str, Any]:
     """What fepflow adds to a result: the verdict, that all checks pass, and members that were not known."""
-    unknown = run.suite["evaluate"]["unknown"]
     warnings = {"warnings": [f"{name} is not known and was left out" for name in unknown]} if unknown else {}
     return {"outcome": run.outcome, "verdict": run.verdict, "metrics": run.metrics, **warnings}

@@ -1,0 +1,115 @@
+"""The gRPC server: our services, health and reflection, over TLS or without."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from fepflow.errors import InfrastructureError, UserError
+from surfaces.access.access import Access
+from surfaces.evaluations.fep import FepService
+from surfaces.evaluations.operations import Operations
+from surfaces.grpc.calls import SERVICES, Interceptor
+from surfaces.grpc.evaluation import EvaluationServicer
+from surfaces.grpc.fep.v1 import fep_pb2_grpc
+from surfaces.grpc.operations import OperationServicer
+
+MAX_MESSAGE = 4 * 1024 * 1024
+"""Bytes of a message, both ways: what gRPC's clients take unless they are told otherwise."""
+
+MAX_CALLS = 200
+"""Calls at once, over all connections; a further one is refused."""
+
+GRACE = 10.0
+"""Seconds that calls have to end when the server stops."""
+
+_IDENTITY_ONLY = 1
+"""Compressed messages are refused: a small one would become a huge one before its size is looked at."""
+
+
+def _options(max_message: int) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", max_message),
+        ("grpc.max_send_message_length", max_message),
+        ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
+        ("grpc.max_concurrent_streams", 100),
+        ("grpc.so_reuseport", 0),  # a port that another process has is an error
+        # A client that pings more often than this, or without calls, is sent away after two of these pings.
+        ("grpc.http2.min_ping_interval_without_data_ms", 60_000),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 60_000),
+        ("grpc.http2.max_ping_strikes", 2),
+        ("grpc.keepalive_permit_without_calls", 0),
+        # A connection is closed when nothing has been asked for half an hour, or when nobody is there any more.
+        ("grpc.max_connection_idle_ms", 1_800_000),
+        ("grpc.keepalive_time_ms", 120_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcServer:
+    """A server that answers at this port."""
+
+    host: str
+    port: int
+
+
+@asynccontextmanager
+async def serve_grpc(
+    service: FepService,
+    operations: Operations,
+    access: Access,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    tls: tuple[Path, Path] | None = None,
+    max_message: int = MAX_MESSAGE,
+    max_calls: int = MAX_CALLS,
+    grace: float = GRACE,
+) -> AsyncIterator[GrpcServer]:
+    """Serve while the context lasts; port 0 is any that is free. `tls` is the files of the certificate chain and key.
+
+    Then health says NOT_SERVING, no call is taken any more, and those that go on have `grace` seconds. Where we may
+    listen is for `surfaces.access.listening` to say. Raises InfrastructureError for a port that cannot be had,
+    UserError for files that cannot be used.
+    """
+    guard = Interceptor(access, max_message)
+    server = grpc.aio.server(None, None, [guard], _options(max_message), maximum_concurrent_rpcs=max_calls)
+    # What is generated has no types; what gRPC's health has of asyncio is not in its stubs.
+    add_evaluations: Any = fep_pb2_grpc.add_EvaluationServiceServicer_to_server
+    add_operations: Any = fep_pb2_grpc.add_AsyncEvaluationServiceServicer_to_server
+    healths: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
+    add_evaluations(EvaluationServicer(service, max_message), server)
+    add_operations(OperationServicer(operations, max_message), server)
+    health_pb2_grpc.add_HealthServicer_to_server(healths, server)
+    reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    bound = _bind(server, host, port, tls)
+    await server.start()
+    for name in ("", *SERVICES):
+        await healths.set(name, health_pb2.HealthCheckResponse.SERVING)
+    try:
+        yield GrpcServer(host, bound)
+    finally:
+        await healths.enter_graceful_shutdown()
+        await server.stop(grace)
+
+
+def _bind(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Path] | None) -> int:
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        if tls is None:
+            return server.add_insecure_port(address)
+        certificate, key = (path.read_bytes() for path in tls)
+        return server.add_secure_port(address, grpc.ssl_server_credentials([(key, certificate)]))
+    except OSError as error:
+        raise UserError(f"{error.filename} (TLS) cannot be read: {error.strerror}.") from None
+    except RuntimeError:
+        wrong = "" if tls is None else f", or {tls[0]} and {tls[1]} are no certificate and its key"
+        raise InfrastructureError(f"gRPC cannot listen on {address}: another program does{wrong}.") from None
