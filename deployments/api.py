@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import asdict, dataclass
 
 import click
@@ -28,7 +28,9 @@ from surfaces.access.access import Access
 from surfaces.access.listening import Listening, allowed_origins, listening_on
 from surfaces.evalguard_catalogue import Catalogue
 from surfaces.evaluations.fep import FepService
+from surfaces.evaluations.operations import Operations
 from surfaces.evaluations.service import EvaluationService
+from surfaces.grpc.server import GrpcServer, serve_grpc
 from surfaces.rest.app import create_app
 from surfaces.rest.errors import Errors
 from surfaces.rest.evalguard import evalguard_router
@@ -55,17 +57,27 @@ async def serve_api(config: Settings, host: str, *, behind_tls: bool) -> None:
     with Store.open(config.store_address) as store:
         listening = listening_on(host, store, config, behind_tls=behind_tls)
         rest = _bind(host, config.api_port, "FEPFLOW_API_PORT")
-        async with Access(store, config, may_be_open=listening.may_be_open) as access, FepService.open(store) as fep:
+        async with (
+            Access(store, config, may_be_open=listening.may_be_open) as access,
+            FepService.open(store) as fep,
+            _grpc(store, config, listening, host, access, fep) as grpc,
+        ):
             app = _application(store, config, access, fep)
             if listening.notice:
                 click.echo(f"notice: {listening.notice}")
             server = _Server(_uvicorn(app, listening))
+
+            def stop() -> None:
+                server.stop()
+                grpc.stop()
+
             for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, server.stop)
+                asyncio.get_running_loop().add_signal_handler(number, stop)
             scheme = "http" if listening.tls is None else "https"
-            at = Interfaces(os.getpid(), f"{scheme}://{_named(host)}:{rest.getsockname()[1]}", "")
+            at = Interfaces(os.getpid(), f"{scheme}://{_named(host)}:{rest.getsockname()[1]}", grpc.address)
             write_private(config.api_file, json.dumps(asdict(at)))
             click.echo(f"REST at {at.rest}")
+            click.echo(f"gRPC at {at.grpc}")
             try:
                 await server.serve([rest])
             finally:
@@ -92,6 +104,13 @@ def _application(store: Store, config: Settings, access: Access, fep: FepService
     origins = allowed_origins(config)
     guarded = AccessMiddleware(app, access, errors.render, max_body=int(config.max_body), origins=origins)
     return with_cors(guarded, origins)
+
+
+def _grpc(
+    store: Store, config: Settings, listening: Listening, host: str, access: Access, fep: FepService
+) -> AbstractAsyncContextManager[GrpcServer]:
+    operations, tls = Operations(store, fep), listening.tls
+    return serve_grpc(fep, operations, access, host=host, port=config.grpc_port, tls=tls, grace=STOP_SECONDS)
 
 
 def _uvicorn(app: ASGIApp, listening: Listening) -> uvicorn.Config:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +53,25 @@ def _options(max_message: int) -> list[tuple[str, int]]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
 class GrpcServer:
-    """A server that answers at this port."""
+    """A server that answers at this address: `HOST:PORT`."""
 
-    host: str
-    port: int
+    def __init__(self, server: grpc.aio.Server, healths: Any, address: str, grace: float) -> None:
+        self.address = address
+        self._server = server
+        self._healths = healths
+        self._grace = grace
+        self._stopping: asyncio.Task[None] | None = None
+
+    def stop(self) -> asyncio.Task[None]:
+        """Begin to stop, once: health says NOT_SERVING, no call is taken any more, those under way have the grace."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop())
+        return self._stopping
+
+    async def _stop(self) -> None:
+        await self._healths.enter_graceful_shutdown()
+        await self._server.stop(self._grace)
 
 
 @asynccontextmanager
@@ -76,9 +89,8 @@ async def serve_grpc(
 ) -> AsyncIterator[GrpcServer]:
     """Serve while the context lasts; port 0 is any that is free. `tls` is the files of the certificate chain and key.
 
-    Then health says NOT_SERVING, no call is taken any more, and those that go on have `grace` seconds. Where we may
-    listen is for `surfaces.access.listening` to say. Raises InfrastructureError for a port that cannot be had,
-    UserError for files that cannot be used.
+    Then it stops, and calls under way have `grace` seconds. Where we may listen is for `surfaces.access.listening` to
+    say. Raises InfrastructureError for a port that cannot be had, UserError for files that cannot be used.
     """
     guard = Interceptor(access, max_message)
     server = grpc.aio.server(None, None, [guard], _options(max_message), maximum_concurrent_rpcs=max_calls)
@@ -94,15 +106,19 @@ async def serve_grpc(
     await server.start()
     for name in ("", *SERVICES):
         await healths.set(name, health_pb2.HealthCheckResponse.SERVING)
+    served = GrpcServer(server, healths, _address(host, bound), grace)
     try:
-        yield GrpcServer(host, bound)
+        yield served
     finally:
-        await healths.enter_graceful_shutdown()
-        await server.stop(grace)
+        await served.stop()
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _bind(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Path] | None) -> int:
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    address = _address(host, port)
     try:
         if tls is None:
             return server.add_insecure_port(address)
@@ -112,4 +128,6 @@ def _bind(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Path] 
         raise UserError(f"{error.filename} (TLS) cannot be read: {error.strerror}.") from None
     except RuntimeError:
         wrong = "" if tls is None else f", or {tls[0]} and {tls[1]} are no certificate and its key"
-        raise InfrastructureError(f"gRPC cannot listen on {address}: another program does{wrong}.") from None
+        raise InfrastructureError(
+            f"gRPC cannot listen on {address}: another program does{wrong}; choose another port with FEPFLOW_GRPC_PORT"
+        ) from None

@@ -41,7 +41,7 @@ class Served:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.server.port}"
+        return self.server.address
 
     @property
     def evaluations(self) -> Any:
@@ -73,7 +73,7 @@ def serve(store: Store) -> Serve:
             Access(store, given or settings(), may_be_open=given is None) as access,
             serve_grpc(service, Operations(store, service), access, **{"grace": 0.5, **options}) as server,
         ):
-            channel = await clients.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{server.port}"))
+            channel = await clients.enter_async_context(grpc.aio.insecure_channel(server.address))
             yield Served(server, store, service, channel)
 
     return started

@@ -104,7 +104,7 @@ def certificates(tmp_path: Path) -> tuple[bytes, tuple[Path, Path]]:
 async def test_calls_are_encrypted(serve: Serve, certificates: tuple[bytes, tuple[Path, Path]]) -> None:
     root, files = certificates
     async with serve(tls=files) as served:
-        address = f"localhost:{served.server.port}"
+        address = served.address.replace("127.0.0.1", "localhost")
         async with grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(root)) as channel:
             result = await fep_pb2_grpc.EvaluationServiceStub(channel).RunEvaluation(request_of())
             assert result.status == fep_pb2.EVALUATION_STATUS_COMPLETED
@@ -129,13 +129,13 @@ async def test_files_that_are_no_certificate_are_named(
 
 
 async def test_a_port_that_another_has_is_said_so(served: Served, serve: Serve) -> None:
-    with pytest.raises(InfrastructureError, match=f"gRPC cannot listen on 127.0.0.1:{served.server.port}"):
-        async with serve(port=served.server.port):
+    with pytest.raises(InfrastructureError, match=f"gRPC cannot listen on {served.address}"):
+        async with serve(port=int(served.address.rpartition(":")[2])):
             pass
 
 
 async def test_an_ipv6_address_is_listened_on(serve: Serve) -> None:
-    async with serve(host="::1") as served, grpc.aio.insecure_channel(f"[::1]:{served.server.port}") as channel:
+    async with serve(host="::1") as served, grpc.aio.insecure_channel(served.address) as channel:
         stub = fep_pb2_grpc.EvaluationServiceStub(channel)
         assert (await stub.HealthCheck(fep_pb2.HealthCheckRequest())).status == "healthy"
 
