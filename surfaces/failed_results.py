@@ -62,7 +62,7 @@ def selected(store: Store, run: RunRecord, selection: Selection) -> Iterator[Cas
             raise _unknown("case", selection.case_id, store.case_ids(run.id, MOST_COMPARED))
         case_indices = [case_index]
     elif selection.failed:
-        case_indices = _worst_first(store, run, selection)
+        case_indices = worst_first(store, run, selection)
     else:
         case_indices = list(range(run.n_cases))
     return (result for result in store.results(run.id, case_indices=case_indices) if selection.holds(result))
@@ -77,7 +77,7 @@ def _failed(store: Store, run: RunRecord, selection: Selection) -> list[int]:
     return store.failed_case_indices(run.id, selection.check_id, "error" if selection.errors else None)
 
 
-def _worst_first(store: Store, run: RunRecord, selection: Selection) -> list[int]:
+def worst_first(store: Store, run: RunRecord, selection: Selection) -> list[int]:
     """The indices of the cases that did not pass: of the rule that decided, of the next one, of none."""
     verdict = run.verdict or {}
     groups: list[list[int]] = []

@@ -144,6 +144,18 @@ def ui_login() -> str | None:
     return str(settings().login_file) if _in_use and _in_use[-1].login else None
 
 
+def flow_run_address(flow_run_id: str) -> str | None:
+    """A flow run in the UI of the Prefect server that is configured, or runs here; None where that is not known."""
+    from surfaces.local_server import running
+
+    server = None if external_api() else running(settings())
+    api = external_api() or (f"http://127.0.0.1:{server.port}/api" if server else None)
+    ui = os.environ.get("PREFECT_UI_URL") or (PrefectApi(api, local=False).ui_url if api else None)
+    if ui is None or "/accounts/" in ui:  # Prefect Cloud's API is not where its UI is
+        return None
+    return f"{without_credentials(ui).rstrip('/')}/runs/flow-run/{flow_run_id}"
+
+
 def is_gone() -> bool:
     """Whether this process uses an API that does not answer now."""
     return bool(_in_use) and not _answers(_in_use[-1].url)

@@ -79,6 +79,7 @@ STARTED_ABOVE = {
     "surfaces.cli.alert": {"deployments.alerts"},
     "surfaces.cli.schedule": {"deployments.schedule"},
     "surfaces.cli.server": {"deployments.serve"},
+    "surfaces.cli.view": {"deployments.view"},
 }
 """What is started as a process of its own (`python -m`) from a floor below: commands of the stack."""
 

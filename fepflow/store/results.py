@@ -52,7 +52,7 @@ class Results(CaseLookup):
     def outputs(self, run_id: str, start: int = 0, stop: int | None = None) -> dict[tuple[int, int], StoredOutput]:
         """The outputs of the cases from `start` to `stop`, by (case index, repeat)."""
         with self._database.reading() as connection:
-            return _outputs(connection, run_id, _between(OUTPUT, start, stop))
+            return outputs_where(connection, run_id, _between(OUTPUT, start, stop))
 
     def present_outputs(self, run_id: str, start: int = 0, stop: int | None = None) -> set[tuple[int, int]]:
         """The (case index, repeat) of the outputs that are there, failed ones included."""
@@ -166,7 +166,7 @@ class Results(CaseLookup):
         of_cases = CASE.c.run_id == run_id, CASE.c.case_index.in_(case_indices)
         with self._database.reading() as connection:
             rows = connection.execute(select(CASE.c.case_index, CASE.c.data).where(*of_cases)).all()
-            outputs = _outputs(connection, run_id, OUTPUT.c.case_index.in_(case_indices))
+            outputs = outputs_where(connection, run_id, OUTPUT.c.case_index.in_(case_indices))
             checks: dict[tuple[int, int], list[Row[Any]]] = defaultdict(list)
             for row in sorted(connection.execute(_checks(run_id, case_indices)), key=check_key):
                 checks[row.case_index, row.repeat].append(row)
@@ -219,7 +219,10 @@ def _between(table: Table, start: int, stop: int | None) -> ColumnElement[bool]:
     return from_start if stop is None else and_(from_start, table.c.case_index < stop)
 
 
-def _outputs(connection: Connection, run_id: str, which: ColumnElement[bool]) -> dict[tuple[int, int], StoredOutput]:
+def outputs_where(
+    connection: Connection, run_id: str, which: ColumnElement[bool]
+) -> dict[tuple[int, int], StoredOutput]:
+    """Outputs of a run by (case index, repeat)."""
     table = OUTPUT.c
     columns = (
         table.case_index,

@@ -10,6 +10,7 @@ from fepflow.store.audit_log import AuditLog
 from fepflow.store.baselines import Baselines
 from fepflow.store.calibrations import Calibrations
 from fepflow.store.cancel_requests import CancelRequests
+from fepflow.store.case_grid import CaseGrid
 from fepflow.store.complete_results import CompleteResults
 from fepflow.store.completed_runs import CompletedRuns
 from fepflow.store.database import Database, now_of
@@ -21,6 +22,7 @@ from fepflow.store.operations import OperationRecords
 from fepflow.store.response_cache import ResponseCacheTable
 from fepflow.store.results import Results
 from fepflow.store.run_requests import RunRequests
+from fepflow.store.run_search import RunSearch
 from fepflow.store.runs import Runs
 from fepflow.store.shards import Shards
 from fepflow.store.stored_cases import StoredCases
@@ -28,11 +30,13 @@ from fepflow.store.stored_cases import StoredCases
 
 class Store(
     Runs,
+    RunSearch,
     Leases,
     Shards,
     CancelRequests,
     Results,
     FailedChecks,
+    CaseGrid,
     ResponseCacheTable,
     Calibrations,
     EvalguardReports,

@@ -32,6 +32,7 @@ from surfaces.cli.server import down, serve, status, up
 from surfaces.cli.store import store
 from surfaces.cli.trends import trends
 from surfaces.cli.validate import schema, validate
+from surfaces.cli.view import view
 from tasks.run.gc_tuning import rare_collections
 
 EPILOG = "Exit codes: 0 pass, 1 fail, 2 usage or configuration, 3 infrastructure, 4 inconclusive."
@@ -49,8 +50,8 @@ def fepflow() -> None:
 LEAVE_SECONDS = 10
 """How long a process may take to end in which a call of an agent was given up."""
 
-COMMANDS = [validate, run, list_runs, show, cancel, calibrate, up, down, status, serve, schedule, alert, limits, store]
-COMMANDS += [baseline, cache, compare, trends, ecp, evalguard, plan, keys, audit]
+COMMANDS = [validate, run, list_runs, show, view, cancel, calibrate, up, down, status, serve, schedule, alert, limits]
+COMMANDS += [store, baseline, cache, compare, trends, ecp, evalguard, plan, keys, audit]
 for command in COMMANDS:
     fepflow.add_command(with_env_file(command))
 for command in (init, checks, schema):  # these look at no setting

@@ -1,4 +1,5 @@
-"""Reports of a run as files, their format by the ending: .json, .jsonl, .csv, .xml (JUnit), .evalguard.yaml."""
+"""Reports of a run as files, their format by the ending: .json, .jsonl, .csv, .xml (JUnit), .html,
+.evalguard.yaml."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from typing import TextIO
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
+from surfaces.pages.report import write_html
 from surfaces.reports.evalguard import write_evalguard_json, write_evalguard_yaml
 from surfaces.reports.fep import write_lines, write_run
 from surfaces.reports.junit import JunitFailures, write_junit
@@ -25,6 +27,7 @@ FORMATS: dict[str, Writer] = {
     ".jsonl": write_lines,
     ".csv": write_csv,
     ".xml": write_junit,
+    ".html": write_html,
     ".evalguard.yaml": write_evalguard_yaml,
     ".evalguard.yml": write_evalguard_yaml,
     ".evalguard.json": write_evalguard_json,

@@ -15,7 +15,7 @@ from fepflow.security.redaction import words_of
 
 logger = logging.getLogger("fepflow.rest")
 
-ErrorBody = Callable[[int, FepflowError], JSONResponse]
+ErrorBody = Callable[[int, FepflowError], Response]
 """Writes the body of an error that has a status."""
 
 

@@ -33,6 +33,9 @@ OPEN_PATHS = frozenset(
 )
 """What anybody may read: whether we are there, and how we are spoken to. It is neither limited nor recorded."""
 
+INTERFACES = ("/v1", "/api")
+"""Below them there are interfaces for programs."""
+
 QUERIES = frozenset({("POST", "/v1/reports")})
 """Requests that only read, by another method than GET."""
 
@@ -219,6 +222,11 @@ class _Exchange:
 
 class _ReplacedError(Exception):
     """Another response takes the place of the application's."""
+
+
+def is_interface(path: str) -> bool:
+    """Whether programs ask for this path, and not people's browsers."""
+    return path in OPEN_PATHS or path.startswith(tuple(f"{prefix}/" for prefix in INTERFACES)) or path in INTERFACES
 
 
 def _too_large(limit: int) -> TooLargeError:

@@ -1,0 +1,180 @@
+"""Charts as SVG, drawn by Vega-Lite on the server. Colours are the style sheet's, so that they fit dark and light."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from markupsafe import Markup
+
+from fepflow.suite.models import IMPACTS
+
+VEGA_LITE = "5.21"
+INK = "currentColor"
+FAINT = "var(--faint)"
+_WIDTH, _HEIGHT = 260, 16
+
+
+def interval_chart(metric: Mapping[str, Any], bands: Sequence[Mapping[str, Any]]) -> Markup | None:
+    """A metric's value as a point and its interval as a line, over the bands of its thresholds (`{impact, min, max}`).
+
+    None for a metric without a value. The numbers stand beside it in text, so it is hidden from screen readers.
+    """
+    if metric.get("value") is None:
+        return None
+    low, high = _domain(metric, bands)
+    x = {"type": "quantitative", "scale": {"domain": [low, high], "nice": False, "zero": False}, "axis": _axis(5)}
+    bounds = [bound for bound in (metric.get("low"), metric.get("high")) if bound is not None]
+    layers = [_bands(bands, (low, high), "x", x)]
+    if len(bounds) == 2:
+        layers.append(
+            {
+                "data": {"values": [{"low": bounds[0], "high": bounds[1]}]},
+                "mark": {"type": "rule", "stroke": INK, "strokeWidth": 3, "clip": True},
+                "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}},
+            }
+        )
+    layers.append(
+        {
+            "data": {"values": [{"value": metric["value"]}]},
+            "mark": {"type": "point", "shape": "diamond", "filled": True, "color": INK, "size": 110, "opacity": 1},
+            "encoding": {"x": {**x, "field": "value"}},
+        }
+    )
+    return _svg({"width": _WIDTH, "height": _HEIGHT, "layer": layers})
+
+
+def trend_chart(points: Sequence[Mapping[str, Any]], bands: Sequence[Mapping[str, Any]]) -> Markup | None:
+    """A metric over runs, the oldest first, each `{label, value, low, high, outcome}`, over the bands of thresholds."""
+    if not points:
+        return None
+    edges = {"value": points[-1]["value"], "low": None, "high": None}
+    known = [value for point in points for value in (point["value"], point["low"], point["high"]) if value is not None]
+    edges["low"], edges["high"] = min(known), max(known)
+    low, high = _domain(edges, bands)
+    y = {"type": "quantitative", "scale": {"domain": [low, high], "nice": False, "zero": False}, "axis": _axis(6)}
+    x = {"field": "index", "type": "ordinal", "axis": {**_axis(12), "labelAngle": 0, "title": "run, oldest first"}}
+    rows = [{**point, "index": index} for index, point in enumerate(points, 1)]
+    colours = {"pass": "var(--pass)", "fail": "var(--fail)", "inconclusive": "var(--inconclusive)"}
+    for row in rows:
+        row["colour"] = colours.get(str(row.get("outcome")), INK)
+    layers = [
+        _bands(bands, (low, high), "y", y),
+        {"mark": {"type": "line", "stroke": INK, "strokeWidth": 1}, "encoding": {"x": x, "y": {**y, "field": "value"}}},
+        {
+            "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
+            "mark": {"type": "rule", "stroke": INK, "strokeWidth": 2, "clip": True},
+            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1, "stroke": INK, "strokeWidth": 1},
+            "encoding": {
+                "x": x,
+                "y": {**y, "field": "value"},
+                "fill": {"field": "colour", "type": "nominal", "scale": None},
+            },
+        },
+    ]
+    return _svg({"width": 640, "height": 220, "data": {"values": rows}, "layer": layers})
+
+
+def attempts_chart(attempts: Sequence[Mapping[str, Any]]) -> Markup | None:
+    """Attempts of one call on a time line, each `{number, start, end, failed}`, in seconds from the first."""
+    if not attempts:
+        return None
+    rows = [
+        {**attempt, "colour": "var(--error)" if attempt["failed"] else "var(--pass)", "number": str(attempt["number"])}
+        for attempt in attempts
+    ]
+    return _svg(
+        {
+            "width": 420,
+            "height": {"step": 18},
+            "data": {"values": rows},
+            "mark": {"type": "bar", "minBandSize": 4, "stroke": INK, "strokeWidth": 0.5},
+            "encoding": {
+                "x": {"field": "start", "type": "quantitative", "axis": {**_axis(6), "title": "seconds"}},
+                "x2": {"field": "end"},
+                "y": {"field": "number", "type": "ordinal", "sort": None, "axis": {**_axis(10), "title": "attempt"}},
+                "fill": {"field": "colour", "type": "nominal", "scale": None},
+            },
+        }
+    )
+
+
+def _bands(
+    bands: Sequence[Mapping[str, Any]], ends: tuple[float, float], axis: str, encoding: Mapping[str, Any]
+) -> dict[str, Any]:
+    low, high = ends
+    rows = [
+        {
+            "from": low if band.get("min") is None else band["min"],
+            "to": high if band.get("max") is None else band["max"],
+            "colour": f"var(--{band['impact'].replace('_', '-')})",
+        }
+        for band in bands
+    ]
+    return {
+        "data": {"values": rows},
+        "mark": {"type": "rect", "clip": True},
+        "encoding": {
+            axis: {**encoding, "field": "from"},
+            f"{axis}2": {"field": "to"},
+            "fill": {"field": "colour", "type": "nominal", "scale": None},
+        },
+    }
+
+
+def _domain(metric: Mapping[str, Any], bands: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """From where to where the axis goes: of a share 0 to 1, else around all that is known."""
+    known = [metric.get(name) for name in ("value", "low", "high", "threshold", "maximum")]
+    known += [band.get(name) for band in bands for name in ("min", "max")]
+    numbers = [number for number in known if number is not None]
+    low, high = min(numbers), max(numbers)
+    if low >= 0 and high <= 1:
+        return 0.0, 1.0
+    margin = (high - low) * 0.15 or abs(high) * 0.1 or 1.0
+    return low - margin, high + margin
+
+
+def gate_bands(metric: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The bands of a gate's minimum and maximum: what passes is `very_low`, what does not `severe`."""
+    minimum, maximum = metric.get("threshold"), metric.get("maximum")
+    bands: list[dict[str, Any]] = []
+    if minimum is not None:
+        bands.append({"impact": "severe", "min": None, "max": minimum})
+    if minimum is not None or maximum is not None:
+        bands.append({"impact": "very_low", "min": minimum, "max": maximum})
+    if maximum is not None:
+        bands.append({"impact": "severe", "min": maximum, "max": None})
+    return bands
+
+
+def is_band(band: Mapping[str, Any]) -> bool:
+    """Whether it is one that can be drawn."""
+    return band.get("impact") in IMPACTS
+
+
+def _axis(ticks: int) -> dict[str, Any]:
+    return {"title": None, "grid": False, "tickCount": ticks}
+
+
+_CONFIG = {
+    "background": None,
+    "view": {"stroke": None},
+    "font": "system-ui, sans-serif",
+    "axis": {"labelColor": INK, "titleColor": INK, "tickColor": FAINT, "domainColor": FAINT, "labelFontSize": 11},
+}
+
+
+def _svg(chart: dict[str, Any]) -> Markup:
+    return _drawn(json.dumps({"config": _CONFIG, "padding": 4, **chart}))
+
+
+@lru_cache(maxsize=2_000)
+def _drawn(spec: str) -> Markup:
+    import vl_convert
+
+    return Markup(vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE))  # noqa: S704  # the library escapes texts

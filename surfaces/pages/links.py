@@ -1,0 +1,73 @@
+"""Where pages lead: to other pages, or, in a report of one file, to places in it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from urllib.parse import quote, urlencode
+
+
+class Links(Protocol):
+    """Addresses for templates; None where there is no such page."""
+
+    def runs(self, **wanted: str) -> str | None:
+        """The list of runs, with filters."""
+
+    def run(self, run_id: str) -> str | None:
+        """A run."""
+
+    def case(self, run_id: str, case_id: str) -> str | None:
+        """A test case of a run."""
+
+    def compare(self, base: str, new: str) -> str | None:
+        """Two runs beside each other."""
+
+    def trends(self, suite: str) -> str | None:
+        """A suite's metrics over its runs."""
+
+
+class PageLinks:
+    """Addresses of pages that are served."""
+
+    def runs(self, **wanted: str) -> str:
+        """See `Links`."""
+        return f"/runs?{urlencode(wanted, errors='surrogatepass')}" if wanted else "/runs"
+
+    def run(self, run_id: str) -> str:
+        """See `Links`."""
+        return f"/runs/{quote(run_id, safe='')}"
+
+    def case(self, run_id: str, case_id: str) -> str:
+        """See `Links`. An id is in the query: as a part of a path, `..` and `/` would not arrive."""
+        return f"{self.run(run_id)}/case?{urlencode({'id': case_id}, errors='surrogatepass')}"
+
+    def compare(self, base: str, new: str) -> str:
+        """See `Links`."""
+        return f"/compare?{urlencode({'base': base, 'new': new})}"
+
+    def trends(self, suite: str) -> str:
+        """See `Links`."""
+        return f"/trends?{urlencode({'suite': suite}, errors='surrogatepass')}"
+
+
+class FileLinks:
+    """A report of one file: its cases are in it, other pages are not."""
+
+    def __init__(self, case_ids: dict[str, int]) -> None:
+        self._case_ids = case_ids
+
+    def runs(self, **wanted: str) -> None:
+        """See `Links`."""
+
+    def run(self, run_id: str) -> None:
+        """See `Links`."""
+
+    def case(self, run_id: str, case_id: str) -> str | None:
+        """See `Links`."""
+        index = self._case_ids.get(case_id)
+        return None if index is None else f"#case-{index}"
+
+    def compare(self, base: str, new: str) -> None:
+        """See `Links`."""
+
+    def trends(self, suite: str) -> None:
+        """See `Links`."""

@@ -1,0 +1,77 @@
+"""Templates and what they show values with. Whatever is not markup of ours is escaped, and made visible."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from surfaces.pages.assets import asset_address
+from surfaces.pages.marks import state_of, states_of
+from surfaces.pages.text import shown, snippet, visible
+
+WORDS = {"pass": "Pass", "fail": "Fail", "inconclusive": "Inconclusive"}
+SIGNS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "error": "!", "skip": "-", None: "·"}
+
+
+def render(template: str, **values: Any) -> str:
+    """A page, as text that UTF-8 can hold."""
+    return _environment().get_template(template).render(**values)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("surfaces.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        {"number": number, "moment": moment, "lasting": lasting, "shown": shown, "snippet": snippet, "cost": cost}
+    )
+    environment.globals.update(
+        {"SIGNS": SIGNS, "WORDS": WORDS, "asset": asset_address, "states_of": states_of, "state_of": state_of}
+    )
+    return environment
+
+
+def _finalize(value: Any) -> Any:
+    """What an expression of a template came to, as it goes into the page."""
+    if isinstance(value, Markup):
+        return value
+    return "" if value is None else visible(str(value))
+
+
+def number(value: float | None, sign: str = "") -> str:
+    """Four digits; a dot for none."""
+    return "·" if value is None else f"{value:{sign}.4g}"
+
+
+def moment(value: datetime | None) -> Markup:
+    """A time, in UTC."""
+    if value is None:
+        return Markup("·")
+    return Markup('<time datetime="{}">{}</time>').format(value.isoformat(), f"{value:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def lasting(seconds: float | None) -> str:
+    """`1.5 s`, `2 min 5 s`, `3 h 20 min`."""
+    if seconds is None:
+        return "·"
+    if seconds < 60:
+        return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1_000:.0f} ms"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def cost(models: Any) -> str:
+    """What models cost, as a verdict has it."""
+    from fepflow.verdict.verdict import ModelCosts
+
+    return str(ModelCosts.model_validate(models))

@@ -1,0 +1,131 @@
+"""A run as a page shows it: the verdict and why, each metric, and its cases beside its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from markupsafe import Markup
+
+from fepflow.protocol.model import utc_now
+from fepflow.store.case_grid import GridRow
+from fepflow.store.records import Progress, RunRecord
+from fepflow.store.store import Store
+from surfaces.failed_results import Selection, worst_first
+from surfaces.pages.charts import gate_bands, interval_chart, is_band
+from surfaces.reports.expected import shared_check_ids
+from surfaces.service import with_current_metrics
+from tasks.analysis.causes import causes_of
+from tasks.analysis.judge_reliability import JudgeReliability, reliability_of_judges
+
+Show = Literal["all", "problems", "failed", "errors", "others"]
+PAGE_SIZE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class GridFilter:
+    """Which cases are wanted: how they came out, of which check, with which text, and the page, from 1."""
+
+    show: Show = "all"
+    check: str | None = None
+    text: str | None = None
+    page: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MetricView:
+    """A metric with its chart, None for one without a value, and the bands of its thresholds in words."""
+
+    figures: Mapping[str, Any]
+    chart: Markup | None
+    bands: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class GridView:
+    """A page of cases beside the checks. `total` is how many cases the filter leaves."""
+
+    wanted: GridFilter
+    checks: list[str]
+    rows: list[GridRow]
+    total: int
+
+    @property
+    def pages(self) -> int:
+        """How many pages there are."""
+        return max(1, -(-self.total // PAGE_SIZE))
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """Everything about a run but its cases."""
+
+    run: RunRecord
+    progress: Progress
+    metrics: list[MetricView]
+    causes: list[str]
+    judges: list[JudgeReliability]
+    seconds: float | None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether there is more to come."""
+        return self.run.status in ("pending", "running")
+
+
+def run_view(store: Store, run_id: str) -> RunView:
+    """A run by its id, the beginning of it, or `latest`. Raises NotFoundError."""
+    run = with_current_metrics(store, store.run(run_id))
+    metrics = [_metric(metric, run) for metric in run.metrics or ()]
+    causes = causes_of(store, run)
+    return RunView(run, store.progress(run.id), metrics, causes, reliability_of_judges(store, run), seconds_of(run))
+
+
+def seconds_of(run: Any) -> float | None:
+    """How long a run took, or has taken so far; None for one that has not begun, or ended unseen."""
+    if run.started_at is None or (run.completed_at is None and run.status != "running"):
+        return None
+    return float(((run.completed_at or utc_now()) - run.started_at).total_seconds())
+
+
+def grid_view(store: Store, run: RunRecord, wanted: GridFilter, size: int = PAGE_SIZE) -> GridView:
+    """The page of cases that is wanted."""
+    indices = _case_indices(store, run, wanted)
+    start = (wanted.page - 1) * size
+    rows = store.grid_rows(run.id, indices[start : start + size])
+    seen = {check_id for row in rows for _, check_id in row.marks}
+    shared = shared_check_ids(run)
+    return GridView(wanted, [*shared, *sorted(seen.difference(shared))], rows, len(indices))
+
+
+def bands_of(run: RunRecord, metric: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The bands of a metric's thresholds, else those of the gate's minimum and maximum."""
+    thresholds = run.suite.get("thresholds")
+    declared = thresholds.get("thresholds") if isinstance(thresholds, dict) else None
+    bands = declared.get(metric["id"]) if isinstance(declared, dict) else None
+    return [band for band in bands if is_band(band)] if isinstance(bands, list) else list(gate_bands(metric))
+
+
+def _metric(metric: Mapping[str, Any], run: RunRecord) -> MetricView:
+    bands = bands_of(run, metric)
+    return MetricView(metric, interval_chart(metric, bands), bands)
+
+
+def _case_indices(store: Store, run: RunRecord, wanted: GridFilter) -> list[int]:
+    """The cases that are wanted, those first that decided the verdict."""
+    problems = worst_first(store, run, Selection(failed=True, check_id=wanted.check))
+    if wanted.show == "failed":
+        found = store.failed_case_indices(run.id, wanted.check, "failed")
+    elif wanted.show == "errors":
+        found = store.failed_case_indices(run.id, wanted.check, "error")
+    elif wanted.show == "problems":
+        found = problems
+    else:
+        among = set(problems)
+        others = [index for index in range(run.n_cases) if index not in among]
+        found = others if wanted.show == "others" else [*problems, *others]
+    if wanted.text:
+        with_text = set(store.find_cases(run.id, wanted.text))
+        found = [index for index in found if index in with_text]
+    return found
