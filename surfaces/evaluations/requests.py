@@ -161,15 +161,20 @@ def _check(check: Check) -> FepCheck:
 def _plain(model: _Given) -> dict[str, Any]:
     """The members that are known and given, as they were."""
     found: dict[str, Any] = {}
-    for name in model.model_fields_set & type(model).model_fields.keys():
+    for name in _given(model):
         value = getattr(model, name)
         found[name] = [_plain(item) for item in value] if name == "checks" and value else value
     return found
 
 
+def _given(model: _Given) -> list[str]:
+    """The known members that were given, in the order of the specification: a set has another one in each process."""
+    return [name for name in type(model).model_fields if name in model.model_fields_set]
+
+
 def _unknown(model: _Given, path: tuple[str | int, ...]) -> Iterator[str]:
     yield from (dotted((*path, name)) for name in model.model_extra or ())
-    for name in model.model_fields_set & type(model).model_fields.keys():
+    for name in _given(model):
         value = getattr(model, name)
         if isinstance(value, _Given):
             yield from _unknown(value, (*path, name))
