@@ -9,8 +9,9 @@ from typing import Any
 from sqlalchemy import insert, select
 
 from fepflow.store.database import Repository
+from fepflow.store.label_tables import LABEL_DRAW
 from fepflow.store.records import Calibration, LabelDraw
-from fepflow.store.tables import CALIBRATION, CHECK_RESULT, LABEL_DRAW
+from fepflow.store.tables import CALIBRATION, CHECK_RESULT
 
 _ROWS_AT_ONCE = 1_000
 

@@ -17,6 +17,7 @@ from fepflow.store.database import Database, now_of
 from fepflow.store.evalguard_reports import EvalguardReports
 from fepflow.store.failed_checks import FailedChecks
 from fepflow.store.graders import Graders
+from fepflow.store.labels import Labels
 from fepflow.store.leases import Leases
 from fepflow.store.operations import OperationRecords
 from fepflow.store.response_cache import ResponseCacheTable
@@ -39,6 +40,7 @@ class Store(
     CaseGrid,
     ResponseCacheTable,
     Calibrations,
+    Labels,
     EvalguardReports,
     Baselines,
     OperationRecords,
@@ -50,8 +52,8 @@ class Store(
     RunRequests,
     CompleteResults,
 ):
-    """Runs with their cases, outputs and check results, cached responses, calibrations, reports, baselines, and what
-    the network's interfaces need: API keys, the audit log, test cases, graders and requests of runs.
+    """Runs with their cases, outputs and check results, cached responses, calibrations, labels, reports, baselines, and
+    what the network's interfaces need: API keys, the audit log, test cases, graders and requests of runs.
 
     Many processes may share it. Every method is one or more whole transactions, blocks while it works, and may be
     called from any thread. All raise InfrastructureError when the database is unavailable.

@@ -244,20 +244,6 @@ class EvalguardRunRow(Row, table=True):
     completed_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
 
 
-class LabelDrawRow(Row, table=True):
-    """Cases of a run that were drawn at random, so that people label what a judge has judged."""
-
-    __tablename__: ClassVar[str] = "label_draw"
-    __table_args__ = (ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),)
-
-    id: str = Field(sa_column=Column(String(64), primary_key=True))
-    created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
-    run_id: str = Field(sa_column=Column(String(64), nullable=False, index=True))
-    check_id: str = Field(sa_column=Column(EscapedText, nullable=False))
-    seed: int = Field(sa_column=Column(BigInteger, nullable=False))
-    case_ids: list[str] = Field(sa_column=Column(JsonText, nullable=False))
-
-
 class BaselineRow(Row, table=True):
     """A run of a suite under a name."""
 
@@ -280,5 +266,4 @@ CALIBRATION: Table = METADATA.tables["calibration"]
 EVALGUARD_REPORT: Table = METADATA.tables["evalguard_report"]
 EVALGUARD_REPORT_METRIC: Table = METADATA.tables["evalguard_report_metric"]
 EVALGUARD_RUN: Table = METADATA.tables["evalguard_run"]
-LABEL_DRAW: Table = METADATA.tables["label_draw"]
 BASELINE: Table = METADATA.tables["baseline"]

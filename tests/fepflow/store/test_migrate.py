@@ -16,6 +16,7 @@ from fepflow.protocol.test_case import Output
 from fepflow.store.database import Database
 from fepflow.store.evalguard_reports import StoredReport
 from fepflow.store.integrity import check_integrity
+from fepflow.store.labels import NewLabel
 from fepflow.store.migrate import is_current, revisions
 from fepflow.store.network_tables import API_KEY, AUDIT_ENTRY, GRADER, RUN_REQUEST, TEST_CASE
 from fepflow.store.records import Calibration, LabelDraw, NewCheckResult, NewOutput
@@ -115,7 +116,9 @@ def filled(store: Store, make_run) -> Store:
         StoredReport("f" * 64, "a\0é.json", "r", "m\0é", "hf", utc_now(), [], {"tasks": [{"task_ref": "\0é"}]}, ["w"])
     ])  # fmt: skip
     store.set_baseline("s\0é", "main", "run-0")
-    store.add_label_draw(LabelDraw("run-0", "c\0é", 2**62, ["a", "\0é"]))
+    drawn = LabelDraw("run-0", "c\0é", 2**62, ["a", "\0é"])
+    store.add_label_draw(drawn)
+    store.add_label(NewLabel("run-0", 1, 1, "c\0é", "passed", "w\0é", "ann\0é", "n\0é", drawn.id))
     add_network_rows(store)
     store.finish("run-0", "me", "completed", outcome="pass", metrics=[1], verdict={}, stats={"calls": 1}, error="e")
     store.set_run_reports([(store.run("run-0"), None)])
