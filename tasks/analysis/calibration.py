@@ -12,6 +12,7 @@ from fepflow.store.records import Calibration, LabelDraw, RunRecord
 from fepflow.store.store import Store
 from tasks.analysis.label_draws import labelled_draw
 from tasks.analysis.labels import Label, LabelSet
+from tasks.analysis.people import kappa_data
 
 MOST_VALUES = 50
 """Different numbers that may be compared: kappa is for scales."""
@@ -55,6 +56,7 @@ def calibrate(store: Store, run: RunRecord, labelled: LabelSet) -> Calibration:
             **_statistics(pairs, labelled),
             **({"draw": _of_draw(drawn, labelled, verdicts)} if drawn else {}),
             **({"no_draw": why_not_drawn} if why_not_drawn else {}),
+            **({"people": labelled.people} if labelled.people else {}),
         },
     )
     store.add_calibration(calibration)
@@ -82,15 +84,8 @@ def _verdicts(store: Store, run: RunRecord, labelled: LabelSet) -> dict[str, Lab
 def _statistics(pairs: Sequence[tuple[Label, Label]], labelled: LabelSet) -> Statistics:
     table = tabulate(pairs, _categories(pairs, labelled))
     quadratic = labelled.kind == "number"
-    kappa = cohen_kappa(table, quadratic=quadratic, confidence=CONFIDENCE)
     statistics: Statistics = {
-        "kappa": {
-            "value": kappa.value,
-            "low": kappa.low,
-            "high": kappa.high,
-            "weights": "quadratic" if quadratic else "none",
-            "why": kappa.why,
-        },
+        "kappa": kappa_data(cohen_kappa(table, quadratic=quadratic, confidence=CONFIDENCE), quadratic=quadratic),
         "agreement": _share(table.agreed, table.n),
         "confidence": CONFIDENCE,
         "categories": list(table.categories),

@@ -210,6 +210,9 @@ def _of_size(calibration: Calibration) -> Iterator[str]:
         yield f"{listed(few)}."
     if why := calibration.statistics.get("no_draw"):
         yield why
+    if undecided := calibration.statistics.get("people", {}).get("undecided"):
+        have = "output has" if undecided == 1 else "outputs have"
+        yield f"{undecided} {have} no label that more than half of its people gave, and no label that counts."
     if calibration.missing:
         cases = plural(calibration.missing, "labelled case")
         yield f"{cases} without a verdict: the judge, or the call before it, gave none."

@@ -58,22 +58,28 @@ def outputs_to_label(store: Store, drawn: LabelDraw) -> list[dict[str, Any]]:
 def labelled_draw(store: Store, run: RunRecord, labelled: LabelSet) -> tuple[LabelDraw | None, str | None]:
     """The largest draw from the run of which each case has a label; else None, and why, if a draw is labelled in part.
 
-    Of a draw that is labelled in part those labels are no random sample: the hard cases may be the ones without.
+    Of a draw that is labelled in part those labels are no random sample: the hard cases may be the ones without. Nor
+    are labels of cases that were shown for another reason than a draw, where that is known.
     """
     if labelled.field != FIELD:
         return None, None
     draws = store.label_draws(run.id, labelled.judge.check_id)
-    whole = [each for each in draws if all(case_id in labelled.labels for case_id in each.case_ids)]
+    counting = labelled.labels.keys() if labelled.as_drawn is None else labelled.labels.keys() & labelled.as_drawn
+    whole = [each for each in draws if all(case_id in counting for case_id in each.case_ids)]
     if whole:
         return max(whole, key=lambda each: len(each.case_ids)), None
     for each in draws:
-        without = sum(case_id not in labelled.labels for case_id in each.case_ids)
+        without = sum(case_id not in counting for case_id in each.case_ids)
         if without < len(each.case_ids):
             return None, (
-                f"{without} of the {len(each.case_ids)} cases that were drawn at random have no label: as long as that "
-                "is so, the labels are no random sample of the run."
+                f"{without} of the {len(each.case_ids)} cases that were drawn at random have no label"
+                f"{_given_there(labelled)}: as long as that is so, the labels are no random sample of the run."
             )
     return None, None
+
+
+def _given_there(labelled: LabelSet) -> str:
+    return "" if labelled.as_drawn is None else " that counts and was given where the draw showed them"
 
 
 def _case_ids(store: Store, run: RunRecord, case_indices: set[int]) -> list[str]:

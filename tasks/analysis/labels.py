@@ -25,11 +25,17 @@ _PASSED = "passed"
 
 @dataclass(frozen=True)
 class LabelSet:
-    """Labels of test cases, by id, and the field of a judge's response that they are compared with."""
+    """Labels of test cases, by id, and the field of a judge's response that they are compared with.
+
+    `as_drawn` are the cases that were labelled where a draw showed them; None if that is not known, as of a file that
+    people fill. `people` is what is known of those who labelled, as JSON.
+    """
 
     judge: JudgeSpec
     field: str
     labels: dict[str, Label]
+    as_drawn: frozenset[str] | None = None
+    people: dict[str, Any] | None = None
 
     @property
     def kind(self) -> str:
@@ -43,6 +49,8 @@ class _Row:
     case_id: str
     label: Any
     check: str | None
+    field: str | None
+    drawn: bool | None
 
 
 def read_labels(
@@ -52,20 +60,23 @@ def read_labels(
     check: str | None = None,
     field: str | None = None,
 ) -> LabelSet:
-    """The labels in a file (`id` or `case_id`, `label`, and `check` where there are labels of several judges).
+    """The labels in a file: `id` or `case_id`, `label`, and `check` and `field` where there are labels of several.
 
-    A row without a label is left out. Raises InputError with all errors, each with its line: ids that no case has or
-    that stand twice, labels that are none. UserError if it is open which judge, or which field, is meant.
+    A column `draw` says of each label by which draw its case was shown. A row without a label is left out. Raises
+    InputError with all errors, each with its line: ids that no case has or that stand twice, labels that are none.
+    UserError if it is open which judge, or which field, is meant.
     """
     errors = ErrorCollector(str(path))
     rows = list(_rows(path, errors))
     errors.raise_if_any()
     judge = _judge_of(judges, check, rows, errors)
-    named = _field_of(judge, field)
+    rows = [row for row in rows if row.check in (None, judge.check_id)]
+    fields = {row.field for row in rows} - {None}
+    named = field_named(judge, field or (fields.pop() if len(fields) == 1 else None))
     labels: dict[str, Label] = {}
     lines: dict[str, int] = {}
     for row in rows:
-        if row.check not in (None, judge.check_id):
+        if row.field not in (None, named):
             continue
         if row.case_id in lines:
             advice = "a case has one label: where several people have judged it, let them agree first"
@@ -82,7 +93,9 @@ def read_labels(
     if not labels and not errors:
         errors.add(f"holds no label for {judge.check_id}", advice="add one a line: id,label")
     errors.raise_if_any()
-    return LabelSet(judge, named, labels)
+    drawn = {row.case_id for row in rows if row.drawn and row.case_id in labels and row.field in (None, named)}
+    tells = any(row.drawn is not None for row in rows)
+    return LabelSet(judge, named, labels, frozenset(drawn) if tells else None)
 
 
 def _rows(path: Path, errors: ErrorCollector) -> Iterator[_Row]:
@@ -98,7 +111,14 @@ def _rows(path: Path, errors: ErrorCollector) -> Iterator[_Row]:
         if record["label"] in (None, ""):
             continue
         try:
-            yield _Row(line, id_text(record[ids[0]]), record["label"], record.get("check") or None)
+            yield _Row(
+                line,
+                id_text(record[ids[0]]),
+                record["label"],
+                record.get("check") or None,
+                record.get("field") or None,
+                bool(record["draw"]) if "draw" in record else None,
+            )
         except ValueError as error:
             errors.add(str(error), line, ids[0])
 
@@ -127,7 +147,8 @@ def _judge_of(
     return known[wanted.pop()]
 
 
-def _field_of(judge: JudgeSpec, field: str | None) -> str:
+def field_named(judge: JudgeSpec, field: str | None) -> str:
+    """The field of that name, or else `passed`, or the only one; raises UserError."""
     fields = list(judge.fields)
     if field is not None and field not in fields:
         raise UserError(f"{judge.check_id} gives no {field} (--field) to compare: it gives {_listed(fields)}.")
@@ -142,11 +163,20 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) or "none"
 
 
+def read_label(label: Any, judge: JudgeSpec, field: str) -> Label:
+    """A label, from JSON or as text, as the judge would say it. Raises UserError if it is none of this field."""
+    read = _read(label, *judge.fields[field])
+    if read is None:
+        raise UserError(f"The label {str(label)[:50]!r} is not {_wanted(judge, field)}.")
+    return read
+
+
 def _read(label: Any, kind: str, words: Sequence[str]) -> Label | None:
     """The label as the judge would say it; None if it is none."""
     text = str(label).strip()
     if kind == "word":
-        return text if text in words else None
+        unquoted = text.removeprefix("'")  # as a word stands in a spreadsheet that would be taken for a formula
+        return text if text in words else unquoted if unquoted in words else None
     if kind == "number":
         return _number(text)
     return True if text.lower() in YES else False if text.lower() in NO else None
@@ -161,8 +191,12 @@ def _number(text: str) -> float | None:
 
 
 def _unreadable(label: Any, judge: JudgeSpec, field: str) -> str:
-    kind, words = judge.fields[field]
-    wanted = {"boolean": f"one of {', '.join((*YES, *NO))}", "number": "a number", "word": f"one of {', '.join(words)}"}
     others = [name for name in judge.fields if name != field]
     more = f"; --field compares {' or '.join(others)} instead" if others else ""
-    return f"the label {str(label)[:50]!r} is not {wanted[kind]}, as {judge.check_id} gives {field}{more}"
+    return f"the label {str(label)[:50]!r} is not {_wanted(judge, field)}{more}"
+
+
+def _wanted(judge: JudgeSpec, field: str) -> str:
+    kind, words = judge.fields[field]
+    wanted = {"boolean": f"one of {', '.join((*YES, *NO))}", "number": "a number", "word": f"one of {', '.join(words)}"}
+    return f"{wanted[kind]}, as {judge.check_id} gives {field}"
