@@ -26,18 +26,21 @@ def labels_of_suite(path: Path, labels: Path, check: str | None, field: str | No
 
 
 def labels_of_run(
-    path: Path, run_id: str, labels: Path, check: str | None, field: str | None, note: Note
+    path: Path, run_id: str, labels: Path | None, check: str | None, field: str | None, note: Note
 ) -> tuple[RunRecord, LabelSet]:
     """A run of the suite, with people's labels of its test cases and the judge, as it was then; raises UserError.
 
-    `note` hears of a judge that the suite has no more.
+    Without a file the labels are those of the store. `note` hears of a judge that the suite has no more.
     """
     from tasks.analysis.labels import read_labels
+    from tasks.analysis.people import stored_labels
 
     run, judges = _judges_of_run(path, run_id)
     with open_store() as store:
-        cases = {case.id for case in store.cases(run.id)}
-    labelled = read_labels(labels, judges, cases, check, field)
+        if labels is None:
+            labelled = stored_labels(store, run, judges, check, field)
+        else:
+            labelled = read_labels(labels, judges, set(store.case_ids(run.id, run.n_cases)), check, field)
     _note_change(path, run, labelled.judge, note)
     return run, labelled
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -29,3 +31,11 @@ class Caller:
         """Raises PermissionDeniedError without the scope; `admin` stands for all of them."""
         if scope not in self.scopes and "admin" not in self.scopes:
             raise PermissionDeniedError(f"{self.name or 'the caller'} has not the scope {scope!r} that this takes")
+
+
+def name_of_user() -> str:
+    """The operating system's name for whoever runs this process."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return str(os.getuid())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -14,7 +12,7 @@ from fepflow.security.api_keys import ID, new_api_key
 from fepflow.store.access_records import ApiKey, AuditEntry
 from fepflow.store.store import Store
 from surfaces.access.audit_writer import write_entries
-from surfaces.access.caller import Scope
+from surfaces.access.caller import Scope, name_of_user
 
 MAX_NAME = 100
 
@@ -54,11 +52,7 @@ def revoke_key(store: Store, key_id: str) -> ApiKey:
 def record_by_operator(store: Store, folder: Path, action: str, key: ApiKey) -> None:
     """Have the audit log say that whoever uses the command line has made or revoked a key."""
     try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        user = str(os.getuid())
-    try:
-        write_entries(store, folder, [AuditEntry(f"cli:{user}", None, action, key.id, "done")])
+        write_entries(store, folder, [AuditEntry(f"cli:{name_of_user()}", None, action, key.id, "done")])
     except OSError as error:
         raise InfrastructureError(
             f"The audit log in {folder} cannot be written ({error.strerror}): make it writable for this user. Of key "

@@ -19,8 +19,9 @@ MOST_COLUMNS = 12
 
 @click.command()
 @SUITE
-@click.option("--labels", required=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="What people say: id,label (.csv, .jsonl, .json, .yaml); with --sample, to be written.")  # fmt: skip
+@click.option("--labels", type=click.Path(path_type=Path), metavar="FILE",
+              help="What people say: id,label (.csv, .jsonl, .json, .yaml); with --sample, to be written. Default: the "
+              "labels of --run in the store.")  # fmt: skip
 @click.option("--check", metavar="ID", help="The judge, if the suite has several.")
 @click.option("--field", metavar="NAME", help="The field of its response that is compared (default: passed).")
 @click.option("--member", "former_field", hidden=True)  # the name of --field in earlier versions
@@ -30,7 +31,7 @@ MOST_COLUMNS = 12
 @click.option("--seed", type=click.IntRange(0, 2**62), metavar="N", help="Of the draw (default: a random one).")
 @click.option("--min-kappa", type=click.FloatRange(-1, 1), metavar="X", help="Exit with 1 if kappa is smaller.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def calibrate(suite: Path, labels: Path, check: str | None, field: str | None, former_field: str | None,
+def calibrate(suite: Path, labels: Path | None, check: str | None, field: str | None, former_field: str | None,
               run_id: str | None, sample: int | None, seed: int | None, min_kappa: float | None,
               as_json: bool) -> int:  # fmt: skip
     """Compare a judge of SUITE with people's labels: how far do they agree?
@@ -47,6 +48,8 @@ def calibrate(suite: Path, labels: Path, check: str | None, field: str | None, f
     if seed is not None:
         raise click.UsageError("--seed is of a draw: give --sample, too.")
     if run_id is None:
+        if labels is None:
+            raise click.UsageError("Say what people say (--labels FILE), or which run they have labelled (--run RUN).")
         labelled = calibrations.labels_of_suite(suite, labels, check, field)
         run, code = _run(suite, frozenset(labelled.labels))
         if run.outcome is None:
@@ -68,7 +71,7 @@ def calibrate(suite: Path, labels: Path, check: str | None, field: str | None, f
     return int(min_kappa is not None and (kappa is None or kappa < min_kappa))
 
 
-def _draw(suite: Path, labels: Path, check: str | None, run_id: str | None, size: int, seed: int | None) -> int:
+def _draw(suite: Path, labels: Path | None, check: str | None, run_id: str | None, size: int, seed: int | None) -> int:
     """Write outputs of a run that people are to label."""
     import secrets
 
@@ -77,6 +80,8 @@ def _draw(suite: Path, labels: Path, check: str | None, run_id: str | None, size
 
     if run_id is None:
         raise click.UsageError("--sample is of the outputs of a run: say which one (--run).")
+    if labels is None:
+        raise click.UsageError("--sample writes the outputs to a file, to be labelled: name it (--labels).")
     seed = secrets.randbelow(2**31) if seed is None else seed
     run, drawn = calibrations.draw_for_labels(suite, run_id, labels, check, size, seed, Console(to_stderr=True).note)
     count = len(drawn.case_ids)
@@ -112,6 +117,7 @@ def _report(calibration: Calibration) -> Iterator[str]:
     yield f"{calibration.n} labels{missing}; run {calibration.run_id[:8]}"
     if draw := statistics.get("draw"):
         yield f"{draw['n']} of them drawn at random from it (seed {draw['seed']}): `fepflow show` corrects it by these"
+    yield from _people(statistics.get("people") or {})
     yield ""
     kind = " (quadratic weights)" if statistics["kappa"]["weights"] == "quadratic" else ""
     yield _line("kappa", statistics["kappa"], kind)
@@ -123,6 +129,18 @@ def _report(calibration: Calibration) -> Iterator[str]:
         yield _line("J", youden, " (TPR + TNR - 1)")
     yield from _matrix(statistics)
     yield from (f"! {warning}" for warning in warnings_of(calibration))
+
+
+def _people(people: dict[str, Any]) -> Iterator[str]:
+    from fepflow.evalguard.formatting import listed, plural
+    from fepflow.text import printable
+
+    if people:
+        yield f"labels of {people['count']} {'person' if people['count'] == 1 else 'people'} in the store"
+    for pair in people.get("pairs", ()):
+        names = listed([printable(name) for name in pair["people"]])
+        kappa = _line("kappa", pair["kappa"]).split(maxsplit=1)[1]
+        yield f"  {names} say the same of {pair['agreed']} of {plural(pair['n'], 'output')}: kappa {kappa}"
 
 
 def _line(name: str, figure: dict[str, Any], more: str = "") -> str:

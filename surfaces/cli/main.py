@@ -23,6 +23,7 @@ from surfaces.cli.env_file import with_env_file
 from surfaces.cli.evalguard import evalguard
 from surfaces.cli.init import init
 from surfaces.cli.keys import keys
+from surfaces.cli.labels import labels
 from surfaces.cli.limits import limits
 from surfaces.cli.plan import plan
 from surfaces.cli.read import list_runs, show
@@ -51,7 +52,7 @@ LEAVE_SECONDS = 10
 """How long a process may take to end in which a call of an agent was given up."""
 
 COMMANDS = [validate, run, list_runs, show, view, cancel, calibrate, up, down, status, serve, schedule, alert, limits]
-COMMANDS += [store, baseline, cache, compare, trends, ecp, evalguard, plan, keys, audit]
+COMMANDS += [store, labels, baseline, cache, compare, trends, ecp, evalguard, plan, keys, audit]
 for command in COMMANDS:
     fepflow.add_command(with_env_file(command))
 for command in (init, checks, schema):  # these look at no setting

@@ -1,4 +1,4 @@
-"""Outputs in a file that people fill with labels."""
+"""A file of labels: one that people fill, or with what they have said."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from surfaces.reports.spreadsheet import BYTE_ORDER_MARK, harmless
 
 
 def write_label_sheet(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Write rows with the same keys, `id` and an empty `label` among them, to a new file; raises UserError.
+    """Write rows with the same keys, `id` the first and `label` among them, to a new file; raises UserError.
 
     An id stays as it is, since labels are found by it.
     """
     if path.suffix not in (".csv", ".jsonl"):
-        raise UserError(f"{path}: what is to be labelled is written as .csv or .jsonl (--labels).")
+        raise UserError(f"{path}: a file of labels is written as .csv or .jsonl: name one that ends so.")
     try:
         with path.open("x", encoding="utf-8", newline="") as file:
             if path.suffix == ".jsonl":

@@ -113,3 +113,37 @@ def kappa_data(kappa: Kappa, *, quadratic: bool) -> dict[str, Any]:
         "weights": "quadratic" if quadratic else "none",
         "why": kappa.why,
     }
+
+
+def exported_labels(store: Store, run: RunRecord, check: str | None = None) -> list[dict[str, Any]]:
+    """A row for each output and field that has labels, of one check or all, in the order of the cases.
+
+    `label` is the one that counts, None if there is none; `repeat` counts from 1; `draw` is the draw that showed the
+    output; `by_person` has what each person said. Raises UserError if there is none.
+    """
+    labels = store.labels(run.id, check)
+    if not labels:
+        raise UserError(f"Run {run.id[:8]} has no labels{f' of {check}' if check else ''} in the store.")
+    by_field: dict[tuple[str, int, str, str], list[StoredLabel]] = defaultdict(list)
+    for label in labels:
+        by_field[label.case_id, label.repeat, label.check_id, label.field].append(label)
+    return [
+        {
+            "id": case_id,
+            "label": majority(given),
+            "check": check_id,
+            "field": field,
+            "repeat": repeat + 1,
+            "draw": next((each.draw_id for each in given if each.draw_id), None),
+            "by_person": [
+                {
+                    "by": each.labelled_by,
+                    "at": each.created_at.isoformat().replace("+00:00", "Z"),
+                    "label": each.label,
+                    "note": each.note,
+                }
+                for each in given
+            ],
+        }
+        for (case_id, repeat, check_id, field), given in by_field.items()
+    ]

@@ -40,6 +40,7 @@ WORDS = {
     "baseline list": "baseline list",
     "baseline remove": "baseline remove main",
     "calibrate": "calibrate suite.yaml --labels labels.csv",
+    "labels export": "labels export latest -o new-labels.csv",
     "up": "up",
     "down": "down",
     "status": "status",

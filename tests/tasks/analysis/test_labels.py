@@ -66,6 +66,28 @@ def test_a_row_that_is_not_labelled_yet_is_left_out(file):
     assert read_labels(file("id,label,note\na,yes,x\nb,,\n"), [judge()], IDS).labels == {"a": True}
 
 
+def test_labels_of_one_field_are_no_labels_of_another(file):
+    path = file("id,label,field\na,yes,passed\na,4,score\nb,5,score\n")
+    assert read_labels(path, [SCORED], IDS).labels == {"a": True}
+    assert read_labels(path, [SCORED], IDS, field="score").labels == {"a": 4.0, "b": 5.0}
+    with pytest.raises(InputError, match="holds no label"):
+        read_labels(path, [SCORED], IDS, field="tone")
+    only = read_labels(file("id,label,field\na,4,score\n"), [SCORED], IDS)
+    assert (only.field, only.labels) == ("score", {"a": 4.0})
+
+
+def test_a_column_says_which_cases_a_draw_has_shown(file):
+    assert read_labels(file("id,label\na,yes\n"), [SCORED], IDS).as_drawn is None
+    path = file("id,label,field,draw\na,yes,passed,d1\nb,yes,passed,\nc,4,score,d1\nb,,passed,d1\n")
+    assert read_labels(path, [SCORED], IDS).as_drawn == {"a"}
+
+
+def test_a_word_that_a_spreadsheet_would_take_for_a_formula_is_read(file):
+    signs = judge("signs", sign=("word", ("+", "-", "'+")))
+    found = read_labels(file("id,label\na,'-\nb,+\nc,'+\n"), [signs], IDS)
+    assert found.labels == {"a": "-", "b": "+", "c": "'+"}
+
+
 def test_every_error_has_its_line(mistakes):
     assert mistakes("id,label\na,yes\na,no\nz,yes\nb,maybe\n") == [
         ":3: the id 'a' stands in line 2 already (a case has one label: where several people have judged it, let them "
