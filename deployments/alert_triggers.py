@@ -33,11 +33,12 @@ class Text:
 _RUN = "\nfepflow show {{ event.payload.run_id[:8] }} --failed\n"
 _REASONS = "{% for reason in event.payload.reasons %}\n- {{ reason }}{% endfor %}\n"
 _LINK = '{{ (flow_run | ui_url) or "" }}\n'
+_LINKS = "{% if event.payload.page %}{{ event.payload.page }}\n{% endif %}" + _LINK
 
 TEXTS = {
     "fail": Text(
         "{{ event.payload.suite }}: fail",
-        "{{ event.payload.suite }} has failed in run {{ event.payload.run_id[:8] }}." + _REASONS + _RUN + _LINK,
+        "{{ event.payload.suite }} has failed in run {{ event.payload.run_id[:8] }}." + _REASONS + _RUN + _LINKS,
     ),
     "worsened": Text(
         "{{ event.payload.suite }}: {{ event.payload.outcome }}, was {{ event.payload.baseline.outcome }}",
@@ -45,14 +46,14 @@ TEXTS = {
         "{{ event.payload.baseline.outcome }} in run {{ event.payload.baseline.run_id[:8] }}."
         + _REASONS
         + _RUN
-        + _LINK,
+        + _LINKS,
     ),
     "drift": Text(
         "{{ event.payload.suite }}: a metric drifts",
         "{{ event.payload.suite }} drifts, in run {{ event.payload.run_id[:8] }}."
         + _REASONS
         + """\nfepflow trends '{{ event.payload.suite | replace("'", "'\\\\''") }}'\n"""
-        + _LINK,
+        + _LINKS,
     ),
     "crashed": Text(
         "{{ flow_run.name }}: could not be evaluated",

@@ -76,11 +76,11 @@ async def _action(
 def _payload(kind: str) -> str:
     """JSON with a text for chats and fields for programs."""
     fields = '"suite": event.payload.suite, "run_id": event.payload.run_id, "outcome": event.payload.outcome'
+    page = '**({"page": event.payload.page} if event.payload.page else {})'
     if kind in ("crashed", "missed"):
         fields = '"flow_run": flow_run.name or "", "deployment": event.payload.deployment or deployment.name or ""'
-    return _rendered(kind) + (
-        "{{ {" + f'"kind": "{kind}", "subject": subject, "body": body, {fields}' + "} | tojson }}"
-    )
+    document = "{" + f'"kind": "{kind}", "subject": subject, "body": body, {fields}' + "}"
+    return _rendered(kind) + "{{ dict(" + f"{document}, {page}" + ") | tojson }}"
 
 
 def _slack(kind: str) -> str:

@@ -6,10 +6,12 @@ import os
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import quote, urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ByteSize, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, Field, ValidationError
 
 from fepflow.errors import InputError, Problem
+from fepflow.http.addresses import address_problem
 from fepflow.suite.durations import seconds
 
 OPERATORS_VARIABLES = frozenset(
@@ -29,6 +31,26 @@ PREFIX = "fepflow_"
 JwtAlgorithm = Literal["HS256", "RS256", "ES256", "EdDSA"]
 
 
+def _base_address(url: str | None) -> str | None:
+    """An address that paths are appended to and that is harmless in markdown; None of an empty one. Raises ValueError.
+
+    The message shows nothing but the host: an address may hold a password.
+    """
+    if not url:
+        return None
+    if problem := address_problem(url):
+        raise ValueError(f"{problem[0]} ({problem[1]})")
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise ValueError("an address that is shown to people holds no user and no password")
+    if "?" in url or "#" in url:
+        raise ValueError("paths are appended to the address: it has neither ? nor #")
+    if not parts.netloc.isascii():
+        raise ValueError("the host is written in ASCII, such as xn--bcher-kva.example")
+    path = quote(parts.path, safe="/%:@~!$&,;=+").rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
 class Settings(BaseModel):
     """Every setting has a default that works on a fresh machine."""
 
@@ -41,6 +63,9 @@ class Settings(BaseModel):
     grpc_port: int = Field(4281, ge=0, le=65535, description="Port of its gRPC interface; 0: any.")
     data_roots: str = Field("", description="More folders from which suites may read, separated as in PATH.")
     suite_roots: str = Field("", description="Folders below which deployments evaluate suites, separated as in PATH.")
+    pages_url: Annotated[str | None, AfterValidator(_base_address)] = Field(
+        None, description="Address of the result pages in the browser, which runs are linked with."
+    )
     smtp_url: str | None = Field(None, description="Mail server of `fepflow alert --email`, smtp:// or smtps://.")
     models: str = Field(
         "", description="More models that checks in data files may ask, separated by commas; * stands for anything."

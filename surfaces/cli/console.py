@@ -74,10 +74,13 @@ class Console:
 
             self.print(verdict_view(run, brief=True))
             return
+        from fepflow.page_links import run_page
         from surfaces.prefect_api import store_location, ui_login
 
         self.run(store, run)
         rows = [("run", f"fepflow show {run.id[:SHORT_ID]} --failed")]
+        if page := run_page(run.id):
+            rows.append(("page", page))
         if finished.flow_run_url:
             rows.append(("Prefect UI", finished.flow_run_url))
         if login := ui_login():

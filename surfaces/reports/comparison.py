@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from fepflow.page_links import compare_page, link, run_page
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.verdict.regression_rules import MetricDifference
@@ -68,7 +69,10 @@ def as_markdown(store: Store, judged: JudgedComparisons, most_cases: int) -> Ite
     yield f"### {HEADLINES[judged.outcome]}"
     for index, each in enumerate(judged.comparisons):
         yield ""
-        yield f"`{each.new.id[:8]}` against `{each.base.id[:8]}`, {escape_text(each.matched.sentence)}"
+        yield f"{_linked(each.new)} against {_linked(each.base)}, {escape_text(each.matched.sentence)}"
+        if page := compare_page(each.base.id, each.new.id):
+            yield ""
+            yield link("Case by case", page)
         yield ""
         yield "| metric | base | new | difference | interval | p | worse | better |"
         yield f"|{' --- |' * 8}"
@@ -81,6 +85,10 @@ def as_markdown(store: Store, judged: JudgedComparisons, most_cases: int) -> Ite
         yield from (f"- {escape_text(warning)}" for warning in each.warnings)
         for what, flips in (("Worse", each.worsened), ("Better", each.improved)):
             yield from _markdown_flips(store, each, what, flips, most_cases)
+
+
+def _linked(run: RunRecord) -> str:
+    return link(f"`{run.id[:8]}`", run_page(run.id))
 
 
 def figures(metric: MetricDifference, p: float | None, none: str) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
+from fepflow.page_links import link, run_page
 from fepflow.protocol.explanation import explain
 from fepflow.protocol.results import passed_of
 from fepflow.store.records import CaseResult
@@ -28,10 +29,12 @@ Row = dict[str, str]
 class FailedCases:
     """What did not pass, a row for each check or call without an answer, as text of others; escape it to show it.
 
-    `cases` counts all cases that did not pass; `about` says of them what the table cannot, as markdown.
+    `case_ids` are the rows' test cases. `cases` counts all cases that did not pass; `about` says of them what the table
+    cannot, as markdown.
     """
 
     rows: list[Row]
+    case_ids: list[str]
     cases: int
     about: str
 
@@ -52,18 +55,22 @@ def failed_cases(context: RunContext, verdict: Verdict) -> FailedCases:
     case_indices = list(dict.fromkeys(chain(*by_rule, store.failed_case_indices(run.id))))
     decided = rules[0].check if rules else None
     rows: list[Row] = []
+    case_ids: list[str] = []
     shown: set[int] = set()
     for result in store.results(run.id, failed_only=True, case_indices=case_indices[:MAX_ROWS]):
         if found := list(islice(_rows_of(result, run.repeats, decided), MAX_ROWS - len(rows))):
             rows += found
+            case_ids += [result.case.id] * len(found)
             shown.add(result.case_index)
     cases, left_out = len(case_indices), len(case_indices) - len(shown)
     where = f"{len(shown)} of them are here, {left_out} are left out" if left_out else "all here"
+    page = run_page(run.id)
+    results = f"{link('The results', page)}. " if page else ""
     about = (
         f"{cases} of {run.n_cases} cases did not pass ({where}). In full: `fepflow show {run.id[:8]} --failed`. "
-        f"The [verdicts](../../artifacts/key/verdict-{slug(run.name)}) of this suite."
+        f"{results}The [verdicts](../../artifacts/key/verdict-{slug(run.name)}) of this suite."
     )
-    return FailedCases(rows, cases, about)
+    return FailedCases(rows, case_ids, cases, about)
 
 
 def _rows_of(result: CaseResult, repeats: int, decided: str | None) -> Iterator[Row]:

@@ -1,13 +1,14 @@
 """A verdict as a page of markdown: what decided first, then where to look, the figures, and what else there is to say.
 
-Links are relative, so that they stay in whichever of Prefect's UIs the reader is in, wherever its server is: `../../`
-leads to the UI's root from the page of an artifact, of an artifact's key and of a flow run.
+Links into Prefect are relative, so that they stay in whichever of Prefect's UIs the reader is in, wherever its server
+is: `../../` leads to the UI's root from the page of an artifact, of an artifact's key and of a flow run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fepflow.page_links import case_page, compare_page, link, run_page
 from fepflow.store.records import RunRecord
 from fepflow.verdict.verdict import (
     Comparison,
@@ -67,7 +68,7 @@ def verdict_page(
     if failed is not None and failed.rows:
         lines += ["## What did not pass", ""]
         lines += [*(f"- {escape_text(cause)}" for cause in causes), "", "The first:", ""] if causes else []
-        lines += [*_first_cases(failed), ""]
+        lines += [*_first_cases(run, failed), ""]
     lines += [*(f"- {escape_text(judge.sentence())}" for judge in judges), ""] if judges else []
     lines += [f"> {escape_text(warning)}\n" for warning in verdict.warnings]
     lines += [f"Models: {verdict.models}\n"] if verdict.models else []
@@ -85,15 +86,17 @@ def _links(run: RunRecord, failed: FailedCases | None, failed_artifact: str | No
     if failed is not None and failed_artifact is not None:
         cases = f"{failed.cases} {'case' if failed.cases == 1 else 'cases'} that did not pass"
         yield f"[{cases}](../../artifacts/artifact/{failed_artifact})"
+    if page := run_page(run.id):
+        yield link("the results", page)
     if run.flow_run_id is not None:
         yield f"[the flow run](../../runs/flow-run/{run.flow_run_id})"
     yield f"run `{run.id[:8]}`"
 
 
-def _first_cases(failed: FailedCases) -> Iterator[str]:
-    for row in failed.rows[:SHOWN_ROWS]:
+def _first_cases(run: RunRecord, failed: FailedCases) -> Iterator[str]:
+    for case_id, row in zip(failed.case_ids, failed.rows[:SHOWN_ROWS], strict=False):
         case, why = escape_text(row["case"], MAX_TEXT), escape_text(row["why"], MAX_TEXT)
-        yield f"- **{case}** · {escape_text(row['check'])}: {why}"
+        yield f"- **{link(case, case_page(run.id, case_id))}** · {escape_text(row['check'])}: {why}"
         for name in ("input", "expected", "output"):
             if row[name]:
                 yield f"    - {name}: {escape_text(row[name], MAX_TEXT)}"
@@ -122,7 +125,8 @@ def _metric_table(verdict: Verdict) -> Iterator[str]:
 def _regression_table(run: RunRecord, regression: RegressionVerdict) -> Iterator[str]:
     base, name = str(regression.run_id)[:8], escape_text(regression.baseline)
     yield f"Against {name}, run `{base}`: {escape_text(regression.matched or '')}. "
-    yield f"The cases that changed: `fepflow compare {base} {run.id[:8]}`"
+    changed = link("The cases that changed", compare_page(str(regression.run_id), run.id))
+    yield f"{changed}: `fepflow compare {base} {run.id[:8]}`"
     yield ""
     beside = _beside(regression.metrics)
     columns = ["metric", name, "now", "difference", "interval", "worse", "better", "margin", "outcome", *beside]

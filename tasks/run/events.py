@@ -12,6 +12,7 @@ from typing import Any
 
 from prefect.events import emit_event
 
+from fepflow.page_links import run_page
 from fepflow.store.records import RunRecord
 from fepflow.verdict.verdict import Comparison, MetricVerdict, Verdict
 from tasks.analysis.drift import Series
@@ -49,9 +50,7 @@ def emit_drift(run: RunRecord, verdict: Verdict, drifted: Sequence[Series]) -> N
 def drift_payload(run: RunRecord, verdict: Verdict, drifted: Sequence[Series]) -> dict[str, Any]:
     """What the event of drift says."""
     return {
-        "run_id": run.id,
-        "suite": run.name,
-        "outcome": verdict.outcome,
+        **_about(run, verdict),
         "metrics": [
             {"id": each.metric, "value": each.points[-1].value, "rate": each.rate, "agreed_by": each.agreed_by}
             for each in drifted[:MAX_METRICS]
@@ -63,14 +62,18 @@ def drift_payload(run: RunRecord, verdict: Verdict, drifted: Sequence[Series]) -
 def payload_of(run: RunRecord, verdict: Verdict, compared: Comparison | None) -> dict[str, Any]:
     """What the events say, a few kilobytes; Prefect refuses events of more than 1.5 MB."""
     return {
-        "run_id": run.id,
-        "suite": run.name,
-        "outcome": verdict.outcome,
+        **_about(run, verdict),
         "baseline": compared and {"run_id": compared.run_id, "outcome": compared.outcome},
         "worsened": bool(compared and compared.worsened),
         "metrics": [_metric(metric) for metric in verdict.metrics[:MAX_METRICS]],
         "reasons": [one_line(reason, MAX_REASON) for reason in verdict.reasons[:MAX_REASONS]],
     }
+
+
+def _about(run: RunRecord, verdict: Verdict) -> dict[str, Any]:
+    page = run_page(run.id)
+    about = {"run_id": run.id, "suite": run.name, "outcome": verdict.outcome}
+    return {**about, "page": page} if page else about
 
 
 def _metric(metric: MetricVerdict) -> dict[str, Any]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from prefect.events import EventTrigger
+from prefect.server.utilities.user_templates import render_user_template_sync, validate_user_template
 
 from deployments.alert_triggers import KINDS, TEXTS, trigger_of
+from deployments.alerts import _payload, _slack
 from surfaces.cli.alert import KINDS as OFFERED
 from tasks.run.events import DRIFT, WORSENED
 
@@ -23,3 +28,24 @@ def test_an_alert_of_a_verdict_waits_for_its_event_of_the_suite(kind: str, event
     assert trigger.expect == {event}
     assert trigger.model_dump()["match"] == {"prefect.resource.id": "fepflow.suite.refund-bot"}
     assert "event.payload.reasons" in TEXTS[kind].body
+
+
+@pytest.mark.parametrize("kind", ["fail", "worsened", "drift"])
+@pytest.mark.parametrize("page", [None, "https://eval.example.org/runs/a1b2c3d4e5"])
+def test_a_notification_has_the_address_of_the_runs_page_where_there_is_one(kind: str, page: str | None) -> None:
+    baseline = {"run_id": "b" * 32, "outcome": "pass"}
+    payload = {"run_id": "a1b2c3d4e5", "suite": "s", "outcome": "fail", "reasons": ["why"], "baseline": baseline}
+    event = {"payload": {**payload, "page": page} if page else payload}
+
+    def rendered(template: str) -> Any:
+        validate_user_template(template)
+        # Without what Prefect alone knows: the address of its own page of a flow run.
+        return json.loads(
+            render_user_template_sync(template.replace("flow_run | ui_url", "flow_run"), {"event": event})
+        )
+
+    note = rendered(_payload(kind))
+    assert (note["kind"], note["run_id"], note.get("page")) == (kind, "a1b2c3d4e5", page)
+    assert ("page" in note) == (page is not None)
+    for text in (note["body"], rendered(_slack(kind))["text"]):
+        assert text.count("https://eval.example.org/runs/a1b2c3d4e5\n") == (page is not None)

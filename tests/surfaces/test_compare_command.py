@@ -11,6 +11,7 @@ import pytest
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.settings import settings
 from fepflow.statistics.paired import mcnemar_mid_p, tango_interval
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
@@ -224,6 +225,20 @@ def test_what_cannot_be_compared_is_said_and_is_no_pass(cli: Cli, ran: Ran) -> N
         assert says in done.stdout + done.stderr
         assert "Traceback" not in done.stdout + done.stderr
         assert "NO REGRESSION" not in done.stdout
+
+
+def test_markdown_links_the_pages_where_their_address_is_known(
+    cli: Cli, ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, new = ran([True] * 8), ran([False] * 8)
+    command = ("compare", base.id, new.id, "--format", "markdown")
+    assert "http" not in cli(*command).stdout
+    monkeypatch.setenv("FEPFLOW_PAGES_URL", "https://eval.example.org")
+    settings.cache_clear()
+    shown = cli(*command).stdout
+    site = "https://eval.example.org"
+    assert f"[`{new.id[:8]}`]({site}/runs/{new.id}) against [`{base.id[:8]}`]({site}/runs/{base.id}), " in shown
+    assert f"\n\n[Case by case]({site}/compare?base={base.id}&new={new.id})\n\n| metric |" in shown
 
 
 def test_markdown_is_for_a_comment_and_nothing_that_agents_say_is_markup(cli: Cli, ran: Ran) -> None:

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.settings import settings
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
+from surfaces.cli.console import Console
+from surfaces.service import Finished
 
 from .conftest import BROKE_OFF, NO_ANSWER, Cli, FillRun, check
 
@@ -143,3 +146,15 @@ def test_show_has_the_steps_of_a_scenario_that_broke_off_and_what_was_found_in_t
     assert 'output    {"steps": [{"public_output": "one"}]}' in shown
     assert "  failed    says_so" in shown
     assert "fine" not in shown.partition("broke off")[2]
+
+
+def test_the_end_of_a_run_has_the_address_of_its_page(
+    store: Store, fill_run: FillRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished = Finished(fill_run([("bad", Output(value="no"), check(False))]), None)
+    Console().finished(store, finished, ())
+    assert "  page " not in capsys.readouterr().out
+    monkeypatch.setenv("FEPFLOW_PAGES_URL", "https://eval.example.org")
+    settings.cache_clear()
+    Console().finished(store, finished, ())
+    assert f"\n  page       https://eval.example.org/runs/{finished.run.id}\n" in capsys.readouterr().out

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
+from fepflow.settings import settings
 from fepflow.store.store import Store
 from tasks.analysis.failed_cases import MAX_ROWS, failed_cases
 from tasks.analysis.markdown import escape_text
@@ -11,6 +14,7 @@ from tasks.analysis.verdict_page import verdict_page, verdict_summary
 from tasks.call_target import call_target
 from tasks.decide import decide_run
 from tasks.run.batches import Batch
+from tasks.run.events import drift_payload, payload_of
 from tasks.run.open_run import open_run
 from tasks.run_checks import run_checks_of_batch
 
@@ -44,9 +48,30 @@ async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
     assert "- **\\<b\\> \\#1** · exact\\_match: " in page
     assert "    - input: no\n    - expected: yes\n    - output: no\n" in page
     assert failed.table()[0]["case"] == "<\u2060b> #1"
+    assert "http" not in failed.about + page.replace("HTTP", "")
+    assert "page" not in payload_of(context.run, verdict, None)
     assert shown in page
     assert "baseline" not in page.lower()
     assert verdict_summary(verdict) == f"FAIL: {verdict.rules[0].reason}"
+
+
+async def test_runs_are_linked_with_their_pages_where_these_are_known(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEPFLOW_PAGES_URL", "https://eval.example.org/")
+    settings.cache_clear()
+    run_id = plan([{"id": "a/(b)", "input": "no", "expected": "yes"}, "good"], repeats=2)
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, 4))
+        await run_checks_of_batch(context, Batch(0, 4))
+        verdict = await decide_run(context)
+        failed = failed_cases(context, verdict)
+        page = verdict_page(context.run, verdict, (), failed)
+    address = f"https://eval.example.org/runs/{run_id}"
+    assert f"[the results]({address}) · " in page
+    assert f"- **[a\\/\\(b\\) \\#2]({address}/cases/a%2F%28b%29)** · exact\\_match: " in page
+    assert f" [The results]({address}). The [verdicts](../../artifacts/key/verdict-s)" in failed.about
+    assert payload_of(context.run, verdict, None)["page"] == drift_payload(context.run, verdict, [])["page"] == address
 
 
 async def test_slices_are_a_table_with_the_worst_first(plan: Plan, store: Store) -> None:
