@@ -10,7 +10,7 @@ from fepflow.suite.baseline_names import is_name
 from surfaces.service import open_store
 
 if TYPE_CHECKING:
-    from fepflow.store.records import RunRecord
+    from fepflow.store.records import RunFigures, RunRecord
     from fepflow.store.store import Store
     from tasks.analysis.drift import Series
     from tasks.analysis.regressions import JudgedComparisons
@@ -81,17 +81,33 @@ def remove_baseline(name: str, suite: str | None) -> str:
 def trends_of(store: Store, suite: str, metric: str | None) -> tuple[list[Series], int]:
     """The metrics of a suite, or one of them, over the runs that are like its newest one with a verdict; and how many
     other runs of it have one. Raises NotFoundError."""
-    from tasks.analysis.drift import MOST_RUNS, series_of
+    from tasks.analysis.drift import MOST_RUNS
 
     judged = [run for run in store.runs(MOST_RUNS, suite) if run.outcome is not None]
     if not judged:
         raise NotFoundError(f"There is no run of a suite {suite!r} with a verdict: `fepflow list` shows the runs.")
-    newest = judged[0]
-    alike = store.runs_alike(newest, MOST_RUNS)
-    found = series_of(newest, alike)
+    alike = store.runs_alike(judged[0], MOST_RUNS)
+    return _series(judged[0], alike, metric), len(judged) - len(alike)
+
+
+def trend_up_to(store: Store, run: RunRecord, metric: str) -> Series:
+    """A metric over the runs that are like this one, up to it. Raises NotFoundError, UserError without a verdict."""
+    from tasks.analysis.drift import MOST_RUNS
+
+    if run.outcome is None:
+        raise UserError(
+            f"Run {run.id[:8]} has no verdict, so it has no place among the runs before: it is {run.status}."
+        )
+    return _series(run, store.runs_alike(run, MOST_RUNS), metric)[0]
+
+
+def _series(run: RunRecord, alike: Sequence[RunFigures], metric: str | None) -> list[Series]:
+    from tasks.analysis.drift import series_of
+
+    found = series_of(run, alike)
     if not found:
-        raise NotFoundError(f"No metric of {suite} has a value in run {newest.id[:8]} or in runs like it.")
+        raise NotFoundError(f"No metric of {run.name} has a value in run {run.id[:8]} or in runs like it.")
     wanted = [series for series in found if metric in (None, series.metric)]
     if not wanted:
-        raise NotFoundError(f"{suite} has no metric {metric!r}: it has {', '.join(each.metric for each in found)}.")
-    return wanted, len(judged) - len(alike)
+        raise NotFoundError(f"{run.name} has no metric {metric!r}: it has {', '.join(each.metric for each in found)}.")
+    return wanted

@@ -35,12 +35,13 @@ def list_runs(limit: int, name: str | None, as_json: bool) -> None:
 @click.option("--check", "check_id", metavar="ID", help="Only cases that did not pass this check.")
 @click.option("--errors", is_flag=True, help="Only calls without an answer and checks that ended in an error.")
 @click.option("--case", "case_id", metavar="ID", help="Show this case with all its checks.")
+@click.option("--trend", metavar="METRIC", help="Show this metric over the runs like this one, up to it.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many cases at most.")
 @report_options
 @click.option("--no-pager", is_flag=True, help="Do not hand cases to PAGER on a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="Print the FEP result with metrics and verdict.")
-def show(run: str, failed: bool, check_id: str | None, errors: bool, case_id: str | None, limit: int, reports: Reports,
-         no_pager: bool, as_json: bool) -> int:  # fmt: skip
+def show(run: str, failed: bool, check_id: str | None, errors: bool, case_id: str | None, trend: str | None, limit: int,
+         reports: Reports, no_pager: bool, as_json: bool) -> int:  # fmt: skip
     """Show a run, also one that is under way: its verdict, metrics and cases.
 
     RUN is an id, its beginning, or latest.
@@ -53,6 +54,8 @@ def show(run: str, failed: bool, check_id: str | None, errors: bool, case_id: st
     wants_cases = failures or case_id is not None
     if as_json and wants_cases:
         raise click.UsageError("--json is the whole run: leave --failed, --errors, --check and --case out")
+    if trend is not None and (as_json or wants_cases):
+        raise click.UsageError("--trend is about runs: leave --failed, --errors, --check, --case and --json out")
     with service.open_store() as store:
         record = service.with_current_metrics(store, store.run(run))
         console = Console(to_stderr=as_json)
@@ -61,6 +64,11 @@ def show(run: str, failed: bool, check_id: str | None, errors: bool, case_id: st
             from surfaces.reports.fep import write_run
 
             write_run(store, record, sys.stdout)
+        elif trend is not None:
+            from surfaces.baselines import trend_up_to
+            from surfaces.cli.trends import trend_view
+
+            console.print(trend_view(record.name, [trend_up_to(store, record, trend)]))
         elif wants_cases:
             from surfaces.failed_results import Selection
 

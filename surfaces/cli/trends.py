@@ -49,7 +49,7 @@ def trends(suite: str, metric: str | None, as_json: bool) -> None:
         for series in found:
             click.echo(dumps(_as_json(series)))
     else:
-        Console().print(_view(name, found, others, one_by_one=metric is not None))
+        Console().print(trend_view(name, found, others, one_by_one=metric is not None))
 
 
 def _as_json(series: Series) -> dict[str, Any]:
@@ -65,7 +65,11 @@ def _as_json(series: Series) -> dict[str, Any]:
     }
 
 
-def _view(suite: str, found: Sequence[Series], others: int, *, one_by_one: bool) -> Iterator[Table | str]:
+def trend_view(
+    suite: str, found: Sequence[Series], others: int = 0, *, one_by_one: bool = False
+) -> Iterator[Table | str]:
+    """Metrics over runs, a line for each, or one for each run of the first; `others` is how many runs are left out."""
+    from fepflow.page_links import trends_page
     from surfaces.cli.text import safe
 
     runs = max(len(series.points) for series in found)
@@ -73,6 +77,8 @@ def _view(suite: str, found: Sequence[Series], others: int, *, one_by_one: bool)
     yield f"[bold]{safe(suite)}[/]  {runs} {'run' if runs == 1 else 'runs'}{left}"
     yield _run_table(found[0]) if one_by_one else _table(found)
     yield from (f"[red]DRIFT[/]  {safe(series.sentence)}" for series in found if series.has_drifted)
+    if page := trends_page(suite):
+        yield safe(page)
 
 
 def _table(found: Sequence[Series]) -> Table:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fepflow.protocol.test_case import TestCase
+from fepflow.settings import settings
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
 from surfaces.cli.trends import sparkline
@@ -77,6 +78,24 @@ def test_one_metric_is_shown_run_by_run(cli: Cli, fill: Fill) -> None:
     fill([47, None, 40], {"gate": {"min": {"acc": 0.92}}})
     rows = [line.split() for line in cli("trends", "s", "acc").stdout.splitlines()[3:]]
     assert [(row[0], row[3]) for row in rows] == [("00000000", "0.94"), ("00000002", "0.8")]
+
+
+def test_show_has_the_trend_of_a_metric_up_to_a_run(
+    cli: Cli, fill: Fill, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill([47, 46, 41, 40, 42], {"gate": {"min": {"acc": 0.92}}})
+    done = cli("show", "--trend", "acc")
+    assert (done.exit_code, done.stdout) == (0, cli("trends", "s").stdout)
+    lines = [" ".join(line.split()) for line in cli("show", "00000002", "--trend", "acc").stdout.splitlines()]
+    assert (lines[0], lines[3][:21]) == ("s 3 runs", "acc 0.94 0.82 █▇▁ · 0")
+    monkeypatch.setenv("FEPFLOW_PAGES_URL", "https://eval.example.org")
+    settings.cache_clear()
+    assert cli("show", "--trend", "acc").stdout.endswith("\nhttps://eval.example.org/trends/s\n")
+    assert "s has no metric 'other': it has acc" in cli("show", "--trend", "other").stderr
+    assert "leave --failed" in cli("show", "--trend", "acc", "--failed").stderr
+    store.create_run(NewRun("f" * 32, "s", {"name": "s"}, None, 1), [TestCase(id="1", input=1)])
+    refused = cli("show", "ffff", "--trend", "acc")
+    assert (refused.exit_code, "Run ffffffff has no verdict" in refused.stderr) == (2, True)
 
 
 def test_larger_values_of_what_has_a_maximum_are_the_drift(cli: Cli, fill: Fill) -> None:
