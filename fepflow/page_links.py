@@ -9,22 +9,42 @@ from fepflow.settings import settings
 
 def run_page(run_id: str) -> str | None:
     """The page of a run."""
-    return _below(f"/runs/{_part(run_id)}")
+    return _below(run_path(run_id))
 
 
 def case_page(run_id: str, case_id: str) -> str | None:
     """The page of a test case in a run."""
-    return _below(f"/runs/{_part(run_id)}/cases/{_part(case_id)}")
+    return _below(case_path(run_id, case_id))
 
 
 def compare_page(base_id: str, new_id: str) -> str | None:
     """The page of two runs beside each other."""
-    return _below(f"/compare?{urlencode({'base': base_id, 'new': new_id})}")
+    return _below(compare_path(base_id, new_id))
 
 
 def trends_page(suite: str) -> str | None:
     """The page of a suite's metrics over its runs."""
-    return _below(f"/trends/{_part(suite)}")
+    return _below(trends_path(suite))
+
+
+def run_path(run_id: str) -> str:
+    """Where the page of a run is on its server."""
+    return f"/runs/{quote(run_id, safe='')}"
+
+
+def case_path(run_id: str, case_id: str) -> str:
+    """The same of a test case. Its id is in the query: as a part of a path, `..` and `/` would not arrive."""
+    return f"{run_path(run_id)}/case?{_query(id=case_id)}"
+
+
+def compare_path(base_id: str, new_id: str) -> str:
+    """The same of two runs beside each other."""
+    return f"/compare?{_query(base=base_id, new=new_id)}"
+
+
+def trends_path(suite: str) -> str:
+    """The same of a suite's metrics over its runs."""
+    return f"/trends?{_query(suite=suite)}"
 
 
 def link(text: str, address: str | None) -> str:
@@ -37,6 +57,5 @@ def _below(path: str) -> str | None:
     return base and f"{base}{path}"
 
 
-def _part(name: str) -> str:
-    """A name as one part of a path: its slashes, too, are encoded."""
-    return quote(name, safe="", errors="replace")
+def _query(**names: str) -> str:
+    return urlencode(names, errors="replace")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from typing import Protocol
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
+
+from fepflow.page_links import case_path, compare_path, run_path, trends_path
 
 
 class Links(Protocol):
@@ -30,23 +32,23 @@ class PageLinks:
 
     def runs(self, **wanted: str) -> str:
         """See `Links`."""
-        return f"/runs?{urlencode(wanted, errors='surrogatepass')}" if wanted else "/runs"
+        return f"/runs?{urlencode(wanted, errors='replace')}" if wanted else "/runs"
 
     def run(self, run_id: str) -> str:
         """See `Links`."""
-        return f"/runs/{quote(run_id, safe='')}"
+        return run_path(run_id)
 
     def case(self, run_id: str, case_id: str) -> str:
-        """See `Links`. An id is in the query: as a part of a path, `..` and `/` would not arrive."""
-        return f"{self.run(run_id)}/case?{urlencode({'id': case_id}, errors='surrogatepass')}"
+        """See `Links`."""
+        return case_path(run_id, case_id)
 
     def compare(self, base: str, new: str) -> str:
         """See `Links`."""
-        return f"/compare?{urlencode({'base': base, 'new': new})}"
+        return compare_path(base, new)
 
     def trends(self, suite: str) -> str:
         """See `Links`."""
-        return f"/trends?{urlencode({'suite': suite}, errors='surrogatepass')}"
+        return trends_path(suite)
 
 
 class FileLinks:

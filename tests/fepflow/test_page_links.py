@@ -27,10 +27,10 @@ def set_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[SetPages]:
 def test_names_are_encoded_as_a_whole(set_pages: SetPages) -> None:
     set_pages("https://eval.example.org/")
     assert run_page("a1b2") == "https://eval.example.org/runs/a1b2"
-    assert case_page("a1b2", "a/b ?#%ü)") == "https://eval.example.org/runs/a1b2/cases/a%2Fb%20%3F%23%25%C3%BC%29"
+    assert case_page("a1b2", "a/b ?#%ü)") == "https://eval.example.org/runs/a1b2/case?id=a%2Fb+%3F%23%25%C3%BC%29"
     assert compare_page("a1", "b2") == "https://eval.example.org/compare?base=a1&new=b2"
-    assert trends_page("my suite/x") == "https://eval.example.org/trends/my%20suite%2Fx"
-    assert trends_page("half \ud83d") == "https://eval.example.org/trends/half%20%3F"
+    assert trends_page("my suite/x") == "https://eval.example.org/trends?suite=my+suite%2Fx"
+    assert trends_page("half \ud83d") == "https://eval.example.org/trends?suite=half+%3F"
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ async def test_runs_are_linked_with_their_pages_where_these_are_known(
         page = verdict_page(context.run, verdict, (), failed)
     address = f"https://eval.example.org/runs/{run_id}"
     assert f"[the results]({address}) · " in page
-    assert f"- **[a\\/\\(b\\) \\#2]({address}/cases/a%2F%28b%29)** · exact\\_match: " in page
+    assert f"- **[a\\/\\(b\\) \\#2]({address}/case?id=a%2F%28b%29)** · exact\\_match: " in page
     assert f" [The results]({address}). The [verdicts](../../artifacts/key/verdict-s)" in failed.about
     assert payload_of(context.run, verdict, None)["page"] == drift_payload(context.run, verdict, [])["page"] == address
 
