@@ -13,6 +13,7 @@ from fepflow.errors import NotFoundError
 from fepflow.protocol.explanation import explain
 from fepflow.protocol.results import CheckResult
 from fepflow.store.case_grid import GridRow
+from fepflow.store.labels import StoredLabel
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
 from surfaces.pages.charts import attempts_chart
@@ -83,6 +84,12 @@ class CaseView:
     earlier: list[EarlierView]
     checks: list[str]
     state: State
+    labels: list[StoredLabel]
+
+    def labels_of(self, check: CheckView, repeat: RepeatView) -> list[StoredLabel]:
+        """What people say of a check of one output."""
+        wanted = check.result.check_id, repeat.result.repeat
+        return [label for label in self.labels if (label.check_id, label.repeat) == wanted]
 
 
 def case_view(store: Store, run_id: str, case_id: str) -> CaseView:
@@ -99,8 +106,9 @@ def case_view(store: Store, run_id: str, case_id: str) -> CaseView:
     ]
     ids = [check.result.check_id for repeat in repeats for check in repeat.checks]
     ids += [check_id for each in earlier for _, check_id in each.row.marks]
+    labels = [label for label in store.labels_of_case(run.id, index) if label.label is not None]
     (row,) = store.grid_rows(run.id, [index])
-    return CaseView(run, repeats, earlier, list(dict.fromkeys(ids)), state_of(row, run.repeats))
+    return CaseView(run, repeats, earlier, list(dict.fromkeys(ids)), state_of(row, run.repeats), labels)
 
 
 def repeat_view(result: CaseResult) -> RepeatView:

@@ -26,6 +26,9 @@ class Links(Protocol):
     def trends(self, suite: str) -> str | None:
         """A suite's metrics over its runs."""
 
+    def labels(self, run_id: str, check_id: str, field: str, order: str = "", after: str = "0") -> str | None:
+        """The queue of outputs of a judge that a person is to label."""
+
 
 class PageLinks:
     """Addresses of pages that are served."""
@@ -50,6 +53,14 @@ class PageLinks:
         """See `Links`."""
         return trends_path(suite)
 
+    def labels(self, run_id: str, check_id: str, field: str, order: str = "", after: str = "0") -> str:
+        """See `Links`."""
+        wanted = {"check": check_id, "field": field, "order": order, "after": after}
+        return f"{run_path(run_id)}/labels?{urlencode(wanted, errors='replace')}"
+
+
+LINKS = PageLinks()
+
 
 class FileLinks:
     """A report of one file: its cases are in it, other pages are not."""
@@ -72,4 +83,7 @@ class FileLinks:
         """See `Links`."""
 
     def trends(self, suite: str) -> None:
+        """See `Links`."""
+
+    def labels(self, run_id: str, check_id: str, field: str, order: str = "", after: str = "0") -> None:
         """See `Links`."""

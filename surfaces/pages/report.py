@@ -44,5 +44,7 @@ def write_html(store: Store, run: RunRecord, file: TextIO) -> None:
             limit=MAX_TEXT,
             flow_run_url=None,
             live=False,
+            label_links=False,
+            labels_of=lambda check, repeat: (),
         )
     )

@@ -18,15 +18,13 @@ from fepflow.store.records import Outcome, RunStatus
 from fepflow.store.run_search import RunFilter
 from fepflow.store.store import Store
 from surfaces.pages import case_page, comparison_page, run_page, trends_page
-from surfaces.pages.links import Links, PageLinks
+from surfaces.pages.frame import page_of
+from surfaces.pages.label_routes import LabelPages
 from surfaces.pages.rendering import render
 from surfaces.pages.report import write_html
-from surfaces.pages.session import caller_of, csrf_of
 from surfaces.pages.text import MAX_TEXT
 
 RUNS_ON_A_PAGE = 50
-
-_LINKS: Links = PageLinks()
 
 
 class Pages:
@@ -51,6 +49,7 @@ class Pages:
             ("/judges", self.judges),
         ):
             router.add_api_route(path, endpoint, methods=["GET"], response_model=None)
+        router.include_router(LabelPages(self._store).router())
         return router
 
     def runs(self, request: Request, suite: str = "", outcome: str = "", status: str = "", tag: str = "",
@@ -110,7 +109,7 @@ class Pages:
     def case(self, request: Request, run_id: str, id: str = "") -> Response:
         """A test case of a run."""
         view = case_page.case_view(self._store, run_id, id)
-        return self._page(request, "case.html", view=view, limit=MAX_TEXT)
+        return self._page(request, "case.html", view=view, limit=MAX_TEXT, label_links=True, labels_of=view.labels_of)
 
     def report(self, run_id: str) -> Response:
         """The run as one file."""
@@ -140,20 +139,7 @@ class Pages:
         return self._page(request, "judges.html", rows=trends_page.judges_view(self._store))
 
     def _page(self, request: Request, template: str, **values: Any) -> Response:
-        return HTMLResponse(
-            render(
-                template,
-                **values,
-                links=_LINKS,
-                page_address=partial(_with_page, request),
-                **frame(request),
-            )
-        )
-
-
-def frame(request: Request) -> dict[str, Any]:
-    """What every page has around it."""
-    return {"caller": caller_of(request), "csrf": csrf_of(request)}
+        return page_of(request, template, page_address=partial(_with_page, request), **values)
 
 
 def html_error(status: int, error: FepflowError) -> Response:

@@ -1,0 +1,18 @@
+"""A page with what every page has around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import HTMLResponse, Response
+
+from surfaces.pages.links import LINKS
+from surfaces.pages.rendering import render
+from surfaces.pages.session import caller_of, csrf_of
+
+
+def page_of(request: Request, template: str, **values: Any) -> Response:
+    """The response to a request of a browser."""
+    around = {"links": LINKS, "caller": caller_of(request), "csrf": csrf_of(request)}
+    return HTMLResponse(render(template, **values, **around))
