@@ -99,3 +99,19 @@ target = Target.model_validate({"http": {"url": "http://127.0.0.1:9/"}})
 open_target(target, folder=Path(), case_ids=list)
 """
     assert "aiohttp" in loaded_after(code)
+
+
+def test_the_process_of_the_networks_interfaces_loads_neither_prefect_nor_litellm(tmp_path: Path) -> None:
+    code = """
+from types import SimpleNamespace
+import deployments.api as api
+from fepflow.settings import settings
+from fepflow.store.store import Store
+config = settings()
+with Store.open(config.store_address) as store:
+    fep, access = SimpleNamespace(), SimpleNamespace()
+    assert api._application(store, config, access, fep)
+"""
+    loaded = loaded_after(code, FEPFLOW_HOME=str(tmp_path))
+    assert "fastapi" in loaded
+    assert loaded & {"prefect", "litellm"} == set()
