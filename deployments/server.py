@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
 import psutil
 from filelock import FileLock
@@ -104,7 +104,8 @@ def log_file(config: Settings) -> Path:
 def healthy(server: Server) -> bool:
     """Whether the API answers."""
     try:
-        with urlopen(f"{server.api_url}/health", timeout=2) as answer:  # noqa: S310  # our own loopback address
+        past_proxies = build_opener(ProxyHandler({}))
+        with past_proxies.open(f"{server.api_url}/health", timeout=2) as answer:
             return bool(answer.status == 200)
     except (URLError, OSError, ValueError):
         return False

@@ -40,12 +40,22 @@ class PrefectApi:
     def environment(self) -> dict[str, str]:
         """What makes Prefect use it. Holds a secret."""
         login = self.login
-        return {API_URL: self.url, **({"PREFECT_API_AUTH_STRING": login} if login else {})}
+        past_proxies = _past_proxies() if self.local else {}
+        return {API_URL: self.url, **({"PREFECT_API_AUTH_STRING": login} if login else {}), **past_proxies}
 
     @property
     def ui_url(self) -> str:
         """Where a person looks, for a server of one's own."""
         return self.url.removesuffix("/").removesuffix("/api")
+
+
+def _past_proxies() -> dict[str, str]:
+    """What keeps Prefect's client from asking a proxy of the environment for this machine."""
+    if not any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in os.environ):
+        return {}
+    named = (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(",")
+    value = ",".join(dict.fromkeys([*filter(None, named), *LOOPBACK]))
+    return {"NO_PROXY": value, "no_proxy": value}
 
 
 def prefect_api(port: int | None = None) -> PrefectApi:
