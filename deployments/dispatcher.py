@@ -1,4 +1,4 @@
-"""The dispatcher: `python -m deployments.dispatcher` starts requested runs in Prefect, until SIGTERM.
+"""Requested runs are started in Prefect; the reaper's process does it.
 
 A run that is requested over the network is a row in the store, and whoever asked has his answer. Here its flow run is
 created, once: Prefect knows it by the run's id, so a dispatcher that was killed in between, or a second one, changes
@@ -8,9 +8,6 @@ nothing. While Prefect is away the runs wait in the store.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-from collections.abc import Sequence
 from uuid import UUID
 
 import click
@@ -20,7 +17,6 @@ from prefect.exceptions import ObjectNotFound, PrefectException
 
 from deployments.pool import REQUESTED
 from fepflow.errors import FepflowError, InfrastructureError
-from fepflow.settings import settings
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
@@ -30,16 +26,12 @@ LONGEST_PAUSE = 10.0
 """The same while Prefect, or the store, is away."""
 MAX_RUNS = 50
 """Runs that are dispatched in one go."""
-AT_ONCE = 5
 
 
 async def dispatch_repeatedly(store: Store) -> None:
-    """Look twice a second until SIGTERM or Ctrl-C; what goes wrong is said once, and tried again."""
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    """Look twice a second, for good; what goes wrong is said once, and tried again."""
     pause, said = EVERY_SECONDS, ""
-    while not ended.is_set():
+    while True:
         try:
             await dispatch(store)
             pause, said = EVERY_SECONDS, ""
@@ -48,10 +40,7 @@ async def dispatch_repeatedly(store: Store) -> None:
             if message != said:
                 click.echo(message)
             pause, said = min(pause * 2, LONGEST_PAUSE), message
-        try:
-            await asyncio.wait_for(ended.wait(), pause)
-        except TimeoutError:
-            continue
+        await asyncio.sleep(pause)
 
 
 async def dispatch(store: Store) -> int:
@@ -64,18 +53,12 @@ async def dispatch(store: Store) -> int:
         return 0
     async with get_client() as client:
         deployment_id = await _deployment(client)
-        for start in range(0, len(runs), AT_ONCE):
-            await _start(store, client, deployment_id, runs[start : start + AT_ONCE])
+        for run in runs:
+            await _start(store, client, deployment_id, run)
     return len(runs)
 
 
-async def _start(store: Store, client: PrefectClient, deployment_id: UUID, runs: Sequence[RunRecord]) -> None:
-    async with asyncio.TaskGroup() as group:
-        for run in runs:
-            group.create_task(_start_one(store, client, deployment_id, run))
-
-
-async def _start_one(store: Store, client: PrefectClient, deployment_id: UUID, run: RunRecord) -> None:
+async def _start(store: Store, client: PrefectClient, deployment_id: UUID, run: RunRecord) -> None:
     flow_run = await client.create_flow_run_from_deployment(
         deployment_id,
         name=run.name,
@@ -93,14 +76,3 @@ async def _deployment(client: PrefectClient) -> UUID:
         raise InfrastructureError(
             f"the deployment evaluate/{REQUESTED} is not registered: `python -m deployments.register`"
         ) from None
-
-
-def main() -> None:
-    """Dispatch until it is stopped."""
-    with Store.open(settings().store_address) as store:
-        asyncio.run(dispatch_repeatedly(store))
-        os._exit(0)  # a thread may still wait for an API that is away
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """The reaper: `python -m deployments.reaper` gives runs whose process is gone a truthful end, until SIGTERM.
 
-It also notices scheduled runs that were never planned.
+It also notices scheduled runs that were never planned, and has those started that were requested over the network.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 
 import click
 
+from deployments.dispatcher import dispatch_repeatedly
 from deployments.missed import report_missed_runs
 from fepflow.errors import FepflowError
 from fepflow.settings import settings
@@ -57,10 +58,18 @@ async def _reap(store: Store) -> None:
         click.echo(f"cannot look for missed runs, tries again: {type(error).__name__}: {error}")
 
 
+async def keep(store: Store) -> None:
+    """Reap and dispatch until SIGTERM or Ctrl-C; raises what neither of them can go on after."""
+    working = [asyncio.create_task(reap_repeatedly(store)), asyncio.create_task(dispatch_repeatedly(store))]
+    done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+
+
 def main() -> None:
-    """Reap until it is stopped."""
+    """Do it until it is stopped."""
     with Store.open(settings().store_address) as store:
-        asyncio.run(reap_repeatedly(store))
+        asyncio.run(keep(store))
         os._exit(0)  # a thread may still wait for an API that is away
 
 

@@ -1,6 +1,6 @@
 """One machine's stack: `python -m deployments.serve`, which `fepflow serve` starts.
 
-    server ─► register, once ─► reaper, dispatcher, worker, api
+    server ─► register, once ─► reaper, worker, api
     (local)
 
 It runs in the foreground until Ctrl-C or SIGTERM, and then ends its children in the opposite order. A configured
@@ -38,7 +38,6 @@ PYTHON = (sys.executable, "-P", "-m")
 REGISTER = Child("register", [*PYTHON, "deployments.register"], grace_seconds=1)
 CHILDREN = [
     Child("reaper", [*PYTHON, "deployments.reaper"], grace_seconds=4),
-    Child("dispatcher", [*PYTHON, "deployments.dispatcher"], grace_seconds=2),
     Child("worker", [*PYTHON, "deployments.worker", "--pool", POOL], grace_seconds=3),
 ]
 """What works with Prefect's API, in the order of starting. The reaper ends after the worker, whose runs it may reap."""
@@ -72,8 +71,9 @@ async def serve(config: Settings, api: Child) -> None:
         await supervisor.end_leftovers([child.name for child in (api, REGISTER, *reversed(CHILDREN))])
         await _unless(stopping, _start(supervisor, local, api, config))
         if not stopping.is_set():
-            _say("serve", f"ready: Prefect at {redact(api_url.removesuffix('/api'), secrets)}, results in "
-                          f"{prefect_api.store_location()}; Ctrl-C ends it")  # fmt: skip
+            prefect = redact(api_url.removesuffix("/api"), secrets)
+            places = f"Prefect at {prefect}, REST at {_rest(config)}, results in {prefect_api.store_location()}"
+            _say("serve", f"ready: {places}; Ctrl-C ends it")
         await stopping.wait()
     finally:
         _say("serve", "stopping")
@@ -99,6 +99,10 @@ async def _start(supervisor: Supervisor, local: Child | None, api: Child, config
         if ended.is_set():
             raise InfrastructureError("the network's interfaces were not opened; the lines above say why")
         await asyncio.sleep(0.1)
+
+
+def _rest(config: Settings) -> str:
+    return str(json.loads(config.api_file.read_text(encoding="utf-8"))["rest"])
 
 
 def _answers(config: Settings) -> bool:

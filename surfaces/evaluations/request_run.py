@@ -1,4 +1,4 @@
-"""A run that is requested over the network: a row in the store, from which the dispatcher starts it in Prefect."""
+"""A run that is requested over the network: a row in the store, from which the reaper has it started in Prefect."""
 
 from __future__ import annotations
 
