@@ -6,6 +6,7 @@ Every method gives what the contract has as `data`. All block, as the store does
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -45,6 +46,11 @@ class EvaluationService:
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    @cached_property
+    def _addresses(self) -> AgentAddresses:
+        """Read with the first request, when it is known which ports are ours, and once: it reads several files."""
+        return AgentAddresses.configured()
+
     def create(self, caller: Caller, body: Any, idempotency_key: str | None = None) -> dict[str, Any]:
         """Request an evaluation. What is wrong is looked for in this order: the body, its fields, the test cases, the
         graders, the URL. Raises InvalidRequestError, ConflictError, TooLargeError, PermissionDeniedError.
@@ -58,7 +64,7 @@ class EvaluationService:
                 return self.get(caller, before.id, needs="evaluate")
         cases = self._cases(request["test_case_ids"])
         graders = self._graders(request["grader_ids"])
-        _require_address(request["agent_endpoint_url"])
+        _require_address(request["agent_endpoint_url"], self._addresses)
         run = request_run(
             self._store,
             _document(request["agent_endpoint_url"], graders),
@@ -207,13 +213,13 @@ def _require_key(key: str) -> None:
         raise InvalidRequestError(INVALID, f"Idempotency-Key: 1 to {MAX_KEY} characters of ASCII")
 
 
-def _require_address(url: Any) -> None:
+def _require_address(url: Any, addresses: AgentAddresses) -> None:
     if not isinstance(url, str):
         problem: str | None = "it is no text"
     elif len(url) > MAX_URL:
         problem = f"it has more than {MAX_URL:,} characters"
     else:
-        problem = AgentAddresses.configured().problem(url)
+        problem = addresses.problem(url)
         if problem is None and holds_secret_parts(url):
             problem = "it holds a secret, which would be stored and shown; an agent's address has none"
     if problem is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -38,6 +39,11 @@ class Served:
     def pids(self, child: str) -> list[int]:
         """The processes that this child has been, the newest last."""
         return [int(pid) for pid in re.findall(rf"^{child} +│ started, process (\d+)$", self.log, re.MULTILINE)]
+
+    @property
+    def rest(self) -> str:
+        """Where the REST interface is."""
+        return str(json.loads(Path(self.workplace.env["FEPFLOW_HOME"], "api.json").read_text())["rest"])
 
     @property
     def login(self) -> dict[str, str]:
