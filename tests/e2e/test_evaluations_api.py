@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -36,11 +37,17 @@ def workplace(stack: Any, tmp_path_factory: pytest.TempPathFactory) -> Workplace
     return place(stack, folder, FEPFLOW_AGENT_HOSTS="127.0.0.1", HTTP_PROXY="http://127.0.0.1:9")
 
 
+@contextmanager
+def client_of(served: Served) -> Iterator[Client]:
+    with httpx.Client(base_url=served.rest, timeout=30, trust_env=False) as http:
+        yield Client(http)
+
+
 class Client:
     """A program that knows the address of the REST interface."""
 
-    def __init__(self, served: Served) -> None:
-        self._http = httpx.Client(base_url=served.rest, timeout=30, trust_env=False)
+    def __init__(self, http: httpx.Client) -> None:
+        self._http = http
 
     def post(self, path: str, body: Any, status: int = 201, key: str | None = None) -> Any:
         headers = {} if key is None else {"Idempotency-Key": key}
@@ -77,13 +84,15 @@ def served(workplace: Workplace) -> Iterator[Served]:
     with serve(workplace) as served:
         inputs = ["Paris", "Rome", "wait", "never", "hang up", "refuse", "moved"]
         cases = [{"id": each.replace(" ", "-"), "input": each, "expected": "Paris"} for each in inputs]
-        Client(served).post("test-cases", cases)
+        with client_of(served) as client:
+            client.post("test-cases", cases)
         yield served
 
 
 @pytest.fixture
-def client(served: Served) -> Client:
-    return Client(served)
+def client(served: Served) -> Iterator[Client]:
+    with client_of(served) as client:
+        yield client
 
 
 def flow_runs(served: Served, evaluation_id: str) -> list[dict[str, Any]]:
@@ -161,8 +170,7 @@ def test_evaluations_end_truthfully_though_the_stack_is_stopped_or_its_worker_ki
     assert served.process.wait(60) == 0, served.log
     with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
         wait_for(lambda: store.run(UUID(stopped).hex).status not in ("pending", "running"), "its end in the store", 90)
-    with serve(workplace) as again:
-        client = Client(again)
+    with serve(workplace) as again, client_of(again) as client:
         unbegun = client.evaluate(agent, "Paris")
         for evaluation, answered in ((cut_off, "Paris"), (stopped, "Rome")):
             found = client.get(f"evaluations/{evaluation}")
