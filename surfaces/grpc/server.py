@@ -53,6 +53,19 @@ def _options(max_message: int) -> list[tuple[str, int]]:
     ]
 
 
+HEALTHS = ("", *SERVICES)
+"""What health knows: the whole server, and its services."""
+
+
+class _Healths(health.aio.HealthServicer):  # type: ignore[name-defined, misc]  # its stubs are without asyncio
+    """As gRPC's, which leaves out one of its methods."""
+
+    async def List(self, request: health_pb2.HealthListRequest, context: Any) -> health_pb2.HealthListResponse:
+        """The health of each."""
+        found = {name: await self.Check(health_pb2.HealthCheckRequest(service=name), context) for name in HEALTHS}
+        return health_pb2.HealthListResponse(statuses=found)
+
+
 class GrpcServer:
     """A server that answers at this address: `HOST:PORT`."""
 
@@ -94,17 +107,17 @@ async def serve_grpc(
     """
     guard = Interceptor(access, max_message)
     server = grpc.aio.server(None, None, [guard], _options(max_message), maximum_concurrent_rpcs=max_calls)
-    # What is generated has no types; what gRPC's health has of asyncio is not in its stubs.
+    # What is generated has no types.
     add_evaluations: Any = fep_pb2_grpc.add_EvaluationServiceServicer_to_server
     add_operations: Any = fep_pb2_grpc.add_AsyncEvaluationServiceServicer_to_server
-    healths: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
+    healths: Any = _Healths()
     add_evaluations(EvaluationServicer(service, max_message), server)
     add_operations(OperationServicer(operations, max_message), server)
     health_pb2_grpc.add_HealthServicer_to_server(healths, server)
     reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     bound = _bind(server, host, port, tls)
     await server.start()
-    for name in ("", *SERVICES):
+    for name in HEALTHS:
         await healths.set(name, health_pb2.HealthCheckResponse.SERVING)
     served = GrpcServer(server, healths, _address(host, bound), grace)
     try:

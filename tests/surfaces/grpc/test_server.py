@@ -56,6 +56,8 @@ async def test_the_standard_health_service_knows_our_services(served: Served) ->
     stub = health_pb2_grpc.HealthStub(served.channel)
     for name in ("", *SERVICES):
         assert (await stub.Check(health_pb2.HealthCheckRequest(service=name))).status == SERVING
+    listed = await stub.List(health_pb2.HealthListRequest())
+    assert {name: one.status for name, one in listed.statuses.items()} == dict.fromkeys(("", *SERVICES), SERVING)
     error = await failed(stub.Check(health_pb2.HealthCheckRequest(service="other")))
     assert error.code() is grpc.StatusCode.NOT_FOUND
 
