@@ -14,6 +14,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 
 from surfaces.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
+from tests.docs.test_grpc_page import ADDRESS, examples
 from tests.surfaces.grpc.conftest import request_of
 from tests.surfaces.grpc.forms import request_message
 
@@ -57,26 +58,37 @@ EVERYTHING: dict[str, Any] = {
 class Client:
     """The stubs, which wait for a service that is being restarted."""
 
-    def __init__(self, channel: grpc.Channel) -> None:
-        self.evaluations: Any = fep_pb2_grpc.EvaluationServiceStub(channel)
+    def __init__(self, channel: grpc.Channel, key: str) -> None:
+        self.key = key
+        self._evaluations: Any = fep_pb2_grpc.EvaluationServiceStub(channel)
         self._operations: Any = fep_pb2_grpc.AsyncEvaluationServiceStub(channel)
+
+    def call(self, method: Any, request: Any, *metadata: tuple[str, str]) -> Any:
+        return method(request, metadata=[("x-api-key", self.key), *metadata], wait_for_ready=True, timeout=60)
+
+    def run(self, request: fep_pb2.EvaluationRequest) -> Any:
+        return self.call(self._evaluations.RunEvaluation, request)
+
+    def result(self, evaluation_id: str) -> Any:
+        request = fep_pb2.GetEvaluationRequest(evaluation_id=evaluation_id)
+        return self.call(self._evaluations.GetEvaluation, request)
 
     def start(self, request: fep_pb2.EvaluationRequest, key: str | None = None) -> Any:
         metadata = [("idempotency-key", key)] if key else []
-        return self._operations.StartEvaluation(request, metadata=metadata, wait_for_ready=True, timeout=60)
+        return self.call(self._operations.StartEvaluation, request, *metadata)
 
     def get(self, operation_id: str) -> Any:
         request = fep_pb2.GetOperationRequest(operation_id=operation_id)
-        return self._operations.GetOperation(request, wait_for_ready=True, timeout=60)
+        return self.call(self._operations.GetOperation, request)
 
     def ids(self, **options: Any) -> tuple[list[str], str]:
         """The ids of one page, and the token of the next."""
-        page = self._operations.ListOperations(fep_pb2.ListOperationsRequest(**options), timeout=60)
+        page = self.call(self._operations.ListOperations, fep_pb2.ListOperationsRequest(**options))
         return [operation.operation_id for operation in page.operations], page.next_page_token
 
     def cancel(self, operation_id: str) -> bool:
         request = fep_pb2.CancelOperationRequest(operation_id=operation_id)
-        return bool(self._operations.CancelOperation(request, timeout=60).cancelled)
+        return bool(self.call(self._operations.CancelOperation, request).cancelled)
 
     def ended(self, operation_id: str) -> Any:
         wait_for(lambda: self.get(operation_id).status in OVER, "an operation that is over")
@@ -92,10 +104,19 @@ def served(stack: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         yield served
 
 
+@pytest.fixture(scope="module")
+def key(served: Served) -> str:
+    return served.workplace.fepflow("keys", "create", "e2e").stdout.strip()
+
+
+def address_of(served: Served) -> str:
+    return f"127.0.0.1:{served.workplace.env['FEPFLOW_GRPC_PORT']}"
+
+
 @pytest.fixture
-def client(served: Served) -> Iterator[Client]:
-    with grpc.insecure_channel(f"127.0.0.1:{served.workplace.env['FEPFLOW_GRPC_PORT']}") as channel:
-        yield Client(channel)
+def client(served: Served, key: str) -> Iterator[Client]:
+    with grpc.insecure_channel(address_of(served)) as channel:
+        yield Client(channel, key)
 
 
 def without_times(result: Any) -> Any:
@@ -116,7 +137,7 @@ def test_an_operation_comes_to_the_result_of_an_evaluation(served: Served, clien
     assert started.status == "pending"
     operation = client.ended(started.operation_id)
     assert operation.status == "completed", operation
-    direct = client.evaluations.RunEvaluation(request, timeout=60)
+    direct = client.run(request)
     assert without_times(operation.result) == without_times(direct)
     assert operation.result.metadata["outcome"] == direct.metadata["outcome"] != "pass"
     flow_run = served.flow_run(operation.metadata["flow_run_id"])
@@ -164,7 +185,13 @@ def test_an_operation_under_way_is_cancelled(served: Served, client: Client) -> 
     assert client.ids(filter="status=cancelled")[0] == [operation_id]
     assert not client.cancel(operation_id)
     wait_for(lambda: served.runs("requested", "CANCELLED"), "a flow run that is cancelled")
-    stored = fep_pb2.GetEvaluationRequest(evaluation_id=operation_id)
-    result = client.evaluations.GetEvaluation(stored, timeout=60)
+    result = client.result(operation_id)
     assert result.status != fep_pb2.EVALUATION_STATUS_COMPLETED
     assert not result.metadata["outcome"]
+
+
+def test_the_example_of_the_documentation_works(served: Served, key: str) -> None:
+    namespace: dict[str, Any] = {"API_KEY": key}
+    for example in examples():
+        exec(example.replace(ADDRESS, address_of(served)), namespace)
+    assert namespace["operation"].status == "completed"
