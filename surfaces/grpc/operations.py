@@ -6,8 +6,9 @@ import asyncio
 import base64
 import binascii
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, cast
+from uuid import UUID
 
 from fepflow.errors import InputError, Problem
 from fepflow.store.operations import OperationRecord
@@ -131,9 +132,10 @@ def _after(request: fep_pb2.ListOperationsRequest) -> tuple[datetime, str] | Non
     wrong = "is not one that this service has given for this filter"
     try:
         moment, run_id, shown = json.loads(base64.b64decode(request.page_token, b"-_", validate=True))
-        created_at = datetime.fromisoformat(moment)
-    except (ValueError, TypeError, RecursionError, binascii.Error):
+        created_at = datetime.fromisoformat(moment).astimezone(UTC)
+        last = UUID(run_id).hex
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, binascii.Error):
         raise InputError(Problem(wrong, path="page_token")) from None
-    if shown != request.filter or not isinstance(run_id, str) or created_at.tzinfo is None:
+    if shown != request.filter:
         raise InputError(Problem(wrong, path="page_token"))
-    return created_at, run_id
+    return created_at, last
