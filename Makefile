@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+# Instead of pip, which compiles one file after the other: on all processors, without what packages have of tests. As
+# with pip, a file that cannot be compiled is left as it is.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || true
+
 # Names, versions and hashes only, for every platform and Python from 3.11 on; no addresses.
 LOCK = $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-header
@@ -77,13 +81,15 @@ $(BIN)/python:
 
 $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "Installing into $(VENV); this takes a minute or two, once."
-	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --no-compile --require-hashes -r requirements.lock
 	@$(PIP) install --no-deps -e .
+	@$(COMPILE)
 	@$(BIN)/python -m compileall -q fepflow checks tasks flows surfaces deployments
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
-	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@$(PIP) install --no-compile --require-hashes -r requirements-dev.lock
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed-dev
