@@ -119,8 +119,8 @@ def project(pytester: pytest.Pytester) -> Project:
 
 
 @pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{home / 'home' / 'fepflow.db'}") as opened:
+def store(home: Path, new_store: Callable[[str], str]) -> Iterator[Store]:
+    with Store.open(new_store(f"sqlite:///{home / 'home' / 'fepflow.db'}")) as opened:
         yield opened
 
 

@@ -93,8 +93,8 @@ def make_url_of_empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterato
 
 
 @pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    with Store.open(url) as store:
+def store(url: str, new_store: Callable[[str], str]) -> Iterator[Store]:
+    with Store.open(new_store(url) if url.startswith("sqlite") else url) as store:
         yield store
 
 

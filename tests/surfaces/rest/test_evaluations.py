@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,8 +44,8 @@ NOW = "2026-01-15T10:35:00Z"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{tmp_path / 'store.db'}") as store:
+def store(tmp_path: Path, new_store: Callable[[str], str]) -> Iterator[Store]:
+    with Store.open(new_store(f"sqlite:///{tmp_path / 'store.db'}")) as store:
         yield store
 
 

@@ -125,8 +125,8 @@ Serve = Callable[..., AbstractAsyncContextManager[Service]]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{tmp_path / 'home' / 'fepflow.db'}") as opened:
+def store(tmp_path: Path, new_store: Callable[[str], str]) -> Iterator[Store]:
+    with Store.open(new_store(f"sqlite:///{tmp_path / 'home' / 'fepflow.db'}")) as opened:
         yield opened
 
 
