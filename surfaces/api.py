@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from fepflow.errors import UserError
 from fepflow.protocol.results import ResultsView, TestCaseResult
@@ -18,6 +18,7 @@ from fepflow.store.records import RunRecord
 from fepflow.verdict.verdict import Verdict
 from surfaces import service
 from surfaces.reports.fep import dumps, test_case_results
+from surfaces.reports.parquet import stored_rows
 
 if TYPE_CHECKING:
     from tasks.run.handover import LocalRun
@@ -102,6 +103,10 @@ class Run(ResultsView):
         with service.open_store() as store:
             for result in test_case_results(store, store.run(self.id)):
                 yield TestCaseResult.model_validate_json(dumps(result))
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        with service.open_store() as store:
+            yield from stored_rows(store, store.run(self.id))
 
     @property
     def expected_results(self) -> int:

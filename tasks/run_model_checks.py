@@ -17,9 +17,8 @@ from fepflow.errors import InfrastructureError, RunLimitExceededError
 from fepflow.llm.model_requests import ModelRequests
 from fepflow.llm.request_context import RequestContext
 from fepflow.protocol.context import Context, evaluation_context
-from fepflow.protocol.results import CheckResult
+from fepflow.protocol.results import USAGE, CheckResult
 from fepflow.security.redaction import words_of
-from tasks.analysis.check_usage import USAGE
 from tasks.run.asyncio_helpers import gather_or_raise
 from tasks.run.batches import Batch
 from tasks.run.context import MAX_LABEL, RunContext

@@ -63,16 +63,17 @@ class FepModel(BaseModel):
 
 def _dumps(value: Any, indent: int | None) -> str:
     try:
-        return json.dumps(_jsonable(value), indent=indent, separators=None if indent else (",", ":"))
+        return json.dumps(to_json_data(value), indent=indent, separators=None if indent else (",", ":"))
     except RecursionError:
         raise ValueError("it nests too deep to be written as JSON, or contains itself") from None
 
 
-def _jsonable(value: Any) -> Any:
+def to_json_data(value: Any) -> Any:
+    """A value as JSON has it, with NaN and the infinities as texts. Raises for what has no such form."""
     if isinstance(value, dict):
-        return {str(key): _jsonable(item) for key, item in value.items()}
+        return {str(key): to_json_data(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_jsonable(item) for item in value]
+        return [to_json_data(item) for item in value]
     if isinstance(value, str):
         return value
     if isinstance(value, float) and not math.isfinite(value):

@@ -15,6 +15,9 @@ from fepflow.protocol.test_case import Output, TestCase
 
 Count = Annotated[int, Field(ge=0)]
 
+USAGE = "spent"
+"""The field of a check result's metadata that holds its usage of models in this run; see `RequestContext.usage`."""
+
 
 class CheckError(FepModel):
     """Why a check has no result; `recoverable` says whether a retry may help."""
@@ -55,6 +58,16 @@ def passed_of(result: CheckResult) -> bool | None:
     for results in (result.results, result.results.get("response")):
         if isinstance(results, dict) and isinstance(results.get("passed"), bool):
             return bool(results["passed"])
+    return None
+
+
+def score_of(result: CheckResult) -> float | None:
+    """The number that a check found, `score` or else `value`; None for a check without one."""
+    for name in ("score", "value"):
+        for results in (result.results, result.results.get("response")):
+            score = results.get(name) if isinstance(results, dict) else None
+            if isinstance(score, int | float) and not isinstance(score, bool):
+                return score
     return None
 
 
@@ -126,16 +139,22 @@ class ResultsView:
         """The results that did not pass, in their order, errors too."""
         return [result for result in self.results if not result.passed]
 
-    def to_dataframe(self) -> Any:
-        """A pandas DataFrame with a row for each result.
+    def _rows(self) -> Iterable[dict[str, Any]]:
+        """A row for each check of each output, see `fepflow.protocol.tables`."""
+        raise NotImplementedError
 
-        Columns: `case_id`, `repeat` (from 1), `input`, `expected`, `output`, `error` (of the target), `latency_ms`,
-        `passed`, and one for each check, named by its id: True, False, or None where it gave neither. Raises UserError
-        without pandas.
+    def to_dataframe(self) -> Any:
+        """A pandas DataFrame with a row for each check of each output, and one for an output without any.
+
+        Columns: `run_id`, `suite`, `case_id`, `case_index` (from 0), `repeat` (from 1), `check_id`, `check_type`,
+        `status`, `passed`, `score`, `results` (JSON), `error_type` and `error_message` (of the check), `input`,
+        `expected`, `output` (texts as they are, anything else as JSON), `output_error`, `latency_ms`, `attempts`,
+        `evaluated_at`, `judge_tokens`, `judge_cost_usd`, `metadata` (of the test case, JSON). Raises UserError without
+        pandas.
         """
         from fepflow.protocol.tables import to_dataframe
 
-        return to_dataframe(self.results)
+        return to_dataframe(self._rows())
 
     def __repr__(self) -> str:
         rate = self.pass_rate
@@ -195,6 +214,11 @@ class EvaluationRunResult(FepModel, ResultsView):
     def expected_results(self) -> int:
         """As many as there are: nothing is left out here."""
         return len(self.results)
+
+    def _rows(self) -> Iterable[dict[str, Any]]:
+        from fepflow.protocol.tables import rows_of_results
+
+        return rows_of_results(self.results, self.evaluation_id, self.experiment.name if self.experiment else None)
 
     __repr__ = ResultsView.__repr__
     __str__ = ResultsView.__repr__

@@ -1,44 +1,188 @@
-"""Results as a table of pandas, which is not one of fepflow's dependencies."""
+"""Results as a table: a row for each check of each output, for pandas and for Parquet.
+
+pandas is not one of fepflow's dependencies; the extra `dataframe` has it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC
+from typing import Any, Literal
 
 from fepflow.errors import UserError
-from fepflow.protocol.results import TestCaseResult
+from fepflow.protocol.model import to_json_data, to_jsonable
+from fepflow.protocol.results import USAGE, CheckResult, TestCaseResult, passed_of, score_of
+from fepflow.protocol.test_case import Output, TestCase
 
-_COLUMNS = ("case_id", "repeat", "input", "expected", "output", "error", "latency_ms", "passed")
+Kind = Literal["text", "index", "int", "float", "bool", "time"]
+"""Of a column; only an index is in every row. Times have their zone, UTC."""
+
+Row = dict[str, Any]
+
+COLUMNS: Mapping[str, Kind] = {
+    "run_id": "text",
+    "suite": "text",
+    "case_id": "text",
+    "case_index": "index",
+    "repeat": "index",
+    "check_id": "text",
+    "check_type": "text",
+    "status": "text",
+    "passed": "bool",
+    "score": "float",
+    "results": "text",
+    "error_type": "text",
+    "error_message": "text",
+    "input": "text",
+    "expected": "text",
+    "output": "text",
+    "output_error": "text",
+    "latency_ms": "float",
+    "attempts": "int",
+    "evaluated_at": "time",
+    "judge_tokens": "int",
+    "judge_cost_usd": "float",
+    "metadata": "text",
+}
+
+NOT_REACHED = "the run did not get to it"
+
+_DTYPES: Mapping[Kind, str] = {
+    "text": "string",
+    "index": "int64",
+    "int": "Int64",
+    "float": "float64",
+    "bool": "boolean",
+    "time": "datetime64[us, UTC]",
+}
+
+_LARGEST_INT = 2**63 - 1
 
 
-def to_dataframe(results: Iterable[TestCaseResult]) -> Any:
-    """See `ResultsView.to_dataframe`."""
+def rows_of(
+    case: TestCase, output: Output | None, checks: Sequence[CheckResult], position: Mapping[str, str | int | None]
+) -> Iterator[Row]:
+    """A row for each check of an output, with all COLUMNS; without any, one in which what is about checks is None.
+
+    `output` is None while it is missing. `position` has `run_id`, `suite`, `case_index` (from 0) and `repeat` (from 1).
+    """
+    metadata = (output.metadata if output else None) or {}
+    attempts = metadata.get("attempt_log")
+    last = attempts[-1] if isinstance(attempts, list) and attempts and isinstance(attempts[-1], dict) else {}
+    failure = output.failure if output else {"message": NOT_REACHED}
+    about = {
+        **dict.fromkeys(COLUMNS),
+        **{name: _clean(value) if isinstance(value, str) else value for name, value in position.items()},
+        "case_id": _clean(case.id),
+        "input": _text(case.input),
+        "expected": _text(case.expected),
+        "output": _text(output.value) if output else None,
+        "output_error": _text(failure["message"]) if failure else None,
+        "latency_ms": _float(metadata.get("latency_ms", last.get("latency_ms"))),
+        "attempts": _int(metadata.get("attempts")),
+        "metadata": _text(case.metadata),
+    }
+    if not checks:
+        yield about
+    for check in checks:
+        yield {**about, **_of_check(check)}
+
+
+def _of_check(check: CheckResult) -> Row:
+    usage = (check.metadata or {}).get(USAGE)
+    usage = usage if isinstance(usage, dict) else {}
+    moment = check.evaluated_at
+    return {
+        "check_id": _clean(check.check_id),
+        "check_type": _clean(check.check_type),
+        "status": check.status,
+        "passed": passed_of(check),
+        "score": _float(score_of(check)),
+        "results": _text(check.results),
+        "error_type": str(check.error.type) if check.error else None,
+        "error_message": _clean(check.error.message) if check.error else None,
+        "evaluated_at": moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC),
+        "judge_tokens": _int(usage.get("tokens")),
+        "judge_cost_usd": _float(usage.get("usd")),
+    }
+
+
+def rows_of_results(results: Iterable[TestCaseResult], run_id: str, suite: str | None) -> Iterator[Row]:
+    """The rows of results as FEP has them."""
+    indices: dict[str, int] = {}
+    for result in results:
+        case, output = result.execution_context.test_case, result.execution_context.output
+        repeat = (result.metadata or {}).get("repeat")
+        position: dict[str, str | int | None] = {
+            "run_id": run_id,
+            "suite": suite,
+            "case_index": indices.setdefault(case.id, len(indices)),
+            "repeat": _int(repeat) or 1,
+        }
+        yield from rows_of(case, output, result.check_results, position)
+
+
+def to_dataframe(rows: Iterable[Row]) -> Any:
+    """The rows as a pandas DataFrame. Raises UserError without pandas."""
     try:
         import pandas
     except ImportError:
-        raise UserError("to_dataframe() needs pandas: pip install pandas") from None
-    rows = list(map(_row, results))
-    checks = dict.fromkeys(name for row in rows for name in row if name not in _COLUMNS)
-    # Objects as they are: pandas would make NaN of a missing yes or no, and floats of whole numbers.
-    frame = pandas.DataFrame(rows, columns=[*_COLUMNS, *checks], dtype=object)
-    return frame.where(frame.notna(), None).astype({"repeat": int, "passed": bool})
+        raise UserError("to_dataframe() needs pandas: pip install 'fepflow[dataframe]'") from None
+    columns = as_columns(rows)
+    return pandas.DataFrame({name: pandas.Series(columns[name], dtype=_DTYPES[kind]) for name, kind in COLUMNS.items()})
 
 
-def _row(result: TestCaseResult) -> dict[str, Any]:
-    case, output = result.execution_context.test_case, result.execution_context.output
-    metadata = output.metadata or {}
-    error = metadata.get("error")
-    row = {
-        "case_id": case.id,
-        "repeat": (result.metadata or {}).get("repeat", 1),
-        "input": case.input,
-        "expected": case.expected,
-        "output": output.value,
-        "error": error.get("message") if isinstance(error, dict) and output.value is None else None,
-        "latency_ms": metadata.get("latency_ms"),
-        "passed": result.passed,
-    }
-    for check in result.check_results:
-        name = f"check:{check.check_id}" if check.check_id in _COLUMNS else check.check_id
-        row[name] = check.passed if check.status == "completed" else None
-    return row
+def as_columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
+    """The values of each column."""
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    for row in rows:
+        for name, values in columns.items():
+            values.append(row[name])
+    return columns
+
+
+def _text(value: Any) -> str | None:
+    """A text as it is, anything else as JSON; nothing is None."""
+    if value is None or isinstance(value, str):
+        return value and _clean(value)
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):  # NaN and the infinities, or objects of Python
+        text = _odd_json(value)
+    return _clean(text)
+
+
+def _odd_json(value: Any) -> str:
+    try:
+        return json.dumps(to_json_data(value), ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):  # what has no JSON form
+        try:
+            return json.dumps(to_jsonable(value), ensure_ascii=False)
+        except (TypeError, ValueError, RecursionError):
+            return json.dumps(f"({type(value).__name__})")
+
+
+def _clean(text: str) -> str:
+    r"""Unicode that any file holds: half a pair is written as an escape, \ud83d, which inside JSON is its own."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+    return text
+
+
+def _float(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _int(value: Any) -> int | None:
+    whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST_INT
+    return value if whole else None

@@ -1,4 +1,4 @@
-"""Reports of a run as files, their format by the ending: .json, .jsonl, .csv, .xml (JUnit), .html,
+"""Reports of a run as files, their format by the ending: .json, .jsonl, .csv, .parquet, .xml (JUnit), .html,
 .evalguard.yaml."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.store.records import RunRecord
@@ -18,14 +18,17 @@ from surfaces.pages.report import write_html
 from surfaces.reports.evalguard import write_evalguard_json, write_evalguard_yaml
 from surfaces.reports.fep import write_lines, write_run
 from surfaces.reports.junit import JunitFailures, write_junit
+from surfaces.reports.parquet import require_pyarrow, write_parquet
 from surfaces.reports.spreadsheet import write_csv
 
-Writer = Callable[[Store, RunRecord, TextIO], None]
+Writer = Callable[[Store, RunRecord, Any], None]
+"""Writes a report to a file that is open for text; Parquet to one for bytes."""
 
 FORMATS: dict[str, Writer] = {
     ".json": write_run,
     ".jsonl": write_lines,
     ".csv": write_csv,
+    ".parquet": write_parquet,
     ".xml": write_junit,
     ".html": write_html,
     ".evalguard.yaml": write_evalguard_yaml,
@@ -40,8 +43,11 @@ PRIVATE = 0o600
 def require_writable(paths: Sequence[Path], *, overwrite: bool) -> None:
     """Raises UserError, before anything is run, for a report that could not be written, or would overwrite a file."""
     for number, path in enumerate(paths):
-        if _writer_of(path) is None:
+        writer = _writer_of(path)
+        if writer is None:
             raise UserError(f"{path}: no report ends in {path.suffix or 'nothing'}; use {', '.join(FORMATS)}")
+        if writer is write_parquet:
+            require_pyarrow(str(path))
         if path.absolute() in [other.absolute() for other in paths[:number]]:
             raise UserError(f"{path} is named twice: one report would overwrite the other")
         try:
@@ -80,7 +86,8 @@ def write_report(store: Store, run: RunRecord, path: Path, junit_failures: Junit
         writer = partial(write_junit, failures=junit_failures)
     try:
         with _part(path) as part:
-            with part.open("w", encoding="utf-8", newline="") as file:
+            text: dict[str, Any] = {"mode": "w", "encoding": "utf-8", "newline": ""}
+            with part.open(**({"mode": "wb"} if writer is write_parquet else text)) as file:
                 writer(store, run, file)
             if path.is_file() and not path.is_symlink():
                 part.chmod(path.stat().st_mode & 0o777)

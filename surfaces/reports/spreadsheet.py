@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 from fepflow.protocol.explanation import explain
-from fepflow.protocol.results import CheckResult, passed_of
+from fepflow.protocol.results import CheckResult, passed_of, score_of
+from fepflow.protocol.tables import NOT_REACHED
 from fepflow.protocol.test_case import Output
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
@@ -64,7 +65,7 @@ def _of_check(check: CheckResult) -> dict[str, Any]:
         "check_type": check.check_type,
         "status": check.status,
         "passed": passed,
-        "score": _number(check),
+        "score": score_of(check),
         "reason": None if check.error or passed else explain(check).line(MAX_CELL) or None,
         "error": check.error.message if check.error else None,
     }
@@ -72,20 +73,11 @@ def _of_check(check: CheckResult) -> dict[str, Any]:
 
 def _of_call(output: Output | None) -> Iterator[dict[str, Any]]:
     if output is None:
-        yield {"status": "skip", "reason": "the run did not get to it"}
+        yield {"status": "skip", "reason": NOT_REACHED}
     elif output.failure is not None:
         yield {"status": "error", "error": output.failure["message"]}
     else:
         yield {"status": "completed"}
-
-
-def _number(check: CheckResult) -> float | None:
-    response = check.results.get("response")
-    for results in (check.results, response if isinstance(response, dict) else {}):
-        score = results.get("score")
-        if isinstance(score, int | float) and not isinstance(score, bool):
-            return score
-    return None
 
 
 def _about_the_call(result: CaseResult) -> dict[str, Any]:

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from checks.models.defaults import model_check_types
+from fepflow.protocol.results import USAGE
 from fepflow.store.store import Store
 from fepflow.verdict.verdict import ModelCosts
-
-USAGE = "spent"
-"""The field of a check result's metadata that holds its usage in this run; see `RequestContext.usage`."""
 
 
 class CheckUsage(NamedTuple):

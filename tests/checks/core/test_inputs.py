@@ -7,7 +7,7 @@ import pytest
 from checks.base import BaseCheck, JSONPath
 from checks.contains import ContainsCheck
 from checks.engine import evaluate
-from fepflow.errors import InputError, UserError
+from fepflow.errors import InputError
 from fepflow.protocol.results import EvaluationRunResult
 from fepflow.protocol.test_case import Output, TestCase
 
@@ -92,21 +92,3 @@ def test_pass_rate_counts_errors_and_is_none_without_checks():
     assert evaluate(["a"], ["b"], []).pass_rate is None
     assert evaluate(["a"], ["b"], [FOUR, ContainsCheck(text="b", phrases="b")]).pass_rate == 0
     assert EvaluationRunResult.model_validate_json(results.model_dump_json()) == results
-
-
-def test_the_results_are_a_table_of_pandas():
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    broken = ContainsCheck(id="passed", text="$.nothing", phrases="4")
-    frame = evaluate(["q", {"id": "b", "input": 1, "expected": [1]}], ["4", 5], [FOUR, broken]).to_dataframe()
-    assert isinstance(frame, pandas.DataFrame)
-    columns = ["case_id", "repeat", "input", "expected", "output", "error", "latency_ms", "passed"]
-    assert list(frame.columns) == [*columns, "mentions", "check:passed"]
-    assert frame["mentions"].tolist() == [True, None]
-    assert frame["passed"].tolist() == [False, False]
-    assert frame["expected"].tolist() == [None, [1]]
-
-
-def test_without_pandas_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    with pytest.raises(UserError, match=r"needs pandas: pip install pandas"):
-        evaluate(["a"], ["b"], [FOUR]).to_dataframe()
