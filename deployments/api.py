@@ -31,7 +31,6 @@ from surfaces.evaluations.service import EvaluationService
 from surfaces.grpc.server import GrpcServer, serve_grpc
 from surfaces.pages.routes import Pages, html_error
 from surfaces.pages.session import PagesMiddleware
-from surfaces.prefect_api import flow_run_address
 from surfaces.rest.app import create_app
 from surfaces.rest.errors import Errors, error_response
 from surfaces.rest.evalguard import evalguard_router
@@ -89,7 +88,7 @@ def _application(
     errors = Errors({"/api": error_envelope, "/v1": error_response, "": html_error})
     app = create_app([fep_router(fep), evaluations_router(EvaluationService(store))], errors)
     app.include_router(evalguard_router(Catalogue(config.evalguard_folder), store), prefix="/v1", tags=["EvalGuard"])
-    app.include_router(Pages(store, flow_run_address).router())
+    app.include_router(Pages(store).router())
     origins = allowed_origins(config)
     guarded = AccessMiddleware(app, access, errors.render, max_body=int(config.max_body), origins=origins)
     return with_cors(PagesMiddleware(guarded, access, secure=listening.tls is not None or behind_tls), origins)

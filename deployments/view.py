@@ -20,7 +20,6 @@ from surfaces.access.access import Access
 from surfaces.access.listening import listening_on
 from surfaces.pages.routes import Pages, html_error
 from surfaces.pages.session import PagesMiddleware
-from surfaces.prefect_api import flow_run_address
 from surfaces.rest.errors import Errors
 from surfaces.rest.middleware import AccessMiddleware
 
@@ -46,7 +45,7 @@ async def view(config: Settings, path: str, port: int, *, open_browser: bool) ->
 def _application(store: Store, config: Settings, access: Access) -> ASGIApp:
     errors = Errors({"": html_error})
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    app.include_router(Pages(store, flow_run_address).router())
+    app.include_router(Pages(store).router())
     errors.install(app)
     guarded = AccessMiddleware(app, access, errors.render, max_body=int(config.max_body))
     return PagesMiddleware(guarded, access, secure=False)

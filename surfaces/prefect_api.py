@@ -83,6 +83,17 @@ def usable_api() -> PrefectApi:
     return prefect_api()
 
 
+def known_api() -> PrefectApi | None:
+    """The API that Prefect's settings name, or that of the local server if it runs; neither started nor asked."""
+    from surfaces.local_server import running
+
+    configured = external_api()
+    if configured is not None:
+        return PrefectApi(configured, local=False)
+    server = running(settings())
+    return PrefectApi(server.api_url, local=True, pid=server.pid) if server else None
+
+
 def external_api() -> str | None:
     """The API that Prefect's settings name; None for the address of the own local server.
 
@@ -156,11 +167,8 @@ def ui_login() -> str | None:
 
 def flow_run_address(flow_run_id: str) -> str | None:
     """A flow run in the UI of the Prefect server that is configured, or runs here; None where that is not known."""
-    from surfaces.local_server import running
-
-    server = None if external_api() else running(settings())
-    api = external_api() or (f"http://127.0.0.1:{server.port}/api" if server else None)
-    ui = os.environ.get("PREFECT_UI_URL") or (PrefectApi(api, local=False).ui_url if api else None)
+    api = known_api()
+    ui = os.environ.get("PREFECT_UI_URL") or (api.ui_url if api else None)
     if ui is None or "/accounts/" in ui:  # Prefect Cloud's API is not where its UI is
         return None
     return f"{without_credentials(ui).rstrip('/')}/runs/flow-run/{flow_run_id}"

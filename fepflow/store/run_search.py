@@ -40,6 +40,7 @@ class RunSummary:
     n_cases: int
     repeats: int
     tags: list[str]
+    suite_path: str | None
     cause: Cause | None
     error: str | None
     verdict: Any

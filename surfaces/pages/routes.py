@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
@@ -23,16 +22,17 @@ from surfaces.pages.label_routes import LabelPages
 from surfaces.pages.rendering import render
 from surfaces.pages.report import write_html
 from surfaces.pages.text import MAX_TEXT
+from surfaces.prefect_api import flow_run_address
+from surfaces.prefect_schedule import scheduled_runs
 
 RUNS_ON_A_PAGE = 50
 
 
 class Pages:
-    """Renders pages of a store. `flow_run_url` makes the address of a flow run in Prefect's UI."""
+    """Renders pages of a store."""
 
-    def __init__(self, store: Store, flow_run_url: Callable[[str], str | None]) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._flow_run_url = flow_run_url
 
     def router(self) -> APIRouter:
         """All routes; none of them is an interface for programs."""
@@ -101,7 +101,7 @@ class Pages:
             view=view,
             grid=grid,
             earlier=self._store.run_before(view.run, alike=False) if view.run.outcome else None,
-            flow_run_url=self._flow_run_url(view.run.flow_run_id) if view.run.flow_run_id else None,
+            flow_run_url=flow_run_address(view.run.flow_run_id) if view.run.flow_run_id else None,
             page=wanted.page,
             pages=grid.pages,
         )
@@ -132,7 +132,7 @@ class Pages:
 
     def suites(self, request: Request) -> Response:
         """Each suite with its newest run."""
-        return self._page(request, "suites.html", rows=self._store.newest_runs_of_suites())
+        return self._page(request, "suites.html", rows=self._store.newest_runs_of_suites(), scheduled=scheduled_runs())
 
     def judges(self, request: Request) -> Response:
         """The judges of the newest run of each suite."""
