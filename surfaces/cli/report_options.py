@@ -45,7 +45,7 @@ def report_options(command: Command) -> Command:
     """Give a command the options, as its argument `reports`. A place where no report can be is a UserError at once."""
 
     @click.option("-o", "--output", "outputs", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-                  help="Write a report: .json (FEP), .jsonl, .csv, .parquet, .xml (JUnit), .evalguard.yaml. "
+                  help="Write a report: .json (FEP), .jsonl, .csv, .parquet, .xml (JUnit), .html, .evalguard.yaml. "
                        "Repeatable.")  # fmt: skip
     @click.option("--overwrite", is_flag=True, help="Let -o replace files that are there.")
     @click.option("--junit-failures", type=click.Choice(["gate", "checks"]), default="gate", show_default=True,

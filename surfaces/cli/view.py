@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from urllib.parse import quote
 
 import click
 
@@ -18,7 +17,9 @@ def view(run: str | None, port: int, no_browser: bool) -> None:
 
     RUN is an id, its beginning, or latest: the page to open. `fepflow serve` has the same pages for a team.
     """
-    path = f"/runs/{quote(run, safe='')}" if run else "/runs"
+    from fepflow.page_links import run_path
+
+    path = run_path(run) if run else "/runs"
     options = ["--path", path, "--port", str(port), *(["--no-browser"] if no_browser else [])]
     # -P: a folder named `deployments` in the working directory is not ours. In place of this process: signals are its.
     command = [sys.executable, "-P", "-m", "deployments.view", *options]

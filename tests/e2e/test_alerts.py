@@ -116,19 +116,23 @@ def test_fail_and_worsened_are_sent_once_each_by_webhook_slack_mail_and_block(
         ended = []
         for wrong, code in ((False, 0), (True, 1)):
             endpoint.wrong = wrong
-            assert workplace.run("--quiet").returncode == code
+            assert workplace.run("--quiet", FEPFLOW_PAGES_URL="https://eval.example.org").returncode == code
             ended.append(workplace.record.id)
         good, bad = ended
         wait_for(lambda: len(receiver.got + block.got) >= 4 and chat.got and box.got, "all notifications", 180)
         fail, worsened = sorted(receiver.got, key=lambda note: str(note["kind"]))
         assert (fail["kind"], fail["suite"], fail["run_id"], fail["outcome"]) == ("fail", SUITE, bad, "fail")
         assert f"fepflow show {bad[:8]} --failed" in fail["body"]
+        page = f"https://eval.example.org/runs/{bad}"
+        assert (fail["page"], worsened["page"]) == (page, page)
+        assert f"{page}\n" in fail["body"]
         assert f"/runs/flow-run/{flow_run_of(workplace, bad)}" in fail["body"]
         assert worsened["subject"] == f"{SUITE}: fail, was pass"
         assert f"pass in run {good[:8]}" in worsened["body"]
         (message,) = chat.got
         assert set(message) == {"text"}
         assert message["text"].startswith(f"*{SUITE}: fail*\n")
+        assert page in message["text"]
         assert {note["subject"] for note in block.got} == {f"{SUITE}: fail", f"{SUITE}: fail, was pass"}
         (text,) = box.got
         assert "To: team@example.org" in text

@@ -138,4 +138,4 @@ def test_show_writes_it_and_it_is_judged_and_imported(cli: Cli, run: RunRecord, 
 def test_yaml_alone_is_no_format(cli: Cli, run: RunRecord) -> None:
     done = cli("show", run.id, "-o", "r.yaml")
     assert done.exit_code == 2
-    assert "no report ends in .yaml; use .json, .jsonl, .csv, .parquet, .xml, .evalguard.yaml" in done.stderr
+    assert "no report ends in .yaml; use .json, .jsonl, .csv, .parquet, .xml, .html, .evalguard.yaml" in done.stderr

@@ -90,7 +90,7 @@ def test_show_has_the_trend_of_a_metric_up_to_a_run(
     assert (lines[0], lines[3][:21]) == ("s 3 runs", "acc 0.94 0.82 █▇▁ · 0")
     monkeypatch.setenv("FEPFLOW_PAGES_URL", "https://eval.example.org")
     settings.cache_clear()
-    assert cli("show", "--trend", "acc").stdout.endswith("\nhttps://eval.example.org/trends/s\n")
+    assert cli("show", "--trend", "acc").stdout.endswith("\nhttps://eval.example.org/trends?suite=s\n")
     assert "s has no metric 'other': it has acc" in cli("show", "--trend", "other").stderr
     assert "leave --failed" in cli("show", "--trend", "acc", "--failed").stderr
     store.create_run(NewRun("f" * 32, "s", {"name": "s"}, None, 1), [TestCase(id="1", input=1)])
