@@ -47,7 +47,7 @@ def interval_chart(metric: Mapping[str, Any], bands: Sequence[Mapping[str, Any]]
 
 
 def trend_chart(points: Sequence[Mapping[str, Any]], bands: Sequence[Mapping[str, Any]]) -> Markup | None:
-    """A metric over runs, the oldest first, each `{label, value, low, high, outcome}`, over the bands of thresholds."""
+    """A metric over runs, the oldest first, each `{value, low, high, outcome, alarm}`, over the bands of thresholds."""
     if not points:
         return None
     edges = {"value": points[-1]["value"], "low": None, "high": None}
@@ -69,11 +69,13 @@ def trend_chart(points: Sequence[Mapping[str, Any]], bands: Sequence[Mapping[str
             "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
         },
         {
-            "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1, "stroke": INK, "strokeWidth": 1},
+            "mark": {"type": "point", "filled": True, "opacity": 1, "stroke": INK, "strokeWidth": 1},
             "encoding": {
                 "x": x,
                 "y": {**y, "field": "value"},
                 "fill": {"field": "colour", "type": "nominal", "scale": None},
+                "shape": {"condition": {"test": "datum.alarm", "value": "triangle-up"}, "value": "circle"},
+                "size": {"condition": {"test": "datum.alarm", "value": 160}, "value": 70},
             },
         },
     ]

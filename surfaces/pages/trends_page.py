@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from markupsafe import Markup
 
 from fepflow.errors import UserError
+from fepflow.statistics.drift import ALARM
 from fepflow.store.run_search import RunSummary
 from fepflow.store.store import Store
 from surfaces.baselines import trends_of
@@ -25,6 +26,7 @@ class SeriesView:
 
     series: Series
     chart: Markup | None
+    has_alarm: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +50,13 @@ def _series(store: Store, series: Series) -> SeriesView:
     run = store.run(series.points[-1].run_id)
     metric = next((metric for metric in run.metrics or () if metric["id"] == series.metric), {"id": series.metric})
     points = [
-        {name: value for name, value in asdict(point).items() if name in ("value", "low", "high", "outcome")}
+        {
+            **{name: value for name, value in asdict(point).items() if name in ("value", "low", "high", "outcome")},
+            "alarm": point.log_evidence is not None and point.log_evidence >= ALARM,
+        }
         for point in series.points[-MAX_POINTS:]
     ]
-    return SeriesView(series, trend_chart(points, bands_of(run, metric)))
+    return SeriesView(series, trend_chart(points, bands_of(run, metric)), any(point["alarm"] for point in points))
 
 
 def judges_view(store: Store) -> list[tuple[RunSummary, list[JudgeReliability]]]:
