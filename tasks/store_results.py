@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 from uuid import uuid4
-
-from pydantic_core import to_jsonable_python
 
 from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.model import to_jsonable
 from fepflow.protocol.results import passed_of
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
@@ -91,9 +90,4 @@ def _plain_case(case: TestCase) -> TestCase:
 def _plain(check: AnyCheck) -> Check:
     """Its declaration, where what only code can give (a function, a class) is a name."""
     declared = to_check(check)
-    arguments: Any = to_jsonable_python(declared.arguments, fallback=_name)
-    return declared.model_copy(update={"arguments": arguments})
-
-
-def _name(thing: object) -> str:
-    return str(getattr(thing, "__qualname__", type(thing).__qualname__))
+    return declared.model_copy(update={"arguments": to_jsonable(declared.arguments)})

@@ -129,7 +129,16 @@ def to_jsonable(value: Any) -> Any:
     """
     try:
         return to_jsonable_python(value, fallback=_name_of)
+    except UnicodeEncodeError:  # half of a surrogate pair in a key, which JSON can have, and pydantic does not take
+        return _by_way_of_text(value)
     except Exception:  # an object's own code may raise anything
+        return reprlib.repr(value)
+
+
+def _by_way_of_text(value: Any) -> Any:
+    try:
+        return json.loads(json.dumps(value, default=_name_of, allow_nan=False))
+    except Exception:
         return reprlib.repr(value)
 
 

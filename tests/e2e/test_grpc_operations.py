@@ -91,7 +91,7 @@ class Client:
         return bool(self.call(self._operations.CancelOperation, request).cancelled)
 
     def ended(self, operation_id: str) -> Any:
-        wait_for(lambda: self.get(operation_id).status in OVER, "an operation that is over")
+        wait_for(lambda: self.get(operation_id).status in OVER, "an operation that is over", 400)
         return self.get(operation_id)
 
 

@@ -174,3 +174,18 @@ async def test_a_store_that_is_away_is_said_so(served: Served, store: Store, mon
     error = await failed(served.evaluations.RunEvaluation(request_of()))
     assert error.code() is grpc.StatusCode.UNAVAILABLE
     assert "hidden" not in error.details()
+
+
+async def test_arguments_may_have_half_a_character_in_a_name(served: Served) -> None:
+    half = {"text": {"\ud809": [1, None]}}
+    compared = {"type": "exact_match", "arguments": {"actual": half, "expected": half}}
+    odd = {"type": "exact_match", "id": "odd", "arguments": half}
+    case = {"id": "a", "input": None, "checks": [{**compared, "id": "own"}]}
+    data = {"test_cases": [case], "outputs": [{"value": half}], "checks": [compared, odd]}
+    result = await served.evaluations.RunEvaluation(request_message(data))
+    statuses = [check["status"] for check in result_data(result)["results"][0]["check_results"]]
+    assert statuses == ["completed", "completed", "error"]
+    found = fep_pb2.GetEvaluationRequest(evaluation_id=result.evaluation_id)
+    assert await served.evaluations.GetEvaluation(found) == result
+    operation = await served.operations.StartEvaluation(request_message(data))
+    assert operation.status == "pending"
