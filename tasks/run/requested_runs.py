@@ -17,8 +17,12 @@ from fepflow.store.store import Store
 
 MAX_RUNS = 100
 """Runs that are looked at in one go."""
-STARTING = timedelta(minutes=2)
-"""What a process has from the moment that Prefect has it started until it has taken its run's lease."""
+STARTING = timedelta(minutes=10)
+"""What a process has from the moment that Prefect has it started until it has taken its run's lease.
+
+Prefect itself says of one that ended before: this is only for those that were killed together with their worker. On a
+machine with ten times more to do than it can, a living one took three minutes.
+"""
 
 _STARTED = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
@@ -58,5 +62,7 @@ def _end_of(flow_run: FlowRun | None) -> tuple[RunStatus, str] | None:
     if state.is_final():
         return "failed", f"its flow run ended before it began ({state.name}): {state.message or 'Prefect says no more'}"
     if state.type in _STARTED and state.timestamp + STARTING < utc_now():
-        return ("cancelled" if state.is_cancelling() else "failed"), "the process that was to execute it is gone"
+        minutes = STARTING.seconds // 60
+        message = f"the process that was to execute it did not begin within {minutes} minutes, and is taken for gone"
+        return ("cancelled" if state.is_cancelling() else "failed"), message
     return None
