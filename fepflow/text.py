@@ -15,3 +15,10 @@ def printable(text: str) -> str:
 
 def _escape(char: str) -> str:
     return f"\\u{ord(char):04x}"
+
+
+def one_line(text: str, limit: int) -> str:
+    """Text of others as one line of at most `limit` characters, without anything that a log or a name cannot hold."""
+    line = " ".join(text.split())
+    line = line if len(line) <= limit else line[: limit - 1] + "…"
+    return printable(line)

@@ -17,12 +17,13 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewOutput
 from fepflow.targets.base import output_hash
 from fepflow.targets.call_record import CallRecord, is_failed
+from fepflow.text import one_line
 from tasks.run.asyncio_helpers import gather_or_raise
 from tasks.run.batches import Batch
 from tasks.run.context import MAX_LABEL, RunContext
 from tasks.run.failure_messages import count_of_cases, listed_cases
 from tasks.run.global_limits import Slot, acquire_slots
-from tasks.run.log import one_line, run_log
+from tasks.run.log import run_log
 
 MAX_CAUSE = 300
 

@@ -19,11 +19,12 @@ from fepflow.llm.request_context import RequestContext
 from fepflow.protocol.context import Context, evaluation_context
 from fepflow.protocol.results import USAGE, CheckResult
 from fepflow.security.redaction import words_of
+from fepflow.text import one_line
 from tasks.run.asyncio_helpers import gather_or_raise
 from tasks.run.batches import Batch
 from tasks.run.context import MAX_LABEL, RunContext
 from tasks.run.failure_messages import failed_checks_message, listed_cases
-from tasks.run.log import one_line, run_log
+from tasks.run.log import run_log
 from tasks.run_checks import PendingChecks, pending_checks, store_results
 
 DOWN = "circuit_open"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -13,6 +15,7 @@ from checks.registry import CHECKS
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
+from tests.api_process import api_process
 
 HEAVY = {"prefect", "litellm", "grpc", "sqlmodel", "sqlalchemy", "pydantic"}
 OF_RUNS = {"prefect", "httpx", "aiohttp", "litellm", "jsonschema", "jsonschema_rs", "alembic", "ruamel", "checks.base"}
@@ -102,16 +105,8 @@ open_target(target, folder=Path(), case_ids=list)
 
 
 def test_the_process_of_the_networks_interfaces_loads_neither_prefect_nor_litellm(tmp_path: Path) -> None:
-    code = """
-from types import SimpleNamespace
-import deployments.api as api
-from fepflow.settings import settings
-from fepflow.store.store import Store
-config = settings()
-with Store.open(config.store_address) as store:
-    fep, access = SimpleNamespace(), SimpleNamespace()
-    assert api._application(store, config, access, fep)
-"""
-    loaded = loaded_after(code, FEPFLOW_HOME=str(tmp_path))
-    assert "fastapi" in loaded
+    with api_process(tmp_path, PYTHONPROFILEIMPORTTIME="1") as api, urlopen(f"{api.rest}/openapi.json") as document:
+        assert document.status == 200
+        loaded = set(re.findall(r"^import time:.*\| +([a-z_.]+)$", api.log.read_text(), re.MULTILINE))
+    assert {"fastapi", "surfaces.rest.evaluations"} <= loaded
     assert loaded & {"prefect", "litellm"} == set()

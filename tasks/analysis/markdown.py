@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tasks.run.log import one_line
+from fepflow.text import one_line
 
 MAX_LITERAL = 300
 WORD_JOINER = "\u2060"

@@ -25,10 +25,11 @@ from fepflow.suite.models import Suite
 from fepflow.suite.reader import LoadedSuite
 from fepflow.targets.base import Target
 from fepflow.targets.client import RetryPolicy, TargetClient
+from fepflow.text import one_line
 from tasks.analysis.check_usage import usages
 from tasks.run.batches import Batch
 from tasks.run.handover import local_run
-from tasks.run.log import log_limit_change, one_line, run_log
+from tasks.run.log import log_limit_change, run_log
 from tasks.run.response_cache import StoredResponseCache
 from tasks.run.shard_spec import ShardSpec
 

@@ -9,7 +9,6 @@ from prefect.exceptions import MissingContextError
 from prefect.logging import get_run_logger
 
 from fepflow.errors import FepflowError, TargetError
-from fepflow.text import printable
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -38,13 +37,6 @@ def run_log() -> Log:
         return get_run_logger()
     except MissingContextError:
         return logging.getLogger("fepflow.run")
-
-
-def one_line(text: str, limit: int) -> str:
-    """Text of others as one line of at most `limit` characters, without anything that a log or a name cannot hold."""
-    line = " ".join(text.split())
-    line = line if len(line) <= limit else line[: limit - 1] + "…"
-    return printable(line)
 
 
 def log_limit_change(slots: int, cause: TargetError | None) -> None:

@@ -20,12 +20,13 @@ from fepflow.store.records import RunRecord, RunStatus
 from fepflow.store.store import Store
 from fepflow.suite.reader import read_suite
 from fepflow.targets.factory import open_target
+from fepflow.text import one_line
 from tasks.run.cancellation import stopped_on_request
 from tasks.run.context import MAX_LABEL, RunContext
 from tasks.run.gc_tuning import tuned_gc
 from tasks.run.handover import run_store
 from tasks.run.lease import LEASE_SECONDS, hold_lease
-from tasks.run.log import one_line, run_log
+from tasks.run.log import run_log
 from tasks.run.loop_watch import loop_watched
 from tasks.run.response_cache import delete_expired_responses
 from tasks.run.shard_spec import FULL_RUN, ShardSpec
