@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from collections.abc import Iterator
 
@@ -31,12 +32,21 @@ def tuned_gc() -> Iterator[None]:
     """
     from fepflow.limits.thread_pool import short_turns  # which loads asyncio: not for `fepflow --help`
 
-    froze = gc.get_freeze_count() == 0  # what a program that calls us has frozen stays so
-    if froze:
+    freezes = not _had_frozen()
+    if freezes:
         gc.freeze()  # what was loaded before is not searched at all
     try:
         with rare_collections(RUN_ALLOCATIONS), short_turns():
             yield
     finally:
-        if froze:
+        if freezes:
             gc.unfreeze()
+
+
+@functools.cache
+def _had_frozen() -> bool:
+    """Whether the program that calls us had frozen anything before its first run: that stays so.
+
+    Asked once: Python counts one by one, which holds up the event loop for tenths of a second where there are many.
+    """
+    return gc.get_freeze_count() > 0
