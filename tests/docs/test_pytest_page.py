@@ -12,7 +12,7 @@ from fepflow.pytest import evaluate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pytest.md").read_text(encoding="utf-8")
 INI = "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
-WITHOUT = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+WITHOUT = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:schemathesis")
 
 SAMPLE = """
 from fepflow import ContainsCheck, TestCase

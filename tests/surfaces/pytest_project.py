@@ -24,8 +24,8 @@ CHECKS = [ContainsCheck(text="$.output.value", phrases="$.test_case.expected")]
 """
 
 
-# Neither is what is tested, and the second one is loaded anew by every session.
-WITHOUT = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+# None is what is tested; the second one is loaded anew by every session, and the third one takes longer than all else.
+WITHOUT = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:schemathesis")
 
 
 class Project:

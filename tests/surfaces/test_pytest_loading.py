@@ -34,7 +34,8 @@ def test_the_installed_plugin_loads_nothing_into_other_sessions(pytester: pytest
         "    ours = ('fepflow', 'checks', 'tasks', 'surfaces', 'pydantic')\n"
         "    print('loaded', sorted(name for name in sys.modules if name.partition('.')[0] in ours))\n"
     )
-    result = pytester.runpytest_subprocess("-s", "-p", "no:asyncio", "-p", "no:anyio", "-p", "no:hypothesispytest")
+    others = ("asyncio", "anyio", "hypothesispytest", "schemathesis")
+    result = pytester.runpytest_subprocess("-s", *(f"-pno:{name}" for name in others))
     result.assert_outcomes(passed=1)
     assert "loaded ['surfaces', 'surfaces.pytest_plugin']" in text_of(result)
 
