@@ -128,7 +128,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 @pytest.fixture
-def workplace(stack: Stack, tmp_path: Path, endpoint: Endpoint) -> Workplace:
+def workplace(stack: Stack, tmp_path: Path, endpoint: Endpoint, new_store: Callable[[str], str]) -> Workplace:
     """A folder of its own, with a store of its own; the Prefect server is everybody's."""
-    store = f"sqlite:///{tmp_path / 'store.db'}"
+    store = new_store(f"sqlite:///{tmp_path / 'store.db'}")
     return Workplace(stack, tmp_path, {"AGENT_URL": endpoint.url, "FEPFLOW_STORE_URL": store})
