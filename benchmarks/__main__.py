@@ -30,6 +30,7 @@ from benchmarks.measuring import (
     middle,
     requests_at,
 )
+from benchmarks.pages import pages
 from benchmarks.rest import rest
 
 LATENCY = 0.05
@@ -216,6 +217,7 @@ BENCHES: dict[str, Callable[[], Iterator[Line]]] = {
     "evalguard": evalguard,
     "verdict": verdict,
     "rest": rest,
+    "pages": pages,
 }
 
 

@@ -43,7 +43,7 @@ def verdict() -> Iterator[Line]:
     with TemporaryDirectory() as folder:
         path = Path(folder, "store.db")
         with Store.open(f"sqlite:///{path}") as store:
-            _fill(store)
+            fill(store)
             run = store.run("large")
             began = process_time()
             outcome = compute_verdict(store, run, Suite.model_validate(SUITE)).outcome
@@ -59,7 +59,8 @@ def verdict() -> Iterator[Line]:
     yield Line(f"verdict of {CASES:,} cases, 5 metrics", figure, against=f"sqlite3 alone, reading {bare:.1f} s")
 
 
-def _fill(store: Store) -> None:
+def fill(store: Store) -> None:
+    """Store a run `large` of 100,000 cases with all its outputs and the results of three checks."""
     chance, now = Random(0), utc_now()  # noqa: S311  # data of a benchmark
     store.create_run(NewRun("large", "large", SUITE, None, 1), (TestCase(id=f"{n}", input=n) for n in range(CASES)))
     for start in range(0, CASES, AT_ONCE):

@@ -32,7 +32,7 @@ async def view(config: Settings, path: str, port: int, *, open_browser: bool) ->
         listening = listening_on(LOOPBACK, store, config, behind_tls=False)
         listener = bind(LOOPBACK, port, "--port")
         async with Access(store, config, may_be_open=listening.may_be_open) as access:
-            server = HttpServer(_application(store, config, access), tls=None)
+            server = HttpServer(application(store, config, access), tls=None)
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, server.stop)
             address = f"http://{LOOPBACK}:{listener.getsockname()[1]}{path}"
@@ -42,7 +42,8 @@ async def view(config: Settings, path: str, port: int, *, open_browser: bool) ->
             await server.serve([listener])
 
 
-def _application(store: Store, config: Settings, access: Access) -> ASGIApp:
+def application(store: Store, config: Settings, access: Access) -> ASGIApp:
+    """The pages, with all that is around them."""
     errors = Errors({"": html_error})
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.include_router(Pages(store).router())

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Undefined
 from markupsafe import Markup
 
 from surfaces.pages.assets import asset_address
@@ -48,9 +48,9 @@ def _finalize(value: Any) -> Any:
     return "" if value is None else visible(str(value))
 
 
-def number(value: float | None, sign: str = "") -> str:
-    """Four digits; a dot for none."""
-    return "·" if value is None else f"{value:{sign}.4g}"
+def number(value: float | Undefined | None, sign: str = "") -> str:
+    """Four digits; a dot for none, and for one that a verdict does not have."""
+    return "·" if value is None or isinstance(value, Undefined) else f"{value:{sign}.4g}"
 
 
 def moment(value: datetime | None) -> Markup:

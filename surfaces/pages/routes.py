@@ -95,16 +95,21 @@ class Pages:
             _one_of("show", show, get_args(run_page.Show)) or "all", check or None, text or None, _number(page)
         )
         grid = run_page.grid_view(self._store, view.run, wanted)
-        return self._page(
+        page_now = self._page(
             request,
-            "run.html",
+            # htmx names the part that it wants: one that is asked for again and again is not read from all results.
+            {"verdict": "verdict.html", "cases": "cases.html"}.get(request.headers.get("hx-target", ""), "run.html"),
             view=view,
             grid=grid,
             earlier=self._store.run_before(view.run, alike=False) if view.run.outcome else None,
             flow_run_url=flow_run_address(view.run.flow_run_id) if view.run.flow_run_id else None,
+            live=True,
             page=wanted.page,
             pages=grid.pages,
         )
+        if request.headers.get("hx-target") == "verdict" and not view.is_live:
+            page_now.headers["HX-Refresh"] = "true"  # the run has ended meanwhile: all of the page is another
+        return page_now
 
     def case(self, request: Request, run_id: str, id: str = "") -> Response:
         """A test case of a run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from markupsafe import Markup
@@ -57,16 +58,37 @@ class GridView:
         return max(1, -(-self.total // PAGE_SIZE))
 
 
-@dataclass(frozen=True, slots=True)
 class RunView:
-    """Everything about a run but its cases."""
+    """A run as its page shows it, but for its cases. What is not asked for is not read."""
 
-    run: RunRecord
-    progress: Progress
-    metrics: list[MetricView]
-    causes: list[str]
-    judges: list[JudgeReliability]
-    seconds: float | None
+    def __init__(self, store: Store, run: RunRecord) -> None:
+        self._store = store
+        self.run = run
+
+    @cached_property
+    def progress(self) -> Progress:
+        """How far it is."""
+        return self._store.progress(self.run.id)
+
+    @cached_property
+    def metrics(self) -> list[MetricView]:
+        """Those of its verdict."""
+        return [_metric(metric, self.run) for metric in self.run.metrics or ()]
+
+    @cached_property
+    def causes(self) -> list[str]:
+        """The most frequent causes of what did not pass."""
+        return causes_of(self._store, self.run)
+
+    @cached_property
+    def judges(self) -> list[JudgeReliability]:
+        """How far its judges agree with people, and with themselves."""
+        return reliability_of_judges(self._store, self.run)
+
+    @property
+    def seconds(self) -> float | None:
+        """See `seconds_of`."""
+        return seconds_of(self.run)
 
     @property
     def is_live(self) -> bool:
@@ -76,10 +98,7 @@ class RunView:
 
 def run_view(store: Store, run_id: str) -> RunView:
     """A run by its id, the beginning of it, or `latest`. Raises NotFoundError."""
-    run = with_current_metrics(store, store.run(run_id))
-    metrics = [_metric(metric, run) for metric in run.metrics or ()]
-    causes = causes_of(store, run)
-    return RunView(run, store.progress(run.id), metrics, causes, reliability_of_judges(store, run), seconds_of(run))
+    return RunView(store, with_current_metrics(store, store.run(run_id)))
 
 
 def seconds_of(run: Any) -> float | None:

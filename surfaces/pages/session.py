@@ -173,14 +173,19 @@ def _to_sign_in(request: Request, send: Send) -> Send:
         nonlocal leaves
         if message["type"] == "http.response.start" and message["status"] == 401 and request.method == "GET":
             leaves = True
-            wanted = quote(f"{request.url.path}?{request.url.query}", safe="")
-            response = RedirectResponse(f"/sign-in?next={wanted}", 303)
-            response.headers["HX-Redirect"] = response.headers["location"]  # not into a part of the page
-            await response(request.scope, request.receive, send)
+            await _ask_for_key(request)(request.scope, request.receive, send)
         elif not leaves:
             await send(message)
 
     return sender
+
+
+def _ask_for_key(request: Request) -> Response:
+    wanted = quote(f"{request.url.path}?{request.url.query}", safe="")
+    location = f"/sign-in?next={wanted}"
+    if "hx-request" in request.headers:
+        return Response(status_code=401, headers={"HX-Redirect": location})  # the whole page, not a part of it
+    return RedirectResponse(location, 303)
 
 
 def _sign_in_page(request: Request, message: str, wanted: str, error: FepflowError | None = None) -> Response:

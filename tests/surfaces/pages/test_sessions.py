@@ -1,0 +1,266 @@
+"""Who may open the pages: nobody's key, a key in a cookie, tokens of forms; and what a browser is told."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from fepflow.store.store import Store
+from surfaces.access.caller import Scope
+from surfaces.access.keys import create_key
+
+from .conftest import fill, simple
+
+
+def key_of(store: Store, *scopes: Scope, lifetime: float | None = None) -> str:
+    return create_key(store, "tests", scopes or ("read", "evaluate"), lifetime)[1]
+
+
+@pytest.fixture
+def key(store: Store, client: httpx.Client) -> str:
+    """A key that opens the pages, which were open to all on this machine until there was one."""
+    fill(store, [simple("a")], run_id="aaaa1111")
+    return key_of(store)
+
+
+def csrf(client: httpx.Client) -> str:
+    """The token of this browser's forms."""
+    html = client.get("/sign-in").raise_for_status().text
+    return html.partition('name="csrf" value="')[2].partition('"')[0]
+
+
+def sign_in(client: httpx.Client, key: str, **fields: str) -> httpx.Response:
+    return client.post("/sign-in", data={"csrf": csrf(client), "key": key, **fields})
+
+
+PATHS = ["/runs", "/runs/aaaa1111", "/runs/nothing", "/nothing", "/sign-in", "/static/none"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_answer_says_what_a_page_may_load_and_is_kept_by_nobody(
+    client: httpx.Client, store: Store, path: str
+) -> None:
+    fill(store, [simple("a")], run_id="aaaa1111")
+    headers = client.get(path).headers
+    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    assert policy == {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": "'self'",
+        "connect-src": "'self'",
+        "form-action": "'self'",
+        "base-uri": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["referrer-policy"] == "same-origin"
+    assert headers["cache-control"] == "no-store"
+
+
+def test_our_files_are_kept_by_browsers_for_their_addresses_change(client: httpx.Client) -> None:
+    html = client.get("/runs").text
+    addresses = [part.partition('"')[0] for part in html.replace("href=", "src=").split('src="/static/')[1:]]
+    assert len(addresses) == 4
+    for address in addresses:
+        response = client.get(f"/static/{address}").raise_for_status()
+        assert "immutable" in response.headers["cache-control"]
+        assert response.headers["content-type"].startswith(("text/", "image/svg+xml"))
+
+
+def test_who_has_not_signed_in_is_sent_to_do_so_and_comes_back(client: httpx.Client, key: str) -> None:
+    sent = client.get("/runs/aaaa1111?show=failed")
+    assert sent.status_code == 303
+    assert sent.headers["location"] == "/sign-in?next=%2Fruns%2Faaaa1111%3Fshow%3Dfailed"
+    assert 'name="next" value="/runs/aaaa1111?show=failed"' in client.get(sent.headers["location"]).text
+
+    signed_in = sign_in(client, f" {key}\n", next="/runs/aaaa1111?show=failed")
+
+    assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/runs/aaaa1111?show=failed")
+    for cookie in signed_in.headers.get_list("set-cookie"):
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+    shown = client.get("/runs/aaaa1111")
+    assert shown.status_code == 200
+    assert f"key:{key[4:16]}" in shown.text, "who is signed in"
+    assert key not in shown.text
+
+
+def test_a_part_of_a_page_is_not_replaced_by_the_sign_in_page(client: httpx.Client, key: str) -> None:
+    part = client.get("/runs/aaaa1111", headers={"HX-Request": "true", "HX-Target": "verdict"})
+    assert part.status_code == 401
+    assert part.headers["hx-redirect"] == "/sign-in?next=%2Fruns%2Faaaa1111%3F"
+    assert part.text == ""
+
+
+def test_signing_out_takes_the_key_away(client: httpx.Client, key: str) -> None:
+    sign_in(client, key)
+    assert client.get("/runs").status_code == 200
+    assert client.post("/sign-out", data={"csrf": "wrong"}).status_code == 403
+    assert client.get("/runs").status_code == 200
+
+    gone = client.post("/sign-out", data={"csrf": csrf(client)})
+
+    assert (gone.status_code, gone.headers["location"]) == (303, "/sign-in")
+    assert "fepflow_key" not in client.cookies
+    assert client.get("/runs").status_code == 303
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "x", "fep_", "fep_000000000000_" + "x" * 43, "é", "fep_\x00", "' OR 1=1 --", "x" * 10_000]
+)
+def test_a_wrong_key_is_refused_and_not_repeated(client: httpx.Client, key: str, wrong: str) -> None:
+    refused = sign_in(client, wrong)
+    assert refused.status_code == 401
+    assert "Refused" in refused.text
+    assert "fepflow_key" not in client.cookies
+    assert len(wrong) < 10 or wrong not in refused.text
+
+
+def test_expired_and_revoked_keys_are_refused_also_those_that_are_signed_in(
+    client: httpx.Client, store: Store, key: str
+) -> None:
+    assert sign_in(client, key_of(store, lifetime=1e-6)).status_code == 401
+    other = key_of(store)
+    assert sign_in(client, other).status_code == 303
+    assert client.get("/runs").status_code == 200
+    store.revoke_api_key(other[4:16])
+    assert client.get("/runs").status_code == 303
+    assert sign_in(client, other).status_code == 401
+
+
+def test_guessing_keys_is_slowed_down(client: httpx.Client, key: str) -> None:
+    token = csrf(client)
+    for _ in range(200):
+        refused = client.post("/sign-in", data={"csrf": token, "key": "fep_000000000000_" + "x" * 43})
+        if refused.status_code == 429:
+            break
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) > 0
+
+
+ELSEWHERE = [
+    "https://evil.example/",
+    "//evil.example/",
+    "///evil.example/",
+    "/\\evil.example/",
+    "\\\\evil.example/",
+    "/\t/evil.example/",
+    "/\n/evil.example/",
+    "\t//evil.example/",
+    " //evil.example/",
+    "javascript:alert(1)",
+    "data:text/html,x",
+    "evil.example",
+    "@evil.example",
+    "/\r\nSet-Cookie: x=y",
+    "/\u2028/evil.example",
+    "/\x00/evil.example",
+    "/v1/reports",
+    "/api/evaluations",
+    "",
+]
+
+
+@pytest.mark.parametrize("place", ELSEWHERE)
+def test_signing_in_never_leads_elsewhere(client: httpx.Client, key: str, place: str) -> None:
+    signed_in = sign_in(client, key, next=place)
+    assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/runs")
+    assert "x=y" not in str(signed_in.headers)
+    html = client.get("/sign-in", params={"next": place}).text
+    assert 'name="next" value="/runs"' in html
+
+
+@pytest.mark.parametrize(
+    "place", ["/.//evil.example", "/..//evil.example", "/runs//evil.example", "/%2F%2Fevil.example"]
+)
+def test_what_stays_here_may_read_strangely(client: httpx.Client, key: str, place: str) -> None:
+    location = sign_in(client, key, next=place).headers["location"]
+    assert httpx.URL("http://127.0.0.1/sign-in").join(location).host == "127.0.0.1"
+    assert not location.startswith("//")
+
+
+def test_forms_without_the_token_of_this_browser_are_refused(client: httpx.Client, key: str, address: str) -> None:
+    with httpx.Client(base_url=address) as other:
+        others = csrf(other)
+    mine = csrf(client)
+    for token in ("", "x", others, mine[:-1], mine + "x", "é", "\ud800"):
+        data = f"csrf={token}&key={key}".encode("utf-8", "surrogatepass")
+        sent = client.post("/sign-in", content=data, headers={"Content-Type": "application/x-www-form-urlencoded"})
+        assert sent.status_code in (400, 403), token
+    assert client.post("/sign-in", data={"key": key}).status_code == 403
+    with httpx.Client(base_url=address) as without_cookie:
+        assert without_cookie.post("/sign-in", data={"csrf": mine, "key": key}).status_code == 403
+        without_cookie.cookies.set("fepflow_csrf", "")
+        assert without_cookie.post("/sign-in", data={"csrf": "", "key": key}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/json", b'{"key": "x"}'),
+        ("multipart/form-data; boundary=x", b"--x--"),
+        ("text/plain", b"key=x"),
+        ("", b"key=x"),
+        ("application/x-www-form-urlencoded", b"key=%FF%FE"),
+        ("application/x-www-form-urlencoded", "key=ä".encode()),
+        ("application/x-www-form-urlencoded", b"a=1&" * 200),
+        ("application/x-www-form-urlencoded", b"key=" + b"x" * 300_000),
+    ],
+)
+def test_what_is_no_form_is_refused(client: httpx.Client, key: str, kind: str, body: bytes) -> None:
+    response = client.post("/sign-in", content=body, headers={"Content-Type": kind})
+    assert response.status_code in (400, 413)
+    assert "Refused" in response.text
+
+
+REBOUND = [
+    "evil.example",
+    "127.0.0.1.evil.example",
+    "evil.example:80",
+    "localhost.evil.example",
+    "[::1]evil",
+    "0.0.0.0",
+    "",
+]
+
+
+@pytest.mark.parametrize("host", REBOUND)
+def test_without_keys_only_names_of_this_machine_are_answered(client: httpx.Client, store: Store, host: str) -> None:
+    fill(store, [simple("secret case")], run_id="aaaa1111")
+    response = client.get("/runs/aaaa1111", headers={"Host": host})
+    assert response.status_code == 403 or (host == "" and response.status_code == 400)
+    assert "secret case" not in response.text
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"X-Forwarded-For": "1.2.3.4"}]
+)
+def test_without_keys_pages_of_others_and_proxies_are_refused(
+    client: httpx.Client, store: Store, headers: dict[str, str]
+) -> None:
+    fill(store, [simple("secret case")], run_id="aaaa1111")
+    response = client.get("/runs/aaaa1111", headers=headers)
+    assert response.status_code == 403
+    assert "secret case" not in response.text
+
+
+@pytest.mark.parametrize(
+    "cookie",
+    ["fepflow_key=\x7f", "fepflow_csrf", ";;;=;", "fepflow_key=" + "x" * 5000, 'fepflow_key="unended', "a=b; a"],
+)
+def test_odd_cookies_are_no_key(client: httpx.Client, key: str, cookie: str) -> None:
+    assert client.get("/runs", headers={"Cookie": cookie}).status_code == 303
+
+
+def test_a_key_for_programs_is_no_different(client: httpx.Client, key: str) -> None:
+    assert client.get("/runs", headers={"X-API-Key": key}).status_code == 200
+    assert client.get("/runs", headers={"X-API-Key": "fep_wrong"}).status_code == 303
+
+
+def test_a_key_that_may_not_read_is_told_so(client: httpx.Client, store: Store, key: str) -> None:
+    assert sign_in(client, key_of(store, "evaluate")).status_code == 303
+    refused = client.get("/runs")
+    assert refused.status_code == 403
+    assert "read" in refused.text
