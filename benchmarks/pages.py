@@ -64,7 +64,7 @@ def _seconds(address: str) -> float:
 @contextmanager
 def _served(store: Store) -> Iterator[str]:
     app = FastAPI(openapi_url=None)
-    app.include_router(Pages(store, lambda _: None).router())
+    app.include_router(Pages(store).router())
     listener = bind("127.0.0.1", 0, "--port")
     server = HttpServer(app, tls=None)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))

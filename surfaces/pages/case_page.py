@@ -19,6 +19,7 @@ from fepflow.store.store import Store
 from surfaces.pages.charts import attempts_chart
 from surfaces.pages.marks import State, state_of, state_of_check
 from surfaces.pages.text import Span, differences, shown
+from surfaces.reports.expected import shared_check_ids
 
 MAX_LINE = 20_000
 EARLIER_RUNS = 10
@@ -108,7 +109,9 @@ def case_view(store: Store, run_id: str, case_id: str) -> CaseView:
     ids += [check_id for each in earlier for _, check_id in each.row.marks]
     labels = [label for label in store.labels_of_case(run.id, index) if label.label is not None]
     (row,) = store.grid_rows(run.id, [index])
-    return CaseView(run, repeats, earlier, list(dict.fromkeys(ids)), state_of(row, run.repeats), labels)
+    return CaseView(
+        run, repeats, earlier, list(dict.fromkeys(ids)), state_of(row, run.repeats, shared_check_ids(run)), labels
+    )
 
 
 def repeat_view(result: CaseResult) -> RepeatView:

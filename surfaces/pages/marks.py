@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
+from fepflow.protocol.check import to_check
 from fepflow.protocol.results import CheckResult, passed_of
 from fepflow.protocol.status import StatusText
 from fepflow.store.case_grid import GridRow
+from fepflow.suite.models import check_ids
 
 State = Literal["passed", "failed", "error", "skipped", "no verdict", "absent"]
 
@@ -36,12 +39,17 @@ def states_of(row: GridRow, repeats: int, check_id: str) -> list[State]:
     return [mark_of(row, repeat, check_id) for repeat in range(repeats)]
 
 
-def state_of(row: GridRow, repeats: int) -> State:
-    """That of a case: the worst of its results."""
-    found = {state(mark.status, mark.passed) for mark in row.marks.values()}
+def state_of(row: GridRow, repeats: int, shared: Sequence[str]) -> State:
+    """That of a case: the worst of its results; `absent` where an output, or one of the checks that it was to have, is.
+
+    `shared` are the ids of the checks that all cases share.
+    """
+    expected = [*shared, *check_ids([to_check(check) for check in row.case.checks or ()], shared)]
+    found = {mark_of(row, repeat, check_id) for repeat in range(repeats) for check_id in expected}
+    found |= {state(mark.status, mark.passed) for mark in row.marks.values()}
     if any(output.failed for output in row.outputs.values()):
         found.add("error")
-    if len(row.outputs) < repeats or not row.marks:
+    if len(row.outputs) < repeats:
         found.add("absent")
     order: tuple[State, ...] = ("failed", "error", "absent", "skipped", "no verdict", "passed")
-    return next(each for each in order if each in found)
+    return next((each for each in order if each in found), "no verdict")

@@ -45,10 +45,11 @@ class MetricView:
 
 @dataclass(frozen=True, slots=True)
 class GridView:
-    """A page of cases beside the checks. `total` is how many cases the filter leaves."""
+    """A page of cases beside the checks, `shared` ones first. `total` is how many cases the filter leaves."""
 
     wanted: GridFilter
     checks: list[str]
+    shared: list[str]
     rows: list[GridRow]
     total: int
 
@@ -115,7 +116,7 @@ def grid_view(store: Store, run: RunRecord, wanted: GridFilter, size: int = PAGE
     rows = store.grid_rows(run.id, indices[start : start + size])
     seen = {check_id for row in rows for _, check_id in row.marks}
     shared = shared_check_ids(run)
-    return GridView(wanted, [*shared, *sorted(seen.difference(shared))], rows, len(indices))
+    return GridView(wanted, [*shared, *sorted(seen.difference(shared))], shared, rows, len(indices))
 
 
 def bands_of(run: RunRecord, metric: Mapping[str, Any]) -> list[Mapping[str, Any]]:
