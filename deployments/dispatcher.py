@@ -8,22 +8,26 @@ nothing. While Prefect is away the runs wait in the store.
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from uuid import UUID
 
 import click
 import httpx
 from prefect.client.orchestration import PrefectClient, get_client
-from prefect.exceptions import ObjectNotFound, PrefectException
+from prefect.exceptions import ObjectNotFound, PrefectException, PrefectHTTPStatusError
 
 from deployments.pool import REQUESTED
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
+from fepflow.text import brief, printable
 
 EVERY_SECONDS = 0.5
 """From one look at the store to the next."""
 LONGEST_PAUSE = 10.0
 """The same while Prefect, or the store, is away."""
+REFUSED = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+"""Statuses of Prefect's API that will be the same at the next try."""
 MAX_RUNS = 50
 """Runs that are dispatched in one go."""
 
@@ -59,13 +63,21 @@ async def dispatch(store: Store) -> int:
 
 
 async def _start(store: Store, client: PrefectClient, deployment_id: UUID, run: RunRecord) -> None:
-    flow_run = await client.create_flow_run_from_deployment(
-        deployment_id,
-        name=run.name,
-        parameters={"suite": "", "run_id": run.id},
-        tags=run.tags,
-        idempotency_key=run.id,
-    )
+    """Start one; a run that Prefect refuses has failed, and holds no other up."""
+    try:
+        flow_run = await client.create_flow_run_from_deployment(
+            deployment_id,
+            name=run.name,
+            parameters={"suite": "", "run_id": run.id},
+            tags=run.tags,
+            idempotency_key=run.id,
+        )
+    except PrefectHTTPStatusError as error:
+        if error.response.status_code not in REFUSED:
+            raise
+        click.echo(f"run {run.id} is refused by Prefect: {brief(printable(str(error)))}")
+        await asyncio.to_thread(store.end_unbegun, run.id, "failed", "Prefect refuses to start this run.")
+        return
     await asyncio.to_thread(store.mark_dispatched, run.id, str(flow_run.id))
 
 

@@ -1,0 +1,95 @@
+"""Starting requested runs where Prefect's API, for which a server stands in, refuses one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from prefect.client.orchestration import PrefectClient
+from prefect.exceptions import PrefectHTTPStatusError
+
+from deployments.dispatcher import _start
+from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+from surfaces.access.caller import SCOPES, Caller
+from surfaces.evaluations.request_run import request_run
+
+
+class Api(BaseHTTPRequestHandler):
+    """Answers each request with one status."""
+
+    status = 422
+    names: list[str]
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.names.append(body["name"])
+        answer = b'{"detail": "not with this name"}'
+        self.send_response(self.status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def do_GET(self) -> None:
+        self.send_error(404)  # no token is needed
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing is logged."""
+
+
+@pytest.fixture
+def api() -> Iterator[str]:
+    Api.names = []
+    with HTTPServer(("127.0.0.1", 0), Api) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/api"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def store(new_store: Callable[[str], str], tmp_path: Path) -> Iterator[Store]:
+    with Store.open(new_store(f"sqlite:///{tmp_path / 'store.db'}")) as store:
+        yield store
+
+
+def requested(store: Store) -> RunRecord:
+    caller = Caller(None, frozenset(SCOPES))
+    return request_run(
+        store, {"name": "wanted", "checks": []}, [TestCase(id="a", input=1)], kind="operation", caller=caller,
+        idempotency_key=None, request={}, outputs=[Output(value=1)],
+    )  # fmt: skip
+
+
+async def start(store: Store, api: str, run: RunRecord) -> None:
+    async with PrefectClient(api) as client:
+        await _start(store, client, uuid4(), run)
+
+
+def test_a_run_that_prefect_refuses_has_failed_and_is_not_started_again(store: Store, api: str) -> None:
+    Api.status = 422
+    run = requested(store)
+    asyncio.run(start(store, api, run))
+    after = store.run(run.id)
+    assert (after.status, after.outcome, after.error) == ("failed", None, "Prefect refuses to start this run.")
+    assert store.undispatched_runs(10) == []
+    assert Api.names == ["wanted"]
+
+
+def test_a_run_waits_where_the_api_may_take_it_later(store: Store, api: str) -> None:
+    Api.status = 403
+    run = requested(store)
+    with pytest.raises(PrefectHTTPStatusError):
+        asyncio.run(start(store, api, run))
+    assert store.run(run.id).status == "pending"
+    assert [each.id for each in store.undispatched_runs(10)] == [run.id]
