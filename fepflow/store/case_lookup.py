@@ -6,6 +6,7 @@ from typing import Literal
 
 from sqlalchemy import or_, select, true
 
+from fepflow.store.column_types import indexable
 from fepflow.store.database import Repository
 from fepflow.store.runs import taken_in
 from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT
@@ -38,7 +39,7 @@ class CaseLookup(Repository):
         """The index of a case in a run; None if the run has no such case."""
         with self._database.reading() as connection:
             found = select(CASE.c.case_index).where(
-                CASE.c.run_id == run_id, CASE.c.case_id == case_id, taken_in(run_id)
+                CASE.c.run_id == run_id, CASE.c.case_id == indexable(case_id), taken_in(run_id)
             )
             return connection.scalar(found)
 

@@ -13,8 +13,12 @@ MAX_TEXT = 100_000
 MAX_DIFF_TOKENS = 4_000
 """Words and spaces of both texts that are compared with each other; longer ones stand side by side unmarked."""
 
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufff9-\ufffb]")
-"""What a browser does not show, or would obey: control characters, changes of direction, halves of characters."""
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+"""What a browser does not show, or would obey: control characters, changes of direction, what has no width, halves of
+characters, tags. Joiners stay: emoji and some scripts are written with them."""
 _TOKEN = re.compile(r"\s+|\w+|[^\w\s]")
 
 Change = Literal["same", "changed"]
@@ -29,7 +33,12 @@ class Span(NamedTuple):
 
 def visible(text: str) -> str:
     """The text, with what would not be seen, or would be obeyed, as escapes."""
-    return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return _UNSEEN.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def shown(value: Any, limit: int = MAX_TEXT) -> str:
