@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 MAX_TEXT = 100_000
 """Characters of one value on a page; the rest is counted."""
-MAX_DIFF_TOKENS = 4_000
+MAX_DIFF_TOKENS = 2_000
 """Words and spaces of both texts that are compared with each other; longer ones stand side by side unmarked."""
 
 _UNSEEN = re.compile(
