@@ -46,7 +46,7 @@ def test_view_serves_until_ctrl_c(store: Store, tmp_path: Path) -> None:
         port = probe.getsockname()[1]
     with viewing(tmp_path, "aaaa", "--port", str(port), "--no-browser") as (process, address):
         assert address == f"http://127.0.0.1:{port}/runs/aaaa"
-        assert "aaaa1111" in httpx.get(address).raise_for_status().text
+        assert "aaaa1111" in httpx.get(address, timeout=60).raise_for_status().text
         taken = subprocess.run(
             [sys.executable, "-P", "-m", "surfaces.cli.main", "view", "--no-browser", "--port", str(port)],
             capture_output=True, text=True, check=False,
@@ -72,7 +72,7 @@ def test_view_opens_a_browser_on_the_run(store: Store, tmp_path: Path) -> None:
                 process.wait(0.1)
         assert opened.read_text() == f"{address}\n"
         assert address.endswith("/runs/latest")
-        assert "aaaa1111" in httpx.get(address).raise_for_status().text
+        assert "aaaa1111" in httpx.get(address, timeout=60).raise_for_status().text
 
 
 def test_view_reads_the_file_of_variables(tmp_path: Path, store: Store) -> None:
@@ -80,14 +80,14 @@ def test_view_reads_the_file_of_variables(tmp_path: Path, store: Store) -> None:
     with Store.open(f"sqlite:///{tmp_path / 'other.db'}") as other:
         fill(other, [simple("a")], run_id="bbbb2222")
     with viewing(tmp_path, "--no-browser", "--env-file", "other.env") as (_, address):
-        assert "bbbb2222" in httpx.get(address).raise_for_status().text
+        assert "bbbb2222" in httpx.get(address, timeout=60).raise_for_status().text
 
 
 def test_a_folder_that_is_named_like_ours_is_not_run(store: Store, tmp_path: Path) -> None:
     (tmp_path / "deployments").mkdir()
     (tmp_path / "deployments" / "view.py").write_text("raise SystemExit('not ours')")
     with viewing(tmp_path, "--no-browser") as (_, address):
-        assert httpx.get(address).status_code == 200
+        assert httpx.get(address, timeout=60).status_code == 200
 
 
 def test_show_writes_the_report_of_one_file_for_its_reader_only(store: Store, tmp_path: Path) -> None:
