@@ -16,6 +16,7 @@ from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from surfaces.pages.report import write_html
+from tests.tasks.analysis.test_calibration import stored
 
 from ..conftest import NO_ANSWER
 from .chromium import Watched, watching
@@ -55,6 +56,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         silent = Row(TestCase(id="silent", input=1), [NO_ANSWER], {"says_so": answer(error="no output")})
         fill(store, [*mixed, silent], run_id="bbbb2222", tags=["nightly"])
         fill(store, [simple("there"), Row(TestCase(id="to come", input=1), [None])], run_id="cccc3333", ended=False)
+        stored(store, [{"passed": number % 3 > 0, "score": number, "tone": "plain"} for number in range(12)])
         yield store
     patch.undo()
     settings.cache_clear()
@@ -191,11 +193,37 @@ def test_all_works_without_javascript(site: str, tmp_path: Path) -> None:
         browser.shows("Page 2 of 2")
 
 
-def audited() -> list[str]:
+def label_address(store: Store) -> str:
+    run = next(run for run in store.runs() if run.suite["checks"][0]["type"] == "llm_judge")
+    return f"/runs/{run.id}/labels?check=llm_judge&order=disagreement"
+
+
+def test_outputs_are_labelled_with_single_keys(browser: Watched, filled: Store) -> None:
+    browser.open(label_address(filled))
+    browser.shows("0 of 12 labelled")
+    browser.driver.find_element(By.NAME, "note").send_keys("yes and no")
+    browser.driver.find_element(By.TAG_NAME, "h1").click()
+    assert "0 of 12 labelled" in browser.text, "what is typed is no label"
+    browser.driver.find_element(By.TAG_NAME, "body").send_keys("y")
+    browser.shows("1 of 12 labelled")
+    browser.driver.find_element(By.TAG_NAME, "body").send_keys("n")
+    browser.shows("2 of 12 labelled")
+    harmless(browser)
+
+
+def audited(store: Store) -> list[str]:
     compared = "/compare?base=aaaa1111&new=bbbb2222"
     cases = [case_address("bbbb2222", "flips"), case_address("bbbb2222", "silent")]
     lists = ["/runs", "/suites", "/judges", "/trends?suite=refunds", "/sign-in", "/nothing"]
-    return ["/runs/bbbb2222", "/runs/cccc3333", *cases, compared, *lists, "/runs/bbbb2222/report.html"]
+    return [
+        label_address(store),
+        "/runs/bbbb2222",
+        "/runs/cccc3333",
+        *cases,
+        compared,
+        *lists,
+        "/runs/bbbb2222/report.html",
+    ]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -205,7 +233,7 @@ def test_pages_keep_to_wcag(browser: Watched, filled: Store, tmp_path: Path, sch
     browser.set_media(scheme)
     browser.set_width(width)
     found = []
-    for path in audited():
+    for path in audited(filled):
         if path.endswith("report.html"):
             with (tmp_path / "report.html").open("w", encoding="utf-8") as file:
                 write_html(filled, filled.run("bbbb2222"), file)
