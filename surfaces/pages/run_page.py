@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
@@ -22,6 +23,8 @@ from tasks.analysis.judge_reliability import JudgeReliability, reliability_of_ju
 
 Show = Literal["all", "problems", "failed", "errors", "others"]
 PAGE_SIZE = 50
+MAX_KNOWN = 500
+"""Runs of which the causes are kept in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,9 @@ class GridView:
 class RunView:
     """A run as its page shows it, but for its cases. What is not asked for is not read."""
 
-    def __init__(self, store: Store, run: RunRecord) -> None:
+    def __init__(self, store: Store, run: RunRecord, causes: EndedCauses | None = None) -> None:
         self._store = store
+        self._causes = causes or EndedCauses()
         self.run = run
 
     @cached_property
@@ -79,7 +83,7 @@ class RunView:
     @cached_property
     def causes(self) -> list[str]:
         """The most frequent causes of what did not pass."""
-        return causes_of(self._store, self.run)
+        return self._causes.of(self._store, self.run)
 
     @cached_property
     def judges(self) -> list[JudgeReliability]:
@@ -97,9 +101,27 @@ class RunView:
         return self.run.status in ("pending", "running")
 
 
-def run_view(store: Store, run_id: str) -> RunView:
+class EndedCauses:
+    """Causes of the runs of one store that are over: they are read from many results, and stay until a run goes on."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, datetime], list[str]] = {}
+
+    def of(self, store: Store, run: RunRecord) -> list[str]:
+        """The most frequent causes of what did not pass."""
+        if run.completed_at is None:
+            return causes_of(store, run)
+        key = run.id, run.completed_at
+        if key not in self._known:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[key] = causes_of(store, run)
+        return self._known[key]
+
+
+def run_view(store: Store, run_id: str, causes: EndedCauses | None = None) -> RunView:
     """A run by its id, the beginning of it, or `latest`. Raises NotFoundError."""
-    return RunView(store, with_current_metrics(store, store.run(run_id)))
+    return RunView(store, with_current_metrics(store, store.run(run_id)), causes)
 
 
 def seconds_of(run: Any) -> float | None:

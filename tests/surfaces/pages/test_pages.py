@@ -11,6 +11,7 @@ import pytest
 
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.records import NewCheckResult, NewOutput
 from fepflow.store.store import Store
 
 from ..conftest import BROKE_OFF, NO_ANSWER
@@ -300,3 +301,19 @@ def test_only_get_is_answered(client: httpx.Client, store: Store) -> None:
     fill(store, [simple("a")], run_id="aaaa1111")
     for method in ("POST", "PUT", "DELETE", "PATCH"):
         assert client.request(method, "/runs/aaaa1111").status_code == 405
+
+
+def test_what_did_not_pass_is_told_anew_when_a_run_has_gone_on(client: httpx.Client, store: Store) -> None:
+    rows = [simple("a", False), Row(TestCase(id="b", input=1), [None])]
+    run = fill(store, rows, run_id="aaaa1111")
+    assert "1 × says_so: text: no" in page(client, "/runs/aaaa1111")
+    assert "1 × says_so: text: no" in page(client, "/runs/aaaa1111")
+    found = answer(False, text="no").model_copy(update={"metadata": {"check_id": "says_so"}})
+    store.acquire_lease(run.id, "host/2/b", 60)
+    store.write(
+        run.id,
+        [NewOutput(1, 0, "a" * 64, Output(value="no"), False)],
+        [NewCheckResult(1, 0, "says_so", "b" * 64, found, False)],
+    )
+    store.finish(run.id, "host/2/b", "completed", outcome="fail", metrics=run.metrics, verdict=run.verdict, stats={})
+    assert "2 × says_so: text: no" in page(client, "/runs/aaaa1111")
