@@ -183,9 +183,12 @@ def _to_sign_in(request: Request, send: Send) -> Send:
 def _ask_for_key(request: Request) -> Response:
     wanted = quote(f"{request.url.path}?{request.url.query}", safe="")
     location = f"/sign-in?next={wanted}"
+    response: Response = RedirectResponse(location, 303)
     if "hx-request" in request.headers:
-        return Response(status_code=401, headers={"HX-Redirect": location})  # the whole page, not a part of it
-    return RedirectResponse(location, 303)
+        response = Response(status_code=401, headers={"HX-Redirect": location})  # the whole page, not a part of it
+    # A key that is taken no more would be refused again and again, also where none is asked for.
+    response.delete_cookie(KEY_COOKIE, httponly=True, samesite="strict")
+    return response
 
 
 def _sign_in_page(request: Request, message: str, wanted: str, error: FepflowError | None = None) -> Response:

@@ -264,3 +264,11 @@ def test_a_key_that_may_not_read_is_told_so(client: httpx.Client, store: Store, 
     refused = client.get("/runs")
     assert refused.status_code == 403
     assert "read" in refused.text
+
+
+def test_a_key_that_is_taken_no_more_is_forgotten_by_the_browser(client: httpx.Client) -> None:
+    client.cookies.set("fepflow_key", "fep_" + "a" * 16 + "_" + "b" * 43)
+    response = client.get("/runs")
+    assert (response.status_code, response.headers["location"]) == (303, "/sign-in?next=%2Fruns%3F")
+    assert "fepflow_key" not in client.cookies
+    assert client.get("/runs").status_code == 200, "there is no key yet, so none is asked for"
