@@ -31,10 +31,10 @@ class Watched(Browser):
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def set_media(self, scheme: str) -> None:
-        """`light` or `dark`."""
+    def set_media(self, scheme: str, media: str = "screen") -> None:
+        """`light` or `dark`, on a screen or in `print`."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
 
     def set_width(self, pixels: int) -> None:
         size = {"width": pixels, "height": 900, "deviceScaleFactor": 1, "mobile": False}

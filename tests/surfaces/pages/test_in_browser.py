@@ -211,6 +211,22 @@ def test_outputs_are_labelled_with_single_keys(browser: Watched, filled: Store) 
     harmless(browser)
 
 
+def test_a_printed_page_is_as_wide_as_paper(browser: Watched) -> None:
+    browser.set_width(720)
+    browser.set_media("light", "print")
+    for path in (
+        "/runs?suite=refunds",
+        "/runs/bbbb2222",
+        case_address("bbbb2222", "flips"),
+        "/compare?base=aaaa1111&new=bbbb2222",
+    ):
+        browser.open(path)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= 720, path
+        assert not browser.driver.find_element(By.TAG_NAME, "header").is_displayed()
+    browser.set_media("light")
+    browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def audited(store: Store) -> list[str]:
     compared = "/compare?base=aaaa1111&new=bbbb2222"
     cases = [case_address("bbbb2222", "flips"), case_address("bbbb2222", "silent")]
