@@ -267,7 +267,7 @@ def test_a_key_that_may_not_read_is_told_so(client: httpx.Client, store: Store, 
 
 
 def test_a_key_that_is_taken_no_more_is_forgotten_by_the_browser(client: httpx.Client) -> None:
-    client.cookies.set("fepflow_key", "fep_" + "a" * 16 + "_" + "b" * 43)
+    client.cookies.set("fepflow_key", "fep_" + "a" * 16 + "_" + "b" * 43, domain="127.0.0.1")
     response = client.get("/runs")
     assert (response.status_code, response.headers["location"]) == (303, "/sign-in?next=%2Fruns%3F")
     assert "fepflow_key" not in client.cookies
