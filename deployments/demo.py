@@ -40,10 +40,9 @@ def main() -> int:
             agent.terminate()
     if code not in VERDICTS:
         return code
-    click.echo(
-        "\nThat was `fepflow run`. Next: `. .venv/bin/activate`, then `fepflow show --failed`, and your own suite:"
-    )
-    click.echo("`fepflow init my-agent`. The README goes on from there; `fepflow down` stops the Prefect server.")
+    click.echo("\nThat was `fepflow run`. Next: `. .venv/bin/activate`; `fepflow view latest` shows it in the browser,")
+    click.echo("`fepflow show --failed` here; `fepflow init my-agent` begins a suite of your own. README goes on")
+    click.echo("from there; `fepflow down` stops the Prefect server.")
     return 0
 
 
