@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +50,16 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_store: Callable[[
 
 
 @contextmanager
-def served(store: Store) -> Iterator[httpx.Client]:
-    """A client of the application, which runs in a thread with an event loop of its own."""
+def served_by(make: Callable[[], AbstractAsyncContextManager[ASGIApp]]) -> Iterator[httpx.Client]:
+    """A client of an application on a real socket, which is made and run in a thread with an event loop of its own."""
     ready: Any = threading.Event()
     stopping: dict[str, Any] = {}
 
     async def main() -> None:
-        async with FepService.open(store) as service:
-            app = create_app([fep_router(service)], Errors({}))
+        async with make() as app:
             listening = socket.create_server(("127.0.0.1", 0))
             stopping["port"] = listening.getsockname()[1]
-            server = uvicorn.Server(uvicorn.Config(Admitted(app), log_config=None, lifespan="off"))
+            server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
             stopping["server"] = server
             ready.set()
             await server.serve([listening])
@@ -68,11 +67,24 @@ def served(store: Store) -> Iterator[httpx.Client]:
     thread = threading.Thread(target=asyncio.run, args=(main(),), daemon=True)
     thread.start()
     assert ready.wait(30)
-    with httpx.Client(base_url=f"http://127.0.0.1:{stopping['port']}", timeout=30) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{stopping['port']}", timeout=30, trust_env=False) as client:
         yield client
     stopping["server"].should_exit = True
     thread.join(10)
     assert not thread.is_alive()
+
+
+@contextmanager
+def served(store: Store) -> Iterator[httpx.Client]:
+    """A client of FEP's interface over a store."""
+
+    @asynccontextmanager
+    async def fep() -> AsyncIterator[ASGIApp]:
+        async with FepService.open(store) as service:
+            yield Admitted(create_app([fep_router(service)], Errors({})))
+
+    with served_by(fep) as client:
+        yield client
 
 
 @pytest.fixture

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import httpx
 import pytest
-from fastapi.testclient import TestClient
+from starlette.types import ASGIApp
 
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
@@ -26,7 +27,7 @@ from surfaces.rest.app import create_app
 from surfaces.rest.errors import Errors
 from surfaces.rest.evaluations import error_envelope, evaluations_router
 
-from .conftest import Admitted
+from .conftest import Admitted, served_by
 
 URL = "https://agent.example.com/api"
 FIELDS = [
@@ -50,20 +51,24 @@ def store(tmp_path: Path, new_store: Callable[[str], str]) -> Iterator[Store]:
 
 
 @contextmanager
-def called_by(store: Store, *scopes: AccessScope) -> Iterator[TestClient]:
-    app = create_app([evaluations_router(EvaluationService(store))], Errors({"/api": error_envelope}))
-    with TestClient(Admitted(app, Caller("key:1", frozenset(scopes))), raise_server_exceptions=False) as client:
+def called_by(store: Store, *scopes: AccessScope) -> Iterator[httpx.Client]:
+    @asynccontextmanager
+    async def evaluations() -> AsyncIterator[ASGIApp]:
+        app = create_app([evaluations_router(EvaluationService(store))], Errors({"/api": error_envelope}))
+        yield Admitted(app, Caller("key:1", frozenset(scopes)))
+
+    with served_by(evaluations) as client:
         yield client
 
 
 @pytest.fixture
-def client(store: Store) -> Iterator[TestClient]:
+def client(store: Store) -> Iterator[httpx.Client]:
     with called_by(store, "read", "evaluate") as client:
         yield client
 
 
 @pytest.fixture
-def cases(client: TestClient) -> list[str]:
+def cases(client: httpx.Client) -> list[str]:
     """Two stored test cases."""
     documents = [
         {"id": "tc-001", "input": "What is the capital of France?", "expected": "Paris"},
@@ -78,7 +83,7 @@ def body(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in {**usual, **fields}.items() if value is not ...}
 
 
-def create(client: TestClient, **fields: Any) -> dict[str, Any]:
+def create(client: httpx.Client, **fields: Any) -> dict[str, Any]:
     response = client.post("/api/evaluations", json=body(**fields))
     assert response.status_code == 201, response.text
     document = response.json()
@@ -125,7 +130,7 @@ class Executor:
         self.store.finish(self.run_id, "executor", status, outcome=outcome, error=error)
 
 
-def test_create_evaluation_run(client: TestClient, cases: list[str]) -> None:
+def test_create_evaluation_run(client: httpx.Client, cases: list[str]) -> None:
     data = create(client, test_case_ids=cases)
     assert list(data) == FIELDS
     assert data["status"] in ["pending", "running"]
@@ -137,7 +142,7 @@ def test_create_evaluation_run(client: TestClient, cases: list[str]) -> None:
     assert data["started_at"].endswith("Z")
 
 
-def test_get_evaluation_status(client: TestClient, cases: list[str]) -> None:
+def test_get_evaluation_status(client: httpx.Client, cases: list[str]) -> None:
     run_id = create(client)["id"]
     response = client.get(f"/api/evaluations/{run_id}")
     assert response.status_code == 200
@@ -147,7 +152,7 @@ def test_get_evaluation_status(client: TestClient, cases: list[str]) -> None:
     assert client.get(f"/api/evaluations/{UUID(run_id).hex}").json() == data
 
 
-def test_list_evaluations(client: TestClient, cases: list[str]) -> None:
+def test_list_evaluations(client: httpx.Client, cases: list[str]) -> None:
     response = client.get("/api/evaluations")
     assert response.status_code == 200
     assert response.json()["data"] == {"evaluations": [], "count": 0, "total": 0}
@@ -158,7 +163,7 @@ def test_list_evaluations(client: TestClient, cases: list[str]) -> None:
     assert list(data["evaluations"][0]) == FIELDS
 
 
-def test_get_evaluation_results(client: TestClient, cases: list[str]) -> None:
+def test_get_evaluation_results(client: httpx.Client, cases: list[str]) -> None:
     run_id = create(client)["id"]
     response = client.get(f"/api/evaluations/{run_id}/results")
     assert response.status_code == 200
@@ -175,7 +180,7 @@ def test_get_evaluation_results(client: TestClient, cases: list[str]) -> None:
     }
 
 
-def test_the_contracts_example_of_results(client: TestClient, store: Store, cases: list[str]) -> None:
+def test_the_contracts_example_of_results(client: httpx.Client, store: Store, cases: list[str]) -> None:
     run_id = create(client, test_case_ids=cases)["id"]
     executor = Executor(store, run_id)
     executor.answer(0, "The capital of France is Paris.", 245.2)
@@ -211,7 +216,7 @@ def test_the_contracts_example_of_results(client: TestClient, store: Store, case
 
 
 def test_results_appear_while_it_runs_once_every_grader_has_scored_them(
-    client: TestClient, store: Store, cases: list[str]
+    client: httpx.Client, store: Store, cases: list[str]
 ) -> None:
     run_id = create(client, test_case_ids=cases, grader_ids=["string-match", "contains"])["id"]
     executor = Executor(store, run_id)
@@ -231,7 +236,9 @@ def test_results_appear_while_it_runs_once_every_grader_has_scored_them(
     assert [each["result_count"] for each in listed] == [1]
 
 
-def test_the_summary_is_of_all_results_and_not_of_the_page(client: TestClient, store: Store, cases: list[str]) -> None:
+def test_the_summary_is_of_all_results_and_not_of_the_page(
+    client: httpx.Client, store: Store, cases: list[str]
+) -> None:
     run_id = create(client, test_case_ids=cases)["id"]
     executor = Executor(store, run_id)
     for index in (0, 1):
@@ -255,7 +262,7 @@ def test_the_summary_is_of_all_results_and_not_of_the_page(client: TestClient, s
     ],
 )
 def test_an_agent_without_an_answer_is_a_result_in_error(
-    client: TestClient, store: Store, cases: list[str], error: dict[str, str], message: str
+    client: httpx.Client, store: Store, cases: list[str], error: dict[str, str], message: str
 ) -> None:
     run_id = create(client)["id"]
     executor = Executor(store, run_id)
@@ -275,7 +282,7 @@ def test_an_agent_without_an_answer_is_a_result_in_error(
 
 
 def test_a_grader_passes_if_all_its_checks_do_and_its_score_is_their_mean(
-    client: TestClient, store: Store, cases: list[str]
+    client: httpx.Client, store: Store, cases: list[str]
 ) -> None:
     checks = [
         {"type": "contains", "arguments": {"text": "$.output.value", "phrases": ["a"]}},
@@ -301,7 +308,7 @@ def test_a_grader_passes_if_all_its_checks_do_and_its_score_is_their_mean(
 
 @pytest.mark.parametrize("status", ["failed", "cancelled", "interrupted"])
 def test_a_run_that_could_not_be_evaluated_has_failed_and_says_why(
-    client: TestClient, store: Store, cases: list[str], status: str
+    client: httpx.Client, store: Store, cases: list[str], status: str
 ) -> None:
     run_id = create(client, test_case_ids=cases)["id"]
     executor = Executor(store, run_id)
@@ -322,12 +329,12 @@ def test_a_run_that_could_not_be_evaluated_has_failed_and_says_why(
 
 @pytest.mark.parametrize("path", ["", "/results"])
 @pytest.mark.parametrize("run_id", ["550e8400-e29b-41d4-a716-446655440010", "x", "latest", "%00", "9" * 4_400])
-def test_an_unknown_run_is_not_found(client: TestClient, run_id: str, path: str) -> None:
+def test_an_unknown_run_is_not_found(client: httpx.Client, run_id: str, path: str) -> None:
     found = error_of(client.get(f"/api/evaluations/{run_id}{path}"), 404)
     assert found == ("NOT_FOUND", "Evaluation run not found")
 
 
-def test_a_run_of_another_interface_is_not_found(client: TestClient, store: Store) -> None:
+def test_a_run_of_another_interface_is_not_found(client: httpx.Client, store: Store) -> None:
     store.create_run(NewRun("0" * 32, "a suite", {}, None, 1), [])
     assert client.get("/api/evaluations").json()["data"]["total"] == 0
     assert client.get(f"/api/evaluations/{UUID('0' * 32)}").status_code == 404
@@ -335,12 +342,12 @@ def test_a_run_of_another_interface_is_not_found(client: TestClient, store: Stor
 
 @pytest.mark.parametrize("name", ["test_case_ids", "agent_endpoint_url", "grader_ids"])
 @pytest.mark.parametrize("value", [..., None, [], ""])
-def test_a_missing_field(client: TestClient, cases: list[str], name: str, value: Any) -> None:
+def test_a_missing_field(client: httpx.Client, cases: list[str], name: str, value: Any) -> None:
     response = client.post("/api/evaluations", json=body(**{name: value}))
     assert error_of(response, 400) == ("MISSING_FIELD", f"{name} is required")
 
 
-def test_what_is_wrong_is_looked_for_in_one_order(client: TestClient, cases: list[str]) -> None:
+def test_what_is_wrong_is_looked_for_in_one_order(client: httpx.Client, cases: list[str]) -> None:
     fields: dict[str, Any] = {"test_case_ids": ["nope"], "agent_endpoint_url": "nope", "grader_ids": ["nope"]}
 
     def code(**changed: Any) -> str:
@@ -369,7 +376,7 @@ def test_what_is_wrong_is_looked_for_in_one_order(client: TestClient, cases: lis
     ],
 )
 def test_a_value_that_is_not_valid(
-    client: TestClient, cases: list[str], fields: dict[str, Any], code: str, message: str
+    client: httpx.Client, cases: list[str], fields: dict[str, Any], code: str, message: str
 ) -> None:
     content = json.dumps(body(**fields))  # in ASCII: it may hold a lone surrogate
     assert error_of(client.post("/api/evaluations", content=content), 400) == (code, message)
@@ -393,7 +400,7 @@ def test_a_value_that_is_not_valid(
         "https://agent.example.com/" + "x" * 2_000,
     ],
 )
-def test_an_address_that_is_refused(client: TestClient, cases: list[str], url: str) -> None:
+def test_an_address_that_is_refused(client: httpx.Client, cases: list[str], url: str) -> None:
     code, message = error_of(client.post("/api/evaluations", json=body(agent_endpoint_url=url)), 400)
     assert code == "INVALID_URL"
     assert message.startswith("Agent endpoint URL must be valid HTTP(S)")
@@ -404,19 +411,19 @@ def test_an_address_that_is_refused(client: TestClient, cases: list[str], url: s
     "content", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b'{"a": NaN}', b'{"a": 1, "a": 2}', b"[" * 100_000]
 )
 @pytest.mark.parametrize("path", ["evaluations", "graders", "test-cases"])
-def test_a_body_that_is_no_object(client: TestClient, content: bytes, path: str) -> None:
+def test_a_body_that_is_no_object(client: httpx.Client, content: bytes, path: str) -> None:
     code, _ = error_of(client.post(f"/api/{path}", content=content), 400)
     assert code in ("INVALID_REQUEST", "MISSING_FIELD")
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=-1", "limit=x", "limit=", "skip=-1", "skip=1.5", "limit=٣"])
 @pytest.mark.parametrize("path", ["evaluations", "test-cases", "graders"])
-def test_a_page_that_is_none(client: TestClient, path: str, query: str) -> None:
+def test_a_page_that_is_none(client: httpx.Client, path: str, query: str) -> None:
     assert error_of(client.get(f"/api/{path}?{query}"), 400)[0] == "INVALID_REQUEST"
 
 
 def test_an_unknown_status_is_refused_and_a_page_has_the_contracts_size_at_most(
-    client: TestClient, cases: list[str]
+    client: httpx.Client, cases: list[str]
 ) -> None:
     assert error_of(client.get("/api/evaluations?status=done"), 400)[0] == "INVALID_REQUEST"
     many = [{"id": f"m-{number}", "input": number} for number in range(600)]
@@ -425,13 +432,13 @@ def test_an_unknown_status_is_refused_and_a_page_has_the_contracts_size_at_most(
     assert client.get("/api/test-cases").json()["data"]["count"] == 50
 
 
-def test_an_id_that_stands_twice_is_taken_once(client: TestClient, store: Store, cases: list[str]) -> None:
+def test_an_id_that_stands_twice_is_taken_once(client: httpx.Client, store: Store, cases: list[str]) -> None:
     data = create(client, test_case_ids=["tc-002", "tc-001", "tc-002"], grader_ids=["string-match"] * 2)
     assert (data["test_case_ids"], data["grader_ids"]) == (["tc-002", "tc-001"], ["string-match"])
     assert [case.id for case in store.cases(UUID(data["id"]).hex)] == ["tc-002", "tc-001"]
 
 
-def test_the_number_of_test_cases_and_graders_is_limited(client: TestClient, cases: list[str]) -> None:
+def test_the_number_of_test_cases_and_graders_is_limited(client: httpx.Client, cases: list[str]) -> None:
     too_many = [str(number) for number in range(5_001)]
     assert error_of(client.post("/api/evaluations", json=body(test_case_ids=too_many)), 413)[0] == "TOO_LARGE"
     assert error_of(client.post("/api/evaluations", json=body(grader_ids=too_many)), 413)[0] == "TOO_LARGE"
@@ -441,7 +448,7 @@ def test_the_number_of_test_cases_and_graders_is_limited(client: TestClient, cas
     assert error_of(client.post("/api/graders", json={"name": "n", "checks": checks}), 413)[0] == "TOO_LARGE"
 
 
-def test_the_same_idempotency_key_gives_the_same_run_once(client: TestClient, store: Store, cases: list[str]) -> None:
+def test_the_same_idempotency_key_gives_the_same_run_once(client: httpx.Client, store: Store, cases: list[str]) -> None:
     def post(key: str, **fields: Any) -> Any:
         return client.post("/api/evaluations", json=body(**fields), headers={"Idempotency-Key": key})
 
@@ -461,7 +468,9 @@ def test_the_same_idempotency_key_gives_the_same_run_once(client: TestClient, st
         assert error_of(post(key), 400)[0] == "INVALID_REQUEST"
 
 
-def test_concurrent_requests_with_one_new_key_give_one_run(client: TestClient, store: Store, cases: list[str]) -> None:
+def test_concurrent_requests_with_one_new_key_give_one_run(
+    client: httpx.Client, store: Store, cases: list[str]
+) -> None:
     with ThreadPoolExecutor(8) as threads:
         posts = [
             threads.submit(client.post, "/api/evaluations", json=body(), headers={"Idempotency-Key": "k"})
@@ -472,7 +481,7 @@ def test_concurrent_requests_with_one_new_key_give_one_run(client: TestClient, s
     assert store.requested_runs("evaluation", 10)[1] == 1
 
 
-def test_values_that_only_json_has_come_back_as_they_were(client: TestClient) -> None:
+def test_values_that_only_json_has_come_back_as_they_were(client: httpx.Client) -> None:
     document = {"id": "odd", "input": {"text": "a\u0000\ud800", "n": 1e308}, "expected": [None, 2**70], "metadata": {}}
     created = client.post("/api/test-cases", content=json.dumps(document))
     assert created.status_code == 201
@@ -480,7 +489,7 @@ def test_values_that_only_json_has_come_back_as_they_were(client: TestClient) ->
     assert math.isfinite(created.json()["data"]["input"]["n"])
 
 
-def test_test_cases_are_stored_listed_and_deleted(client: TestClient) -> None:
+def test_test_cases_are_stored_listed_and_deleted(client: httpx.Client) -> None:
     created = client.post("/api/test-cases", json={"input": "?"})
     assert created.status_code == 201
     one = created.json()["data"]
@@ -518,13 +527,13 @@ def test_test_cases_are_stored_listed_and_deleted(client: TestClient) -> None:
     ],
 )
 def test_test_cases_that_are_refused_leave_nothing(
-    client: TestClient, cases: list[str], document: Any, status: int, code: str
+    client: httpx.Client, cases: list[str], document: Any, status: int, code: str
 ) -> None:
     assert error_of(client.post("/api/test-cases", json=document), status)[0] == code
     assert client.get("/api/test-cases").json()["data"]["total"] == 2
 
 
-def test_graders_are_stored_listed_and_deleted(client: TestClient) -> None:
+def test_graders_are_stored_listed_and_deleted(client: httpx.Client) -> None:
     built_in = client.get("/api/graders").json()["data"]
     assert built_in["graders"][0] == {
         "id": "string-match",
@@ -576,32 +585,32 @@ def test_a_request_of_a_caller_without_the_scope_is_forbidden(store: Store) -> N
     ],
 )
 def test_what_is_not_there_is_in_the_envelope(
-    client: TestClient, method: str, path: str, status: int, code: str
+    client: httpx.Client, method: str, path: str, status: int, code: str
 ) -> None:
     assert error_of(client.request(method, path), status)[0] == code
 
 
-def test_a_path_that_only_begins_so_is_none_of_the_contract(client: TestClient) -> None:
+def test_a_path_that_only_begins_so_is_none_of_the_contract(client: httpx.Client) -> None:
     response = client.get("/apiary")
     assert (response.status_code, response.json()["error"]) == (404, "not_found")
 
 
 @pytest.mark.parametrize("query", ["statsu=failed", "limit=1&limit=2", "status=done"])
-def test_a_query_that_cannot_be_meant_is_refused(client: TestClient, query: str) -> None:
+def test_a_query_that_cannot_be_meant_is_refused(client: httpx.Client, query: str) -> None:
     assert error_of(client.get(f"/api/evaluations?{query}"), 400)[0] == "INVALID_REQUEST"
 
 
-def test_a_body_of_a_page_elsewhere_is_not_read(client: TestClient, cases: list[str]) -> None:
+def test_a_body_of_a_page_elsewhere_is_not_read(client: httpx.Client, cases: list[str]) -> None:
     response = client.post("/api/evaluations", content=json.dumps(body()), headers={"Content-Type": "text/plain"})
     assert error_of(response, 400)[0] == "INVALID_REQUEST"
 
 
-def test_a_bug_of_ours_says_no_more_than_that(client: TestClient, store: Store) -> None:
+def test_a_bug_of_ours_says_no_more_than_that(client: httpx.Client, store: Store) -> None:
     store.graders = None  # type: ignore[method-assign]  # whatever it is, nobody outside gets to see it
     assert error_of(client.get("/api/graders"), 500) == ("INTERNAL_ERROR", "Unexpected server error")
 
 
-def test_a_fault_of_ours_says_no_more_than_that(client: TestClient, store: Store) -> None:
+def test_a_fault_of_ours_says_no_more_than_that(client: httpx.Client, store: Store) -> None:
     store._database.file.unlink()
     store.close()
     code, message = error_of(client.get("/api/evaluations"), 503)
