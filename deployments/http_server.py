@@ -54,8 +54,10 @@ def bind(host: str, port: int, named_by: str) -> socket.socket:
     """Listen there. Raises InfrastructureError, which says what chooses another port: `named_by`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        listener = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise InfrastructureError(
             f"port {port} on {host} cannot be used ({error.strerror}): choose another with {named_by}"
         ) from None
+    # asyncio sends at once (TCP_NODELAY) over sockets that name their protocol only; else a response may wait 40 ms.
+    return socket.socket(listener.family, listener.type, socket.IPPROTO_TCP, fileno=listener.detach())

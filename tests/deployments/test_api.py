@@ -14,6 +14,7 @@ import httpx
 import pytest
 import trustme
 
+from deployments.http_server import bind
 from tests.api_process import ApiProcess, api_process
 
 CHECK = {"type": "contains", "arguments": {"text": "$.output.value", "phrases": ["a"]}}
@@ -117,3 +118,10 @@ def test_many_requests_under_way_are_answered_before_it_ends(tmp_path: Path) -> 
             lines = list(response.iter_lines())
 
     assert json.loads(lines[-1])["status"] == "completed"
+
+
+def test_responses_are_sent_at_once() -> None:
+    with bind("127.0.0.1", 0, "--port") as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.proto == socket.IPPROTO_TCP, "asyncio sets TCP_NODELAY on these only"
