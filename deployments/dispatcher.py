@@ -28,8 +28,9 @@ LONGEST_PAUSE = 10.0
 """The same while Prefect, or the store, is away."""
 REFUSED = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 """Statuses of Prefect's API that will be the same at the next try."""
-MAX_RUNS = 50
-"""Runs that are dispatched in one go."""
+MAX_WAITING = 4
+"""Runs that Prefect has been told of and that have not begun. All others wait in the store: two hundred that were late
+at the same moment locked the database of Prefect's server for minutes."""
 
 
 async def dispatch_repeatedly(store: Store) -> None:
@@ -48,11 +49,11 @@ async def dispatch_repeatedly(store: Store) -> None:
 
 
 async def dispatch(store: Store) -> int:
-    """Start the requested runs that Prefect has not been told of, the oldest first; how many.
+    """Start requested runs that Prefect has not been told of, the oldest first; how many.
 
     Raises InfrastructureError where the deployment is not registered, and what Prefect's client does.
     """
-    runs = await asyncio.to_thread(store.undispatched_runs, MAX_RUNS)
+    runs = await asyncio.to_thread(next_runs, store)
     if not runs:
         return 0
     async with get_client() as client:
@@ -60,6 +61,12 @@ async def dispatch(store: Store) -> int:
         for run in runs:
             await _start(store, client, deployment_id, run)
     return len(runs)
+
+
+def next_runs(store: Store) -> list[RunRecord]:
+    """The runs that are to be started now."""
+    room = MAX_WAITING - len(store.unbegun_runs(MAX_WAITING))
+    return store.undispatched_runs(room) if room > 0 else []
 
 
 async def _start(store: Store, client: PrefectClient, deployment_id: UUID, run: RunRecord) -> None:

@@ -15,7 +15,7 @@ import pytest
 from prefect.client.orchestration import PrefectClient
 from prefect.exceptions import PrefectHTTPStatusError
 
-from deployments.dispatcher import _start
+from deployments.dispatcher import MAX_WAITING, _start, next_runs
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
@@ -84,6 +84,18 @@ def test_a_run_that_prefect_refuses_has_failed_and_is_not_started_again(store: S
     assert (after.status, after.outcome, after.error) == ("failed", None, "Prefect refuses to start this run.")
     assert store.undispatched_runs(10) == []
     assert Api.names == ["wanted"]
+
+
+def test_only_so_many_runs_wait_in_prefect(store: Store) -> None:
+    runs = [requested(store) for _ in range(MAX_WAITING + 2)]
+    first = next_runs(store)
+    assert [run.id for run in first] == [run.id for run in runs[:MAX_WAITING]]
+    for run in first:
+        store.mark_dispatched(run.id, str(uuid4()))
+    assert next_runs(store) == []
+    store.acquire_lease(first[0].id, "host/1/a", 60)  # it has begun
+    store.end_unbegun(first[1].id, "failed", "gone")
+    assert [run.id for run in next_runs(store)] == [run.id for run in runs[MAX_WAITING:]]
 
 
 def test_a_run_waits_where_the_api_may_take_it_later(store: Store, api: str) -> None:
