@@ -18,6 +18,7 @@ from benchmarks.measuring import Line, middle
 from deployments.http_server import HttpServer, bind
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
+from surfaces.pages.rendering import prepare
 from surfaces.pages.routes import Pages
 from tasks.analysis.metrics import compute_verdict
 
@@ -63,6 +64,7 @@ def _seconds(address: str) -> float:
 
 @contextmanager
 def _served(store: Store) -> Iterator[str]:
+    prepare()
     app = FastAPI(openapi_url=None)
     app.include_router(Pages(store).router())
     listener = bind("127.0.0.1", 0, "--port")

@@ -29,6 +29,7 @@ from surfaces.evaluations.fep import FepService
 from surfaces.evaluations.operations import Operations
 from surfaces.evaluations.service import EvaluationService
 from surfaces.grpc.server import GrpcServer, serve_grpc
+from surfaces.pages.rendering import prepare
 from surfaces.pages.routes import Pages, html_error
 from surfaces.pages.session import PagesMiddleware
 from surfaces.rest.app import create_app
@@ -63,6 +64,7 @@ async def serve_api(config: Settings, host: str, *, behind_tls: bool) -> None:
             app = _application(store, config, listening, access, fep, behind_tls=behind_tls)
             if listening.notice:
                 click.echo(f"notice: {listening.notice}")
+            await asyncio.to_thread(prepare)
             server = HttpServer(app, tls=listening.tls)
 
             def stop() -> None:

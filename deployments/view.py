@@ -18,6 +18,7 @@ from fepflow.settings import Settings, settings
 from fepflow.store.store import Store
 from surfaces.access.access import Access
 from surfaces.access.listening import listening_on
+from surfaces.pages.rendering import prepare
 from surfaces.pages.routes import Pages, html_error
 from surfaces.pages.session import PagesMiddleware
 from surfaces.rest.errors import Errors
@@ -32,6 +33,7 @@ async def view(config: Settings, path: str, port: int, *, open_browser: bool) ->
         listening = listening_on(LOOPBACK, store, config, behind_tls=False)
         listener = bind(LOOPBACK, port, "--port")
         async with Access(store, config, may_be_open=listening.may_be_open) as access:
+            await asyncio.to_thread(prepare)
             server = HttpServer(application(store, config, access), tls=None)
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, server.stop)

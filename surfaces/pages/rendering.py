@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Undefined
 from markupsafe import Markup
 
 from surfaces.pages.assets import asset_address
+from surfaces.pages.charts import interval_chart
 from surfaces.pages.marks import state_of, states_of
 from surfaces.pages.text import shown, snippet, visible
 
@@ -20,6 +21,13 @@ SIGNS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "error": "!", "skip"
 def render(template: str, **values: Any) -> str:
     """A page, as text that UTF-8 can hold."""
     return _environment().get_template(template).render(**values)
+
+
+def prepare() -> None:
+    """Load templates and what draws charts, which takes most of a second: else the first page of a process waits."""
+    for name in _environment().list_templates():
+        _environment().get_template(name)
+    interval_chart({"value": 0.5}, [])
 
 
 @cache
