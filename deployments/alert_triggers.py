@@ -9,6 +9,7 @@ from datetime import timedelta
 from prefect.events import CompoundTrigger, EventTrigger, Posture
 from prefect.events.schemas.automations import TriggerTypes
 
+from surfaces.prefect_schedule import suite_tag
 from tasks.run.events import DRIFT, MISSED, RESOURCE, WORSENED, resource_id
 
 FAILED = "fepflow.verdict.fail"
@@ -120,8 +121,3 @@ def _late(suite: str | None, grace: timedelta) -> EventTrigger:
         threshold=1,
         within=grace,
     )
-
-
-def suite_tag(suite: str) -> str:
-    """The tag of a scheduled suite's deployment, and so of its runs before they have begun."""
-    return f"suite:{suite}"

@@ -34,11 +34,11 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import PrefectException
 from prefect.utilities.callables import parameter_schema
 
-from deployments.alert_triggers import suite_tag
 from deployments.command import Work, answer
 from deployments.pool import POOL, ensure_pool, is_worked
 from fepflow.errors import NotFoundError, UserError
 from fepflow.suite.roots import allow_below
+from surfaces.prefect_schedule import suite_tag
 
 FLOW = "evaluate"
 TAG = "scheduled"

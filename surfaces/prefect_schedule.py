@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fepflow.store.run_search import RunSummary
+if TYPE_CHECKING:
+    from fepflow.store.run_search import RunSummary
 
 SECONDS = 3.0
 """How long Prefect's API is waited for: the page has more to show."""
 MAX_RUNS = 200
-
-SUITE_TAG = "suite:"
-"""How the tag begins that `fepflow schedule` gives the runs of a suite before they have begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +26,11 @@ class ScheduledRuns:
         """When the suite of a run is run next; None if that is not scheduled."""
         moments = [scheduled["expected_start_time"] for scheduled in self.runs if _is_of(scheduled, run)]
         return datetime.fromisoformat(moments[0]) if moments else None
+
+
+def suite_tag(suite: str) -> str:
+    """The tag of a scheduled suite's deployment, and so of its runs before they have begun."""
+    return f"suite:{suite}"
 
 
 def scheduled_runs() -> ScheduledRuns:
@@ -62,7 +65,7 @@ def scheduled_runs() -> ScheduledRuns:
 
 
 def _is_of(scheduled: dict[str, Any], run: RunSummary) -> bool:
-    if f"{SUITE_TAG}{run.name}" in (scheduled.get("tags") or ()):
+    if suite_tag(run.name) in (scheduled.get("tags") or ()):
         return True
     path = (scheduled.get("parameters") or {}).get("suite")
     return isinstance(path, str) and path != "" and run.suite_path is not None and run.suite_path.endswith(f"/{path}")
