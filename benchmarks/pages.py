@@ -12,12 +12,14 @@ from tempfile import TemporaryDirectory
 from urllib.request import urlopen
 
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from benchmarks.large_verdict import CASES, SUITE, fill
 from benchmarks.measuring import Line, middle
 from deployments.http_server import HttpServer, bind
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
+from surfaces.access.caller import SCOPES, Caller
 from surfaces.pages.rendering import prepare
 from surfaces.pages.routes import Pages
 from tasks.analysis.metrics import compute_verdict
@@ -67,8 +69,13 @@ def _served(store: Store) -> Iterator[str]:
     prepare()
     app = FastAPI(openapi_url=None)
     app.include_router(Pages(store).router())
+
+    async def admitted(scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})["caller"] = Caller(None, frozenset(SCOPES))
+        await app(scope, receive, send)
+
     listener = bind("127.0.0.1", 0, "--port")
-    server = HttpServer(app, tls=None)
+    server = HttpServer(admitted, tls=None)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
     thread.start()
     try:

@@ -71,6 +71,11 @@ class RunSearch(Repository):
         with self._database.reading() as connection:
             return connection.scalar(select(func.count()).select_from(RUN).where(*_conditions(wanted))) or 0
 
+    def suite_names(self) -> list[str]:
+        """The names of all suites that have runs, in order."""
+        with self._database.reading() as connection:
+            return sorted(connection.scalars(select(RUN.c.name).distinct()))
+
     def newest_runs_of_suites(self) -> list[tuple[RunSummary, int]]:
         """The newest run of each suite, newest first, and how many runs it has."""
         newest = select(RUN.c.name, func.max(RUN.c.created_at).label("created_at"), func.count().label("runs"))

@@ -9,10 +9,11 @@ from starlette.responses import HTMLResponse, Response
 
 from surfaces.pages.links import LINKS
 from surfaces.pages.rendering import render
-from surfaces.pages.session import caller_of, csrf_of
+from surfaces.pages.session import csrf_of
+from surfaces.rest.request import caller_of
 
 
 def page_of(request: Request, template: str, **values: Any) -> Response:
     """The response to a request of a browser."""
-    around = {"links": LINKS, "caller": caller_of(request), "csrf": csrf_of(request)}
+    around = {"links": LINKS, "caller": caller_of(request).name, "csrf": csrf_of(request)}
     return HTMLResponse(render(template, **values, **around))

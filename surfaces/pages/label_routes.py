@@ -16,11 +16,11 @@ from checks.models.judge_spec import JudgeSpec
 from fepflow.errors import NotFoundError, UserError
 from fepflow.store.records import Calibration, RunRecord
 from fepflow.store.store import Store
-from surfaces.access.caller import SCOPES, Caller
 from surfaces.labels import person_of
 from surfaces.pages.frame import page_of
 from surfaces.pages.links import LINKS
 from surfaces.pages.session import form_of
+from surfaces.rest.request import caller_of
 from tasks.analysis.calibration import calibrate
 from tasks.analysis.judge_errors import FIELD
 from tasks.analysis.judge_reliability import calibration_words, judges_of_run, warnings_of
@@ -69,7 +69,7 @@ class LabelPages:
         order = order or ("random" if _may_be_drawn(run, named) else "disagreement")
         if order not in get_args(Order):
             raise UserError(f"order is one of {', '.join(get_args(Order))}.")
-        person = _person(request)
+        person = person_of(caller_of(request))
         queue = label_queue(self._store, run, judge, order, who=person, field=named)  # type: ignore[arg-type]  # see above
         wanted = ToLabel(case, _whole(repeat) - 1, 1, 1, None) if case else queue.next(_whole(after))
         output = output_to_label(self._store, run, wanted) if wanted else None
@@ -90,7 +90,7 @@ class LabelPages:
             form.get("field", ""),
             label,
             form.get("note", "").strip(),
-            _person(request),
+            person_of(caller_of(request)),
             form.get("draw") or None,
         )
         if "back" in form:
@@ -126,11 +126,6 @@ def _of_form(work: Callable[[Request, str, dict[str, str]], Response]) -> Callab
         return await run_in_threadpool(partial(work, request, run_id, await form_of(request)))
 
     return endpoint
-
-
-def _person(request: Request) -> str:
-    caller = request.scope.get("state", {}).get("caller")
-    return person_of(caller if isinstance(caller, Caller) else Caller(None, frozenset(SCOPES)))
 
 
 def _judge(run: RunRecord, check: str) -> JudgeSpec:

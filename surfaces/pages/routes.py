@@ -77,7 +77,7 @@ class Pages:
             wanted=wanted,
             since=since,
             until=until,
-            suites=[summary.name for summary, _ in self._store.newest_runs_of_suites()],
+            suites=self._store.suite_names(),
             statuses=get_args(RunStatus),
             rows=rows,
             total=total,
@@ -95,22 +95,25 @@ class Pages:
         wanted = run_page.GridFilter(
             _one_of("show", show, get_args(run_page.Show)) or "all", check or None, text or None, _number(page)
         )
+        flow_run_url = flow_run_address(view.run.flow_run_id) if view.run.flow_run_id else None
+        part = request.headers.get("hx-target", "")  # htmx names what it wants: nothing else is read
+        if part == "verdict":
+            verdict = self._page(request, "verdict.html", view=view, flow_run_url=flow_run_url, live=True)
+            if not view.is_live:
+                verdict.headers["HX-Refresh"] = "true"  # the run has ended meanwhile: all of the page is another
+            return verdict
         grid = run_page.grid_view(self._store, view.run, wanted)
-        page_now = self._page(
+        return self._page(
             request,
-            # htmx names the part that it wants: one that is asked for again and again is not read from all results.
-            {"verdict": "verdict.html", "cases": "cases.html"}.get(request.headers.get("hx-target", ""), "run.html"),
+            "cases.html" if part == "cases" else "run.html",
             view=view,
             grid=grid,
             earlier=self._store.run_before(view.run, alike=False) if view.run.outcome else None,
-            flow_run_url=flow_run_address(view.run.flow_run_id) if view.run.flow_run_id else None,
+            flow_run_url=flow_run_url,
             live=True,
             page=wanted.page,
             pages=grid.pages,
         )
-        if request.headers.get("hx-target") == "verdict" and not view.is_live:
-            page_now.headers["HX-Refresh"] = "true"  # the run has ended meanwhile: all of the page is another
-        return page_now
 
     def case(self, request: Request, run_id: str, id: str = "") -> Response:
         """A test case of a run."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -39,11 +39,10 @@ class GridFilter:
 
 @dataclass(frozen=True, slots=True)
 class MetricView:
-    """A metric with its chart, None for one without a value, and the bands of its thresholds in words."""
+    """A metric with its chart, None for one without a value."""
 
     figures: Mapping[str, Any]
     chart: Markup | None
-    bands: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +149,7 @@ def bands_of(run: RunRecord, metric: Mapping[str, Any]) -> list[Mapping[str, Any
 
 
 def _metric(metric: Mapping[str, Any], run: RunRecord) -> MetricView:
-    bands = bands_of(run, metric)
-    return MetricView(metric, interval_chart(metric, bands), bands)
+    return MetricView(metric, interval_chart(metric, bands_of(run, metric)))
 
 
 def _case_indices(store: Store, run: RunRecord, wanted: GridFilter) -> list[int]:

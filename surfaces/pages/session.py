@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, quote
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,10 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fepflow.errors import AuthenticationError, FepflowError, PermissionDeniedError, RateLimitError, UserError
 from fepflow.security.api_keys import parse_api_key
 from surfaces.access.access import Access, Credentials
-from surfaces.access.caller import Caller
 from surfaces.pages.assets import asset_response
 from surfaces.pages.rendering import render
 from surfaces.rest.middleware import is_interface
+from surfaces.rest.request import media_type
 
 KEY_COOKIE, CSRF_COOKIE = "fepflow_key", "fepflow_csrf"
 MAX_FORM = 200_000
@@ -43,12 +42,6 @@ HEADERS = {
 }
 
 
-def caller_of(request: Request) -> str | None:
-    """The name of who is signed in."""
-    caller = request.scope.get("state", {}).get("caller")
-    return caller.name if isinstance(caller, Caller) else None
-
-
 def csrf_of(request: Request) -> str:
     """The token that a form of this browser carries."""
     return str(request.scope.get("state", {}).get("csrf", ""))
@@ -59,8 +52,7 @@ async def form_of(request: Request) -> dict[str, str]:
 
     Raises PermissionDeniedError for one without the token of this browser, UserError for what is no form.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/x-www-form-urlencoded":
+    if media_type(request) != "application/x-www-form-urlencoded":
         raise UserError("A form is sent as application/x-www-form-urlencoded.")
     body = bytearray()
     async for chunk in request.stream():
@@ -90,7 +82,7 @@ class PagesMiddleware:
         if scope["type"] != "http" or is_interface(scope["path"]):
             await self._app(scope, receive, send)
             return
-        cookies = _cookies(Headers(scope=scope).get("cookie", ""))
+        cookies = Request(scope).cookies
         token = cookies.get(CSRF_COOKIE) or secrets.token_urlsafe(24)
         scope = {**scope, "state": {**scope.get("state", {}), "csrf": token}}
         sender = self._with_headers(send, None if CSRF_COOKIE in cookies else token)
@@ -201,10 +193,3 @@ def _local(address: str) -> str:
     """An address of this server: nobody is sent elsewhere."""
     is_path = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
     return address if is_path and not is_interface(address) else "/runs"
-
-
-def _cookies(header: str) -> dict[str, str]:
-    try:
-        return {name: morsel.value for name, morsel in SimpleCookie(header).items()}
-    except CookieError:
-        return {}

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
+from fepflow.protocol.explanation import as_json
+
 MAX_TEXT = 100_000
 """Characters of one value on a page; the rest is counted."""
 MAX_DIFF_TOKENS = 2_000
@@ -49,7 +51,7 @@ def shown(value: Any, limit: int = MAX_TEXT) -> str:
 
 def snippet(value: Any, limit: int = 200) -> str:
     """The beginning of a value, on one line."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = value if isinstance(value, str) else as_json(value, 4 * limit + 1)
     line = " ".join(text[: 4 * limit].split())
     return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[:limit]}…"
 

@@ -16,6 +16,7 @@ from surfaces.evalguard_api import EvalguardApi
 from surfaces.evalguard_catalogue import Catalogue
 from surfaces.rest.evalguard_contract import operation
 from surfaces.rest.parameters import parse_body, parse_query, query_schema
+from surfaces.rest.request import media_type
 
 MAX_BODY = 65_536
 """Bytes of a request's body: four filters of 1,000 characters, escaped, are less."""
@@ -69,8 +70,7 @@ def _endpoint(contract: dict[str, Any], answer: Answer) -> Callable[[Request], A
 
 
 async def _body(request: Request) -> bytes:
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
+    if media_type(request) != "application/json":
         raise UserError("The body must be JSON: send the header Content-Type: application/json.")
     body = bytearray()
     async for chunk in request.stream():
