@@ -24,7 +24,8 @@ def interval_chart(metric: Mapping[str, Any], bands: Sequence[Mapping[str, Any]]
     """
     if metric.get("value") is None:
         return None
-    low, high = _domain(metric, bands)
+    edges = [metric.get(name) for name in ("value", "low", "high", "threshold", "maximum")]
+    low, high = _domain(edges, bands)
     x = {"type": "quantitative", "scale": {"domain": [low, high], "nice": False, "zero": False}, "axis": _axis(5)}
     bounds = [bound for bound in (metric.get("low"), metric.get("high")) if bound is not None]
     layers = [_bands(bands, (low, high), "x", x)]
@@ -50,10 +51,7 @@ def trend_chart(points: Sequence[Mapping[str, Any]], bands: Sequence[Mapping[str
     """A metric over runs, the oldest first, each `{value, low, high, outcome, alarm}`, over the bands of thresholds."""
     if not points:
         return None
-    edges = {"value": points[-1]["value"], "low": None, "high": None}
-    known = [value for point in points for value in (point["value"], point["low"], point["high"]) if value is not None]
-    edges["low"], edges["high"] = min(known), max(known)
-    low, high = _domain(edges, bands)
+    low, high = _domain([point[name] for point in points for name in ("value", "low", "high")], bands)
     y = {"type": "quantitative", "scale": {"domain": [low, high], "nice": False, "zero": False}, "axis": _axis(6)}
     x = {"field": "index", "type": "ordinal", "axis": {**_axis(12), "labelAngle": 0, "title": "run, oldest first"}}
     rows = [{**point, "index": index} for index, point in enumerate(points, 1)]
@@ -129,10 +127,9 @@ def _bands(
     }
 
 
-def _domain(metric: Mapping[str, Any], bands: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+def _domain(edges: Sequence[float | None], bands: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """From where to where the axis goes: of a share 0 to 1, else around all that is known."""
-    known = [metric.get(name) for name in ("value", "low", "high", "threshold", "maximum")]
-    known += [band.get(name) for band in bands for name in ("min", "max")]
+    known = [*edges, *(band.get(name) for band in bands for name in ("min", "max"))]
     numbers = [number for number in known if number is not None]
     low, high = min(numbers), max(numbers)
     if low >= 0 and high <= 1:

@@ -85,7 +85,7 @@ class Pages:
             any_live=any(progress is not None for _, _, progress in rows),
             here=_here(request),
             page=number,
-            pages=max(1, -(-total // RUNS_ON_A_PAGE)),
+            pages=run_page.pages_of(total, RUNS_ON_A_PAGE),
         )
 
     def run(self, request: Request, run_id: str, show: str = "all", check: str = "", text: str = "",

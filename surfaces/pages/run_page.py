@@ -58,7 +58,12 @@ class GridView:
     @property
     def pages(self) -> int:
         """How many pages there are."""
-        return max(1, -(-self.total // PAGE_SIZE))
+        return pages_of(self.total, PAGE_SIZE)
+
+
+def pages_of(total: int, size: int) -> int:
+    """How many pages so many rows fill; one at least."""
+    return max(1, -(-total // size))
 
 
 class RunView:
