@@ -31,9 +31,7 @@ class Troubled:
     api: httpx.Client
 
     def task_runs(self) -> dict[str, dict[str, Any]]:
-        body = {"flow_runs": {"id": {"any_": [self.workplace.record.flow_run_id]}}, "limit": 200}
-        found = self.api.post("/task_runs/filter", json=body).raise_for_status().json()
-        return {run["name"]: run for run in found}
+        return self.workplace.stack.api.task_runs(self.workplace.record.flow_run_id)
 
     def states(self, name: str) -> list[str]:
         query = {"task_run_id": self.task_runs()[name]["id"]}
@@ -107,15 +105,7 @@ def test_an_open_circuit_stops_calls_and_resume_makes_them(workplace: Workplace,
     assert "circuit_open" in kinds
     asked = sum(result.output.metadata["attempts"] for result in results.values())
     assert asked == len(endpoint.asked)
-    body = {"flow_runs": {"id": {"any_": [record.flow_run_id]}}, "limit": 200}
-
-    def all_task_runs() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = workplace.stack.api.post("/task_runs/filter", json=body).raise_for_status().json()
-        return found
-
-    # Prefect's server learns the states of task runs by events, which may come after the run's end.
-    wait_for(lambda: all(run["state_type"] != "RUNNING" for run in all_task_runs()), "the states of all task runs")
-    task_runs = all_task_runs()
+    task_runs = workplace.stack.api.task_runs(record.flow_run_id).values()
     given_up = [run["state"]["message"] for run in task_runs if " given up: " in (run["state"]["message"] or "")]
     assert given_up
     assert {run["state_name"] for run in task_runs} <= {"Completed", "Failed"}, "the UI's lists hide other names"

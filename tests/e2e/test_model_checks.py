@@ -23,12 +23,6 @@ JUDGE: dict[str, Any] = {
 }
 
 
-def task_runs(workplace: Workplace) -> dict[str, dict[str, Any]]:
-    body = {"flow_runs": {"id": {"any_": [workplace.record.flow_run_id]}}, "limit": 200}
-    found = workplace.stack.api.post("/task_runs/filter", json=body).raise_for_status().json()
-    return {run["name"]: run for run in found}
-
-
 def statuses(workplace: Workplace) -> dict[str, str]:
     return {
         name: check.status
@@ -69,7 +63,7 @@ def test_model_checks_have_their_own_task_runs_and_are_retried(judged: Any, mode
     models = {"FEPFLOW_MODELS": "openai/any*"}  # a model that the suite does not name: the operator allows it
     done = workplace.run(**models)
     assert done.returncode == 4, done.stderr
-    runs = task_runs(workplace)
+    runs = workplace.stack.api.task_runs(workplace.record.flow_run_id)
     expected = {"plan", "call a", "call b", "check a", "check b", "judge a", "judge b", "judge case b"}
     assert set(runs) == {*expected, "decide", "publish"}
     assert runs["judge b"]["state"]["message"] == "Not judged yet, each gets a task run of its own: b."
@@ -101,7 +95,9 @@ def test_checks_left_out_by_a_budget_are_run_on_resume(judged: Any, model_server
     assert 0 < asked < 12
     assert list(statuses(workplace).values()) == ["completed"] * asked
     assert f"{12 - asked} checks by models are missing: the run reached the budget of 5e-05 usd" in spent.stdout
-    assert not any(name.startswith("check ") for name in task_runs(workplace)), "there is nothing else to check"
+    assert not any(name.startswith("check ") for name in workplace.stack.api.task_runs(workplace.record.flow_run_id)), (
+        "there is nothing else to check"
+    )
 
     again = workplace.fepflow("run", "--resume", "latest")
     assert again.returncode == 4

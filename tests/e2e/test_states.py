@@ -37,11 +37,10 @@ def ended(stack: Stack, flow_run_id: str) -> dict[str, Any]:
 
 def task_states(stack: Stack, flow_run_id: str) -> dict[str, tuple[str, str, str]]:
     """Type, name and message of each task run's state."""
-    body = {"flow_runs": {"id": {"any_": [flow_run_id]}}, "limit": 200}
-    found = stack.api.post("/task_runs/filter", json=body).raise_for_status().json()
+    found = stack.api.task_runs(flow_run_id)
     return {
-        run["name"]: (run["state_type"], run["state_name"], run["state"]["message"] or "")
-        for run in found
+        name: (run["state_type"], run["state_name"], run["state"]["message"] or "")
+        for name, run in found.items()
     }  # fmt: skip
 
 
