@@ -27,6 +27,7 @@ import certifi
 import pytest
 from filelock import FileLock
 from hypothesis import settings
+from pytest_rerunfailures import StatusDB
 
 from tests.junit import JunitSuite, suites_of
 from tests.prefect_api import PrefectAPI
@@ -76,6 +77,15 @@ class Stack:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--part K/N`."""
     parser.addoption("--part", metavar="K/N", help="run only the K-th of N equal parts of the selected tests")
+
+
+@pytest.hookimpl(trylast=True)  # after the plugin that this is about
+def pytest_configure(config: pytest.Config) -> None:
+    """Count reruns in the process that runs the tests. For the sake of processes that crash, pytest-rerunfailures asks
+    the one that distributes them, and waits 40 ms before each test: Nagle's algorithm holds its second message back."""
+    if hasattr(config, "workerinput"):
+        config.failures_db.sock.close()  # type: ignore[attr-defined]
+        config.failures_db = StatusDB()  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(trylast=True)  # after -m has deselected what is not wanted

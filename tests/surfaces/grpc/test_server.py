@@ -72,10 +72,13 @@ async def test_the_end_is_told_to_those_who_watch_and_waits_for_calls(serve: Ser
         watch = health_pb2_grpc.HealthStub(served.channel).Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status == SERVING
         last = asyncio.create_task(end_of_watch())
-        call = asyncio.create_task(failed(served.evaluations.RunEvaluation(slow_request(), timeout=3)))
+        own = grpc.aio.insecure_channel(served.address)  # the other one ends its calls together with the server
+        stub = fep_pb2_grpc.EvaluationServiceStub(own)
+        call = asyncio.create_task(failed(stub.RunEvaluation(slow_request(), timeout=3)))
         await until(lambda: "begun" in slow_check)
     assert await last == NOT_SERVING
     assert (await call).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    await own.close(None)
 
 
 async def test_calls_that_outlast_the_grace_are_ended(serve: Serve, slow_check: list[str]) -> None:
