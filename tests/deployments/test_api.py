@@ -1,4 +1,4 @@
-"""The process of the network's interfaces, from its start to its end."""
+"""The process of the network's interfaces, from its start to its end: REST and gRPC are one service."""
 
 from __future__ import annotations
 
@@ -8,53 +8,103 @@ import socket
 import ssl
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import grpc
 import httpx
 import pytest
 import trustme
 
 from deployments.http_server import bind
-from tests.api_process import ApiProcess, api_process
+from surfaces.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
+from tests.api_process import api_process
+from tests.surfaces.grpc.conftest import request_of
 
 CHECK = {"type": "contains", "arguments": {"text": "$.output.value", "phrases": ["a"]}}
 REQUEST = {"test_cases": [{"id": "a", "input": 1}], "outputs": [{"value": "a"}], "checks": [CHECK]}
 
 
-def fepflow(api: ApiProcess, *arguments: str) -> str:
+def fepflow(home: Path, *arguments: str) -> str:
+    """What a command prints that uses the store of this home."""
     command = [sys.executable, "-P", "-m", "surfaces.cli.main", *arguments]
-    return subprocess.run(command, env=api.env, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+    env = {**os.environ, "FEPFLOW_HOME": str(home)}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+
+
+@contextmanager
+def stub_of(address: str, trust: bytes | None = None) -> Iterator[Any]:
+    channel = (
+        grpc.insecure_channel(address)
+        if trust is None
+        else grpc.secure_channel(address, grpc.ssl_channel_credentials(trust))
+    )
+    with channel:
+        yield fep_pb2_grpc.EvaluationServiceStub(channel)
+
+
+def code_of(call: Any, key: str | None = None) -> str:
+    """The status of an evaluation."""
+    try:
+        call(request_of(), metadata=[("x-api-key", key)] if key else [], timeout=30)
+    except grpc.RpcError as error:
+        return str(error.code().name)
+    return "OK"
+
+
+def status_of(client: httpx.Client, key: str | None = None) -> int:
+    """The status of an evaluation over REST."""
+    headers = {"X-API-Key": key} if key else {}
+    return client.post("/v1/evaluate", json=REQUEST, headers=headers).status_code
 
 
 def test_what_was_asked_for_over_the_network_is_seen_on_the_command_line(tmp_path: Path) -> None:
-    with api_process(tmp_path) as api:
-        assert "No API key is asked for" in api.log.read_text()
-        result = httpx.post(f"{api.rest}/v1/evaluate", json=REQUEST).json()
+    with api_process(tmp_path) as api, stub_of(api.grpc) as stub:
+        log = api.log.read_text()
+        assert "No API key is asked for" in log
+        assert f"gRPC at {api.grpc}\n" in log
+        over_rest = httpx.post(f"{api.rest}/v1/evaluate", json=REQUEST).json()
+        over_grpc = stub.RunEvaluation(request_of())
+        found = httpx.get(f"{api.rest}/v1/evaluations/{over_grpc.evaluation_id}").json()
+        assert found["metadata"]["outcome"] == over_grpc.metadata["outcome"] == "pass"
+        shown = json.loads(fepflow(tmp_path, "show", over_rest["evaluation_id"], "--json"))
+        entries = [json.loads(line) for line in fepflow(tmp_path, "audit", "--json").splitlines()]
 
-        shown = json.loads(fepflow(api, "show", result["evaluation_id"], "--json"))
-        entries = [json.loads(line) for line in fepflow(api, "audit", "--json").splitlines()]
-
-    assert (shown["evaluation_id"], shown["metadata"]["outcome"]) == (result["evaluation_id"], "pass")
-    assert {(entry["action"], entry["outcome"]) for entry in entries} == {
-        ("POST /v1/evaluate", "begun"),
-        ("POST /v1/evaluate", "200"),
+    assert (shown["evaluation_id"], shown["metadata"]["outcome"]) == (over_rest["evaluation_id"], "pass")
+    assert {(entry["action"], entry["source"], entry["outcome"]) for entry in entries} >= {
+        ("POST /v1/evaluate", "127.0.0.1", "begun"),
+        ("POST /v1/evaluate", "127.0.0.1", "200"),
+        ("fep.v1.EvaluationService/RunEvaluation", "127.0.0.1", "begun"),
+        ("fep.v1.EvaluationService/RunEvaluation", "127.0.0.1", "OK"),
     }
 
 
-def test_a_key_closes_a_running_process(tmp_path: Path) -> None:
-    with api_process(tmp_path) as api:
-        assert httpx.post(f"{api.rest}/v1/evaluate", json=REQUEST).status_code == 200
-        reader = fepflow(api, "keys", "create", "reader", "--scope", "read")
-        writer = fepflow(api, "keys", "create", "writer")
+def test_a_key_closes_both_interfaces_of_a_running_process(tmp_path: Path) -> None:
+    with (
+        api_process(tmp_path, FEPFLOW_REQUESTS_PER_MINUTE="4") as api,
+        stub_of(api.grpc) as stub,
+        httpx.Client(base_url=api.rest) as client,
+    ):
+        assert (status_of(client), code_of(stub.RunEvaluation)) == (200, "OK")
+        reader = fepflow(tmp_path, "keys", "create", "reader", "--scope", "read")
+        writer = fepflow(tmp_path, "keys", "create", "writer")
 
-        def status(key: str | None) -> int:
-            return httpx.post(
-                f"{api.rest}/v1/evaluate", json=REQUEST, headers={"X-API-Key": key} if key else {}
-            ).status_code
-
-        assert [status(key) for key in (None, "fep_no_key", reader, writer)] == [401, 401, 403, 200]
-        fepflow(api, "keys", "revoke", writer.split("_")[1])
-        assert status(writer) == 401
+        keys = (None, "fep_no_key", reader, writer)
+        assert [status_of(client, key) for key in keys] == [401, 401, 403, 200]
+        assert [code_of(stub.RunEvaluation, key) for key in keys] == [
+            "UNAUTHENTICATED",
+            "UNAUTHENTICATED",
+            "PERMISSION_DENIED",
+            "OK",
+        ]
+        headers = {"X-API-Key": writer}
+        assert client.get(f"/v1/evaluations/{'0' * 32}", headers=headers).status_code == 404
+        assert [code_of(stub.RunEvaluation, writer) for _ in "ab"] == ["OK", "RESOURCE_EXHAUSTED"]
+        fepflow(tmp_path, "keys", "revoke", writer.split("_")[1])
+        assert (status_of(client, writer), code_of(stub.RunEvaluation, writer)) == (401, "UNAUTHENTICATED")
+        assert stub.HealthCheck(fep_pb2.HealthCheckRequest()).status == "healthy"
         assert reader not in api.log.read_text()
 
 
@@ -64,26 +114,34 @@ def test_elsewhere_it_listens_with_a_key_and_tls_only(tmp_path: Path) -> None:
     issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
     issued.private_key_pem.write_to_path(tmp_path / "key.pem")
     tls = {"FEPFLOW_TLS_CERT": str(tmp_path / "cert.pem"), "FEPFLOW_TLS_KEY": str(tmp_path / "key.pem")}
+    home = tmp_path / "home"
 
-    assert "neither an active API key" in refused(tmp_path / "a", "--host", "0.0.0.0", **tls)
-    with api_process(tmp_path / "b") as api:
-        key = fepflow(api, "keys", "create", "ci")
-    assert "FEPFLOW_TLS_CERT" in refused(tmp_path / "b", "--host", "0.0.0.0")
+    assert "neither an active API key" in refused(home, "--host", "0.0.0.0", **tls)
+    key = fepflow(home, "keys", "create", "ci")
+    assert "FEPFLOW_TLS_CERT" in refused(home, "--host", "0.0.0.0")
 
-    with api_process(tmp_path / "b", "--host", "0.0.0.0", **tls) as api:
+    with api_process(home, "--host", "0.0.0.0", **tls) as api:
         address = api.rest.replace("0.0.0.0", "127.0.0.1")
         trust = ssl.create_default_context()
         authority.configure_trust(trust)
         with httpx.Client(base_url=address, verify=trust) as client:
             assert client.get("/v1/health").status_code == 200
-            assert client.post("/v1/evaluate", json=REQUEST).status_code == 401
-            assert client.post("/v1/evaluate", json=REQUEST, headers={"X-API-Key": key}).status_code == 200
+            assert [status_of(client, each) for each in (None, key)] == [401, 200]
         with pytest.raises(httpx.HTTPError):
             httpx.get(f"{address}/v1/health")
+        address = api.grpc.replace("0.0.0.0", "127.0.0.1")
+        with stub_of(address, authority.cert_pem.bytes()) as stub:
+            assert [code_of(stub.RunEvaluation, each) for each in (None, key)] == ["UNAUTHENTICATED", "OK"]
+        with stub_of(address) as stub:
+            assert code_of(stub.RunEvaluation, key) == "UNAVAILABLE"
 
 
 @pytest.mark.parametrize(
-    ("options", "why"), [(["--host", "0.0.0.0"], "On 0.0.0.0"), (["--behind-tls"], "Behind a proxy")]
+    ("options", "why"),
+    [
+        (["--host", "0.0.0.0"], "On 0.0.0.0"),
+        pytest.param(["--behind-tls"], "Behind a proxy", marks=pytest.mark.battery),
+    ],
 )
 def test_serve_says_so_before_it_starts_anything(tmp_path: Path, options: list[str], why: str) -> None:
     command = [sys.executable, "-P", "-m", "surfaces.cli.main", "serve", *options]
@@ -108,16 +166,23 @@ def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
 
         assert f"port {port} on 127.0.0.1 cannot be used" in refused(tmp_path, FEPFLOW_API_PORT=port)
+        assert f"error: gRPC cannot listen on 127.0.0.1:{port}" in refused(tmp_path, FEPFLOW_GRPC_PORT=port)
+    assert not (tmp_path / "api.json").exists()
 
 
-def test_many_requests_under_way_are_answered_before_it_ends(tmp_path: Path) -> None:
-    with api_process(tmp_path) as api:
+def test_what_is_under_way_is_answered_before_it_ends(tmp_path: Path) -> None:
+    with api_process(tmp_path) as api, stub_of(api.grpc) as stub:
+        told = stub.StreamEvaluation(request_of(*[("question", "Paris")] * 300))
+        messages = [next(told)]
         url = f"{api.rest}/v1/evaluate/stream"
         with httpx.stream("POST", url, json={**REQUEST, "checks": [CHECK] * 500}, timeout=30) as response:
             api.process.terminate()
             lines = list(response.iter_lines())
+        messages += list(told)
 
     assert json.loads(lines[-1])["status"] == "completed"
+    assert messages[-1].status == "completed"
+    assert messages[-1].final_result.metadata["outcome"] == "pass"
 
 
 def test_responses_are_sent_at_once() -> None:

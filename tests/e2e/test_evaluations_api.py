@@ -153,7 +153,7 @@ def test_an_agent_that_does_not_answer_gives_results_in_error_and_the_others_go_
     assert summary["grader_fail_counts"] == {"string-match": 0, "contains": 0}
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.battery
 def test_evaluations_end_truthfully_though_the_stack_is_stopped_or_its_worker_killed(
     served: Served, client: Client, workplace: Workplace, agent: str
 ) -> None:

@@ -106,21 +106,17 @@ def schedule(served: Served, *arguments: str | Path) -> str:
 def test_a_schedule_fires_and_its_run_ends_with_a_verdict(served: Served) -> None:
     folder = served.workplace.folder
     (folder / "outputs.jsonl").write_text('{"id": "hello", "value": "hello there"}\n', encoding="utf-8")
-    for name in ("one", "two"):
-        (folder / f"{name}.yaml").write_text(RECORDED.replace("greeting", name), encoding="utf-8")
-        said = schedule(served, folder / f"{name}.yaml", "--every", "15s")
-        assert f"Scheduled evaluate/{name}: every 0:00:15" in said
-        assert re.search(r"^Next run: \w+ \d{4}-\d\d-\d\d", said, re.MULTILINE)
-        assert "A worker is alive" in said
-    wait_for(partial(served.runs, "two", "PENDING", "RUNNING", "COMPLETED"), "a run of two", 300)
-    schedule(served, "two", "--pause")
-    for name in ("one", "two"):
-        wait_for(partial(served.runs, name, "COMPLETED"), f"a run of {name} that has ended", 300)
-        (first, *_) = served.runs(name, "COMPLETED")
-        assert first["created_by"]["type"] == "SCHEDULE"
+    (folder / "one.yaml").write_text(RECORDED.replace("greeting", "one"), encoding="utf-8")
+    said = schedule(served, folder / "one.yaml", "--every", "15s")
+    assert "Scheduled evaluate/one: every 0:00:15" in said
+    assert re.search(r"^Next run: \w+ \d{4}-\d\d-\d\d", said, re.MULTILINE)
+    assert "A worker is alive" in said
+    wait_for(partial(served.runs, "one", "COMPLETED"), "a run that has ended", 300)
+    (first, *_) = served.runs("one", "COMPLETED")
+    assert first["created_by"]["type"] == "SCHEDULE"
     schedule(served, "one", "--pause")
     listed = [json.loads(line) for line in served.workplace.fepflow("list", "--json").stdout.splitlines()]
-    assert {(run["name"], run["outcome"]) for run in listed} >= {("one", "pass"), ("two", "pass")}
+    assert ("one", "pass") in {(run["name"], run["outcome"]) for run in listed}
     assert re.search(r"evaluate/one .* paused", schedule(served, "--list"))
     # One at a time: what was due while it ran was dropped, not queued. The last one may be under way.
     assert len(served.runs("one", "PENDING", "RUNNING")) <= 1

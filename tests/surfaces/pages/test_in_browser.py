@@ -242,8 +242,15 @@ def audited(store: Store) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1400])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        ("light", 360),
+        ("dark", 1400),
+        pytest.param("light", 1400, marks=pytest.mark.battery),
+        pytest.param("dark", 360, marks=pytest.mark.battery),
+    ],
+)
 def test_pages_keep_to_wcag(browser: Watched, filled: Store, tmp_path: Path, scheme: str, width: int) -> None:
     axe = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
     browser.set_media(scheme)
