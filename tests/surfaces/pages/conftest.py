@@ -102,10 +102,10 @@ def fill(
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_store: Callable[[str], str]) -> Iterator[Store]:
     monkeypatch.setenv("FEPFLOW_HOME", str(tmp_path / "home"))
     settings.cache_clear()
-    with Store.open(settings().store_address) as opened:
+    with Store.open(new_store(settings().store_address)) as opened:
         yield opened
     settings.cache_clear()
 
