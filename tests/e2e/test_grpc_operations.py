@@ -151,21 +151,19 @@ def test_the_same_request_with_the_same_key_is_one_operation(client: Client) -> 
     with pytest.raises(grpc.RpcError) as error:
         client.start(request_of(wanted="Rome"), key)
     assert error.value.code() is grpc.StatusCode.ALREADY_EXISTS
-    other = client.start(request_of(wanted="Rome"))
     assert client.ended(first.operation_id).result.metadata["outcome"] == "pass"
     assert client.start(request_of(), key).operation_id == first.operation_id
-    assert client.ended(other.operation_id).result.metadata["outcome"] == "fail"
 
 
 def test_operations_outlive_the_service(served: Served, client: Client) -> None:
-    ids = [client.start(request_of((str(index), "Paris"))).operation_id for index in range(3)]
+    ids = [client.start(request_of(wanted=wanted)).operation_id for wanted in ("Paris", "Rome")]
     os.kill(served.pids("api")[-1], signal.SIGKILL)
     wait_for(lambda: len(served.pids("api")) == 2, "another process of the interfaces")
-    for operation_id in ids:
-        assert client.ended(operation_id).result.metadata["outcome"] == "pass"
-    found, token = client.ids(page_size=2, filter="status=completed")
-    more, _ = client.ids(page_size=2, filter="status=completed", page_token=token)
-    assert (found + more)[:3] == ids[::-1]
+    outcomes = [client.ended(operation_id).result.metadata["outcome"] for operation_id in ids]
+    assert outcomes == ["pass", "fail"]
+    found, token = client.ids(page_size=1, filter="status=completed")
+    more, _ = client.ids(page_size=1, filter="status=completed", page_token=token)
+    assert found + more == ids[::-1]
 
 
 def test_an_operation_under_way_is_cancelled(served: Served, client: Client) -> None:

@@ -11,8 +11,10 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,6 +23,7 @@ from deployments.server_log import LOCKED
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
+from .browser import browsing
 from .conftest import wait_for
 from .endpoint import Endpoint, serving
 from .served import Served, is_healthy, place, serve, serve_in_vain
@@ -32,6 +35,13 @@ name: greeting
 target: {recorded: {path: outputs.jsonl, id: $.id}}
 test_cases: [{id: hello, input: hello}]
 checks: [{type: contains, arguments: {text: $.output.value, phrases: [hello]}}]
+"""
+
+RECURRING = """
+name: recurring
+target: {recorded: {path: recurring.jsonl, id: $.id}}
+test_cases: [{id: right, input: a, expected: a}, {id: wrong <b>1</b>, input: b, expected: c}]
+checks: [{type: exact_match, arguments: {actual: $.output.value, expected: $.test_case.expected}}]
 """
 
 OWN_DEPLOYMENT = """
@@ -103,29 +113,78 @@ def schedule(served: Served, *arguments: str | Path) -> str:
     return done.stdout
 
 
-def test_a_schedule_fires_and_its_run_ends_with_a_verdict(served: Served) -> None:
+@dataclass
+class Recurring:
+    """A suite with a schedule: what was said when it got it, and the flow run of the first time."""
+
+    suite: Path
+    said: str
+    first: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def recurring(served: Served) -> Recurring:
+    """One whose schedule has fired, and that is paused since."""
     folder = served.workplace.folder
-    (folder / "outputs.jsonl").write_text('{"id": "hello", "value": "hello there"}\n', encoding="utf-8")
-    (folder / "one.yaml").write_text(RECORDED.replace("greeting", "one"), encoding="utf-8")
-    said = schedule(served, folder / "one.yaml", "--every", "15s")
-    assert "Scheduled evaluate/one: every 0:00:15" in said
-    assert re.search(r"^Next run: \w+ \d{4}-\d\d-\d\d", said, re.MULTILINE)
-    assert "A worker is alive" in said
-    wait_for(partial(served.runs, "one", "COMPLETED"), "a run that has ended", 300)
-    (first, *_) = served.runs("one", "COMPLETED")
-    assert first["created_by"]["type"] == "SCHEDULE"
-    schedule(served, "one", "--pause")
+    rows = ('{"id": "right", "value": "a"}', '{"id": "wrong <b>1</b>", "value": "b"}')
+    (folder / "recurring.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    suite = folder / "recurring.yaml"
+    suite.write_text(RECURRING, encoding="utf-8")
+    said = schedule(served, suite, "--every", "15s")
+    wait_for(partial(served.runs, "recurring", "FAILED"), "a run that has ended", 300)
+    (first, *_) = served.runs("recurring", "FAILED")
+    schedule(served, "recurring", "--pause")
+    return Recurring(suite, said, first)
+
+
+def test_a_schedule_fires_and_its_run_ends_with_a_verdict(served: Served, recurring: Recurring) -> None:
+    assert "Scheduled evaluate/recurring: every 0:00:15" in recurring.said
+    assert re.search(r"^Next run: \w+ \d{4}-\d\d-\d\d", recurring.said, re.MULTILINE)
+    assert "A worker is alive" in recurring.said
+    assert recurring.first["created_by"]["type"] == "SCHEDULE"
+    assert recurring.first["state"]["message"] == "FAIL: exact_match: 1 of 2 results failed."
     listed = [json.loads(line) for line in served.workplace.fepflow("list", "--json").stdout.splitlines()]
-    assert ("one", "pass") in {(run["name"], run["outcome"]) for run in listed}
-    assert re.search(r"evaluate/one .* paused", schedule(served, "--list"))
+    assert ("recurring", "fail") in {(run["name"], run["outcome"]) for run in listed}
+    assert re.search(r"evaluate/recurring .* paused", schedule(served, "--list"))
     # One at a time: what was due while it ran was dropped, not queued. The last one may be under way.
-    assert len(served.runs("one", "PENDING", "RUNNING")) <= 1
-    assert "AwaitingConcurrencySlot" not in {run["state_name"] for run in served.runs("one", "SCHEDULED")}
+    assert len(served.runs("recurring", "PENDING", "RUNNING")) <= 1
+    assert "AwaitingConcurrencySlot" not in {run["state_name"] for run in served.runs("recurring", "SCHEDULED")}
     log = (Path(served.workplace.env["FEPFLOW_HOME"]) / "server.log").read_text(encoding="utf-8")
     errors = [part for part in re.split(r"(?m)^(?=\d\d:\d\d:\d\d\.\d+ \| )", log) if "| ERROR " in part[:30]]
     # SQLite refuses Prefect's heartbeat of a worker now and then; the worker sends the next one.
     assert [error for error in errors if LOCKED not in error] == []
     assert served.workplace.fepflow("status").stderr == ""
+
+
+def test_a_scheduled_run_is_on_the_pages_and_they_ask_for_a_key(
+    served: Served, recurring: Recurring, tmp_path: Path
+) -> None:
+    schedule(served, recurring.suite, "--every", "1h")
+    schedule(served, "recurring", "--resume")
+    with browsing(served.rest, tmp_path / "profile") as browser:
+        browser.open("/runs?outcome=fail")
+        browser.shows("recurring")
+        browser.all("table.runs tbody a")[0].click()
+        browser.shows("Fail", "exact_match", "1 of 2", "begun by schedule", "wrong <b>1</b>")
+        browser.follow("wrong <b>1</b>")
+        browser.shows("failed", "Expected", "Output")
+        browser.open("/suites")
+        browser.shows("recurring", "Fail", "UTC")
+        assert "not scheduled" not in browser.text.partition("recurring")[2].partition("\n")[0]
+        assert "not known" not in browser.text
+
+        made = served.workplace.fepflow("keys", "create", "ann", "--scope", "read")
+        key = next(word for word in made.stdout.split() if word.startswith("fep_"))
+        schedule(served, "recurring", "--remove")
+        browser.open("/runs/latest")
+        browser.shows("Sign in", "API key")
+        (field,) = browser.all("input[type=password]")
+        field.send_keys(key + "\n")
+        browser.shows("recurring", "Sign out")
+        assert "/runs/latest" in browser.url
+        browser.all("header form button")[0].click()
+        browser.shows("Sign in")
+        assert "Traceback" not in served.log
 
 
 @pytest.mark.battery
