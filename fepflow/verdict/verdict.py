@@ -14,15 +14,19 @@ Outcome = Literal["pass", "fail", "inconclusive"]
 Mode = Literal["interval", "point"]
 
 
-class CorrectedShare(BaseModel):
+class Part(BaseModel):
+    """A part of a verdict: it never changes, and has no other fields than its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CorrectedShare(Part):
     """The share that is right, or its difference to that of another run, by what a judge passed and by the errors that
     it is known to make, with its interval.
 
     `method` is `rogan-gladen` for labels of other outputs, `mover` for those drawn at random from this run,
     `paired-rogan-gladen` for a difference.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     value: float | None
     low: float | None
@@ -37,15 +41,13 @@ class CorrectedShare(BaseModel):
         return cls(value=estimate.value, low=estimate.low, high=estimate.high, method=estimate.method)
 
 
-class MetricVerdict(BaseModel):
+class MetricVerdict(Part):
     """One metric: its estimate, what it means, and how it fared.
 
     `impact` is the value's, `worst_impact` the worst that the interval touches; both are None without thresholds.
     `threshold` is the gate's minimum, `maximum` its maximum. `check` is None for a metric of the outputs,
     `corrected` for one that is not by a calibrated judge, `outcome` for one that the gate says nothing about.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: str
     check: str | None
@@ -75,14 +77,12 @@ class MetricVerdict(BaseModel):
         return cls(id=metric.id, check=metric.check_id, corrected=corrected, **_figures(metric.estimate), **judged)
 
 
-class SliceVerdict(BaseModel):
+class SliceVerdict(Part):
     """A metric over the test cases whose metadata has one value (`slice`) of a field (`by`), and how it fared.
 
     `threshold` is the minimum of each slice, `p` the p-value against it, adjusted for the number of slices. `corrected`
     is None for one that is not by a calibrated judge. `outcome` is None for one that is described only.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     metric: str
     by: str
@@ -124,12 +124,10 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-class DifferenceVerdict(BaseModel):
+class DifferenceVerdict(Part):
     """A metric here and in the baseline, over the matched test cases, the difference with its interval, and how it
     fared. `margin` is by how much it may be worse, `p` the two-sided p-value of no difference, not adjusted.
     `corrected` is None for one that is not by a calibrated judge, `outcome` for one without a margin."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     metric: str
     baseline: float | None
@@ -149,10 +147,8 @@ class DifferenceVerdict(BaseModel):
     outcome: Outcome | None = None
 
 
-class RegressionVerdict(BaseModel):
+class RegressionVerdict(Part):
     """What a gate's `regression` rests on: the baseline's name, its run and which cases matched, if there was one."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     baseline: str
     run_id: str | None = None
@@ -161,11 +157,9 @@ class RegressionVerdict(BaseModel):
     warnings: list[str] = []
 
 
-class TopUpVerdict(BaseModel):
+class TopUpVerdict(Part):
     """How far a run was topped up: `reached` of at most `maximum` repeats, or test cases, as the `limit` says, with so
     many `calls` of at most `max_calls`. `summary` says it in words."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     limit: Literal["max_repeats", "max_cases"]
     reached: int
@@ -175,10 +169,8 @@ class TopUpVerdict(BaseModel):
     summary: str
 
 
-class MetricChange(BaseModel):
+class MetricChange(Part):
     """A metric's value now and in the baseline, None where there was none, and now minus then."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: str
     value: float | None
@@ -186,13 +178,11 @@ class MetricChange(BaseModel):
     difference: float | None
 
 
-class Comparison(BaseModel):
+class Comparison(Part):
     """A run beside its baseline: that run's id and outcome, whether this one fails and that did not, each metric.
 
     `summary` names in words what was compared.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     run_id: str
     outcome: Outcome
@@ -201,14 +191,12 @@ class Comparison(BaseModel):
     metrics: list[MetricChange]
 
 
-class ModelCosts(BaseModel):
+class ModelCosts(Part):
     """What the models that checks asked have cost in this run, as far as it is known; answers from before cost nothing.
 
     `requests` are all that were made, also those without an answer. Of `without_usd` answers it is not known what they
     cost: it is not in `usd`, and it is not nothing.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     requests: int = 0
     answers: int = 0
@@ -224,14 +212,12 @@ class ModelCosts(BaseModel):
         return f"{self.answers} {'answer' if self.answers == 1 else 'answers'}: {known}{unknown}"
 
 
-class RuleOutcome(BaseModel):
+class RuleOutcome(Part):
     """One rule of the gate and how it came out.
 
     `rule` is a short text that is the same in every run of the suite ("acc: at least 0.9"). `metric` and `check` say
     what it is about, None where it is about the whole run. `reason` is a sentence with the figures.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     rule: str
     metric: str | None = None
@@ -240,7 +226,7 @@ class RuleOutcome(BaseModel):
     reason: str
 
 
-class Verdict(BaseModel):
+class Verdict(Part):
     """The outcome of a run; `gate` is the rule that was applied and `reasons` why it came out so, worst first.
 
     `rules` are the outcomes of the gate's rules, worst first: the first one decided. `not_judged` names the checks
@@ -249,8 +235,6 @@ class Verdict(BaseModel):
     the thresholds that were applied, see `fepflow.evalguard.digest`. `baseline` is there if the suite names one that
     can be compared with, else `not_compared` says why not; `models` if checks call models.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     outcome: Outcome
     gate: str
