@@ -16,7 +16,7 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewOutput
 from fepflow.targets.base import output_hash
-from fepflow.targets.call_record import CallRecord, is_failed
+from fepflow.targets.call_record import CallRecord
 from fepflow.text import one_line
 from tasks.run.asyncio_helpers import gather_or_raise
 from tasks.run.batches import Batch
@@ -105,7 +105,7 @@ def _may_escalate(context: RunContext) -> bool:
 def store_output(context: RunContext, ended: CallOutcome) -> None:
     """Store what the calls of a case came to, a response or an error."""
     output = ended.record.output()
-    failed = is_failed(output)
+    failed = output.failure is not None
     if failed and not isinstance(ended.record.error, CircuitOpenError):  # its task run says so, once for all cases
         # Prefect makes a logger at every request, so one is requested only for a message.
         run_log().error("%s: no output: %s", one_line(ended.case.id, MAX_LABEL), ended.record.error)
@@ -113,7 +113,7 @@ def store_output(context: RunContext, ended: CallOutcome) -> None:
         context.target_client.budget.spend(output.metadata)
     context.count(calls=1, failed_calls=int(failed))
     hashed = _content_hash(context, ended.case, ended.repeat)
-    context.writer.add(outputs=[NewOutput(ended.case_index, ended.repeat, hashed, output, failed)])
+    context.writer.add(outputs=[NewOutput(ended.case_index, ended.repeat, hashed, output)])
 
 
 def _content_hash(context: RunContext, case: TestCase, repeat: int) -> str:

@@ -14,7 +14,6 @@ from fepflow.protocol.results import passed_of
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
-from fepflow.targets.call_record import is_failed
 from fepflow.verdict.pass_rule import SampleResult
 from fepflow.verdict.verdict import Verdict
 
@@ -73,7 +72,7 @@ def _rows(run_id: str, results: Sequence[SampleResult]) -> tuple[list[NewOutput]
         unit = (result.case_index, result.sample)
         # The hash covers the run's id: it is not known whether a function would give the same answer again.
         output_hash = content_hash("pytest", run_id, *unit)
-        outputs.append(NewOutput(*unit, output_hash, result.output, is_failed(result.output)))
+        outputs.append(NewOutput(*unit, output_hash, result.output))
         for check in result.checks:
             checks.append(
                 NewCheckResult(

@@ -102,7 +102,6 @@ class NewOutput(NamedTuple):
     repeat: int
     content_hash: str
     output: Output
-    failed: bool = False
 
 
 class NewCheckResult(NamedTuple):

@@ -24,7 +24,7 @@ def check_key(check: NewCheckResult | Row[Any]) -> tuple[int, int, str]:
 
 def output_row(run_id: str, new: NewOutput, now: datetime) -> dict[str, Any]:
     """The row of an output; of a failed one if its value has no JSON form."""
-    failed, output_id = new.failed, new.output.id
+    failed, output_id = new.output.failure is not None, new.output.id
     try:
         value = encode(new.output.value)
         metadata = None if new.output.metadata is None else encode(new.output.metadata)

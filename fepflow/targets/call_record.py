@@ -76,11 +76,6 @@ class CallRecord:
         return [attempt.entry(number) for number, attempt in enumerate(self.attempts, 1)]
 
 
-def is_failed(output: Output) -> bool:
-    """Whether `output` stands for a call that failed."""
-    return output.failure is not None
-
-
 def _describe(error: TargetError | JSONPathError) -> dict[str, Any]:
     if isinstance(error, JSONPathError):
         return {"type": error.fep_type, "kind": "request", "message": str(error), "recoverable": False}

@@ -15,7 +15,6 @@ from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import NewOutput, NewRun, RunRecord, RunRequest
 from fepflow.store.store import Store
 from fepflow.suite.reader import read_suite
-from fepflow.targets.call_record import is_failed
 from surfaces.access.caller import Caller
 from tasks.analysis.comparability import suite_hash
 
@@ -79,6 +78,6 @@ def _require_suite(document: dict[str, Any]) -> None:
 
 def _rows(cases: Sequence[TestCase], outputs: Sequence[Output]) -> list[NewOutput]:
     return [
-        NewOutput(index, 0, content_hash("given", case.id, output.model_dump()), output, is_failed(output))
+        NewOutput(index, 0, content_hash("given", case.id, output.model_dump()), output)
         for index, (case, output) in enumerate(zip(cases, outputs, strict=bool(outputs)))
     ]

@@ -135,7 +135,7 @@ def fill_run(store: Store) -> FillRun:
         store.create_run(new, [TestCase(id=name, input=f"input of {name}", expected="yes") for name, _, _ in rows])
         store.acquire_lease(run_id, "host/1/a", 30)
         outputs = [
-            NewOutput(case_index, 0, "a" * 64, output, output.failure is not None)
+            NewOutput(case_index, 0, "a" * 64, output)
             for case_index, (_, output, _) in enumerate(rows)
             if output is not None
         ]

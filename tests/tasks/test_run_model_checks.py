@@ -248,7 +248,7 @@ async def test_of_a_call_that_broke_off_only_completed_steps_are_judged(
     run_id = judged(["a"], checks=[judge(0), judge(1)])
     error = {"type": "unknown_error", "kind": "crashed", "message": "step 2 of 2: it crashed", "partial": True}
     output = Output(value={"steps": [{"public_output": "one"}]}, metadata={"error": error})
-    store.write(run_id, [NewOutput(0, 0, "a" * 64, output, True)], [])
+    store.write(run_id, [NewOutput(0, 0, "a" * 64, output)], [])
     await asked_for(run_id, 1)
     assert rows(store, run_id) == {(0, "step-0"): ("completed", True), (0, "step-1"): ("error", None)}
     assert len(model_server.seen) == 1

@@ -47,7 +47,7 @@ def test_large_arguments_come_back_as_they_were(store: Store, value: Any) -> Non
         for result, row in zip(results, stored, strict=True)
     ]
 
-    store.write(RUN.id, [NewOutput(0, 0, "a" * 64, output, False)], rows)
+    store.write(RUN.id, [NewOutput(0, 0, "a" * 64, output)], rows)
 
     found = {result.check_id: result for result in next(store.results(RUN.id)).checks}
     assert found == {result.check_id: result.model_validate_json(result.model_dump_json()) for result in results}
@@ -59,9 +59,7 @@ def test_a_large_argument_is_stored_once(store: Store) -> None:
     (result, *_) = asyncio.run(results_of(case, output))
     (row,) = leave_out_large([result], case, output)
 
-    store.write(
-        RUN.id, [NewOutput(0, 0, "a" * 64, output, False)], [NewCheckResult(0, 0, "equals", "a" * 64, row, False)]
-    )
+    store.write(RUN.id, [NewOutput(0, 0, "a" * 64, output)], [NewCheckResult(0, 0, "equals", "a" * 64, row, False)])
 
     with store._database.reading() as connection:
         assert connection.execute(text("SELECT max(length(result)) FROM check_result")).scalar_one() < 1_000

@@ -14,10 +14,11 @@ from fepflow.store.store import Store
 
 HASH = "a" * 64
 TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+FAILED = Output(value=None, metadata={"error": {"type": "timeout_error", "message": "too slow"}})
 
 
 def output(case_index: int = 0, repeat: int = 0, value: object = "yes", failed: bool = False) -> NewOutput:
-    return NewOutput(case_index, repeat, HASH, Output(value=value), failed)
+    return NewOutput(case_index, repeat, HASH, FAILED if failed else Output(value=value))
 
 
 def result(check_id: str = "contains", status: StatusText = "completed", **results: object) -> CheckResult:
@@ -51,16 +52,17 @@ def check(
         Output(value={"answer": ["日本", "a\0b", "\ud800", 1.5, {"$float": "NaN"}]}),
         Output(value="", id="o\0", metadata={"tokens": 3}),
         Output(value=-math.inf, metadata={}),
+        FAILED,
     ],
 )
 def test_an_output_is_read_as_it_was_written(store: Store, make_run, given: Output):
     run = make_run()
 
-    store.write(run, [NewOutput(1, 0, HASH, given, failed=True)], [])
+    store.write(run, [NewOutput(1, 0, HASH, given)], [])
 
     stored = store.outputs(run)[1, 0]
     assert stored.output.model_dump() == given.model_dump()
-    assert (stored.content_hash, stored.failed) == (HASH, True)
+    assert (stored.content_hash, stored.failed) == (HASH, given is FAILED)
 
 
 def test_a_check_result_is_read_as_it_was_written(store: Store, make_run):

@@ -15,7 +15,6 @@ from fepflow.limits import circuit_breaker
 from fepflow.limits.run_budget import RunBudget
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.targets.base import TargetResponse
-from fepflow.targets.call_record import is_failed
 from fepflow.targets.client import LONGEST_WAIT, RetryPolicy, TargetClient
 from fepflow.targets.http import HttpTarget
 from tests.fepflow.targets.conftest import CASE, Serve, ask, ask_once, configured, ignore_retries
@@ -53,7 +52,7 @@ async def ask_noting(url: str, attempts: int) -> tuple[Output, Retries]:
 async def test_a_case_that_recovers_is_an_answer_with_its_history(serve: Serve) -> None:
     output, retries = await ask_noting(await serve(flaky(2)), attempts=3)
     assert output.value == "42"
-    assert not is_failed(output)
+    assert output.failure is None
     assert output.metadata is not None
     assert output.metadata["attempts"] == 3
     log = output.metadata["attempt_log"]
@@ -68,7 +67,7 @@ async def test_a_case_that_recovers_is_an_answer_with_its_history(serve: Serve) 
 
 async def test_a_case_that_does_not_recover_is_a_failed_output(serve: Serve) -> None:
     output, retries = await ask_noting(await serve(flaky(99)), attempts=3)
-    assert is_failed(output)
+    assert output.failure is not None
     assert output.metadata is not None
     assert output.metadata["attempts"] == 3
     assert output.metadata["error"] == output.metadata["attempt_log"][-1]["error"]
@@ -78,7 +77,7 @@ async def test_a_case_that_does_not_recover_is_a_failed_output(serve: Serve) -> 
 
 async def test_non_retryable_errors_are_not_retried(serve: Serve) -> None:
     output, retries = await ask_noting(await serve(flaky(1, status=400)), attempts=5)
-    assert is_failed(output)
+    assert output.failure is not None
     assert output.metadata is not None
     assert output.metadata["attempts"] == 1
     assert retries == []
@@ -177,7 +176,7 @@ async def test_whatever_a_target_raises_ends_its_case_and_is_not_tried_again() -
     ],
 )
 def test_a_failed_output_has_no_value_and_a_cause(output: Output, failed: bool) -> None:
-    assert is_failed(output) is failed
+    assert (output.failure is not None) is failed
 
 
 def test_the_retry_policy_comes_from_the_suite() -> None:
@@ -200,7 +199,7 @@ async def test_a_case_may_be_called_once_more_after_its_attempts(serve: Serve) -
     caller = TargetClient(target, RetryPolicy(2, 5))
     asked = await caller.ask(CASE)
     assert asked.may_recover
-    assert is_failed(asked.output())
+    assert asked.output().failure is not None
     await caller.call_once_more(CASE, asked)
     await target.aclose()
     output = asked.output()

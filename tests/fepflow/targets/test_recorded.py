@@ -14,7 +14,6 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.suite.target import Target
 from fepflow.targets.base import Target as OpenTarget
 from fepflow.targets.base import output_hash
-from fepflow.targets.call_record import is_failed
 from fepflow.targets.client import RetryPolicy
 from fepflow.targets.factory import open_target
 from tests.fepflow.targets.conftest import ask, ignore_retries
@@ -57,7 +56,7 @@ async def test_a_case_without_a_record_is_a_missing_output(opened: Any) -> None:
         await target.call(SECOND)
     assert (raised.value.kind, raised.value.retryable) == ("missing_output", False)
     output = await ask(target, SECOND, RetryPolicy(5, 1), ignore_retries)
-    assert is_failed(output)
+    assert output.failure is not None
     assert output.metadata is not None
     assert output.metadata["attempts"] == 1
 

@@ -80,7 +80,7 @@ def fill(
     store.create_run(new, [row.case for row in rows])
     store.acquire_lease(run_id, OWNER, 600)
     outputs = [
-        NewOutput(index, repeat, "a" * 64, output, output.failure is not None)
+        NewOutput(index, repeat, "a" * 64, output)
         for index, row in enumerate(rows)
         for repeat, output in enumerate(row.outputs)
         if output is not None

@@ -312,7 +312,7 @@ def test_what_did_not_pass_is_told_anew_when_a_run_has_gone_on(client: httpx.Cli
     store.acquire_lease(run.id, "host/2/b", 60)
     store.write(
         run.id,
-        [NewOutput(1, 0, "a" * 64, Output(value="no"), False)],
+        [NewOutput(1, 0, "a" * 64, Output(value="no"))],
         [NewCheckResult(1, 0, "says_so", "b" * 64, found, False)],
     )
     store.finish(run.id, "host/2/b", "completed", outcome="fail", metrics=run.metrics, verdict=run.verdict, stats={})

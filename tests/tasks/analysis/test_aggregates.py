@@ -163,7 +163,7 @@ def called(store: Store, latencies: Sequence[float | None], **sections: Any) -> 
     run_id = f"{next(NUMBERS):032x}"
     store.create_run(NewRun(run_id, "s", {}, None, 1), [TestCase(id=str(n), input=n) for n in range(len(latencies))])
     outputs = [
-        NewOutput(n, 0, "o", Output(value=None, metadata={"error": {"type": "timeout"}}), failed=True)
+        NewOutput(n, 0, "o", Output(value=None, metadata={"error": {"message": "late"}}))
         if latency is None
         else NewOutput(n, 0, "o", Output(value={"sure": 0.5}, metadata={"latency_ms": latency, "usd": latency / 1e6}))
         for n, latency in enumerate(latencies)

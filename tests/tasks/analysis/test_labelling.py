@@ -114,8 +114,9 @@ def run_with_failed_output(store: Store) -> RunRecord:
     """A run with an output of c0, and none of c1, whose call failed."""
     run = NewRun(f"failed{len(store.runs())}", "judged", {"name": "judged", "checks": [CHECK]}, None, 1)
     store.create_run(run, [TestCase(id="c0", input=0), TestCase(id="c1", input=1)])
-    outputs = [NewOutput(number, 0, "b" * 64, Output(value=None), failed=number == 1) for number in range(2)]
-    store.write(run.id, outputs, [])
+    failed = Output(value=None, metadata={"error": {"message": "it is down"}})
+    outputs = [Output(value=None), failed]
+    store.write(run.id, [NewOutput(number, 0, "b" * 64, output) for number, output in enumerate(outputs)], [])
     return store.run(run.id)
 
 

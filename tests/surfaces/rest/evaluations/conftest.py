@@ -115,7 +115,7 @@ class Executor:
 
     def fail(self, index: int, **error: Any) -> None:
         output = Output(value=None, metadata={"error": error, "attempts": 3})
-        self.store.write(self.run_id, [NewOutput(index, 0, "0" * 64, output, failed=True)], [])
+        self.store.write(self.run_id, [NewOutput(index, 0, "0" * 64, output)], [])
 
     def check(self, index: int, check_id: str, results: dict[str, Any] | None, passed: bool | None) -> None:
         fields: dict[str, Any] = {"status": "completed", "results": results}
