@@ -42,66 +42,56 @@ class Requirement(Protocol):
 class Minimum:
     """The value is at least so large."""
 
-    least: float
+    limit: float
 
     @property
     def rule(self) -> str:
         """See Requirement."""
-        return f"at least {number(self.least)}"
-
-    @property
-    def limit(self) -> float:
-        """See Requirement."""
-        return self.least
+        return f"at least {number(self.limit)}"
 
     def judge(self, low: float, high: float) -> Outcome:
         """See Requirement."""
-        if low >= self.least:
+        if low >= self.limit:
             return "pass"
-        return "fail" if high < self.least else "inconclusive"
+        return "fail" if high < self.limit else "inconclusive"
 
     def standing(self, value: float | None) -> str:
         """See Requirement."""
         if value is None:
-            return f"cannot be compared with the minimum of {number(self.least)}"
-        return f"{'reaches' if value >= self.least else 'is below'} the minimum of {number(self.least)}"
+            return f"cannot be compared with the minimum of {number(self.limit)}"
+        return f"{'reaches' if value >= self.limit else 'is below'} the minimum of {number(self.limit)}"
 
     def crossing(self, value: float, low: float, high: float) -> str:
         """See Requirement."""
-        return "its interval begins below" if value >= self.least else "its interval ends above"
+        return "its interval begins below" if value >= self.limit else "its interval ends above"
 
 
 @dataclass(frozen=True)
 class Maximum:
     """The value is at most so large."""
 
-    most: float
+    limit: float
 
     @property
     def rule(self) -> str:
         """See Requirement."""
-        return f"at most {number(self.most)}"
-
-    @property
-    def limit(self) -> float:
-        """See Requirement."""
-        return self.most
+        return f"at most {number(self.limit)}"
 
     def judge(self, low: float, high: float) -> Outcome:
         """See Requirement."""
-        if high <= self.most:
+        if high <= self.limit:
             return "pass"
-        return "fail" if low > self.most else "inconclusive"
+        return "fail" if low > self.limit else "inconclusive"
 
     def standing(self, value: float | None) -> str:
         """See Requirement."""
         if value is None:
-            return f"cannot be compared with the maximum of {number(self.most)}"
-        return f"{'keeps to' if value <= self.most else 'is above'} the maximum of {number(self.most)}"
+            return f"cannot be compared with the maximum of {number(self.limit)}"
+        return f"{'keeps to' if value <= self.limit else 'is above'} the maximum of {number(self.limit)}"
 
     def crossing(self, value: float, low: float, high: float) -> str:
         """See Requirement."""
-        return "its interval ends above" if value <= self.most else "its interval begins below"
+        return "its interval ends above" if value <= self.limit else "its interval begins below"
 
 
 @dataclass(frozen=True)
