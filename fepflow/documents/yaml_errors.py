@@ -23,6 +23,7 @@ _NO_SPACE = re.compile(r"^\s*(?:- +)?([A-Za-z_][\w-]*):(?![\s/])\S")
 class _ParseError:
     """Where the parser stopped, and the beginning of what it was reading; lines and columns from 0."""
 
+    file: str
     problem: str
     lines: list[str]
     line: int
@@ -42,16 +43,9 @@ class _ParseError:
     def text_of(self, line: int) -> str:
         return self.lines[line] if 0 <= line < len(self.lines) else ""
 
-    def explained(self, message: str, advice: str | None = None, at: tuple[int, int] | None = None) -> _Explanation:
-        return _Explanation(message, advice, *(at or (self.line, self.column)))
-
-
-@dataclass(frozen=True)
-class _Explanation:
-    message: str
-    advice: str | None
-    line: int
-    column: int
+    def explained(self, message: str, advice: str | None = None, at: tuple[int, int] | None = None) -> Problem:
+        line, column = at or (self.line, self.column)
+        return Problem(f"is not valid YAML: {message}", self.file, line + 1, None, advice, column=column + 1)
 
 
 def shown(text: str) -> str:
@@ -67,41 +61,32 @@ def problem_of(error: YAMLError, text: str, file: str) -> Problem:
     problem = str(error.problem or error.context).strip().splitlines()[0]
     context = error.context_mark
     parse_error = _ParseError(
+        file,
         problem,
         re.split(r"\r\n|\r|\n", text),
         mark.line,
         mark.column,
         (context.line, context.column) if context else None,
     )
-    explanation = next(
-        (found for part, explain in _EXPLAINED if part in problem and (found := explain(parse_error)) is not None),
-        parse_error.explained(problem),
-    )
-    return Problem(
-        f"is not valid YAML: {explanation.message}",
-        file,
-        explanation.line + 1,
-        None,
-        explanation.advice,
-        column=explanation.column + 1,
-    )
+    explanations = (explain(parse_error) for part, explain in _EXPLAINED if part in problem)
+    return next(explanations, parse_error.explained(problem))
 
 
 def _advice_without_location(error: YAMLError) -> str | None:
     return "save it as plain text" if "control characters" in str(error) else None
 
 
-def _no_token(parse_error: _ParseError) -> _Explanation:
+def _no_token(parse_error: _ParseError) -> Problem:
     if parse_error.char == "\t":
         return _tab(parse_error)
     return parse_error.explained(f"no value can begin with {parse_error.char} in YAML", _QUOTE)
 
 
-def _tab(parse_error: _ParseError) -> _Explanation:
+def _tab(parse_error: _ParseError) -> Problem:
     return parse_error.explained("a tab stands where the line is indented", "indent with spaces")
 
 
-def _alias(parse_error: _ParseError) -> _Explanation:
+def _alias(parse_error: _ParseError) -> Problem:
     column = max(
         parse_error.text.rfind("*", 0, parse_error.column + 1),
         parse_error.text.rfind("&", 0, parse_error.column + 1),
@@ -114,24 +99,24 @@ def _alias(parse_error: _ParseError) -> _Explanation:
     return parse_error.explained(f"what begins with {char} is {meaning} in YAML", _QUOTE, (parse_error.line, column))
 
 
-def _unhashable(parse_error: _ParseError) -> _Explanation:
+def _unhashable(parse_error: _ParseError) -> Problem:
     if "{{" in parse_error.text:
         return _double_braces(parse_error)
     return parse_error.explained("a mapping or a list cannot be a key", "keys are texts; " + _QUOTE)
 
 
-def _double_braces(parse_error: _ParseError) -> _Explanation:
+def _double_braces(parse_error: _ParseError) -> Problem:
     column = parse_error.text.find("{{")
     return parse_error.explained(
         "{{ without quotes is a mapping in YAML, and not a text", _BRACES, (parse_error.line, column)
     )
 
 
-def _open_quote(parse_error: _ParseError) -> _Explanation:
+def _open_quote(parse_error: _ParseError) -> Problem:
     return parse_error.explained("a quote is opened here and never closed", "close it", parse_error.context)
 
 
-def _escape(parse_error: _ParseError) -> _Explanation:
+def _escape(parse_error: _ParseError) -> Problem:
     column = parse_error.text.rfind("\\", 0, parse_error.column + 1)
     char = parse_error.text[column + 1 : column + 2]
     advice = "use single quotes, as for patterns: '\\d+', or write \\\\"
@@ -140,7 +125,7 @@ def _escape(parse_error: _ParseError) -> _Explanation:
     )
 
 
-def _second_colon(parse_error: _ParseError) -> _Explanation:
+def _second_colon(parse_error: _ParseError) -> Problem:
     for line in (parse_error.line, parse_error.line - 1):
         if (explained := _missing_space(parse_error, line)) is not None:
             return explained
@@ -149,7 +134,7 @@ def _second_colon(parse_error: _ParseError) -> _Explanation:
     return parse_error.explained("the line is indented further than the lines above", "align it with its siblings")
 
 
-def _missing_space(parse_error: _ParseError, line: int) -> _Explanation | None:
+def _missing_space(parse_error: _ParseError, line: int) -> Problem | None:
     found = _NO_SPACE.match(parse_error.text_of(line))
     if not found:
         return None
@@ -159,7 +144,7 @@ def _missing_space(parse_error: _ParseError, line: int) -> _Explanation | None:
     )
 
 
-def _no_colon(parse_error: _ParseError) -> _Explanation:
+def _no_colon(parse_error: _ParseError) -> Problem:
     start = parse_error.context or (parse_error.line, parse_error.column)
     explained = _missing_space(parse_error, start[0])
     if explained is not None:
@@ -173,7 +158,7 @@ def _no_colon(parse_error: _ParseError) -> _Explanation:
     return parse_error.explained("this line is neither `name: value` nor an item `- value`", advice, start)
 
 
-def _flow(parse_error: _ParseError) -> _Explanation:
+def _flow(parse_error: _ParseError) -> Problem:
     before = parse_error.text[: parse_error.column]
     if parse_error.char == "{" and before.endswith("$"):
         advice = 'put it in quotes, as in {url: "${AGENT_URL}"}'
@@ -188,7 +173,7 @@ def _flow(parse_error: _ParseError) -> _Explanation:
     return parse_error.explained(f"a comma or the end of the {bracket}{opened} is missing", advice)
 
 
-def _no_key(parse_error: _ParseError) -> _Explanation:
+def _no_key(parse_error: _ParseError) -> Problem:
     before = parse_error.text[: parse_error.column]
     if "{{" in parse_error.text:
         return _double_braces(parse_error)
@@ -200,7 +185,7 @@ def _no_key(parse_error: _ParseError) -> _Explanation:
     return parse_error.explained("a key is expected here", _QUOTE)
 
 
-_EXPLAINED: list[tuple[str, Callable[[_ParseError], _Explanation | None]]] = [
+_EXPLAINED: list[tuple[str, Callable[[_ParseError], Problem]]] = [
     ("cannot start any token", _no_token),
     ("tab character", _tab),
     ("undefined alias", _alias),
