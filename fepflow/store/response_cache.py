@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -85,32 +86,13 @@ def _usd(picousd: Any) -> float | None:
 
 
 def _response(row: Row[Any]) -> CachedResponse:
-    return CachedResponse(
-        row.kind,
-        row.model,
-        row.response_model,
-        row.mode,
-        row.text,
-        row.prompt_tokens,
-        row.completion_tokens,
-        _usd(row.cost_picousd),
-        tuple(row.dropped_params),
-        row.responded_at,
-    )
+    fields = dict(row._mapping)
+    del fields["key"]
+    cost, dropped = _usd(fields.pop("cost_picousd")), tuple(fields.pop("dropped_params"))
+    return CachedResponse(**fields, cost_usd=cost, dropped_params=dropped)
 
 
 def _row(key: str, response: CachedResponse) -> dict[str, Any]:
-    cost = None if response.cost_usd is None else round(response.cost_usd * _PICOUSD)
-    return {
-        "key": key,
-        "kind": response.kind,
-        "model": response.model,
-        "response_model": response.response_model,
-        "mode": response.mode,
-        "text": response.text,
-        "prompt_tokens": response.prompt_tokens,
-        "completion_tokens": response.completion_tokens,
-        "cost_picousd": cost,
-        "dropped_params": list(response.dropped_params),
-        "responded_at": response.responded_at,
-    }
+    row = asdict(response)
+    cost = row.pop("cost_usd")
+    return {**row, "key": key, "cost_picousd": None if cost is None else round(cost * _PICOUSD)}
