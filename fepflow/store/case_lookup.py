@@ -1,4 +1,4 @@
-"""Lookup of a run's cases by id and by outcome; none of their data is read."""
+"""Lookup of a run's cases, and of their checks, by id and by outcome; none of their data is read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from sqlalchemy import or_, select, true
 
 from fepflow.store.column_types import indexable
 from fepflow.store.database import Repository
+from fepflow.store.records import FailedCheck
 from fepflow.store.runs import taken_in
 from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT
 
@@ -34,6 +35,19 @@ class CaseLookup(Repository):
         statements = [checks, outputs] if check_id is None and kind != "failed" else [checks]
         with self._database.reading() as connection:
             return sorted({case_index for statement in statements for case_index in connection.scalars(statement)})
+
+    def failed_checks(self, run_id: str, start: int, stop: int) -> list[FailedCheck]:
+        """The checks of the cases from `start` up to, without, `stop` that failed or ended in error, by case index and
+        repeat."""
+        checks = CHECK_RESULT.c
+        in_error = checks.status == "error"
+        failed = (
+            select(checks.case_index, checks.repeat, checks.check_id, in_error)
+            .where(checks.run_id == run_id, checks.case_index >= start, checks.case_index < stop)
+            .where(or_(in_error, checks.passed.is_(False)))
+        )
+        with self._database.reading() as connection:
+            return sorted(FailedCheck(*row) for row in connection.execute(failed))
 
     def index_of_case(self, run_id: str, case_id: str) -> int | None:
         """The index of a case in a run; None if the run has no such case."""

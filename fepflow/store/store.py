@@ -15,7 +15,6 @@ from fepflow.store.complete_results import CompleteResults
 from fepflow.store.completed_runs import CompletedRuns
 from fepflow.store.database import Database, now_of
 from fepflow.store.evalguard_reports import EvalguardReports
-from fepflow.store.failed_checks import FailedChecks
 from fepflow.store.graders import Graders
 from fepflow.store.labels import Labels
 from fepflow.store.leases import Leases
@@ -36,7 +35,6 @@ class Store(
     Shards,
     CancelRequests,
     Results,
-    FailedChecks,
     CaseGrid,
     ResponseCacheTable,
     Calibrations,
