@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, select, update
 
-from fepflow.errors import NotFoundError, UserError
+from fepflow.errors import UserError
 from fepflow.protocol.model import utc_now
 from fepflow.store.database import Repository
 from fepflow.store.records import RunRecord
+from fepflow.store.runs import find_run
 from fepflow.store.tables import RUN
 
 
@@ -33,10 +34,7 @@ class CancelRequests(Repository):
                     status="cancelled", cancel_requested_at=now, completed_at=now, error="cancelled before it began"
                 )
             )
-            row = connection.execute(select(RUN).where(RUN.c.id == run_id)).one_or_none()
-            if row is None:
-                raise NotFoundError(f"There is no run {run_id}: `fepflow list` shows the runs there are.")
-            record = RunRecord(**row._mapping)
+            record = find_run(connection, run_id)
             if record.status != "running" and record.completed_at != now:
                 raise UserError(f"Run {run_id} is over, it is {record.status}: there is nothing to cancel.")
             return record

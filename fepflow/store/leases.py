@@ -10,10 +10,11 @@ from uuid import uuid4
 
 from sqlalchemy import ColumnElement, Connection, Table, Update, case, func, or_, select, update
 
-from fepflow.errors import NotFoundError, RunBusyError
+from fepflow.errors import RunBusyError
 from fepflow.protocol.model import utc_now
 from fepflow.store.database import Repository, now_of
 from fepflow.store.records import Outcome, RunRecord, RunStatus
+from fepflow.store.runs import find_run
 from fepflow.store.tables import RUN
 
 
@@ -79,7 +80,7 @@ class Leases(Repository):
 
         def acquire(connection: Connection) -> RunRecord:
             now = now_of(connection)
-            before = _run(connection, run_id)
+            before = find_run(connection, run_id)
             taken = connection.execute(
                 update(RUN)
                 .where(RUN.c.id == run_id, free_lease(RUN, owner, before.lease_owner, now))
@@ -95,7 +96,7 @@ class Leases(Repository):
                     error=None,
                 )
             )
-            after = _run(connection, run_id)
+            after = find_run(connection, run_id)
             if not taken.rowcount:
                 raise RunBusyError(
                     f"Run {run_id} is being executed by {after.lease_owner}, whose lease lasts until "
@@ -144,7 +145,7 @@ class Leases(Repository):
         def extend(connection: Connection) -> RunRecord:
             if not connection.execute(_held(run_id, owner).values(n_cases=n_cases, repeats=repeats)).rowcount:
                 raise RunBusyError(f"Run {run_id} is {_lost(run_id, owner)}")
-            return _run(connection, run_id)
+            return find_run(connection, run_id)
 
         return self._database.write(extend)
 
@@ -191,13 +192,6 @@ def _lost(run_id: str, owner: str) -> str:
         f"no longer executed by {owner}, whose lease ended and was taken away. "
         f"`fepflow show {run_id}` says what became of it."
     )
-
-
-def _run(connection: Connection, run_id: str) -> RunRecord:
-    row = connection.execute(select(RUN).where(RUN.c.id == run_id)).one_or_none()
-    if row is None:
-        raise NotFoundError(f"There is no run {run_id}: `fepflow list` shows the runs there are.")
-    return RunRecord(**row._mapping)
 
 
 def _time(moment: datetime | None) -> str:

@@ -23,7 +23,6 @@ from sqlalchemy import (
     true,
 )
 
-from fepflow.errors import NotFoundError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
@@ -32,6 +31,7 @@ from fepflow.store.case_lookup import CaseLookup
 from fepflow.store.large_arguments import fill_in_large
 from fepflow.store.records import CaseResult, CheckCounts, CheckRow, NewCheckResult, NewOutput, Progress, StoredOutput
 from fepflow.store.result_rows import check_key, check_row, output_key, output_row
+from fepflow.store.runs import no_such_run
 from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT, RUN
 
 _CASES_AT_ONCE = 100
@@ -98,7 +98,7 @@ class Results(CaseLookup):
             outcomes = {(status, passed): count for status, passed, count in connection.execute(by_outcome)}
             failures = {row.failed: row.rows for row in connection.execute(by_failure)}
         if cases is None:
-            raise NotFoundError(f"There is no run {run_id}: `fepflow list` shows the runs there are.")
+            raise no_such_run(run_id)
         return Progress(
             cases=cases,
             outputs=sum(failures.values()),

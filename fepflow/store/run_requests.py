@@ -17,7 +17,7 @@ from fepflow.store.database import Repository
 from fepflow.store.network_tables import RUN_REQUEST
 from fepflow.store.records import NewOutput, NewRun, RunRecord, RunRequest, RunStatus
 from fepflow.store.result_rows import output_key, output_row
-from fepflow.store.runs import insert_run
+from fepflow.store.runs import find_run, insert_run
 from fepflow.store.tables import OUTPUT, RUN
 
 RequestedRun = tuple[RunRecord, RunRequest]
@@ -51,7 +51,7 @@ class RunRequests(Repository):
                 raise _KeyTakenError from None
             now = utc_now()
             insert_new(connection, OUTPUT, [output_row(run.id, new, now) for new in sorted(outputs, key=output_key)])
-            return RunRecord(**connection.execute(select(RUN).where(RUN.c.id == run.id)).one()._mapping)
+            return find_run(connection, run.id)
 
         try:
             return self._database.write_once(create)

@@ -112,7 +112,7 @@ class Runs(Repository):
             except IntegrityError:
                 raise UserError(f"The flow run {flow_run_id} executes another run than {run_id} already.") from None
             if not changed:
-                raise NotFoundError(f"There is no run {run_id}: `fepflow list` shows the runs there are.")
+                raise no_such_run(run_id)
 
         self._database.write(note)
 
@@ -127,6 +127,19 @@ class Runs(Repository):
     def _records(self, statement: Select[Any]) -> list[RunRecord]:
         with self._database.reading() as connection:
             return [RunRecord(**row) for row in connection.execute(statement).mappings()]
+
+
+def no_such_run(run_id: str) -> NotFoundError:
+    """The error of an id that no run has."""
+    return NotFoundError(f"There is no run {run_id}: `fepflow list` shows the runs there are.")
+
+
+def find_run(connection: Connection, run_id: str) -> RunRecord:
+    """The run with just this id. Raises NotFoundError."""
+    row = connection.execute(select(RUN).where(RUN.c.id == run_id)).mappings().one_or_none()
+    if row is None:
+        raise no_such_run(run_id)
+    return RunRecord(**row)
 
 
 def insert_run(connection: Connection, run: NewRun, cases: Iterable[TestCase]) -> None:

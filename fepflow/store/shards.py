@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Update, and_, select, update
 
-from fepflow.errors import NotFoundError
 from fepflow.store.database import Repository, now_of, upserting
 from fepflow.store.leases import free_lease, is_gone, renew
+from fepflow.store.runs import no_such_run
 from fepflow.store.tables import RUN, SHARD
 
 
@@ -31,7 +31,7 @@ class Shards(Repository):
 
         def acquire(connection: Connection) -> bool:
             if connection.scalar(select(RUN.c.id).where(RUN.c.id == run_id)) is None:
-                raise NotFoundError(f"There is no run {run_id}: `fepflow list` shows the runs there are.")
+                raise no_such_run(run_id)
             now = now_of(connection)
             held = {"lease_owner": owner, "lease_until": now + timedelta(seconds=seconds)}
             connection.execute(upserting(connection, SHARD).values(run_id=run_id, shard=shard).on_conflict_do_nothing())
