@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Column, Connection, ForeignKeyConstraint, Table, Text, and_, func, select, type_coerce
+from sqlalchemy import Column, Connection, Table, Text, and_, func, select, type_coerce
 
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
@@ -97,13 +97,10 @@ def _miscounted(connection: Connection) -> Iterator[str]:
 def _orphans(connection: Connection) -> Iterator[str]:
     for table in METADATA.sorted_tables:
         for constraint in table.foreign_key_constraints:
-            yield from _without_parent(connection, table, constraint.referred_table, _pairs(constraint))
+            pairs = [(element.parent, element.column) for element in constraint.elements]
+            yield from _without_parent(connection, table, constraint.referred_table, pairs)
     same = [(CHECK_RESULT.c[name], OUTPUT.c[name]) for name in ("run_id", "case_index", "repeat")]
     yield from _without_parent(connection, CHECK_RESULT, OUTPUT, same)
-
-
-def _pairs(constraint: ForeignKeyConstraint) -> list[tuple[Column[Any], Column[Any]]]:
-    return [(element.parent, element.column) for element in constraint.elements]
 
 
 def _without_parent(

@@ -21,7 +21,7 @@ _ADVISORY_LOCK = 7_305_808_869_230_650  # any number, the same in every version
 _one_at_a_time = threading.Lock()  # alembic keeps the migration that is under way in globals
 
 
-def migrations(connection: Connection | None = None) -> Config:
+def migrations(connection: Connection) -> Config:
     """Alembic's configuration for our migrations, to run on `connection`."""
     from alembic.config import Config
 

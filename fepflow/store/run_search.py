@@ -91,13 +91,8 @@ class RunSearch(Repository):
 
 
 def _conditions(wanted: RunFilter) -> list[ColumnElement[bool]]:
-    found: list[ColumnElement[bool]] = []
-    if wanted.suite is not None:
-        found.append(RUN.c.name == wanted.suite)
-    if wanted.outcome is not None:
-        found.append(RUN.c.outcome == wanted.outcome)
-    if wanted.status is not None:
-        found.append(RUN.c.status == wanted.status)
+    same = {RUN.c.name: wanted.suite, RUN.c.outcome: wanted.outcome, RUN.c.status: wanted.status}
+    found = [column == text for column, text in same.items() if text is not None]
     if wanted.tag is not None:
         # A tag is a text in a JSON list: with its quotes it is found whole.
         found.append(type_coerce(RUN.c.tags, Text).contains(str(encode(wanted.tag)), autoescape=True))
