@@ -6,7 +6,6 @@ Values are taken as they are, as in the other definitions. Upstream's own tools 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Annotated, Any
@@ -15,17 +14,15 @@ from pydantic import PlainValidator
 from pydantic_core import PydanticCustomError
 
 from fepflow.evalguard.models import Definition, Identifier
+from fepflow.json.limits import finite
 
 
 def _finite(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise PydanticCustomError("float_type", "must be a number")
-    try:
-        if math.isfinite(value):
-            return value
-    except OverflowError:  # an integer of hundreds of digits
-        pass
-    raise PydanticCustomError("finite_number", "must be a finite number")
+    if finite(value) is None:
+        raise PydanticCustomError("finite_number", "must be a finite number")
+    return value
 
 
 def _not_negative(value: Any) -> Any:

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 from fepflow.errors import RunLimitExceededError
+from fepflow.json.limits import finite
 from fepflow.suite.models import Budget
 
 
@@ -62,10 +63,5 @@ class RunBudget:
 
 def _cost(reported: Any) -> float | None:
     """A reported cost; None for one that is not a finite number from 0 on."""
-    if isinstance(reported, bool) or not isinstance(reported, int | float):
-        return None
-    try:
-        cost = float(reported)
-    except OverflowError:
-        return None
-    return cost if math.isfinite(cost) and cost >= 0 else None
+    cost = None if isinstance(reported, bool) else finite(reported)
+    return cost if cost is not None and cost >= 0 else None
