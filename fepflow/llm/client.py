@@ -20,6 +20,7 @@ from fepflow.llm.loop_thread import LoopThread
 from fepflow.llm.model import ChatResponse, EmbeddingResponse, Model
 from fepflow.llm.request_context import RequestContext
 from fepflow.llm.response_cache import ResponseCache, SingleFlight
+from fepflow.llm.retrying import Response, Send
 from fepflow.protocol.model_response import CachedResponse
 
 T = TypeVar("T")
@@ -79,10 +80,7 @@ class ModelClient:
         def send(parameters: dict[str, Any]) -> Awaitable[ChatResponse]:
             return _litellm.complete(model, messages, response_format, parameters, context)
 
-        async def work() -> ChatResponse:
-            return await retrying.request(model, self._usable(model), context, send)
-
-        return await self._thread.run(work())
+        return await self._thread.run(self._request(model, context, send))
 
     async def embed(self, model: Model, texts: list[str], context: RequestContext) -> EmbeddingResponse:
         """The vectors of all texts, by one request. Raises as `complete` does."""
@@ -90,10 +88,10 @@ class ModelClient:
         def send(parameters: dict[str, Any]) -> Awaitable[EmbeddingResponse]:
             return _litellm.embed(model, texts, parameters, context)
 
-        async def work() -> EmbeddingResponse:
-            return await retrying.request(model, self._usable(model), context, send)
+        return await self._thread.run(self._request(model, context, send))
 
-        return await self._thread.run(work())
+    async def _request(self, model: Model, context: RequestContext, send: Send[Response]) -> Response:
+        return await retrying.request(model, self._usable(model), context, send)
 
     async def state_of(self, model: Model) -> ModelState:
         """The state of the model. Takes seconds the first time."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from fepflow.errors import ModelError, ModelTimeoutError
@@ -90,9 +89,9 @@ def refused_parameter(text: str, model: Model) -> str | None:
     return None
 
 
-def secrets_of(model: Model, env: Mapping[str, str] | None = None) -> frozenset[str]:
+def secrets_of(model: Model) -> frozenset[str]:
     """What must not be seen: the key, whatever the environment calls a key, and a password in the address."""
-    return known_secrets(env) | secrets_in_address(model.api_base or "") | ({model.api_key} if model.api_key else set())
+    return known_secrets() | secrets_in_address(model.api_base or "") | ({model.api_key} if model.api_key else set())
 
 
 def _words(error: Exception, model: Model) -> str:

@@ -21,6 +21,9 @@ from fepflow.security.redaction import without_secrets
 
 Response = TypeVar("Response", ChatResponse, EmbeddingResponse)
 
+Send = Callable[[dict[str, Any]], Awaitable[Response]]
+"""Makes one request, with these parameters."""
+
 MAX_RETRY_AFTER = 60.0
 """Seconds: no Retry-After holds requests back for longer."""
 
@@ -33,9 +36,7 @@ _BACKOFF = wait_random_exponential(multiplier=0.5, max=20)
 logger = logging.getLogger("fepflow.llm")
 
 
-async def request(
-    model: Model, state: ModelState, context: RequestContext, send: Callable[[dict[str, Any]], Awaitable[Response]]
-) -> Response:
+async def request(model: Model, state: ModelState, context: RequestContext, send: Send[Response]) -> Response:
     """The response to what `send` sends with the parameters that it is given.
 
     Raises ModelError, and RunLimitExceededError when the run's budget or deadline is reached.
@@ -56,7 +57,7 @@ async def request(
 
 
 async def _within_total_timeout(
-    model: Model, state: ModelState, context: RequestContext, send: Callable[[dict[str, Any]], Awaitable[Response]]
+    model: Model, state: ModelState, context: RequestContext, send: Send[Response]
 ) -> Response:
     limit, started = model.timeout * TOTAL_TIMEOUT_FACTOR, time.monotonic()
     try:
@@ -69,9 +70,7 @@ async def _within_total_timeout(
         raise ModelTimeoutError(f"no answer from {model.name} within {limit:g} s, all attempts together") from None
 
 
-async def _with_retries(
-    model: Model, state: ModelState, context: RequestContext, send: Callable[[dict[str, Any]], Awaitable[Response]]
-) -> Response:
+async def _with_retries(model: Model, state: ModelState, context: RequestContext, send: Send[Response]) -> Response:
     endpoint, rejected = state.endpoint, state.rejected_params
     requests = 0
 
