@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, Final
 
 import httpx
@@ -12,7 +11,6 @@ import httpx
 from fepflow.errors import InputError, Problem, TargetError
 from fepflow.http.addresses import host_and_port
 from fepflow.http.response_body import ACCEPT_ENCODING, read_body, read_pieces
-from fepflow.limits.thread_pool import READERS
 from fepflow.security.redaction import excerpt, hide_addresses_in_logs, redact
 from fepflow.security.secret_names import is_secret_name
 from fepflow.suite import target
@@ -26,7 +24,6 @@ from fepflow.targets.response_parser import status_error
 SECTION = "target.ecp"
 _TAIL = 4_000
 _SHOWN_BYTES = 65_536
-_LARGE_BYTES = 30_000
 
 
 class Endpoint:
@@ -105,7 +102,7 @@ class HttpConnection:
             return await self._answer_in_events(request, response, encoding)
         body = await read_body(response.aiter_raw(), encoding, self._endpoint.max_bytes)
         text = body.decode("utf-8", "replace").removeprefix("\ufeff")
-        answer = await _read(request, text)
+        answer = await request.answer_in(text)
         if answer is not None:
             return answer
         if response.status_code >= 300:
@@ -131,7 +128,7 @@ class HttpConnection:
         raise TargetError(f"{message}: {fault}" if fault else message, **kind)  # type: ignore[arg-type]  # as written
 
     async def _event(self, request: Request, data: str) -> dict[str, Any] | None:
-        answer = await _read(request, data)
+        answer = await request.answer_in(data)
         if answer is None:
             self._events.add(data.encode("utf-8", "replace") + b"\n")
         return answer
@@ -153,10 +150,6 @@ class HttpConnection:
 
     async def aclose(self) -> None:
         """Nothing to end: the endpoint keeps the connections."""
-
-
-async def _read(request: Request, text: str) -> dict[str, Any] | None:
-    return await READERS.run(partial(request.answer_in, text)) if len(text) > _LARGE_BYTES else request.answer_in(text)
 
 
 def _address(url: str) -> httpx.URL:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fepflow.errors import TargetError
 from fepflow.json import parser
 from fepflow.json.limits import has_more_values
+from fepflow.limits.thread_pool import READERS
 from fepflow.security.redaction import excerpt
 from fepflow.targets.base import Progress
 from fepflow.targets.response_parser import MAX_VALUES
@@ -22,6 +24,9 @@ VERSION_UNSUPPORTED = -32001
 _OVERLOAD = {429: 429, 503: 503, -32005: 429}
 
 _SHOWN = 300
+
+_LARGE = 30_000
+"""From so many characters on a text is read in a thread: as JSON, they may take a millisecond."""
 
 
 class RpcError(TargetError):
@@ -52,12 +57,15 @@ class Request:
             what = "the request is not JSON: it holds NaN, an object of Python, or is nested too deep"
             raise TargetError(what, kind="request", retryable=False) from None
 
-    def answer_in(self, text: str) -> dict[str, Any] | None:
+    async def answer_in(self, text: str) -> dict[str, Any] | None:
         """The answer to this request, if the text, a line or an event, is one.
 
         An error without an id is: of what it could not read, an agent does not know the id. Raises TargetError
         `too_large` for an answer of more than MAX_VALUES values.
         """
+        return await READERS.run(partial(self._answer_in, text)) if len(text) > _LARGE else self._answer_in(text)
+
+    def _answer_in(self, text: str) -> dict[str, Any] | None:
         if not text.lstrip().startswith("{"):
             return None
         if has_more_values(text, MAX_VALUES):

@@ -6,12 +6,10 @@ import asyncio
 import errno
 import os
 import signal
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from fepflow.errors import TargetError
-from fepflow.limits.thread_pool import READERS
 from fepflow.security.redaction import excerpt
 from fepflow.suite import target
 from fepflow.targets.ecp.command import find_command
@@ -27,8 +25,6 @@ TERM_SECONDS = 2.0
 _TAIL = 4_000
 _SHOWN_TAIL = 500
 _CHUNK = 65_536
-_LARGE_BYTES = 30_000
-"""From here on a line is read in a thread: as JSON, so much may take a millisecond."""
 
 _OBITUARY_SECONDS = 1.0
 
@@ -114,11 +110,7 @@ class StdioConnection:
         return line
 
     async def _answer(self, request: Request, line: bytes) -> dict[str, Any] | None:
-        text = line.decode("utf-8", "replace")
-        if len(line) > _LARGE_BYTES:
-            answer = await READERS.run(partial(request.answer_in, text))
-        else:
-            answer = request.answer_in(text)
+        answer = await request.answer_in(line.decode("utf-8", "replace"))
         if answer is None:
             self._stdout.add(line)
         return answer
