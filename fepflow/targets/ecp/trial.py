@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 from fepflow.security.redaction import known_secrets, remember
@@ -23,14 +23,7 @@ async def open_session(target: Target, folder: Path) -> AsyncIterator[Session]:
     ecp = target.ecp
     remember(secrets_in_address(ecp.url or ""))
     secrets = known_secrets()
-    agents = open_agents(target, folder, secrets)
-    try:
-        connection = await agents.connect()
-        try:
-            session = Session(connection, Warnings(), secrets, ecp.step_timeout, ecp.start_timeout)
-            await session.initialize(ecp.config, ecp.require_capabilities)
-            yield session
-        finally:
-            await connection.aclose()
-    finally:
-        await agents.aclose()
+    async with aclosing(open_agents(target, folder, secrets)) as agents, aclosing(await agents.connect()) as connection:
+        session = Session(connection, Warnings(), secrets, ecp.step_timeout, ecp.start_timeout)
+        await session.initialize(ecp.config, ecp.require_capabilities)
+        yield session

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from pathlib import Path
 
 from fepflow.security.redaction import known_secrets, remember
@@ -23,15 +24,12 @@ async def check_conformance(target: Target, folder: Path, text: str, seconds: fl
     ecp = target.ecp
     if ecp.url is not None:
         return await _of_address(target, text, seconds)
-    programs = Programs(ecp, folder, known_secrets())
+    async with aclosing(Programs(ecp, folder, known_secrets())) as programs:
 
-    async def connect() -> ProcessWire:
-        return ProcessWire(await programs.start(), ecp.max_bytes)
+        async def connect() -> ProcessWire:
+            return ProcessWire(await programs.start(), ecp.max_bytes)
 
-    try:
         return await Examination(connect, text, seconds, is_process=True).run()
-    finally:
-        await programs.aclose()
 
 
 async def _of_address(target: Target, text: str, seconds: float) -> ConformanceReport:
@@ -40,12 +38,9 @@ async def _of_address(target: Target, text: str, seconds: float) -> ConformanceR
 
     assert target.ecp is not None  # see above
     remember(secrets_in_address(target.ecp.url or ""))
-    endpoint = Endpoint(target, known_secrets())
+    async with aclosing(Endpoint(target, known_secrets())) as endpoint:
 
-    async def connect() -> HttpWire:
-        return HttpWire(endpoint, seconds)
+        async def connect() -> HttpWire:
+            return HttpWire(endpoint, seconds)
 
-    try:
         return await Examination(connect, text, seconds, is_process=False).run()
-    finally:
-        await endpoint.aclose()
