@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,6 @@ class Failure:
     retry_after: float | None = None
     status: int | None = None
     tail: str = ""
-
-    def data(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
 
     def error(self, secrets: frozenset[str]) -> TargetError:
         """The exception, with no secret in it."""

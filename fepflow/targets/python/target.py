@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from fepflow.errors import JSONPathError, TargetError
 from fepflow.json.codec import decode
@@ -20,16 +20,11 @@ from fepflow.targets.python.calls import Failure
 from fepflow.targets.python.entry_point import CASE, open_entry
 from fepflow.targets.python.process import Processes, check, require_processes
 from fepflow.targets.python.source import locate, source_hash
-from fepflow.targets.python.threads import Reply, Threads
+from fepflow.targets.python.threads import Threads
 from fepflow.targets.response_parser import describe, found_metadata
 
 _SENT = ("id", "input", "expected", "metadata")
 _LARGE = 1_000_000
-
-
-class _Executor(Protocol):
-    async def ask(self, request: dict[str, Any]) -> Reply: ...
-    async def aclose(self) -> None: ...
 
 
 class PythonTarget:
@@ -55,7 +50,7 @@ class PythonTarget:
         self._metadata = {name: compile_path(path) for name, path in self._python.metadata.items()}
         source = locate(self._python.function, folder, roots)
         content, limit = source_hash(source), self._python.max_bytes
-        self._executor: _Executor
+        self._executor: Processes | Threads
         if self._python.isolate == "process":
             require_processes()
             child: dict[str, Any] = {

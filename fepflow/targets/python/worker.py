@@ -43,7 +43,7 @@ def _reply(entry: Entry, request: dict[str, Any], limit: int, runner: asyncio.Ru
         returned = entry.begin(request)
         text = runner.run(awaited_text(returned, limit)) if is_pending(returned) else answer_text(returned, limit)
     except BaseException as error:
-        return json.dumps({"failure": failure_of(error, entry.source.folder).data()})
+        return json.dumps({"failure": asdict(failure_of(error, entry.source.folder))})
     return f'{{"answer":{text}}}'
 
 
