@@ -8,7 +8,7 @@ from itertools import chain
 
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.errors import NotFoundError
-from fepflow.protocol.results import CheckResult, passed_of
+from fepflow.protocol.results import CheckResult
 from fepflow.store.case_lookup import FailureKind
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
@@ -40,7 +40,7 @@ class Selection:
     def _is_wanted(self, check: CheckResult, no_answer: bool) -> bool:
         if self.check_id not in (None, check.check_id):
             return False
-        return (check.error is not None and not no_answer) or (not self.errors and passed_of(check) is False)
+        return (check.error is not None and not no_answer) or (not self.errors and check.passed is False)
 
     def holds(self, result: CaseResult) -> bool:
         """Whether a result is wanted."""

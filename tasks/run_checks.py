@@ -21,7 +21,7 @@ from fepflow.llm.model_requests import ModelRequests
 from fepflow.llm.request_context import RequestContext
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.context import evaluation_context
-from fepflow.protocol.results import CheckResult, passed_of
+from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.large_arguments import HASH, leave_out_large
 from fepflow.store.records import NewCheckResult, StoredOutput
@@ -126,7 +126,7 @@ def _rows(
 
 def _row(output: PendingChecks, check: CompiledCheck, result: CheckResult) -> NewCheckResult:
     hashed = check_hash(output.stored.content_hash, output.repeat, check, result)
-    return NewCheckResult(output.case_index, output.repeat, check.check_id, hashed, result, passed_of(result))
+    return NewCheckResult(output.case_index, output.repeat, check.check_id, hashed, result, result.passed)
 
 
 def check_hash(output_hash: str, repeat: int, check: CompiledCheck, result: CheckResult) -> str:

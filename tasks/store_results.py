@@ -10,7 +10,6 @@ from uuid import uuid4
 from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import to_jsonable
-from fepflow.protocol.results import passed_of
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
@@ -75,9 +74,7 @@ def _rows(run_id: str, results: Sequence[SampleResult]) -> tuple[list[NewOutput]
         outputs.append(NewOutput(*unit, output_hash, result.output))
         for check in result.checks:
             checks.append(
-                NewCheckResult(
-                    *unit, check.check_id, content_hash(output_hash, check.check_id), check, passed_of(check)
-                )
+                NewCheckResult(*unit, check.check_id, content_hash(output_hash, check.check_id), check, check.passed)
             )
     return outputs, checks
 

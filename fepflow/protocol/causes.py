@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fepflow.protocol.explanation import Explanation, cut, explain
-from fepflow.protocol.results import CheckResult, passed_of
+from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 
 Kind = Literal["call", "error", "failed"]
@@ -142,7 +142,7 @@ class Causes:
         for check in checks:
             if check.error is not None and failure is None:
                 self._add("error", check.check_id, check.error.message, case_id)
-            elif passed_of(check) is False:
+            elif check.passed is False:
                 self._add("failed", check.check_id, _finding(check), case_id)
 
     def _add(self, kind: Kind, source: str, text: str, case_id: str) -> None:

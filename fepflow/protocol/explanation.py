@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fepflow.protocol.results import CheckResult, passed_of
+from fepflow.protocol.results import CheckResult
 
 OUTPUT_PATH = "$.output.value"
 
@@ -75,7 +75,7 @@ def results_of(check: CheckResult) -> dict[str, Any]:
     response = check.results.get("response")
     results = response if isinstance(response, dict) else check.results
     details = {name: value for name, value in results.items() if value not in (None, "", [], {})}
-    if passed_of(check) is not None:
+    if check.passed is not None:
         details.pop("passed", None)
     return details
 

@@ -50,15 +50,10 @@ class CheckResult(Result):
     @property
     def passed(self) -> bool | None:
         """Whether the check passed; None without a yes or no."""
-        return passed_of(self)
-
-
-def passed_of(result: CheckResult) -> bool | None:
-    """Whether the check passed; None for a check without a yes or no."""
-    for results in (result.results, result.results.get("response")):
-        if isinstance(results, dict) and isinstance(results.get("passed"), bool):
-            return bool(results["passed"])
-    return None
+        for results in (self.results, self.results.get("response")):
+            if isinstance(results, dict) and isinstance(results.get("passed"), bool):
+                return bool(results["passed"])
+        return None
 
 
 def score_of(result: CheckResult) -> float | None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from fepflow.errors import UserError
 from fepflow.protocol.model import to_json_data, to_jsonable
-from fepflow.protocol.results import USAGE, CheckResult, TestCaseResult, passed_of, score_of
+from fepflow.protocol.results import USAGE, CheckResult, TestCaseResult, score_of
 from fepflow.protocol.test_case import Output, TestCase
 
 Kind = Literal["text", "index", "int", "float", "bool", "time"]
@@ -97,7 +97,7 @@ def _of_check(check: CheckResult) -> Row:
         "check_id": _clean(check.check_id),
         "check_type": _clean(check.check_type),
         "status": check.status,
-        "passed": passed_of(check),
+        "passed": check.passed,
         "score": _float(score_of(check)),
         "results": _text(check.results),
         "error_type": str(check.error.type) if check.error else None,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from fepflow.evalguard.formatting import listed, number, percent
-from fepflow.protocol.results import CheckResult, passed_of
+from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.statistics.estimate import Counts, Estimate
 from fepflow.statistics.means import mean_estimate
@@ -98,7 +98,7 @@ def _worst(outcomes: Sequence[SampleOutcome]) -> SampleOutcome:
 def _outcome_of_check(check: CheckResult) -> SampleOutcome:
     if check.status != "completed":
         return "skipped" if check.status == "skip" else "error"
-    passed = passed_of(check)
+    passed = check.passed
     if passed is None:
         return "error"
     return "passed" if passed else "failed"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fepflow.protocol.explanation import as_json, cut, explain
-from fepflow.protocol.results import CheckResult, passed_of
+from fepflow.protocol.results import CheckResult
 from fepflow.store.records import CaseResult, RunRecord
 from surfaces.cli.text import MAX_TEXT, one_line, safe
 from surfaces.failed_results import Selection
@@ -48,7 +48,7 @@ def _attempt(attempt: dict[str, Any]) -> str:
 def _check(check: CheckResult) -> Iterator[str]:
     """A line for a check, or several for one that did not pass: all that it found."""
     why, name = explain(check), safe(check.check_id)
-    passed = passed_of(check)
+    passed = check.passed
     if check.error is not None:
         yield f"  [yellow]error[/]     {name}: {one_line(check.error.message)}"
     elif check.status == "skip":

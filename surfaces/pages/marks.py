@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fepflow.protocol.check import to_check
-from fepflow.protocol.results import CheckResult, passed_of
+from fepflow.protocol.results import CheckResult
 from fepflow.protocol.status import StatusText
 from fepflow.store.case_grid import GridRow
 from fepflow.suite.models import check_ids
@@ -25,7 +25,7 @@ def state(status: StatusText, passed: bool | None) -> State:
 
 def state_of_check(check: CheckResult) -> State:
     """That of a check's result."""
-    return state(check.status, passed_of(check))
+    return state(check.status, check.passed)
 
 
 def mark_of(row: GridRow, repeat: int, check_id: str) -> State:

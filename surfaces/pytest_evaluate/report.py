@@ -10,7 +10,6 @@ from typing import Any
 from fepflow.evalguard.formatting import plural
 from fepflow.protocol.causes import Causes
 from fepflow.protocol.explanation import cut, explain
-from fepflow.protocol.results import passed_of
 from fepflow.text import printable
 from fepflow.verdict.pass_rule import SampleOutcome, SampleResult
 from fepflow.verdict.verdict import Verdict
@@ -88,9 +87,9 @@ def _causes(plan: Plan, result: SampleResult) -> Iterator[tuple[str, str]]:
             yield check.check_id, f"{check.error.type}: {cut(printable(check.error.message), MAX_LINE)}"
         elif check.status != "completed":
             yield check.check_id, check.status
-        elif passed_of(check) is None:
+        elif check.passed is None:
             yield check.check_id, f"gave neither pass nor fail, but {cut(_text(check.results), MAX_LINE)}"
-        elif passed_of(check) is False:
+        elif check.passed is False:
             yield check.check_id, printable(explain(check, with_output=True).line(MAX_LINE)) or "failed"
 
 

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
 from fepflow.protocol.explanation import as_json, explain
-from fepflow.protocol.results import CheckResult, passed_of
+from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
@@ -160,7 +160,7 @@ def _check(name: str, result: CaseResult, check: CheckResult) -> _Case:
     seconds = float((check.metadata or {}).get("execution_time_ms") or 0) / 1000
     if check.status == "skip":
         return _Case(name, "skipped", seconds, "the check was skipped")
-    if check.error is None and passed_of(check) is not False:
+    if check.error is None and check.passed is not False:
         return _Case(name, "passed", seconds)
     why = explain(check)
     given = [*_given(result), f"output: {as_json(result.output.value if result.output else None, MAX_VALUE)}"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 from fepflow.protocol.explanation import explain
-from fepflow.protocol.results import CheckResult, passed_of, score_of
+from fepflow.protocol.results import CheckResult, score_of
 from fepflow.protocol.tables import NOT_REACHED
 from fepflow.protocol.test_case import Output
 from fepflow.store.records import CaseResult, RunRecord
@@ -59,7 +59,7 @@ def write_csv(store: Store, run: RunRecord, file: TextIO) -> None:
 
 
 def _of_check(check: CheckResult) -> dict[str, Any]:
-    passed = passed_of(check)
+    passed = check.passed
     return {
         "check_id": check.check_id,
         "check_type": check.check_type,

@@ -10,7 +10,6 @@ from typing import Any
 
 from fepflow.page_links import link, run_page
 from fepflow.protocol.explanation import explain
-from fepflow.protocol.results import passed_of
 from fepflow.store.records import CaseResult
 from fepflow.verdict.verdict import Verdict
 from tasks.analysis.markdown import plain
@@ -80,7 +79,7 @@ def _rows_of(result: CaseResult, repeats: int, decided: str | None) -> Iterator[
     for check in sorted(result.checks, key=lambda check: check.check_id != decided):
         if check.error is not None and failure is None:
             yield _row(result, repeats, check.check_id, f"error: {check.error.message}")
-        elif passed_of(check) is False:
+        elif check.passed is False:
             yield _row(result, repeats, check.check_id, explain(check).line())
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from checks.core.compiled import compile_checks
 from checks.engine import run_checks
 from fepflow.protocol.check import Check
-from fepflow.protocol.results import CheckResult, passed_of
+from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.large_arguments import leave_out_large
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
@@ -43,7 +43,7 @@ def test_large_arguments_come_back_as_they_were(store: Store, value: Any) -> Non
     results = asyncio.run(results_of(case, output))
     stored = leave_out_large(results, case, output)
     rows = [
-        NewCheckResult(0, 0, result.check_id, "a" * 64, row, passed_of(result))
+        NewCheckResult(0, 0, result.check_id, "a" * 64, row, result.passed)
         for result, row in zip(results, stored, strict=True)
     ]
 

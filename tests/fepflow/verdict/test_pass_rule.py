@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fepflow.protocol.model import utc_now
-from fepflow.protocol.results import CheckResult, passed_of
+from fepflow.protocol.results import CheckResult
 from fepflow.protocol.status import StatusText
 from fepflow.protocol.test_case import Output
 from fepflow.verdict.pass_rule import PassRule, SampleOutcome, SampleResult, judge_samples, outcome_of
@@ -49,7 +49,7 @@ def outcome(rule: PassRule, threshold: float, *cases: str) -> str:
     ],
 )
 def test_a_check_passed_where_its_results_say_so(results: dict[str, Any], passed: bool | None) -> None:
-    assert passed_of(check(**results)) is passed
+    assert check(**results).passed is passed
 
 
 @pytest.mark.parametrize(
