@@ -16,7 +16,7 @@ no rule is about are named.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from fepflow.evalguard.digest import thresholds_digest
 from fepflow.evalguard.formatting import listed, number, percent, plural
@@ -32,7 +32,7 @@ from fepflow.verdict.metric_rules import MetricRules, doubted
 from fepflow.verdict.regression_rules import Regression
 from fepflow.verdict.requirements import ImpactAtMost, Maximum, Minimum, Requirement
 from fepflow.verdict.slice_rules import SliceEstimate, judge_slices
-from fepflow.verdict.verdict import MetricVerdict, Mode, Outcome, RuleOutcome, Verdict
+from fepflow.verdict.verdict import MetricVerdict, Outcome, RuleOutcome, Verdict
 
 DEFAULT_MAX_IMPACT: Impact = "low"
 _FROM_BEST: tuple[Outcome, ...] = ("pass", "inconclusive", "fail")
@@ -55,11 +55,11 @@ def decide(
     `advice` is what to do about metrics that no rule is about (default: about those of a suite).
     """
     gate = gate or Gate()
-    mode, minima = gate.verdict, slice_minima or {}
+    minima = slice_minima or {}
     max_impact = gate.max_impact or (DEFAULT_MAX_IMPACT if thresholds else None)
     by_checks = gate.checks == "all" or not (max_impact or gate.min or gate.max or minima or regression)
     ranges = thresholds.thresholds if thresholds and max_impact else {}
-    by_metric = _metric_outcomes(metrics, gate, ranges, max_impact, mode)
+    by_metric = _metric_outcomes(metrics, gate, ranges, max_impact)
     rules = [rule for found in by_metric.values() for rule in found]
     rules += _rules_on_absence([metric.id for metric in metrics], ranges, max_impact, gate)
     of_slices = judge_slices(slices, minima, gate)
@@ -73,7 +73,7 @@ def decide(
         advice = "give a metric of them a minimum" if by_checks else "gate: {checks: all} judges every check, too"
     outcome = rules[0].outcome
     warnings = [
-        *_warnings(metrics, ranges, by_metric, mode),
+        *_warnings(metrics, gate, ranges, by_metric),
         *_warnings_of_judges(metrics, gate, ranges, max_impact, by_metric),
         *of_slices.warnings,
         *(regression.verdict.warnings if regression else ()),
@@ -107,7 +107,7 @@ def _blocks(outcome: Outcome, gate: Gate) -> bool:
 
 
 def _metric_outcomes(
-    metrics: Sequence[MetricEstimate], gate: Gate, ranges: dict[str, list[Range]], max_impact: Impact | None, mode: Mode
+    metrics: Sequence[MetricEstimate], gate: Gate, ranges: dict[str, list[Range]], max_impact: Impact | None
 ) -> dict[str, list[RuleOutcome]]:
     required = [
         (as_judged(metric, gate), requirements)
@@ -115,7 +115,7 @@ def _metric_outcomes(
         if (requirements := _requirements(metric, gate, ranges, max_impact))
     ]
     named = {metric.id for metric, _ in required} | {*gate.min, *gate.max}
-    found = MetricRules(gate.confidence, mode, gate.fail == "value", len(named)).outcomes(required)
+    found = MetricRules(gate.confidence, gate.verdict, gate.fail == "value", len(named)).outcomes(required)
     doubts = {metric.id: _scale_doubt(metric.estimate, ranges.get(metric.id)) for metric, _ in required}
     return {name: [doubted(rule, doubts[name]) for rule in rules] for name, rules in found.items()}
 
@@ -193,15 +193,15 @@ def _loudly(names: Sequence[str], checks: Sequence[CheckTotals], advice: str) ->
 
 def _warnings(
     metrics: Sequence[MetricEstimate],
+    gate: Gate,
     ranges: dict[str, list[Range]],
     by_metric: dict[str, list[RuleOutcome]],
-    mode: Mode,
 ) -> list[str]:
     computed = [metric.id for metric in metrics]
     warnings = [warning for metric in metrics for warning in metric.warnings]
     for metric in metrics:
         if metric.id in by_metric:
-            warnings += _metric_warnings(metric, ranges.get(metric.id), mode)
+            warnings += _metric_warnings(metric, gate, ranges.get(metric.id))
     if skipped := [name for name in ranges if name not in computed]:
         warnings.append(f"Skipped, for there are thresholds but no such metric: {listed(skipped)}.")
     return warnings
@@ -223,7 +223,7 @@ def _warnings_of_judges(
     ]
 
 
-def _metric_warnings(metric: MetricEstimate, ranges: Sequence[Range] | None, mode: Mode) -> list[str]:
+def _metric_warnings(metric: MetricEstimate, gate: Gate, ranges: Sequence[Range] | None) -> list[str]:
     estimate, value = metric.estimate, metric.estimate.value
     if value is None:
         return []
@@ -233,7 +233,7 @@ def _metric_warnings(metric: MetricEstimate, ranges: Sequence[Range] | None, mod
             warnings.append(f"{metric.id}: several ranges hold {number(value)}; the worst impact counts.")
         if mismatch := _scale_doubt(estimate, ranges):
             warnings.append(f"{metric.id}: {mismatch}")
-    if mode == "point" and estimate.counts.missing:
+    if gate.verdict == "point" and estimate.counts.missing:
         missing = plural(estimate.counts.missing, "missing result")
         warnings.append(f"{metric.id}: judged by its point value, in spite of {missing}.")
     return warnings
@@ -245,6 +245,7 @@ def _metric_verdict(
     estimate = metric.estimate
     assessment = assess(estimate.value, ranges) if ranges is not None else ImpactAssessment(None)
     impacts = impact_range(estimate.low, estimate.high, ranges) if ranges is not None else None
+    worst_first = sorted(rules, key=_badness, reverse=True)
     return MetricVerdict.of(
         metric,
         impact=assessment.impact,
@@ -252,8 +253,8 @@ def _metric_verdict(
         interpretation=assessment.interpretation,
         threshold=gate.min.get(metric.id),
         maximum=gate.max.get(metric.id),
-        outcome=_worst_outcome(rule.outcome for rule in rules) if rules else None,
-        reason=" ".join(rule.reason for rule in sorted(rules, key=_badness, reverse=True)) or None,
+        outcome=worst_first[0].outcome if worst_first else None,
+        reason=" ".join(rule.reason for rule in worst_first) or None,
     )
 
 
@@ -284,7 +285,3 @@ def _looks(gate: Gate) -> str:
 
 def _badness(rule: RuleOutcome) -> int:
     return _FROM_BEST.index(rule.outcome)
-
-
-def _worst_outcome(outcomes: Iterable[Outcome]) -> Outcome:
-    return max(outcomes, key=_FROM_BEST.index)
