@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from random import Random
 from statistics import NormalDist
@@ -123,12 +124,8 @@ def _passes_needed(n: int, minimum: float, confidence: float, kind: IntervalKind
     """The least number of passes of n whose interval shows the minimum; None if not even all do."""
     if interval_of(kind, 1.0, n, confidence)[0] < minimum:
         return None
-    few, many = math.floor(minimum * n) - 1, n
-    while many - few > 1:
-        middle = (few + many) // 2
-        shows = middle >= 0 and interval_of(kind, middle / n, n, confidence)[0] >= minimum
-        few, many = (few, middle) if shows else (middle, many)
-    return many
+    least = max(math.floor(minimum * n), 0)
+    return bisect_left(range(n), True, lo=least, key=lambda k: interval_of(kind, k / n, n, confidence)[0] >= minimum)
 
 
 def _approximate(minimum: float, expected: float, wanted: float, confidence: float) -> int:

@@ -12,6 +12,7 @@ one at 1 - (1 - c) / (m - 1), and so on. No p-values are needed, and every form 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -138,10 +139,8 @@ class MetricRules:
             few, many = many, many * 2
             if many > MOST_CASES:
                 return f"{_no_number(estimate, requirement)} would settle it"
-        while many - few > 1:
-            middle = (few + many) // 2
-            few, many = (few, middle) if shown(middle) else (middle, many)
-        return f"about {many} test cases like these would settle it"
+        needed = bisect_left(range(many), True, lo=few + 1, key=shown)
+        return f"about {needed} test cases like these would settle it"
 
 
 def doubted(rule: RuleOutcome, doubt: str | None) -> RuleOutcome:
