@@ -77,13 +77,12 @@ class _Catalogue:
     tasks: dict[str, Entry]
     metrics: dict[str, Entry]
 
-    def lacks_task(self, name: str) -> bool:
-        """Whether tasks are defined, and this one is not."""
-        return "task" in self.kinds and name not in self.tasks
-
-    def lacks_metric(self, name: str) -> bool:
-        """Whether metrics are defined, and this one is not."""
-        return "metric" in self.kinds and name not in self.metrics
+    def lacks(self, kind: Literal["task", "metric"], name: str) -> tuple[str, str] | None:
+        """Message and advice for the name of a task or a metric if such are defined, and this one is not."""
+        known = self.tasks if kind == "task" else self.metrics
+        if kind not in self.kinds or name in known:
+            return None
+        return f"there is no definition of the {kind} {name}", did_you_mean(name, list(known))
 
     def task(self, name: str) -> Task | None:
         """A valid task."""
@@ -134,9 +133,8 @@ def _checks_of(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
         yield from _check_task(entry, catalogue)
     elif entry.kind == "threshold":
         task = entry.id("task")
-        if task is not None and catalogue.lacks_task(task):
-            advice = did_you_mean(task, list(catalogue.tasks))
-            yield entry.error(("task",), f"there is no definition of the task {task}", "5.1.3", advice)
+        if task is not None and (lacking := catalogue.lacks("task", task)):
+            yield entry.error(("task",), lacking[0], "5.1.3", lacking[1])
         yield from _check_thresholds(entry, catalogue, task, ("thresholds",), entry.data)
     elif entry.kind == "policy":
         yield from _check_policy(entry, catalogue)
@@ -150,9 +148,8 @@ def _check_task(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
     for index, name in enumerate(names):
         if not isinstance(name, str):
             continue
-        if catalogue.lacks_metric(name):
-            advice = did_you_mean(name, list(catalogue.metrics))
-            yield entry.error(("metrics", index), f"there is no definition of the metric {name}", "5.1.2", advice)
+        if lacking := catalogue.lacks("metric", name):
+            yield entry.error(("metrics", index), lacking[0], "5.1.2", lacking[1])
         if name in names[:index]:
             yield entry.warning(("metrics", index), f"the metric {name} is listed twice", "4.1.2", "list it once")
     if metrics == []:
@@ -168,9 +165,8 @@ def _check_policy(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
         return
     for task, metrics in entry.definition.thresholds.items():
         path = ("thresholds", task)
-        if catalogue.lacks_task(task):
-            advice = did_you_mean(task, list(catalogue.tasks))
-            yield entry.error(path, f"there is no definition of the task {task}", "5.1.3", advice)
+        if lacking := catalogue.lacks("task", task):
+            yield entry.error(path, lacking[0], "5.1.3", lacking[1])
         yield from _check_metrics(entry, catalogue, task, path, metrics)
 
 
@@ -205,9 +201,8 @@ def _check_metrics(
     definition = catalogue.task(task) if task is not None else None
     for name, ranges in metrics.items():
         here = (*path, name)
-        if catalogue.lacks_metric(name):
-            advice = did_you_mean(name, list(catalogue.metrics))
-            yield entry.error(here, f"there is no definition of the metric {name}", "5.1.4", advice)
+        if lacking := catalogue.lacks("metric", name):
+            yield entry.error(here, lacking[0], "5.1.4", lacking[1])
         if definition is not None and name not in definition.metrics:
             advice = "add it to the task's metrics, or take its thresholds out"
             yield entry.warning(here, f"the task {definition.id} does not list the metric {name}", "4.1.2", advice)
@@ -246,15 +241,12 @@ def _check_report(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
         name = task.task_ref
         if name is None:
             yield entry.warning(("tasks", index), "it is not said which task this is", "4.4.5", "add task_ref")
-        elif catalogue.lacks_task(name):
-            advice = did_you_mean(name, list(catalogue.tasks))
-            yield entry.warning(("tasks", index), f"there is no definition of the task {name}", "4.4.5", advice)
+        elif lacking := catalogue.lacks("task", name):
+            yield entry.warning(("tasks", index), lacking[0], "4.4.5", lacking[1])
     for index, results in enumerate(report.results or ()):
         for metric in results:
-            if catalogue.lacks_metric(metric):
-                advice = did_you_mean(metric, list(catalogue.metrics))
-                message = f"there is no definition of the metric {metric}"
-                yield entry.warning(("results", index, metric), message, "4.4.6", advice)
+            if lacking := catalogue.lacks("metric", metric):
+                yield entry.warning(("results", index, metric), lacking[0], "4.4.6", lacking[1])
 
 
 def _without_definitions(entries: Sequence[Entry], catalogue: _Catalogue) -> Iterator[Problem]:
