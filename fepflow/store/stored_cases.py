@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Column, Connection, Row, delete, func, insert, select
 
 from fepflow.errors import ConflictError, NotFoundError
 from fepflow.protocol.model import utc_now
@@ -30,8 +31,8 @@ class StoredCases(Repository):
         ]
 
         def add(connection: Connection) -> None:
-            if taken := _existing(connection, [case.id for case in cases]):
-                shown = ", ".join(sorted(taken)[:10])
+            if taken := sorted(row.id for row in _rows(connection, [case.id for case in cases], TEST_CASE.c.id)):
+                shown = ", ".join(taken[:10])
                 raise ConflictError(f"There are test cases with these ids already: {shown}. Delete them first.")
             connection.execute(insert(TEST_CASE), rows)
 
@@ -46,12 +47,9 @@ class StoredCases(Repository):
 
     def find_test_cases(self, ids: Sequence[str]) -> dict[str, TestCase]:
         """Those of the test cases that are there, by id."""
-        found = {}
         with self._database.reading() as connection:
-            for start in range(0, len(ids), _AT_ONCE):
-                some = select(TEST_CASE.c.id, TEST_CASE.c.data).where(TEST_CASE.c.id.in_(ids[start : start + _AT_ONCE]))
-                found.update({row.id: TestCase.model_validate(row.data) for row in connection.execute(some)})
-        return found
+            rows = _rows(connection, ids, TEST_CASE.c.id, TEST_CASE.c.data)
+            return {row.id: TestCase.model_validate(row.data) for row in rows}
 
     def test_cases(self, limit: int, skip: int = 0) -> tuple[list[TestCase], int]:
         """So many test cases after the first `skip`, the oldest first; and how many there are."""
@@ -67,10 +65,8 @@ class StoredCases(Repository):
             raise NotFoundError("Test case not found")
 
 
-def _existing(connection: Connection, ids: Sequence[str]) -> set[str]:
-    found: set[str] = set()
+def _rows(connection: Connection, ids: Sequence[str], *columns: Column[Any]) -> Iterator[Row[Any]]:
+    """Columns of those that are there."""
     for start in range(0, len(ids), _AT_ONCE):
-        found.update(
-            connection.scalars(select(TEST_CASE.c.id).where(TEST_CASE.c.id.in_(ids[start : start + _AT_ONCE])))
-        )
-    return found
+        some = TEST_CASE.c.id.in_(ids[start : start + _AT_ONCE])
+        yield from connection.execute(select(*columns).where(some))
