@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from fepflow.errors import InputError, Problem, TargetError
+from fepflow.errors import TargetError
 from fepflow.http.addresses import host_and_port, is_same_host
 from fepflow.http.agent_addresses import AgentAddresses
 from fepflow.http.response_body import ACCEPT_ENCODING, read_beginning, read_body, too_large
@@ -21,7 +21,7 @@ from fepflow.security.secret_names import is_secret_name, secrets_in_address
 from fepflow.suite import target
 from fepflow.targets.base import TargetResponse, refuse_reserved_names
 from fepflow.targets.errors import wire_errors
-from fepflow.targets.http_client import Client, add_headers, address_without_secrets, auth_in_address
+from fepflow.targets.http_client import Client, add_headers, address_without_secrets, auth_in_address, parse_address
 from fepflow.targets.response_parser import ResponseParser, status_error
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class HttpTarget:
         self._app = app
         self._guard = None if addresses is None else addresses.for_url(self._http.url or "")
         self._connections = config.concurrency
-        address = _address(self._http.url or "/")
+        address = parse_address(self._http.url or "/", "target.http.url", _IN_PROCESS)
         self._url = address.copy_with(userinfo=b"", fragment=None)
         self._secrets = secrets | secrets_in_address(self._http.url or "")
         remember(self._secrets)
@@ -163,14 +163,6 @@ class HttpTarget:
             await client.aclose()
         if self._app is not None:
             await self._app.aclose()
-
-
-def _address(url: str) -> httpx.URL:
-    try:
-        return httpx.URL(_IN_PROCESS).join(url)
-    except httpx.InvalidURL:
-        problem = "is no address that can be called"
-        raise InputError(Problem(problem, path="target.http.url", advice="it reads like https://host/path")) from None
 
 
 def _headers(http: target.HttpTarget) -> httpx.Headers:

@@ -94,6 +94,15 @@ class _Connections(httpx.AsyncBaseTransport):
             await self._transport.aclose()
 
 
+def parse_address(url: str, path: str, base: str = "") -> httpx.URL:
+    """An address that a suite gives at `path`, from `base` on; raises InputError for what is none."""
+    try:
+        return httpx.URL(base).join(url) if base else httpx.URL(url)
+    except httpx.InvalidURL:
+        problem = "is no address that can be called"
+        raise InputError(Problem(problem, path=path, advice="it reads like https://host/path")) from None
+
+
 def add_headers(headers: httpx.Headers, given: Mapping[str, str], path: str) -> None:
     """Add the headers that a suite gives at `path`; raises InputError for what no header can hold."""
     for name, value in given.items():

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import httpx
 
-from fepflow.errors import InputError, Problem, TargetError
+from fepflow.errors import TargetError
 from fepflow.http.addresses import host_and_port
 from fepflow.http.response_body import ACCEPT_ENCODING, read_body, read_pieces
 from fepflow.security.redaction import excerpt, hide_addresses_in_logs, redact
@@ -18,7 +18,7 @@ from fepflow.targets.ecp.connection import Tail
 from fepflow.targets.ecp.rpc import Request, malformed
 from fepflow.targets.ecp.sse import EventParser
 from fepflow.targets.errors import wire_errors
-from fepflow.targets.http_client import Client, add_headers, address_without_secrets, auth_in_address
+from fepflow.targets.http_client import Client, add_headers, address_without_secrets, auth_in_address, parse_address
 from fepflow.targets.response_parser import status_error
 
 SECTION = "target.ecp"
@@ -32,7 +32,7 @@ class Endpoint:
     def __init__(self, config: target.Target, secrets: frozenset[str]) -> None:
         assert config.ecp is not None  # whoever calls this has seen its address
         self._secrets = secrets
-        address = _address(config.ecp.url or "")
+        address = parse_address(config.ecp.url or "", f"{SECTION}.url")
         self.url: Final = address.copy_with(userinfo=b"", fragment=None)
         self.max_bytes: Final = config.ecp.max_bytes
         self._headers = httpx.Headers(
@@ -150,12 +150,3 @@ class HttpConnection:
 
     async def aclose(self) -> None:
         """Nothing to end: the endpoint keeps the connections."""
-
-
-def _address(url: str) -> httpx.URL:
-    try:
-        return httpx.URL(url)
-    except httpx.InvalidURL:
-        problem = "is no address that can be called"
-        advice = "it reads like https://host/path"
-        raise InputError(Problem(problem, path=f"{SECTION}.url", advice=advice)) from None
