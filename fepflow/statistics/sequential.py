@@ -11,6 +11,7 @@ means of test cases, in random order; or each result, where the cases themselves
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -37,13 +38,6 @@ class Values:
                 raise ValueError(f"values to be looked at one by one are from 0 to 1, not {value}")
             counts[value] = counts.get(value, 0) + 1
         return cls(tuple(sorted(counts.items())))
-
-    @classmethod
-    def of_passes(cls, passed: int, failed: int) -> Values:
-        """Of so many passes and fails; ValueError for negative numbers."""
-        if min(passed, failed) < 0:
-            raise ValueError(f"counts cannot be negative: {passed} and {failed}")
-        return cls(tuple((value, count) for value, count in ((0.0, failed), (1.0, passed)) if count))
 
     @property
     def mirrored(self) -> Values:
@@ -102,13 +96,14 @@ def confidence_sequence(values: Values, confidence: float = 0.95) -> tuple[float
 def passes_in_a_row(minimum: float, confidence: float = 0.95) -> int:
     """How many passes, and no fail, are the first to show a minimum below 1: 52 for 0.9 at 95 %."""
     limit = _log_limit(confidence)
-    few, many = 0, 1
-    while log_e_above(Values.of_passes(many, 0), minimum) < limit:
-        few, many = many, many * 2
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (middle, many) if log_e_above(Values.of_passes(middle, 0), minimum) < limit else (few, middle)
-    return many
+
+    def show_it(passes: int) -> bool:
+        return log_e_above(Values(((1.0, passes),)), minimum) >= limit
+
+    many = 1
+    while not show_it(many):
+        many *= 2
+    return bisect_left(range(many), True, lo=many // 2 + 1, key=show_it)
 
 
 def _log_limit(confidence: float) -> float:
