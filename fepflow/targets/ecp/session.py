@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, Final, NamedTuple
 
 from fepflow.errors import TargetError, TargetTimeoutError
+from fepflow.suite import target
 from fepflow.targets.base import Progress, progress_of_call
 from fepflow.targets.ecp.connection import Connection
 from fepflow.targets.ecp.protocol import VERSION, AgentInfo, Step, agent_info, incompatible, step_result
@@ -47,40 +48,34 @@ class Limit(NamedTuple):
 
 
 class Session:
-    """An agent behind a connection, after `initialize`. A request that fails leaves it in a state that nobody knows.
-
-    The time-outs, in seconds, are those of one step or one reset, and of the start; there need be none.
-    """
+    """An agent behind a connection, after `initialize`. A request that fails leaves it in a state that nobody knows."""
 
     def __init__(
-        self,
-        connection: Connection,
-        warnings: Warnings,
-        secrets: frozenset[str],
-        step_timeout: float | None = None,
-        start_timeout: float | None = None,
+        self, connection: Connection, warnings: Warnings, secrets: frozenset[str], ecp: target.EcpTarget
     ) -> None:
         self.connection: Final = connection
         self.agent = AgentInfo("", None, frozenset())
-        self._step_limit = Limit("step_timeout", step_timeout)
-        self._start_limit = Limit("start_timeout", start_timeout)
+        self._ecp = ecp
+        self._step_limit = Limit("step_timeout", ecp.step_timeout)
+        self._start_limit = Limit("start_timeout", ecp.start_timeout)
         self._secrets = secrets
         self._warnings = warnings
         self._ids = count(1)
 
-    async def initialize(self, config: dict[str, Any], required: Iterable[str]) -> None:
+    async def initialize(self) -> None:
         """Set the agent up, and agree on a version. Raises TargetError, `incompatible` for an agent of another version,
-        or one that does not declare the `required` capabilities."""
+        or one that does not declare the capabilities that the suite requires."""
         with _naming("agent/initialize"):
-            self.agent = agent_info(await self._initialized(config))
+            self.agent = agent_info(await self._initialized())
             if self.agent.version is None:
                 self._warnings.say("the agent names no protocol_version: it is taken for one of before ECP 1.0")
-            if missing := [name for name in required if name not in self.agent.capabilities]:
+            if missing := [name for name in self._ecp.require_capabilities if name not in self.agent.capabilities]:
                 declared = ", ".join(sorted(self.agent.capabilities)[:20]) or "none"
                 lacking = f"{', '.join(missing)} (target.ecp.require_capabilities)"
                 raise incompatible(f"the agent does not declare {lacking}; it declares {declared}")
 
-    async def _initialized(self, config: dict[str, Any]) -> Any:
+    async def _initialized(self) -> Any:
+        config = self._ecp.config
         try:
             return await self._ask(
                 "agent/initialize", {"protocol_version": VERSION, "config": config}, self._start_limit

@@ -92,7 +92,7 @@ class EcpTarget:
 
     async def _initialize(self, session: Session) -> None:
         try:
-            await session.initialize(self._ecp.config, self._ecp.require_capabilities)
+            await session.initialize()
         except BaseException as error:
             if isinstance(error, TargetError) and error.kind == "incompatible":
                 self._incompatible = str(error)
@@ -101,8 +101,7 @@ class EcpTarget:
             raise
 
     async def _connect(self) -> Session:
-        ecp, connection = self._ecp, await self._agents.connect()
-        return Session(connection, self._warnings, self._secrets, ecp.step_timeout, ecp.start_timeout)
+        return Session(await self._agents.connect(), self._warnings, self._secrets, self._ecp)
 
     async def aclose(self) -> None:
         """End the agents that fepflow started, and the connections to others."""

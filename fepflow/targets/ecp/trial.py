@@ -20,10 +20,9 @@ async def open_session(target: Target, folder: Path) -> AsyncIterator[Session]:
     Raises InputError for a command or an address that cannot be used, TargetError.
     """
     assert target.ecp is not None  # the caller has made it
-    ecp = target.ecp
-    remember(secrets_in_address(ecp.url or ""))
+    remember(secrets_in_address(target.ecp.url or ""))
     secrets = known_secrets()
     async with aclosing(open_agents(target, folder, secrets)) as agents, aclosing(await agents.connect()) as connection:
-        session = Session(connection, Warnings(), secrets, ecp.step_timeout, ecp.start_timeout)
-        await session.initialize(ecp.config, ecp.require_capabilities)
+        session = Session(connection, Warnings(), secrets, target.ecp)
+        await session.initialize()
         yield session
