@@ -8,6 +8,11 @@ def brief(text: str, limit: int = 300) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
 
 
+def shortened(text: str, limit: int = 300) -> str:
+    """`text`, or its beginning with an ellipsis where it has more than `limit` characters."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
 def printable(text: str) -> str:
     """Text of others for a terminal or a log: control characters and lone surrogates as escapes."""
     return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)

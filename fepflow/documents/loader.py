@@ -15,10 +15,9 @@ from fepflow.documents.yaml_parser import compose, parse_yaml, too_deep
 from fepflow.errors import InputError, Problem
 from fepflow.json.decoder import is_deep, loads
 from fepflow.security.regular_files import open_regular
+from fepflow.text import shortened
 
 MAX_BYTES = 5_000_000
-
-_SHOWN_PATH = 300
 
 
 @dataclass(frozen=True)
@@ -95,11 +94,6 @@ def reason(error: Exception) -> str:
     """Why a file cannot be reached, in a few words."""
     loops = isinstance(error, RuntimeError) and "loop" in str(error)
     return "a symbolic link leads to itself" if loops else getattr(error, "strerror", None) or str(error)[:200]
-
-
-def shortened(path: str) -> str:
-    """A path as messages show it."""
-    return path if len(path) <= _SHOWN_PATH else f"{path[:_SHOWN_PATH]}…"
 
 
 def decode(raw: bytes, file: str) -> str:

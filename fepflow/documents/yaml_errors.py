@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from fepflow.errors import Problem
+from fepflow.text import shortened
 
 FLOW_COLON = "found unexpected ':'"
 """What the C parser says of `{model: local:letters}`."""
@@ -50,7 +51,7 @@ class _ParseError:
 
 def shown(text: str) -> str:
     """The beginning of a text, in quotes, in one line."""
-    return repr(text[:_SHOWN] + "…" if len(text) > _SHOWN else text)
+    return repr(shortened(text, _SHOWN))
 
 
 def problem_of(error: YAMLError, text: str, file: str) -> Problem:

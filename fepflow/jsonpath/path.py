@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from fepflow.errors import JSONPathError
 from fepflow.jsonpath.syntax import outside_quotes
+from fepflow.text import shortened
 
 MAX_EXPRESSION_LENGTH = 1_000
 """Characters that a path may have."""
@@ -132,7 +133,7 @@ def compile_path(expression: str) -> Path:
     """
     if len(expression) > MAX_EXPRESSION_LENGTH:
         raise JSONPathError(
-            f"the JSONPath {expression[:_SHOWN_CHARACTERS] + '…'!r} has {len(expression):,} characters; "
+            f"the JSONPath {shortened(expression, _SHOWN_CHARACTERS)!r} has {len(expression):,} characters; "
             f"{MAX_EXPRESSION_LENGTH:,} are allowed",
             expression,
         )
@@ -200,17 +201,13 @@ def descend(value: Any, keys: tuple[Key, ...]) -> tuple[int, Any]:
 
 
 def _label(key: object) -> str:
-    return f"[{key}]" if isinstance(key, int) else repr(_shorten(str(key)))
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+    return f"[{key}]" if isinstance(key, int) else repr(shortened(str(key), _SHOWN_CHARACTERS))
 
 
 def _names(members: dict[Any, Any]) -> str:
     if not members:
         return "it is empty"
-    shown = ", ".join(repr(_shorten(str(name))) for name in list(members)[:_SHOWN_NAMES])
+    shown = ", ".join(repr(shortened(str(name), _SHOWN_CHARACTERS)) for name in list(members)[:_SHOWN_NAMES])
     hidden = len(members) - _SHOWN_NAMES
     return f"it has {shown}" + (f" and {hidden} more" if hidden > 0 else "")
 

@@ -10,12 +10,12 @@ from fepflow.datasets.error_collector import ErrorCollector
 from fepflow.datasets.records import records
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.document_path import DocumentPath
-from fepflow.documents.loader import shortened
 from fepflow.errors import InputError
 from fepflow.manifest.models import Dataset
 from fepflow.manifest.parts import PartsReader
 from fepflow.settings import settings
 from fepflow.suite.files import resolve_inside
+from fepflow.text import shortened
 
 Row = tuple[str, str | None]
 """A step's input, and what the agent is to say; None where nothing is said of it."""

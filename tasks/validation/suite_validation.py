@@ -7,13 +7,14 @@ from pathlib import Path
 
 from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.documents.document_path import DocumentPath
-from fepflow.documents.loader import reason, shortened
+from fepflow.documents.loader import reason
 from fepflow.errors import InputError, Problem
 from fepflow.evalguard.models import Thresholds
 from fepflow.settings import settings
 from fepflow.suite.files import resolve_inside
 from fepflow.suite.models import Suite
 from fepflow.suite.reader import LoadedSuite
+from fepflow.text import shortened
 
 
 @dataclass
