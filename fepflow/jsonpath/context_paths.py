@@ -55,9 +55,7 @@ def context_problem(keys: Sequence[Key]) -> tuple[str, str] | None:
 
 def _meant(name: Key, known: Sequence[str], elsewhere: Mapping[str, str], before: str = "$.") -> str:
     advice = did_you_mean(str(name), known, elsewhere)
-    return re.sub(
-        r"^did you mean (\w)", rf"did you mean {re.escape(before)}\1".replace("\\$", "$").replace("\\.", "."), advice
-    )
+    return re.sub(r"^did you mean (?=\w)", f"did you mean {before}", advice)
 
 
 def meant_path(text: str) -> str | None:

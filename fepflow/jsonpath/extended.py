@@ -66,11 +66,10 @@ def _find_in_time(find: Callable[[Any], Any], datum: Any) -> Any:
 
 
 def _find_matching(expression: Any, datum: Any) -> list[Any]:
-    search = watched_pattern
     return [
         found
         for found in expression.target.find(datum)
-        if isinstance(found.value, str) and search(regex.search, str(expression.value), found.value)
+        if isinstance(found.value, str) and watched_pattern(regex.search, str(expression.value), found.value)
     ]
 
 
