@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from fepflow.statistics.estimate import Counts, Estimate, Method
 from fepflow.statistics.intervals import IntervalKind, interval_of, z_score
-from fepflow.statistics.moments import IntervalWarning, clustered_stderr, mean, t_interval_warning
+from fepflow.statistics.moments import clustered_stderr, mean, t_interval_warning
 from fepflow.statistics.scale import PROPORTION, Scale
 from fepflow.statistics.t_distribution import t_quantile
 
@@ -51,7 +51,7 @@ class Sums:
     most_share: float
     case_means: float
     within: float
-    warning: IntervalWarning | None
+    warning: str | None
 
     def estimate(self, confidence: float) -> Estimate:
         """The estimate at this confidence."""
@@ -66,7 +66,7 @@ class Sums:
             self.counts,
             self.least,
             self.most,
-            self.warning.reason if self.warning else None,
+            self.warning,
             None,
             self,
         )

@@ -5,14 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import NamedTuple
-
-
-class IntervalWarning(NamedTuple):
-    """Why a t interval may not show that a gate is met, and how many cases would suffice, if any number would."""
-
-    reason: str
-    cases: float | None = None
 
 
 def mean(values: Sequence[float]) -> float:
@@ -37,13 +29,16 @@ def clustered_stderr(values_by_case: Sequence[Sequence[float]]) -> float | None:
     return _unscaled(math.sqrt(cases / (cases - 1) * math.fsum(sum**2 for sum in residuals)) / n, exponent)
 
 
-def t_interval_warning(answered: Sequence[Sequence[float]], stderr: float | None) -> IntervalWarning | None:
-    """Student's interval holds for normal means only: Cochran's rule says from how many skewed values on they are."""
+def t_interval_warning(answered: Sequence[Sequence[float]], stderr: float | None) -> str | None:
+    """Why a t interval may not show that a gate is met, if so: it holds for normal means only.
+
+    Cochran's rule says from how many skewed values on they are.
+    """
     means = list(map(mean, answered))
     if stderr is None:
         return None
     if stderr <= 1e-12 * max(map(abs, means)):
-        return IntervalWarning(f"its {len(means)} values are all equal, which is no proof that others would be")
+        return f"its {len(means)} values are all equal, which is no proof that others would be"
     exponent = _exponent(means)
     scaled = [math.ldexp(each, -exponent) for each in means]
     centre = math.fsum(scaled) / len(scaled)
@@ -51,7 +46,7 @@ def t_interval_warning(answered: Sequence[Sequence[float]], stderr: float | None
     needed = 25 * cube**2 / square**3 if square**3 else math.inf
     if len(means) >= needed:
         return None
-    return IntervalWarning(f"its values are so skewed that the interval takes {needed:.0f} cases to be trusted", needed)
+    return f"its values are so skewed that the interval takes {needed:.0f} cases to be trusted"
 
 
 def _exponent(values: Iterable[float]) -> int:

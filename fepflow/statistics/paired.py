@@ -20,7 +20,7 @@ from fepflow.statistics.binomial_tests import mid_p_below
 from fepflow.statistics.estimate import Counts, Estimate, Method
 from fepflow.statistics.intervals import z_score
 from fepflow.statistics.means import CaseValue, Sums, mean_estimate
-from fepflow.statistics.moments import IntervalWarning, clustered_stderr, mean, t_interval_warning
+from fepflow.statistics.moments import clustered_stderr, mean, t_interval_warning
 from fepflow.statistics.scale import Scale
 from fepflow.statistics.t_distribution import t_quantile
 
@@ -95,7 +95,7 @@ class _Complete:
     binary: bool
     stderr: float | None
     sums: Sums | None
-    warning: IntervalWarning | None
+    warning: str | None
 
     @property
     def method(self) -> Method:
@@ -139,7 +139,7 @@ class Pairs:
         """See Sample."""
         low = None if self.least is None else self.least.bounds(confidence)[0]
         high = None if self.most is None else self.most.bounds(confidence)[1]
-        value, warning = self.known.value, self.known.warning
+        value = self.known.value
         return Estimate(
             value,
             self.known.stderr,
@@ -150,7 +150,7 @@ class Pairs:
             self.counts,
             self.least.value if self.least else None,
             self.most.value if self.most else None,
-            warning.reason if warning else None,
+            self.known.warning,
             None,
             self,
         )
@@ -203,7 +203,7 @@ def _complete(values: Sequence[float], scale: Scale | None) -> _Complete:
     if scale is None:
         warning = t_interval_warning(alone, stderr)
         if warning is None and improved + worsened < ENOUGH_FOR_T:
-            warning = IntervalWarning(f"only {improved + worsened} of {n} cases differ")
+            warning = f"only {improved + worsened} of {n} cases differ"
     elif not scale.binary:
         width = scale.high - scale.low
         bounded = mean_estimate(alone, Counts(n, n), scale=Scale(-width, width))
