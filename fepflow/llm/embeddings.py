@@ -12,7 +12,7 @@ import struct
 from base64 import b64decode, b64encode
 from collections.abc import Coroutine, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from fepflow.llm.batching import Send
 from fepflow.llm.model import EmbeddingResponse, Model, Usage
@@ -31,21 +31,6 @@ async def embed(
     Raises ModelError, and what else `send` raises.
     """
     return await requests.client.at_home(_Embedding(requests, model, send, version).of_all(texts))
-
-
-class _BatchKey(NamedTuple):
-    """Texts of one key may go in one request."""
-
-    model: str
-    api_base: str | None
-    api_key: str | None
-    api_version: str | None
-    parameters: Hashable
-    version: str | None
-    timeout: float
-    attempts: int
-    retry: bool
-    """A caller that does not retry must not wait for the retries of others."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +80,13 @@ class _Embedding:
             return await self.own_send(texts)
         return await self.requests.client.embed(self.model, texts, self.requests.context)
 
-    def _batch_key(self) -> _BatchKey:
+    def _batch_key(self) -> Hashable:
+        """Texts of one key may go in one request. A caller that does not retry must not wait for the retries of
+        others."""
         model = self.model
         parameters = tuple(sorted((name, repr(value)) for name, value in model.parameters.items()))
         where = model.name, model.api_base, model.api_key, model.api_version
-        return _BatchKey(*where, parameters, self.version, model.timeout, model.attempts, self.requests.context.retry)
+        return (*where, parameters, self.version, model.timeout, model.attempts, self.requests.context.retry)
 
     def _cache_key(self, text: str) -> str:
         model = self.model
