@@ -34,23 +34,6 @@ _VARYING = re.compile(
 _QUOTED = re.compile(r"""('[^']*'|"[^"]*")""")
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """One cause: how many results it has, what it is, and the id of the first test case that has it.
-
-    `check_id` is None for calls that gave no answer. `text` is one line.
-    """
-
-    count: int
-    kind: Kind
-    check_id: str | None
-    text: str
-    case_id: str
-
-    def __str__(self) -> str:
-        return f"{self.count} × {self.text}"
-
-
 @dataclass(slots=True)
 class _Pattern:
     """Messages that differ only in the values of the same slots; `slots` are those of the first."""
@@ -93,16 +76,16 @@ class _Source:
         else:
             self.others.count += 1
 
-    def details(self) -> Iterator[tuple[int, str, str]]:
-        """Count, text and the first case of each cause."""
+    def details(self) -> Iterator[tuple[int, str]]:
+        """Count and text of each cause."""
         single = [pattern for pattern in self.patterns.values() if pattern.count == 1]
         for pattern in self.patterns.values():
             if pattern.count > 1:
-                yield pattern.count, pattern.shown(_VARYING), pattern.case_id
+                yield pattern.count, pattern.shown(_VARYING)
         different: list[_Pattern] = []
         for alike in _by_quotes(single):
             if alike.count > 1:
-                yield alike.count, alike.shown(_QUOTED), alike.case_id
+                yield alike.count, alike.shown(_QUOTED)
             else:
                 different.append(alike)
         if self.others is not None:
@@ -110,7 +93,7 @@ class _Source:
         if count := sum(pattern.count for pattern in different):
             first = different[0]
             such_as = "different each time, such as: " if count > 1 else ""
-            yield count, such_as + first.text.replace(_CASE, first.case_id), first.case_id
+            yield count, such_as + first.text.replace(_CASE, first.case_id)
 
 
 def _by_quotes(single: Sequence[_Pattern]) -> list[_Pattern]:
@@ -151,21 +134,21 @@ class Causes:
             text = re.sub(rf"(?<!\w){re.escape(case_id)}(?!\w)", _CASE, text)
         self._sources.setdefault((kind, source), _Source()).add(text, case_id)
 
-    def most_frequent(self) -> list[Cause]:
-        """All causes."""
+    def most_frequent(self) -> list[tuple[int, str]]:
+        """All causes: how many results each one has, and what it is, in one line."""
         causes = [
-            Cause(count, kind, None if kind == "call" else name, _words(kind, name, text), case_id)
+            (count, _words(kind, name, text))
             for (kind, name), source in self._sources.items()
-            for count, text, case_id in source.details()
+            for count, text in source.details()
         ]
-        return sorted(causes, key=lambda cause: (-cause.count, cause.text))
+        return sorted(causes, key=lambda cause: (-cause[0], cause[1]))
 
     def lines(self, limit: int = MAX_CAUSES) -> list[str]:
         """The most frequent causes, one a line, and how many are left out."""
         causes = self.most_frequent()
-        details = [str(cause) for cause in causes[:limit]]
+        details = [f"{count} × {text}" for count, text in causes[:limit]]
         if rest := causes[limit:]:
-            details.append(f"{sum(cause.count for cause in rest)} × {len(rest)} other causes")
+            details.append(f"{sum(count for count, _ in rest)} × {len(rest)} other causes")
         return details
 
 
