@@ -39,13 +39,12 @@ class ConfusionMatrix:
 class Kappa:
     """Agreement beyond chance: 1 is all, 0 what chance would give; where it is not defined None, and `why` says it.
 
-    `low` and `high` bound it at `confidence` (0 to 1, two-sided).
+    `low` and `high` bound it at the confidence that was asked for.
     """
 
     value: float | None
     low: float | None
     high: float | None
-    confidence: float
     why: str | None = None
 
 
@@ -59,22 +58,23 @@ def tabulate(pairs: Iterable[tuple[Hashable, Hashable]], categories: Sequence[Ha
 
 
 def cohen_kappa(table: ConfusionMatrix, *, quadratic: bool = False, confidence: float = 0.95) -> Kappa:
-    """Cohen's kappa of a table. `quadratic` weighs a disagreement by its square: the categories must be numbers then.
+    """Cohen's kappa of a table, with bounds at a two-sided `confidence` (0 to 1).
 
-    Not defined where the first rater gave one category only: nothing tells agreement from chance.
+    `quadratic` weighs a disagreement by its square: the categories must be numbers then. Not defined where the
+    first rater gave one category only: nothing tells agreement from chance.
     """
     z = z_score(confidence)
     if not table.n:
-        return Kappa(None, None, None, confidence, "there is nothing to compare")
+        return Kappa(None, None, None, "there is nothing to compare")
     if sum(any(row) for row in table.counts) == 1:
-        return Kappa(None, None, None, confidence, "all labels are the same: nothing tells agreement from chance")
+        return Kappa(None, None, None, "all labels are the same: nothing tells agreement from chance")
     weights = _weights(table.categories, quadratic=quadratic)
     value, _ = kappa_and_error(table.counts, weights)
     cells = len(table.categories) ** 2
     more = [[count + _ADDED / cells for count in row] for row in table.counts]
     centre, error = kappa_and_error(more, weights)
     low, high = centre - z * error, centre + z * error
-    return Kappa(value, max(min(low, value), -1.0), min(max(high, value), 1.0), confidence)
+    return Kappa(value, max(min(low, value), -1.0), min(max(high, value), 1.0))
 
 
 def kappa_and_error(counts: Sequence[Sequence[float]], weights: Sequence[Sequence[float]]) -> tuple[float, float]:
