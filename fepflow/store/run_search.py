@@ -28,7 +28,7 @@ class RunFilter:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run without its suite and its metrics. `stats` are its counts, once it is over."""
+    """A run without its suite and its metrics."""
 
     id: str
     name: str
@@ -44,7 +44,6 @@ class RunSummary:
     cause: Cause | None
     error: str | None
     verdict: Any
-    stats: Any
 
     @property
     def reason(self) -> str | None:
