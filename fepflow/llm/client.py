@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Collection, Coroutine, Mapping
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from fepflow.errors import CheckArgumentsError, ModelUnavailableError
@@ -51,9 +50,7 @@ class ModelClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
