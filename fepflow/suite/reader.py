@@ -103,7 +103,7 @@ def read_suite(document: Document, folder: Path, env: Mapping[str, str] = os.env
         elif info.is_required():
             problems.append(document.problem((), f"{name} is missing", _MISSING_ADVICE.get(name)))
     _add_completed(document, sections, problems)
-    problems = _without_consequences(document, references, problems)
+    problems = _without_consequences(references, problems)
     for reference in references:
         if reference.missing:
             sections.pop(str(reference.path[0]), None)
@@ -142,9 +142,7 @@ def _expand_references(
     return expanded, references
 
 
-def _without_consequences(
-    document: Document, references: Sequence[Reference], problems: list[Problem]
-) -> list[Problem]:
+def _without_consequences(references: Sequence[Reference], problems: list[Problem]) -> list[Problem]:
     """A value whose reference is not set is wrong for that one reason; what follows from it is noise."""
     missing = {dotted(reference.path) for reference in references if reference.missing}
     return [problem for problem in problems if problem.path not in missing or "is not set" in problem.message]
