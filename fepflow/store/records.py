@@ -163,7 +163,6 @@ class Progress:
     `passed` and `failed` count completed checks with that answer, `error` and `skipped` the others.
     """
 
-    cases: int
     outputs: int
     failed_outputs: int
     checks: int

@@ -94,13 +94,11 @@ class Results(CaseLookup):
             .group_by(OUTPUT.c.failed)
         )
         with self._database.reading() as connection:
-            cases = connection.scalar(select(RUN.c.n_cases).where(RUN.c.id == run_id))
+            if connection.scalar(select(RUN.c.id).where(RUN.c.id == run_id)) is None:
+                raise no_such_run(run_id)
             outcomes = {(status, passed): count for status, passed, count in connection.execute(by_outcome)}
             failures = {row.failed: row.rows for row in connection.execute(by_failure)}
-        if cases is None:
-            raise no_such_run(run_id)
         return Progress(
-            cases=cases,
             outputs=sum(failures.values()),
             failed_outputs=failures.get(True, 0),
             checks=sum(outcomes.values()),
