@@ -39,17 +39,14 @@ class Batcher:
             batch.close()
             batch = None
         if batch is None:
-            batch = self._open[key] = _Batch(send, lambda: self._close(key))
+            batch = self._open[key] = _Batch(send, lambda: self._open.pop(key))
         return await batch.embed(text)
-
-    def _close(self, key: Hashable) -> None:
-        del self._open[key]
 
 
 class _Batch:
     """Texts of one request, which is made when there are enough of them, or at the end of the window."""
 
-    def __init__(self, send: Send, on_close: Callable[[], None]) -> None:
+    def __init__(self, send: Send, on_close: Callable[[], object]) -> None:
         self._send = send
         self._on_close = on_close
         self._waiting: dict[str, asyncio.Future[EmbeddingResponse]] = {}
