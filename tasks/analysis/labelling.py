@@ -11,6 +11,7 @@ from typing import Any, Literal
 from checks.constants import CheckType
 from checks.models.judge_spec import JudgeSpec
 from fepflow.errors import NotFoundError, UserError
+from fepflow.protocol.test_case import Output
 from fepflow.store.labels import NewLabel
 from fepflow.store.records import LabelDraw, RunRecord
 from fepflow.store.store import Store
@@ -82,11 +83,14 @@ def label_queue(
 
 
 def output_to_label(store: Store, run: RunRecord, output: ToLabel) -> dict[str, Any]:
-    """What the person sees of it: `input`, `expected` and `output`, not what the judge said, which would sway them."""
+    """What the person sees of it: `input`, `expected` and `output`, not what the judge said, which would sway them.
+
+    Raises NotFoundError where there is no output that could be labelled.
+    """
     case_index = _case_index(store, run, output.case_id)
-    case, stored = store.cases(run.id, case_index, case_index + 1)[0], store.outputs(run.id, case_index, case_index + 1)
-    found = stored.get((case_index, output.repeat))
-    return {"input": case.input, "expected": case.expected, "output": found.output.value if found else None}
+    case = store.cases(run.id, case_index, case_index + 1)[0]
+    found = _output(store, run, output.case_id, case_index, output.repeat)
+    return {"input": case.input, "expected": case.expected, "output": found.value}
 
 
 def _by_disagreement(store: Store, run: RunRecord, judge: JudgeSpec, field: str) -> tuple[list[OutputKey], int]:
@@ -145,9 +149,7 @@ def add_label(
     if len(note) > MAX_NOTE:
         raise UserError(f"The note has {len(note):,} characters, and {MAX_NOTE:,} at most are kept: shorten it.")
     case_index = _case_index(store, run, case_id)
-    stored = store.outputs(run.id, case_index, case_index + 1).get((case_index, repeat))
-    if stored is None or stored.failed:
-        raise NotFoundError(f"Run {run.id[:8]} has no output {repeat + 1} of the case {case_id!r} to label.")
+    _output(store, run, case_id, case_index, repeat)
     _require_drawn(store, run, judge, case_id, draw_id)
     before = [
         each
@@ -175,6 +177,14 @@ def _case_index(store: Store, run: RunRecord, case_id: str) -> int:
     if case_index is None:
         raise NotFoundError(f"Run {run.id[:8]} has no case with the id {case_id!r}.")
     return case_index
+
+
+def _output(store: Store, run: RunRecord, case_id: str, case_index: int, repeat: int) -> Output:
+    """An output that was there to be judged: one of which only the first steps are there is, too."""
+    stored = store.outputs(run.id, case_index, case_index + 1).get((case_index, repeat))
+    if stored is None or (stored.failed and not stored.output.is_partial):
+        raise NotFoundError(f"Run {run.id[:8]} has no output {repeat + 1} of the case {case_id!r} to label.")
+    return stored.output
 
 
 def _require_drawn(store: Store, run: RunRecord, judge: JudgeSpec, case_id: str, draw_id: str | None) -> None:

@@ -18,7 +18,7 @@ from fepflow.store.store import Store
 from tasks.analysis.calibration import calibrate
 from tasks.analysis.judge_reliability import judges_of_run, warnings_of
 from tasks.analysis.label_draws import draw_for_labels
-from tasks.analysis.labelling import LabelQueue, Order, add_label, label_queue, output_to_label
+from tasks.analysis.labelling import LabelQueue, Order, ToLabel, add_label, label_queue, output_to_label
 from tasks.analysis.people import stored_labels
 
 from .test_calibration import CHECK, stored
@@ -108,6 +108,23 @@ class TestAdding:
         assert store.labels(run.id) == []
         with pytest.raises(UserError, match="to withdraw"):
             say(store, run, 0, None)
+
+    def test_an_output_that_broke_off_was_judged_and_can_be_labelled(self, store: Store):
+        error = {"type": "unknown_error", "message": "step 2 of 2: the agent exited with code 1", "partial": True}
+        begun = Output(value={"steps": [{"public_output": "one"}]}, metadata={"error": error})
+        run, judge = judged(store, True, output=begun)
+        drawn = draw_for_labels(store, run, judge, 1, seed=1)
+        shown = queue(store, run, "random").next()
+        assert shown is not None
+        assert output_to_label(store, run, shown)["output"] == begun.value
+        say(store, run, 0, draw_id=drawn.id)
+        assert queue(store, run, "random").next() is None
+
+    @pytest.mark.parametrize(("case_id", "repeat"), [("c0", 1), ("c0", -1), ("c1", 0)])
+    def test_where_there_is_no_output_none_is_shown(self, store: Store, case_id: str, repeat: int):
+        run = run_with_failed_output(store)
+        with pytest.raises(NotFoundError, match=f"no output {repeat + 1} of the case '{case_id}' to label"):
+            output_to_label(store, run, ToLabel(case_id, repeat, 1, 1, None))
 
 
 def run_with_failed_output(store: Store) -> RunRecord:
