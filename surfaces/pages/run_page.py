@@ -39,10 +39,14 @@ class GridFilter:
 
 @dataclass(frozen=True, slots=True)
 class MetricView:
-    """A metric with its chart, None for one without a value."""
+    """A metric with its chart, None for one without a value.
+
+    `check_outcome` is how its check fared, None if the gate has no rule about that check.
+    """
 
     figures: Mapping[str, Any]
     chart: Markup | None
+    check_outcome: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,10 @@ def bands_of(run: RunRecord, metric: Mapping[str, Any]) -> list[Mapping[str, Any
 
 
 def _metric(metric: Mapping[str, Any], run: RunRecord) -> MetricView:
-    return MetricView(metric, interval_chart(metric, bands_of(run, metric)))
+    rules = (run.verdict or {}).get("rules", ())
+    check = metric.get("check")
+    of_check = (rule["outcome"] for rule in rules if check is not None and rule.get("check") == check)
+    return MetricView(metric, interval_chart(metric, bands_of(run, metric)), next(of_check, None))
 
 
 def _case_indices(store: Store, run: RunRecord, wanted: GridFilter) -> list[int]:

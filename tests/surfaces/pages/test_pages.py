@@ -88,6 +88,22 @@ def test_a_run_says_its_verdict_and_why_first(client: httpx.Client, store: Store
     assert "142 passed, 2 failed, 0 errors, 0 skipped" in shown
 
 
+def test_a_metric_whose_check_the_gate_judges_is_not_called_unjudged(client: httpx.Client, store: Store) -> None:
+    gates = {"aaaa1111": {}, "bbbb2222": {"min": {"accuracy": 0.9}}, "cccc3333": {"checks": "all"}}
+    shown = {}
+    for run_id, gate in gates.items():
+        fill(store, ROWS, run_id=run_id, gate=gate)
+        shown[run_id] = (
+            page(client, f"/runs/{run_id}").partition("Impact or limit")[2].partition("What did not pass")[0]
+        )
+    for run_id in ("aaaa1111", "cccc3333"):
+        assert "accuracy says_so its check: ✗ Fail" in shown[run_id]
+        assert "politeness polite its check: ✓ Pass" in shown[run_id]
+        assert "not judged" not in shown[run_id]
+    assert "accuracy says_so ✓ Pass" in shown["bbbb2222"]
+    assert "politeness polite not judged" in shown["bbbb2222"]
+
+
 def test_the_grid_has_what_did_not_pass_first_and_is_filtered(client: httpx.Client, store: Store) -> None:
     fill(store, ROWS, run_id="aaaa1111")
 
