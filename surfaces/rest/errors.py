@@ -8,9 +8,10 @@ from http import HTTPStatus
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
-from fepflow.errors import FepflowError, InputError
+from fepflow.errors import FepflowError, InputError, Problem
 from fepflow.security.redaction import words_of
 
 logger = logging.getLogger("fepflow.rest")
@@ -70,10 +71,14 @@ class Errors:
             response.headers.update(error.headers or {})
             return response
 
+        async def broken_off(request: Request, error: Exception) -> Response:
+            return self.render(request.url.path, InputError(Problem("the body ended before it was complete")))
+
         async def unexpected(request: Request, error: Exception) -> Response:
             logger.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, words_of(error))
             return self.render(request.url.path, HttpError(500, "This is a fault of fepflow; its log says more."))
 
         app.add_exception_handler(FepflowError, ours)
         app.add_exception_handler(HTTPException, of_http)
+        app.add_exception_handler(ClientDisconnect, broken_off)
         app.add_exception_handler(Exception, unexpected)

@@ -14,7 +14,13 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
 from surfaces.evaluations import fep
+from surfaces.evaluations.fep import FepService
 from surfaces.evaluations.requests import MAX_CHECKS
+from surfaces.rest.app import create_app
+from surfaces.rest.errors import Errors
+from surfaces.rest.fep import fep_router
+
+from .conftest import Admitted
 
 CONTAINS = {"type": "contains", "arguments": {"text": "$.output.value", "phrases": ["Paris"]}}
 CASE = {"id": "capital", "input": "What is the capital of France?"}
@@ -298,6 +304,27 @@ def test_what_is_not_there_is_an_error_of_the_same_form(client: httpx.Client, me
 
     assert response.status_code == status
     assert set(response.json()) == {"error", "message"}
+
+
+async def test_a_caller_who_leaves_in_the_middle_of_a_body_is_no_fault_of_ours(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    received = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(received)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/evaluate", "query_string": b"", "headers": []}
+    async with FepService.open(store) as service:
+        await Admitted(create_app([fep_router(service)], Errors({})))(scope, receive, send)
+
+    assert sent[0]["status"] == 400
+    assert json.loads(sent[1]["body"])["message"] == "the body ended before it was complete"
+    assert caplog.records == []
 
 
 def test_many_at_once_are_all_answered_and_stored(client: httpx.Client, store: Store):
