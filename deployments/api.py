@@ -34,7 +34,7 @@ from surfaces.pages.routes import Pages, html_error
 from surfaces.pages.session import PagesMiddleware
 from surfaces.rest.app import create_app
 from surfaces.rest.errors import Errors, error_response
-from surfaces.rest.evalguard import evalguard_router
+from surfaces.rest.evalguard import PATHS, evalguard_error, evalguard_router
 from surfaces.rest.evaluations import error_envelope, evaluations_router
 from surfaces.rest.fep import fep_router
 from surfaces.rest.middleware import AccessMiddleware, with_cors
@@ -87,7 +87,8 @@ async def serve_api(config: Settings, host: str, *, behind_tls: bool) -> None:
 def _application(
     store: Store, config: Settings, listening: Listening, access: Access, fep: FepService, *, behind_tls: bool
 ) -> ASGIApp:
-    errors = Errors({"/api": error_envelope, "/v1": error_response, "": html_error})
+    of_evalguard = dict.fromkeys((f"/v1{path}" for path in PATHS), evalguard_error)
+    errors = Errors({"/api": error_envelope, "/v1": error_response, **of_evalguard, "": html_error})
     app = create_app([fep_router(fep), evaluations_router(EvaluationService(store))], errors)
     app.include_router(evalguard_router(Catalogue(config.evalguard_folder), store), prefix="/v1", tags=["EvalGuard"])
     app.include_router(Pages(store).router())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -21,7 +22,10 @@ from surfaces.rest.request import media_type
 MAX_BODY = 65_536
 """Bytes of a request's body: four filters of 1,000 characters, escaped, are less."""
 
-_CODES = {400: "bad_request", 404: "not_found", 503: "unavailable"}
+PATHS = ("/reports", "/thresholds", "/models", "/tasks")
+"""Below them, errors are EvalGuard's."""
+
+_CODES = {400: "bad_request", 413: "too_large", 429: "rate_limited", 500: "internal_error", 503: "unavailable"}
 
 Answer = Callable[..., dict[str, Any]]
 
@@ -63,10 +67,15 @@ def _endpoint(contract: dict[str, Any], answer: Answer) -> Callable[[Request], A
                 arguments |= parse_body(await _body(request), in_body)
             return _json(200, await run_in_threadpool(answer, **request.path_params, **arguments))
         except FepflowError as error:
-            code = _CODES.get(error.http_status, "error")
-            return _json(error.http_status, {"error": {"code": code, "message": str(error)}})
+            return evalguard_error(error.http_status, error)
 
     return endpoint
+
+
+def evalguard_error(status: int, error: FepflowError) -> Response:
+    """An error as EvalGuard's API has it."""
+    code = _CODES.get(status) or HTTPStatus(status).phrase.lower().replace(" ", "_")
+    return _json(status, {"error": {"code": code, "message": str(error)}})
 
 
 async def _body(request: Request) -> bytes:

@@ -17,6 +17,7 @@ import grpc
 import httpx
 import pytest
 import trustme
+from jsonschema import Draft202012Validator
 
 from deployments.http_server import bind
 from surfaces.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
@@ -106,6 +107,20 @@ def test_a_key_closes_both_interfaces_of_a_running_process(tmp_path: Path) -> No
         assert (status_of(client, writer), code_of(stub.RunEvaluation, writer)) == (401, "UNAUTHENTICATED")
         assert stub.HealthCheck(fep_pb2.HealthCheckRequest()).status == "healthy"
         assert reader not in api.log.read_text()
+
+
+def test_who_is_refused_is_told_so_in_the_form_of_the_interface(tmp_path: Path) -> None:
+    with api_process(tmp_path) as api, httpx.Client(base_url=api.rest, headers={"X-API-Key": "none"}) as stranger:
+        document = stranger.get("/openapi.json").json()
+        for path in ("/v1/reports", "/v1/reports/x/metrics", "/v1/thresholds", "/v1/models", "/v1/tasks"):
+            refused = stranger.get(path)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (401, "unauthorized")
+            described = document["paths"][path.replace("/x/", "/{report_id}/")]["get"]["responses"]["401"]
+            Draft202012Validator(described["content"]["application/json"]["schema"]).validate(refused.json())
+        assert stranger.get("/v1/evaluations/x").json()["error"] == "unauthorized"
+        assert stranger.get("/api/graders").json()["error"]["code"] == "UNAUTHENTICATED"
+        wrong = httpx.put(f"{api.rest}/v1/reports")
+        assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
 
 
 def test_elsewhere_it_listens_with_a_key_and_tls_only(tmp_path: Path) -> None:
