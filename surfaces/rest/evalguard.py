@@ -17,7 +17,7 @@ from surfaces.evalguard_api import EvalguardApi
 from surfaces.evalguard_catalogue import Catalogue
 from surfaces.rest.evalguard_contract import operation
 from surfaces.rest.parameters import parse_body, parse_query, query_schema
-from surfaces.rest.request import media_type
+from surfaces.rest.request import media_type, require_plain
 
 MAX_BODY = 65_536
 """Bytes of a request's body: four filters of 1,000 characters, escaped, are less."""
@@ -81,6 +81,7 @@ def evalguard_error(status: int, error: FepflowError) -> Response:
 async def _body(request: Request) -> bytes:
     if media_type(request) != "application/json":
         raise UserError("The body must be JSON: send the header Content-Type: application/json.")
+    require_plain(request)
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

@@ -22,8 +22,18 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
 
 
+def require_plain(request: Request) -> None:
+    """Raises InputError for a compressed body, of which a small one could become a huge one."""
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise InputError(
+            Problem(f"a body with Content-Encoding {encoding[:60]!a} is not read", advice="send it uncompressed")
+        )
+
+
 async def text_body(request: Request) -> str:
     """The body as a text. Raises InputError."""
+    require_plain(request)
     try:
         return (await request.body()).decode("utf-8")
     except UnicodeDecodeError:

@@ -478,6 +478,8 @@ class TestHostile:
         for kind in ("text/plain", "application/x-www-form-urlencoded", "", "application/jsonx"):
             message = api.post(400, content="{}", headers={"content-type": kind})["error"]["message"]
             assert "send the header Content-Type: application/json" in message
+        headers = {"content-type": "application/json", "content-encoding": "gzip"}
+        assert "Content-Encoding 'gzip'" in api.post(400, content="{}", headers=headers)["error"]["message"]
         assert "There is no parameter 'limit'" in api.post(400, query="?limit=1", json={})["error"]["message"]
 
     def test_whole_numbers_and_types_may_be_written_as_json_and_http_allow(self, api: Client) -> None:

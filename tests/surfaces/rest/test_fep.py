@@ -1,4 +1,5 @@
 import asyncio
+import gzip
 import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -325,6 +326,14 @@ async def test_a_caller_who_leaves_in_the_middle_of_a_body_is_no_fault_of_ours(
     assert sent[0]["status"] == 400
     assert json.loads(sent[1]["body"])["message"] == "the body ended before it was complete"
     assert caplog.records == []
+
+
+def test_a_compressed_body_is_refused_as_such(client: httpx.Client):
+    body = gzip.compress(json.dumps(request()).encode())
+    refused = client.post("/v1/evaluate", content=body, headers={"Content-Encoding": "gzip"})
+    assert refused.status_code == 400
+    assert refused.json()["message"] == "a body with Content-Encoding 'gzip' is not read (send it uncompressed)"
+    assert client.post("/v1/evaluate", json=request(), headers={"Content-Encoding": "identity"}).status_code == 200
 
 
 def test_many_at_once_are_all_answered_and_stored(client: httpx.Client, store: Store):
