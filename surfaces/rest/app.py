@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from surfaces.rest.errors import Errors
 from surfaces.rest.fep import COMPONENTS
@@ -17,12 +18,25 @@ TITLE = "fepflow"
 DESCRIPTION = "Evaluations of AI agents: the Flexible Evaluation Protocol, the Evaluations contract and EvalGuard."
 
 
+class HeadAsGet:
+    """Has HEAD handled as GET: a path of that has it, too (RFC 9110, 9.1), and the server sends no body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request (ASGI 3)."""
+        is_head = scope["type"] == "http" and scope["method"] == "HEAD"
+        await self._app({**scope, "method": "GET"} if is_head else scope, receive, send)
+
+
 def create_app(routers: Sequence[APIRouter], errors: Errors) -> FastAPI:
     """The application. Its document is at /openapi.json; there is no page for it, which would load other people's."""
     app = FastAPI(title=TITLE, version=version("fepflow"), docs_url=None, redoc_url=None, redirect_slashes=False)
     for router in routers:
         app.include_router(router)
     errors.install(app)
+    app.add_middleware(HeadAsGet)
     document: dict[str, Any] = {}
 
     def openapi() -> dict[str, Any]:

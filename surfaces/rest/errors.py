@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 
 from fepflow.errors import FepflowError, InputError, Problem
 from fepflow.security.redaction import words_of
@@ -67,8 +68,12 @@ class Errors:
 
         async def of_http(request: Request, error: Exception) -> Response:
             assert isinstance(error, HTTPException)
-            response = self.render(request.url.path, HttpError(error.status_code, str(error.detail)))
-            response.headers.update(error.headers or {})
+            message, headers = str(error.detail), dict(error.headers or {})
+            if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+                headers["Allow"] = allowed = ", ".join(_methods(app, request))
+                message = f"This path has no such method: it has {allowed}."
+            response = self.render(request.url.path, HttpError(error.status_code, message))
+            response.headers.update(headers)
             return response
 
         async def broken_off(request: Request, error: Exception) -> Response:
@@ -82,3 +87,13 @@ class Errors:
         app.add_exception_handler(HTTPException, of_http)
         app.add_exception_handler(ClientDisconnect, broken_off)
         app.add_exception_handler(Exception, unexpected)
+
+
+def _methods(app: FastAPI, request: Request) -> list[str]:
+    """The methods of a path: of all its routes, where the framework names those of the first one only."""
+    found = [
+        method
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
+        if any(route.matches({**request.scope, "method": method})[0] == Match.FULL for route in app.routes)
+    ]
+    return ["GET", "HEAD", *found[1:]] if found[:1] == ["GET"] else found

@@ -336,6 +336,15 @@ def test_a_compressed_body_is_refused_as_such(client: httpx.Client):
     assert client.post("/v1/evaluate", json=request(), headers={"Content-Encoding": "identity"}).status_code == 200
 
 
+def test_head_is_get_without_the_body(client: httpx.Client):
+    evaluation = client.post("/v1/evaluate", json=request()).json()["evaluation_id"]
+    for path in ("/v1/health", f"/v1/evaluations/{evaluation}", "/v1/evaluations/x"):
+        asked, told = client.get(path), client.head(path)
+        assert (told.status_code, told.content) == (asked.status_code, b"")
+        assert told.headers["content-length"] == asked.headers["content-length"]
+    assert client.head("/v1/evaluate").status_code == 405
+
+
 def test_many_at_once_are_all_answered_and_stored(client: httpx.Client, store: Store):
     with ThreadPoolExecutor(16) as threads:
         responses = list(threads.map(lambda _: client.post("/v1/evaluate", json=request()), range(60)))

@@ -144,6 +144,22 @@ def test_what_is_not_there_is_in_the_envelope(
     assert error_of(client.request(method, path), status)[0] == code
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/api/evaluations", "GET, HEAD, POST"),
+        ("OPTIONS", "/api/graders/x", "GET, HEAD, DELETE"),
+        ("POST", "/api/evaluations/x/results", "GET, HEAD"),
+    ],
+)
+def test_a_method_that_is_not_there_is_told_all_that_are(
+    client: httpx.Client, method: str, path: str, allowed: str
+) -> None:
+    response = client.request(method, path)
+    assert response.headers["Allow"] == allowed
+    assert allowed in error_of(response, 405)[1]
+
+
 def test_a_path_that_only_begins_so_is_none_of_the_contract(client: httpx.Client) -> None:
     response = client.get("/apiary")
     assert (response.status_code, response.json()["error"]) == (404, "not_found")
