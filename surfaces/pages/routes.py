@@ -154,7 +154,8 @@ class Pages:
 def html_error(status: int, error: FepflowError) -> Response:
     """An error as a page."""
     title = HTTPStatus(status).phrase
-    return HTMLResponse(render("error.html", title=title, message=str(error), caller=None, csrf=""), status)
+    html = render("error.html", status=status, title=title, message=str(error), caller=None, csrf="")
+    return HTMLResponse(html, status)
 
 
 def _number(page: str) -> int:

@@ -272,3 +272,14 @@ def test_a_key_that_is_taken_no_more_is_forgotten_by_the_browser(client: httpx.C
     assert (response.status_code, response.headers["location"]) == (303, "/sign-in?next=%2Fruns%3F")
     assert "fepflow_key" not in client.cookies
     assert client.get("/runs").status_code == 200, "there is no key yet, so none is asked for"
+
+
+def test_with_a_key_that_may_not_look_another_one_can_be_shown(client: httpx.Client, store: Store, key: str) -> None:
+    sign_in(client, key_of(store, "evaluate"))
+    refused = client.get("/runs")
+    assert refused.status_code == 403
+    assert "has not the scope" in refused.text
+    assert '<a href="/sign-in">Sign in with another key</a>' in refused.text
+    sign_in(client, key)
+    assert client.get("/runs").status_code == 200
+    assert "/sign-in" not in client.get("/runs/nothing").text
