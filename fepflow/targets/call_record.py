@@ -12,6 +12,9 @@ from fepflow.errors import CircuitOpenError, JSONPathError, TargetError, TargetT
 from fepflow.protocol.test_case import Output
 from fepflow.targets.base import Progress, TargetResponse
 
+BEFORE = "; before that: "
+"""Between the end of a case's time and what had gone wrong until then."""
+
 
 class Attempt(NamedTuple):
     """One call: when it began, how long it took in milliseconds, and its error, if it failed."""
@@ -45,6 +48,11 @@ class CallRecord:
     def time_left(self) -> float:
         """Seconds that the case still has; infinity where it has no deadline."""
         return math.inf if self.ends_at is None else self.ends_at - asyncio.get_running_loop().time()
+
+    def last_refusal(self) -> TargetError | None:
+        """The last error of an attempt that is no timeout: what the target said, or why there was no connection."""
+        errors = [attempt.error for attempt in reversed(self.attempts) if isinstance(attempt.error, TargetError)]
+        return next((error for error in errors if not isinstance(error, TargetTimeoutError)), None)
 
     @property
     def may_recover(self) -> bool:

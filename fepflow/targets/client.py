@@ -20,7 +20,7 @@ from fepflow.security.redaction import without_secrets, words_of
 from fepflow.suite import target
 from fepflow.targets.adaptive_limiter import AdaptiveLimiter, OnLimitChange
 from fepflow.targets.base import Progress, Target, TargetResponse, progress_of_call
-from fepflow.targets.call_record import Attempt, CallRecord
+from fepflow.targets.call_record import BEFORE, Attempt, CallRecord
 
 LONGEST_WAIT = 60.0
 """Seconds: no Retry-After of a target holds a run up for longer."""
@@ -129,6 +129,8 @@ class TargetClient:
             if not deadline.expired():
                 raise
             message = f"no answer within {self._policy.case_timeout:g} s, all attempts together (target.case_timeout)"
+            if (last := record.last_refusal()) is not None:
+                message += f"{BEFORE}{last}"
             raise TargetTimeoutError(record.progress.told(message), retryable=False) from None
 
     async def _turn(self) -> None:

@@ -14,6 +14,7 @@ from fepflow.protocol.results import CheckResult
 from fepflow.store.complete_results import OutputFacts
 from fepflow.store.records import CaseResult, RunRecord, RunRequest, RunStatus
 from fepflow.store.store import Store
+from fepflow.targets.call_record import BEFORE
 from surfaces.evaluations.graders import grader_of
 
 Status = Literal["pending", "running", "completed", "failed"]
@@ -163,7 +164,8 @@ def _cause(failure: Mapping[str, Any]) -> str:
     """Why there is no response, in the contract's words where it has some."""
     message = str(failure["message"])
     if failure.get("type") == "timeout_error" and (limit := _TIME_LIMIT.search(message)):
-        return f"Timeout after {limit[1]} seconds"
+        _, separator, answered = message.partition(BEFORE)
+        return f"Timeout after {limit[1]} seconds{separator}{answered}"
     if message.startswith("connection refused"):
         return "Connection refused"
     return message

@@ -220,7 +220,9 @@ async def test_a_case_has_a_deadline_for_all_its_attempts(serve: Serve) -> None:
     output = asked.output()
     assert output.metadata is not None
     assert output.metadata["error"]["type"] == "timeout_error"
-    assert "within 0.25 s, all attempts together" in output.metadata["error"]["message"]
+    message = output.metadata["error"]["message"]
+    assert "within 0.25 s, all attempts together" in message
+    assert message.endswith("; before that: HTTP 500 Internal Server Error")
     assert output.metadata["error"]["recoverable"] is True, "by a run that gives it more time"
     assert 1 <= output.metadata["attempts"] < 4
     assert all(entry["error"] for entry in output.metadata["attempt_log"])

@@ -107,6 +107,10 @@ def test_the_summary_is_of_all_results_and_not_of_the_page(
             {"type": "timeout_error", "message": "no complete answer within 30 s (target.timeout)"},
             "Timeout after 30 seconds",
         ),
+        (
+            {"type": "timeout_error", "message": "no answer within 30 s, all attempts; before that: HTTP 429: x"},
+            "Timeout after 30 seconds; before that: HTTP 429: x",
+        ),
         ({"type": "unknown_error", "message": "name not found: a"}, "name not found: a"),
     ],
 )
