@@ -18,7 +18,6 @@ from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
-from fepflow.targets.call_record import is_failed
 from fepflow.verdict.verdict import Verdict
 from tasks.analysis.calibration import calibrate
 from tasks.analysis.judge_reliability import calibration_data, judges_of_run, reliability_of_judges, warnings_of
@@ -65,7 +64,7 @@ def stored(store: Store, responses, check=CHECK, repeats=1, samples=None, topics
         )
         if response is not None:
             rows.append(NewCheckResult(case_index, 0, "llm_judge", "a" * 64, result, response.get("passed")))
-    store.write(run_id, [NewOutput(p, 0, "b" * 64, output, is_failed(output)) for p in range(len(responses))], rows)
+    store.write(run_id, [NewOutput(p, 0, "b" * 64, output) for p in range(len(responses))], rows)
     return store.run(run_id)
 
 
