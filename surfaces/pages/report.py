@@ -12,7 +12,7 @@ from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from surfaces.pages.assets import read_asset
 from surfaces.pages.case_page import repeat_view
-from surfaces.pages.links import FileLinks, Links
+from surfaces.pages.links import FileLinks
 from surfaces.pages.rendering import render
 from surfaces.pages.run_page import GridFilter, grid_view, run_view
 
@@ -27,7 +27,6 @@ def write_html(store: Store, run: RunRecord, file: TextIO) -> None:
     view = run_view(store, run.id)
     grid = grid_view(store, view.run, GridFilter(), size=MAX_CASES)
     indices = [row.case_index for row in grid.rows]
-    links: Links = FileLinks({row.case.id: row.case_index for row in grid.rows})
     style = read_asset("style.css").decode()
     # The hash of this very style is what the browser is told to take.
     digest = base64.b64encode(sha256(style.encode()).digest()).decode()
@@ -38,7 +37,7 @@ def write_html(store: Store, run: RunRecord, file: TextIO) -> None:
             grid=grid,
             run=view.run,
             repeats=(repeat_view(result) for result in store.results(run.id, case_indices=indices)),
-            links=links,
+            links=FileLinks({row.case.id: row.case_index for row in grid.rows}),
             style=Markup(style),  # noqa: S704  # ours
             policy=f"default-src 'none'; style-src 'sha256-{digest}'",
             limit=MAX_TEXT,
