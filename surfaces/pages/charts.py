@@ -9,8 +9,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fepflow.suite.models import IMPACTS
-
 VEGA_LITE = "5.21"
 INK = "currentColor"
 FAINT = "var(--faint)"
@@ -149,11 +147,6 @@ def gate_bands(metric: Mapping[str, Any]) -> list[dict[str, Any]]:
     if maximum is not None:
         bands.append({"impact": "severe", "min": maximum, "max": None})
     return bands
-
-
-def is_band(band: Mapping[str, Any]) -> bool:
-    """Whether it is one that can be drawn."""
-    return band.get("impact") in IMPACTS
 
 
 def _axis(ticks: int) -> dict[str, Any]:

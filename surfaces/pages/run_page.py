@@ -14,8 +14,9 @@ from fepflow.protocol.model import utc_now
 from fepflow.store.case_grid import GridRow
 from fepflow.store.records import Progress, RunRecord
 from fepflow.store.store import Store
+from fepflow.suite.models import IMPACTS
 from surfaces.failed_results import Selection, worst_first
-from surfaces.pages.charts import gate_bands, interval_chart, is_band
+from surfaces.pages.charts import gate_bands, interval_chart
 from surfaces.reports.expected import shared_check_ids
 from surfaces.service import with_current_metrics
 from tasks.analysis.causes import causes_of
@@ -154,7 +155,9 @@ def bands_of(run: RunRecord, metric: Mapping[str, Any]) -> list[Mapping[str, Any
     thresholds = run.suite.get("thresholds")
     declared = thresholds.get("thresholds") if isinstance(thresholds, dict) else None
     bands = declared.get(metric["id"]) if isinstance(declared, dict) else None
-    return [band for band in bands if is_band(band)] if isinstance(bands, list) else list(gate_bands(metric))
+    if not isinstance(bands, list):
+        return list(gate_bands(metric))
+    return [band for band in bands if band.get("impact") in IMPACTS]
 
 
 def _metric(metric: Mapping[str, Any], run: RunRecord) -> MetricView:
