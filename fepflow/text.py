@@ -18,6 +18,15 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
+def is_unicode(text: str) -> bool:
+    """Whether it is without halves of surrogate pairs, and so can be sent as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _escape(char: str) -> str:
     return f"\\u{ord(char):04x}"
 

@@ -9,10 +9,11 @@ import json
 import math
 from typing import Any
 
-from google.protobuf.struct_pb2 import NULL_VALUE, ListValue, Struct, Value
+from google.protobuf.struct_pb2 import NULL_VALUE, Struct, Value
 
 from fepflow.errors import InputError, Problem
 from fepflow.json.parser import parse
+from fepflow.text import is_unicode
 from surfaces.grpc.fep.v1 import fep_pb2
 
 MAX_EXACT = 2**53
@@ -29,7 +30,7 @@ def is_exact(value: Any, depth: int = MAX_DEPTH) -> bool:
     if value is None or isinstance(value, bool):
         return True
     if isinstance(value, str):
-        return is_sendable(value)
+        return is_unicode(value)
     if isinstance(value, int):
         return -MAX_EXACT <= value <= MAX_EXACT
     if isinstance(value, float):
@@ -37,22 +38,13 @@ def is_exact(value: Any, depth: int = MAX_DEPTH) -> bool:
     if depth == 0:
         return False
     if isinstance(value, dict):
-        return all(is_sendable(name) and is_exact(item, depth - 1) for name, item in value.items())
+        return all(is_unicode(name) and is_exact(item, depth - 1) for name, item in value.items())
     return isinstance(value, list) and all(is_exact(item, depth - 1) for item in value)
-
-
-def is_sendable(text: str) -> bool:
-    """Whether it is UTF-8: without halves of surrogate pairs."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def sendable(text: str) -> str:
     """Text of a field that has no other form: a half of a surrogate pair is written as its escape, `\\ud83d`."""
-    return text if is_sendable(text) else text.encode("utf-8", "backslashreplace").decode()
+    return text if is_unicode(text) else text.encode("utf-8", "backslashreplace").decode()
 
 
 def as_text(value: Any) -> str:
@@ -143,10 +135,6 @@ def _read_struct(struct: Struct, path: str) -> dict[str, Any]:
     return {name: _read(item, path) for name, item in struct.fields.items()}
 
 
-def _read_list(values: ListValue, path: str) -> list[Any]:
-    return [_read(item, path) for item in values.values]
-
-
 def _read(value: Value, path: str) -> Any:
     kind = value.WhichOneof("kind")
     if kind == "number_value":
@@ -156,7 +144,7 @@ def _read(value: Value, path: str) -> Any:
     if kind == "struct_value":
         return _read_struct(value.struct_value, path)
     if kind == "list_value":
-        return _read_list(value.list_value, path)
+        return [_read(item, path) for item in value.list_value.values]
     if kind == "bool_value":
         return value.bool_value
     if kind == "null_value":

@@ -14,7 +14,7 @@ from jsonschema.validators import extend
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.errors import UserError
 from fepflow.json.decoder import loads
-from fepflow.text import brief, printable
+from fepflow.text import brief, is_unicode, printable
 
 _MAX_PARAMETERS = 20
 _MANY_DIGITS = 15
@@ -70,20 +70,12 @@ def _valid(values: Any, schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
     for error in _Validator(schema).iter_errors(values):
         raise UserError(_sentence(error, schema, kind))
     for name, value in values.items():
-        if isinstance(value, str) and not _is_unicode(value):
+        if isinstance(value, str) and not is_unicode(value):
             raise UserError(f"The {kind} {name} holds half of a surrogate pair, which is no character.")
         if isinstance(value, float):  # 20.0 is an integer to JSON Schema
             values[name] = int(value)
     defaults = {name: each["default"] for name, each in schema["properties"].items() if "default" in each}
     return {**defaults, **values}
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _sentence(error: ValidationError, schema: Mapping[str, Any], kind: str) -> str:
