@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import NoReturn, Self, TypeVar, cast
+from typing import Self, TypeVar, cast
 
 from fepflow.errors import AuthenticationError
 from fepflow.security.api_keys import is_secret_of, parse_api_key, without_credentials
@@ -21,6 +21,9 @@ from surfaces.access.rates import RateLimits
 from surfaces.access.tokens import TokenVerifier
 
 T = TypeVar("T")
+
+BEGUN = "begun"
+"""The outcome of what may change something, until there is one: of its entry before it is carried out."""
 
 OVER_LIMIT = frozenset({"429", "RESOURCE_EXHAUSTED"})
 """Outcomes of which the audit log has the first in a minute of each caller: else a flood would fill it."""
@@ -78,12 +81,6 @@ class Access:
             self._asks = True
         return self._asks
 
-    async def admit(self, credentials: Credentials, needs: Scope, *, starts_run: bool) -> Caller:
-        """The caller, who may do this now. Raises AuthenticationError, PermissionDeniedError or RateLimitError."""
-        caller = await self.identify(credentials)
-        self.permit(caller, needs, starts_run=starts_run)
-        return caller
-
     async def identify(self, credentials: Credentials) -> Caller:
         """The caller. What is shown has to be valid, also where nothing is asked for.
 
@@ -92,9 +89,9 @@ class Access:
         """
         try:
             if credentials.api_key is not None:
-                return await self._by_key(credentials.api_key, credentials.source)
+                return await self._by_key(credentials.api_key)
             if credentials.authorization is not None:
-                return self._by_token(credentials.authorization, credentials.source)
+                return self._by_token(credentials.authorization)
             return await self._without(credentials.source)
         except AuthenticationError:
             self.count_failure(credentials.source)
@@ -122,7 +119,7 @@ class Access:
         texts = _shown(source), _shown(action) or "", _shown(resource)
         await self._audit.write(AuditEntry(caller_name, *texts, (_shown(outcome) or "")[:_MAX_OUTCOME]))
 
-    async def _by_key(self, text: str, source: str | None) -> Caller:
+    async def _by_key(self, text: str) -> Caller:
         parsed = parse_api_key(text)
         if parsed is None:
             raise AuthenticationError("The API key is not valid: a key reads like fep_ID_SECRET.")
@@ -132,28 +129,24 @@ class Access:
             raise AuthenticationError("The API key is not valid.")
         if (state := key.state_at(now)) != "active":
             raise AuthenticationError(f"The API key {key_id} is {state}: `fepflow keys create` makes another.")
-        return Caller(f"key:{key_id}", frozenset(scope for scope in SCOPES if scope in key.scopes), source)
+        return Caller(f"key:{key_id}", frozenset(scope for scope in SCOPES if scope in key.scopes))
 
-    def _by_token(self, authorization: str, source: str | None) -> Caller:
+    def _by_token(self, authorization: str) -> Caller:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or self._tokens is None:
             wanted = "Bearer TOKEN" if self._tokens else "not taken here: show an API key (X-API-Key)"
             raise AuthenticationError(f"Authorization is {wanted}.")
         subject, scopes = self._tokens.verify(token.strip(" "))
-        return Caller(f"jwt:{subject}", scopes, source)
+        return Caller(f"jwt:{subject}", scopes)
 
     async def _without(self, source: str | None) -> Caller:
         if await self.asks_for_keys() or not _may_be_here(source):
-            _refuse(self._tokens is not None)
-        return Caller(None, frozenset(SCOPES), source)
+            token = ", or a token (Authorization: Bearer)" if self._tokens else ""
+            raise AuthenticationError(f"Show an API key (X-API-Key){token}: `fepflow keys create` makes one.")
+        return Caller(None, frozenset(SCOPES))
 
     async def _read(self, work: Callable[[], T]) -> T:
         return cast(T, await asyncio.get_running_loop().run_in_executor(self._threads, work))
-
-
-def _refuse(takes_tokens: bool) -> NoReturn:
-    token = ", or a token (Authorization: Bearer)" if takes_tokens else ""
-    raise AuthenticationError(f"Show an API key (X-API-Key){token}: `fepflow keys create` makes one.")
 
 
 def _may_be_here(source: str | None) -> bool:

@@ -95,7 +95,7 @@ class AuditWriter:
     async def _written(self, entries: Sequence[AuditEntry]) -> str | None:
         """Write a group; what went wrong, in words."""
         try:
-            await self._in_thread(self._write, entries)
+            await self._in_thread(write_entries, self._store, self._folder, entries)
         except OSError as error:
             problem = f"The audit log in {self._folder} cannot be written ({error.strerror})"
         except FepflowError as error:
@@ -106,9 +106,6 @@ class AuditWriter:
             return None
         logger.error("%s; %d requests are refused", problem, len(entries))
         return "The audit log cannot be written, and without it nothing is done: try again later."
-
-    def _write(self, entries: Sequence[AuditEntry]) -> None:
-        write_entries(self._store, self._folder, entries)
 
     def _prepare(self) -> None:
         try:

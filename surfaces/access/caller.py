@@ -20,12 +20,10 @@ class Caller:
     """A program that has been admitted.
 
     `name` is `key:ID` or `jwt:SUBJECT`; None for anybody, who is admitted on this machine where no key is asked for.
-    `source` is the address that the request came from.
     """
 
     name: str | None
     scopes: frozenset[Scope]
-    source: str | None = None
 
     def require(self, scope: Scope) -> None:
         """Raises PermissionDeniedError without the scope; `admin` stands for all of them."""

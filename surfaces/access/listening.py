@@ -29,13 +29,12 @@ _LOCAL_HOST = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?", 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """That we may listen on a host. `tls` is the files of the certificate chain and of its key.
+    """That we may listen. `tls` is the files of the certificate chain and of its key.
 
     `may_be_open` says whether callers without a key are admitted as long as there is none (`Access`), `notice` what
     the operator is to be told.
     """
 
-    host: str
     may_be_open: bool
     tls: tuple[Path, Path] | None
     notice: str | None
@@ -62,7 +61,7 @@ def listening_on(host: str, store: Store, settings: Settings, *, behind_tls: boo
             "FEPFLOW_TLS_KEY, or say with --behind-tls that a proxy before it terminates TLS."
         )
     is_open = may_be_open and not takes_tokens and not store.has_api_keys(active=False)
-    return Listening(host, may_be_open, tls, OPEN_NOTICE if is_open else None)
+    return Listening(may_be_open, tls, OPEN_NOTICE if is_open else None)
 
 
 def is_loopback(host: str) -> bool:

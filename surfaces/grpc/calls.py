@@ -14,7 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from fepflow.errors import AuthenticationError, FepflowError, InputError, Problem
-from surfaces.access.access import Access, Credentials
+from surfaces.access.access import BEGUN, Access, Credentials
 from surfaces.access.caller import Caller, Scope
 from surfaces.access.peers import address_of_peer
 from surfaces.grpc.errors import ResultTooLargeError, known, status_of
@@ -35,9 +35,6 @@ NEEDS: dict[str, Scope] = {
 
 STARTS = frozenset({"StartEvaluation"})
 """RPCs that start runs."""
-
-BEGUN = "begun"
-"""The outcome of a call that may change something, until there is one: of its entry before it is carried out."""
 
 Context = Any
 """A `grpc.aio.ServicerContext`."""
@@ -162,7 +159,8 @@ class Guard:
             await self._access.record(caller, source, self._action, resource, outcome)
 
         try:
-            caller = await self._access.identify(_credentials(context, source))
+            credentials = Credentials(_only(context, "x-api-key"), _only(context, "authorization"), source)
+            caller = await self._access.identify(credentials)
             call = Call(caller, partial(self._access.permit, caller, needs, starts_run=False))
             self._access.permit(caller, needs, starts_run=self._name in STARTS)
             _current.set(call)
@@ -183,10 +181,6 @@ def _outcome(error: BaseException) -> str:
     if isinstance(error, FepflowError):
         return error.grpc_code
     return "INTERNAL" if isinstance(error, Exception) else "CANCELLED"
-
-
-def _credentials(context: Context, source: str | None) -> Credentials:
-    return Credentials(_only(context, "x-api-key"), _only(context, "authorization"), source)
 
 
 def _only(context: Context, name: str) -> str | None:

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from fepflow.errors import AuthenticationError, FepflowError, PermissionDeniedError, RateLimitError, TooLargeError
-from surfaces.access.access import Access, Credentials
+from surfaces.access.access import BEGUN, Access, Credentials
 from surfaces.access.caller import Caller
 from surfaces.access.caller import Scope as Right
 from surfaces.access.listening import refuse_pages_of_others
@@ -41,9 +41,6 @@ QUERIES = frozenset({("POST", "/v1/reports")})
 
 STARTS = frozenset({("POST", "/api/evaluations")})
 """Requests that start runs, which call agents."""
-
-BEGUN = "begun"
-"""The outcome of a request that may change something, until there is one: of its entry before it is carried out."""
 
 NO_RESPONSE = "no response"
 

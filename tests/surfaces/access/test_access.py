@@ -40,7 +40,9 @@ def key(store: Store, *scopes: Scope, lifetime: float | None = None) -> str:
 
 
 async def admit(access: Access, source: str = HERE, needs: Scope = "read", starts_run: bool = False, **shown: Any):
-    return await access.admit(Credentials(source=source, **shown), needs, starts_run=starts_run)
+    caller = await access.identify(Credentials(source=source, **shown))
+    access.permit(caller, needs, starts_run=starts_run)
+    return caller
 
 
 async def refused(call: Awaitable[object]) -> str:
@@ -52,8 +54,8 @@ async def refused(call: Awaitable[object]) -> str:
 
 async def test_open_to_all_on_this_machine_without_keys(access: Access) -> None:
     caller = await admit(access, needs="admin")
-    assert (caller.name, caller.source) == (None, HERE)
-    assert (await access.admit(Credentials(), "read", starts_run=True)).source is None, "a socket of the file system"
+    assert caller.name is None
+    assert (await access.identify(Credentials())).name is None, "a socket of the file system"
     for elsewhere in ("192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1", "0.0.0.0", "localhost", "", "ipv4:127.0.0.1:1"):
         await refused(admit(access, elsewhere))
 
@@ -70,7 +72,7 @@ async def test_a_key_admits_with_its_scopes_and_closes_the_door(access: Access, 
 
     caller = await admit(access, "192.0.2.1", api_key=reader)
 
-    assert caller == Caller(f"key:{reader[4:16]}", frozenset({"read"}), "192.0.2.1")
+    assert caller == Caller(f"key:{reader[4:16]}", frozenset({"read"}))
     with pytest.raises(PermissionDeniedError, match="'evaluate'"):
         await admit(access, needs="evaluate", api_key=reader)
     assert "X-API-Key" in await refused(admit(access))
@@ -135,7 +137,7 @@ async def test_where_it_may_not_be_open_a_key_is_asked_for(store: Store, make_se
 async def test_tokens_admit_and_close_the_door(store: Store, jwt_settings: MakeSettings) -> None:
     async with Access(store, jwt_settings(), may_be_open=True) as access:
         assert await admit(access, authorization="bearer " + token()) == Caller(
-            "jwt:ci", frozenset({"read", "evaluate"}), HERE
+            "jwt:ci", frozenset({"read", "evaluate"})
         )
         await refused(admit(access))
         await refused(admit(access, authorization=f"Basic {token()}"))
