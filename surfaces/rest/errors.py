@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import FastAPI, Request
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
@@ -19,6 +21,25 @@ logger = logging.getLogger("fepflow.rest")
 
 ErrorBody = Callable[[int, FepflowError], Response]
 """Writes the body of an error that has a status."""
+
+
+_WHY = {
+    400: "The request is not valid.",
+    401: "A key or token is missing, or not valid.",
+    403: "The key has not the scope that this takes.",
+    404: "There is none of this id.",
+    409: "The id is taken, or the idempotency key belongs to another request.",
+    413: "The request is too large.",
+    429: "Too many requests; Retry-After says when the next one is taken.",
+    500: "A fault of the service.",
+    503: "The store is unavailable.",
+}
+
+
+def documented(body: type[BaseModel], *statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The errors of an operation in the API's document, which have this body: those that all have, and these."""
+    wanted = sorted({400, 401, 403, 413, 429, 500, 503, *statuses})
+    return {status: {"model": body, "description": _WHY[status]} for status in wanted}
 
 
 class HttpError(FepflowError):

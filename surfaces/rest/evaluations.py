@@ -14,7 +14,8 @@ from fepflow.errors import FepflowError, InvalidRequestError
 from surfaces.evaluations.cases import read_lines
 from surfaces.evaluations.service import EvaluationService
 from surfaces.rest import evaluations_contract as contract
-from surfaces.rest.evaluations_contract import Envelope, errors, links, page_parameters
+from surfaces.rest.errors import documented
+from surfaces.rest.evaluations_contract import Envelope, ErrorEnvelope, links, page_parameters
 from surfaces.rest.parameters import parse_query, query_schema
 from surfaces.rest.request import caller_of, json_body, media_type, text_body
 
@@ -55,7 +56,7 @@ def evaluations_router(service: EvaluationService) -> APIRouter:
                 operation_id=operation_id,
                 summary=handler.__doc__,
                 response_class=Response,
-                responses={status: done, **errors(*refusals)},
+                responses={status: done, **documented(ErrorEnvelope, *refusals)},
                 openapi_extra=extra,
             )
             return handler

@@ -185,23 +185,6 @@ class Deleted(_Model):
     deleted: Literal[True]
 
 
-def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The errors of an operation: those that all have, and these."""
-    why = {
-        400: "The request is not valid.",
-        401: "A key or token is missing, or not valid.",
-        403: "The key has not the scope that this takes.",
-        404: "There is none of this id.",
-        409: "The id is taken, or the idempotency key belongs to another request.",
-        413: "The request is too large.",
-        429: "Too many requests; Retry-After says when the next one is taken.",
-        500: "A fault of the service.",
-        503: "The store is unavailable.",
-    }
-    wanted = sorted({400, 401, 403, 413, 429, 500, 503, *statuses})
-    return {status: {"model": ErrorEnvelope, "description": why[status]} for status in wanted}
-
-
 def page_parameters(default: int, most: int) -> list[dict[str, Any]]:
     """Those of a list. More than there may be is as many as there may be."""
     limit = {"type": "integer", "minimum": 1, "default": default}

@@ -15,7 +15,7 @@ from fepflow.errors import FepflowError
 from fepflow.protocol.results import EvaluationRunResult
 from surfaces.evaluations.fep import EvaluationProgress, FepService, Pending
 from surfaces.evaluations.requests import EvaluationRequest, EvaluationRequestBody, example
-from surfaces.rest.errors import error_response
+from surfaces.rest.errors import documented, error_response
 from surfaces.rest.request import caller_of, json_body
 
 JSON, NDJSON, EVENTS = "application/json", "application/x-ndjson", "text/event-stream"
@@ -54,15 +54,7 @@ class Progress(PendingEvaluation):
     error: ErrorResponse | None = None
 
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorResponse, "description": "The request is not valid."},
-    401: {"model": ErrorResponse, "description": "A key or token is missing, or not valid."},
-    403: {"model": ErrorResponse, "description": "The key has not the scope that this takes."},
-    413: {"model": ErrorResponse, "description": "The request is too large."},
-    429: {"model": ErrorResponse, "description": "Too many requests; Retry-After says when the next one is taken."},
-    500: {"model": ErrorResponse, "description": "A fault of the service."},
-    503: {"model": ErrorResponse, "description": "The store is unavailable."},
-}
+ERRORS = documented(ErrorResponse)
 BODY = {
     "requestBody": {
         "required": True,
