@@ -27,19 +27,19 @@ def read_case(document: Any, place: str = "") -> TestCase:
     Raises InvalidRequestError.
     """
     if not isinstance(document, dict):
-        raise _invalid(place, "a test case is an object {id, input, expected, metadata}")
+        raise invalid(place, "a test case is an object {id, input, expected, metadata}")
     if "input" not in document:
         raise InvalidRequestError("MISSING_FIELD", _shown(place, "input is missing"))
     if "checks" in document:
-        raise _invalid(place, "a test case has no checks here: graders have them")
+        raise invalid(place, "a test case has no checks here: graders have them")
     given = {**document, "id": str(uuid4())} if document.get("id") is None else document
     try:
         case = TestCase.model_validate(given)
     except ValidationError as error:
         first = validation_messages(given, error, TestCase)[0]
-        raise _invalid(place, f"{dotted(first.path)}: {first.message}") from None
+        raise invalid(place, f"{dotted(first.path)}: {first.message}") from None
     if not CASE_ID.fullmatch(case.id):
-        raise _invalid(place, "id: up to 200 letters, digits and . _ : @ -")
+        raise invalid(place, "id: up to 200 letters, digits and . _ : @ -")
     return case
 
 
@@ -53,7 +53,7 @@ def read_cases(documents: Any) -> list[TestCase]:
     first: dict[str, int] = {}
     for index, case in enumerate(cases):
         if first.setdefault(case.id, index) != index:
-            raise _invalid(f"test_cases[{index}]", f"the id {case.id} is that of test_cases[{first[case.id]}] too")
+            raise invalid(f"test_cases[{index}]", f"the id {case.id} is that of test_cases[{first[case.id]}] too")
     return cases
 
 
@@ -65,11 +65,12 @@ def read_lines(text: str) -> list[Any]:
             try:
                 documents.append(parse(line))
             except ValueError as error:
-                raise _invalid(f"line {number}", f"is not valid JSON: {error}") from None
+                raise invalid(f"line {number}", f"is not valid JSON: {error}") from None
     return documents
 
 
-def _invalid(place: str, message: str) -> InvalidRequestError:
+def invalid(place: str, message: str) -> InvalidRequestError:
+    """The error about a part of a request, or about the whole of it."""
     return InvalidRequestError(INVALID, _shown(place, message))
 
 

@@ -21,8 +21,8 @@ from fepflow.protocol.model import utc_now
 from fepflow.settings import settings
 from fepflow.store.records import Grader
 from fepflow.text import brief, printable
+from surfaces.evaluations.cases import INVALID, invalid
 
-INVALID = "INVALID_REQUEST"
 MAX_CHECKS = 20
 """Checks of one grader."""
 SEPARATOR = "--"
@@ -76,7 +76,9 @@ def read_grader(document: Any) -> Grader:
         if document.get(name) is None:
             raise InvalidRequestError("MISSING_FIELD", f"{name} is missing: a grader is {{id, name, checks}}")
     if unknown := sorted(document.keys() - {"id", "name", "checks"}):
-        raise InvalidRequestError(INVALID, f"a grader has no {_shown(unknown[0])}: it is {{id, name, checks}}")
+        raise InvalidRequestError(
+            INVALID, f"a grader has no {printable(brief(unknown[0]))}: it is {{id, name, checks}}"
+        )
     grader_id = document.get("id")
     if grader_id is None:
         grader_id = str(uuid4())
@@ -115,9 +117,9 @@ def _declared(given: Any, index: int) -> dict[str, Any]:
     except ValidationError as error:
         first = validation_messages(given, error, Check)[0]
         path = ".".join(part for part in (place, dotted(first.path)) if part)
-        raise InvalidRequestError(INVALID, _shown(f"{path}: {first.message}")) from None
+        raise invalid(path, first.message) from None
     if refusal := _refusal(check):
-        raise InvalidRequestError(INVALID, _shown(f"{place}: {refusal}"))
+        raise invalid(place, refusal)
     return check.model_copy(update={"id": None}).model_dump(exclude_none=True)
 
 
@@ -145,7 +147,3 @@ def _says_passed(response_format: Any) -> bool:
     passed = properties.get("passed") if isinstance(properties, dict) else None
     is_boolean = isinstance(passed, dict) and passed.get("type") == "boolean"
     return is_boolean and isinstance(required, list) and "passed" in required
-
-
-def _shown(text: str) -> str:
-    return printable(brief(text))

@@ -20,8 +20,8 @@ from fepflow.store.records import Grader
 from fepflow.store.store import Store
 from fepflow.text import brief, printable
 from surfaces.access.caller import Caller
-from surfaces.evaluations.cases import CASE_ID, MAX_CASES, read_case, read_cases
-from surfaces.evaluations.graders import BUILT_IN, INVALID, checks_of, read_grader
+from surfaces.evaluations.cases import CASE_ID, INVALID, MAX_CASES, read_case, read_cases
+from surfaces.evaluations.graders import BUILT_IN, checks_of, read_grader
 from surfaces.evaluations.request_run import MAX_KEY, request_run, unique_key
 from surfaces.evaluations.results import STATUSES, Status, evaluation, result_counts, results_page
 
