@@ -154,10 +154,9 @@ class Console:
             return
         made = table("run", "suite", "started", "status", "cases", "verdict")
         for run in runs:
-            verdict = coloured(run.outcome) if run.outcome else "·"
             started = (run.started_at or run.created_at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
             cases = f"{run.n_cases} x {run.repeats}" if run.repeats > 1 else str(run.n_cases)
-            made.add_row(run.id[:SHORT_ID], safe(run.name), started, run.status, cases, verdict)
+            made.add_row(run.id[:SHORT_ID], safe(run.name), started, run.status, cases, coloured(run.outcome))
         self._out.print(made)
 
     def baselines(self, baselines: Sequence[tuple[Baseline, RunRecord]]) -> None:
@@ -168,8 +167,9 @@ class Console:
         made = table("suite", "baseline", "run", "of", "verdict", "set")
         for each, run in baselines:
             moments = [moment.astimezone().strftime("%Y-%m-%d %H:%M") for moment in (run.created_at, each.set_at)]
-            verdict = coloured(run.outcome) if run.outcome else "·"
-            made.add_row(safe(each.suite), safe(each.name), run.id[:SHORT_ID], moments[0], verdict, moments[1])
+            made.add_row(
+                safe(each.suite), safe(each.name), run.id[:SHORT_ID], moments[0], coloured(run.outcome), moments[1]
+            )
         self._out.print(made)
 
     def limits(self, limits: Sequence[Any]) -> None:

@@ -31,9 +31,14 @@ def number(value: float | None, sign: str = "") -> str:
     return "?" if value is None else f"{value:{sign}.4g}"
 
 
-def coloured(outcome: str) -> str:
-    """An outcome, as markup."""
-    return f"[{COLOURS[outcome]}]{outcome}[/]"
+def interval(low: float | None, high: float | None) -> str:
+    """From where to where; a dot where neither is known."""
+    return "·" if low is None and high is None else f"{number(low)} to {number(high)}"
+
+
+def coloured(outcome: str | None) -> str:
+    """An outcome, as markup; a dot for none."""
+    return f"[{COLOURS[outcome]}]{outcome}[/]" if outcome else "·"
 
 
 def one_line(value: Any) -> str:

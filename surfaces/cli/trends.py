@@ -100,16 +100,15 @@ def _table(found: Sequence[Series]) -> Table:
 
 
 def _run_table(series: Series) -> Table:
-    from surfaces.cli.text import SHORT_ID, coloured, number, table
+    from surfaces.cli.text import SHORT_ID, coloured, interval, number, table
 
     made = table("run", "started", series.metric, "interval", "verdict", "evidence of 365")
     for point in series.points[-SHOWN_RUNS:]:
-        bounds = point.low is None and point.high is None
         made.add_row(
             point.run_id[:SHORT_ID],
             point.created_at.astimezone().strftime("%Y-%m-%d %H:%M"),
             number(point.value),
-            "·" if bounds else f"{number(point.low)} to {number(point.high)}",
+            interval(point.low, point.high),
             coloured(point.outcome),
             _evidence(point.log_evidence),
         )

@@ -10,7 +10,7 @@ from rich.table import Table
 from fepflow.protocol.model import utc_now
 from fepflow.store.records import CheckCounts, Outcome, RunRecord
 from fepflow.store.store import Store
-from surfaces.cli.text import COLOURS, SHORT_ID, coloured, number, safe, table
+from surfaces.cli.text import COLOURS, SHORT_ID, coloured, interval, number, safe, table
 from tasks.analysis.causes import causes_of
 from tasks.analysis.judge_reliability import reliability_of_judges
 
@@ -115,14 +115,13 @@ def metric_table(metrics: Sequence[Mapping[str, Any]], baseline: Mapping[str, An
     beside = ("baseline", "change") if changes else ()
     made = table("metric", "value", "interval", "n", "errors", "impact", "gate", *by_judges, *beside)
     for metric in metrics:
-        outcome = metric.get("outcome")
         change = changes.get(metric["id"], {})
         then = (number(change.get("baseline")), number(change.get("difference"), sign="+")) if changes else ()
         made.add_row(
             safe(metric["id"]),
             *_figures(metric),
             _impact(metric.get("impact"), metric.get("worst_impact")),
-            coloured(outcome) if outcome else "·",
+            coloured(metric.get("outcome")),
             *([_corrected(metric.get("corrected"))] * len(by_judges)),
             *then,
         )
@@ -134,18 +133,16 @@ def _regression_table(regression: Mapping[str, Any]) -> Table:
     beside = _beside(regression["metrics"])
     made = table("metric", safe(regression["baseline"]), *columns, *beside)
     for row in regression["metrics"]:
-        low, high = row.get("low"), row.get("high")
-        outcome = row.get("outcome")
         made.add_row(
             safe(row["metric"]),
             number(row.get("baseline")),
             number(row.get("value")),
             number(row.get("difference"), sign="+"),
-            "·" if low is None and high is None else f"{number(low)} to {number(high)}",
+            interval(row.get("low"), row.get("high")),
             str(row["worsened"] or "·"),
             str(row["improved"] or "·"),
             number(row["margin"]) if "margin" in row else "·",
-            coloured(outcome) if outcome else "·",
+            coloured(row.get("outcome")),
             *([_corrected(row.get("corrected"))] * len(beside)),
         )
     return made
@@ -155,13 +152,12 @@ def _slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
     beside = _beside(slices)
     made = table(safe(slices[0]["by"]), "metric", "value", "interval", "n", "errors", "minimum", "outcome", *beside)
     for row in slices[:MOST_SLICES]:
-        outcome = row.get("outcome")
         made.add_row(
             safe(row["slice"]),
             safe(row["metric"]),
             *_figures(row),
             number(row["threshold"]) if "threshold" in row else "·",
-            coloured(outcome) if outcome else "·",
+            coloured(row.get("outcome")),
             *([_corrected(row.get("corrected"))] * len(beside)),
         )
     if len(slices) > MOST_SLICES:
@@ -183,10 +179,9 @@ def _corrected(figures: Mapping[str, Any] | None) -> str:
 
 def _figures(metric: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """Value, interval, n and errors of a metric, or of a slice of it."""
-    low, high = (metric.get(bound) for bound in ("low", "high"))
     return (
         number(metric.get("value")),
-        "·" if low is None and high is None else f"{number(low)} to {number(high)}",
+        interval(metric.get("low"), metric.get("high")),
         f"{metric['n_completed']} of {metric['n_expected']}" if metric["n_expected"] else "·",
         str(metric["n_error"] or "·"),
     )
