@@ -17,7 +17,6 @@ from fepflow.security.redaction import words_of
 from fepflow.settings import OPERATORS_VARIABLES, settings
 
 if TYPE_CHECKING:
-    from fepflow.store.integrity import StoreReport
     from fepflow.store.records import RunRecord
     from fepflow.store.store import Store
     from tasks.analysis.planning import Plan
@@ -75,20 +74,6 @@ def migrate_store(revision: str | None, *, back: bool) -> tuple[str, str | None,
         return database.location, *database.migrate(revision, back=back)
     finally:
         database.close()
-
-
-def check_integrity() -> StoreReport:
-    """Everything that is wrong with the store."""
-    from fepflow.store.integrity import check_integrity
-
-    return check_integrity(settings().store_address)
-
-
-def back_up_store(target: Path) -> str:
-    """Write the store to a new file, and say where the store is."""
-    from fepflow.store.backup import back_up
-
-    return back_up(settings().store_address, target)
 
 
 def clear_cache(model: str | None, older_than: float | None) -> int:

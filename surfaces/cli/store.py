@@ -34,9 +34,10 @@ def migrate(revision: str | None, yes: bool) -> None:
 @store.command()
 def check() -> None:
     """Read everything in the store, and say what is wrong with it. Changes nothing."""
-    from surfaces import service
+    from fepflow.settings import settings
+    from fepflow.store.integrity import check_integrity
 
-    report = service.check_integrity()
+    report = check_integrity(settings().store_address)
     click.echo(f"{report.location} ({report.version}), schema {report.revision or 'none'}")
     if report.rows:
         click.echo("  " + ", ".join(f"{words}: {report.rows[table]:,}" for table, words in _TABLES.items()))
@@ -54,7 +55,8 @@ def backup(file: Path) -> None:
 
     A SQLite store becomes a SQLite file; one on PostgreSQL an archive for pg_restore, made by pg_dump.
     """
-    from surfaces import service
+    from fepflow.settings import settings
+    from fepflow.store.backup import back_up
 
-    location = service.back_up_store(file)
+    location = back_up(settings().store_address, file)
     click.echo(f"{location}: backed up to {file} ({file.stat().st_size:,} bytes).")
