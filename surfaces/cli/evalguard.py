@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from surfaces.cli.run import Pair
-from surfaces.cli.validate import MOST_PROBLEMS
+from surfaces.cli.validate import MOST_PROBLEMS, print_problems
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -63,10 +63,7 @@ def validate(paths: Sequence[Path], lenient: bool, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(_as_json(found), indent=2))
     else:
-        for problem in found.problems[:MOST_PROBLEMS]:
-            click.echo(f"{problem.severity}: {problem}", err=True)
-        if (left := len(found.problems) - MOST_PROBLEMS) > 0:
-            click.echo(f"... and {left:,} more", err=True)
+        print_problems(found.problems)
         errors, warnings = plural(len(found.errors), "error"), plural(len(found.warnings), "warning")
         ignored = f", {plural(len(found.ignored), 'file')} of other kinds ignored" if found.ignored else ""
         click.echo(f"{plural(found.files, 'document')}: {errors}, {warnings}{ignored}.", err=bool(found.errors))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from fepflow.errors import Problem
 
 SUITE = click.argument("suite", type=click.Path(path_type=Path))
 
@@ -19,22 +24,23 @@ def validate(suite: Path) -> None:
     from surfaces import service
 
     validation = service.validate(suite)
-    for problem in validation.problems[:MOST_PROBLEMS]:
-        click.echo(f"{problem.severity}: {problem}", err=True)
-    if (left := len(validation.problems) - MOST_PROBLEMS) > 0:
-        click.echo(f"... and {left:,} more", err=True)
+    print_problems(validation.problems)
     if validation.errors:
         count = len(validation.errors)
-        raise click.exceptions.Exit(_conclude(f"{suite}: {count} error{'s' if count > 1 else ''}.", 2))
+        click.echo(f"{suite}: {count} error{'s' if count > 1 else ''}.", err=True)
+        raise click.exceptions.Exit(2)
     checks = f"{len(validation.require().checks)} shared checks"
     if own := sum(len(case.checks or ()) for case in validation.cases.with_checks()):
         checks = f"{checks}, {own:,} of single test cases"
-    _conclude(f"{suite} is valid: {len(validation.cases)} test cases, {checks}.", 0)
+    click.echo(f"{suite} is valid: {len(validation.cases)} test cases, {checks}.")
 
 
-def _conclude(sentence: str, code: int) -> int:
-    click.echo(sentence, err=code != 0)
-    return code
+def print_problems(problems: Sequence[Problem]) -> None:
+    """The first of them on stderr, and how many more there are."""
+    for problem in problems[:MOST_PROBLEMS]:
+        click.echo(f"{problem.severity}: {problem}", err=True)
+    if (left := len(problems) - MOST_PROBLEMS) > 0:
+        click.echo(f"... and {left:,} more", err=True)
 
 
 @click.command()
