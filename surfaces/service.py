@@ -118,12 +118,12 @@ def plan(path: Path, minimum: float | None, expected: float, power: float, repea
     from fepflow.suite.models import Gate, Metric
     from tasks.analysis.planning import PlanOptions, plan
     from tasks.analysis.ranges import is_share_that_passed
-    from tasks.validation.checks import expected_check_ids
+    from tasks.validation.checks import checks_by_id
 
     validation = validate(path)
     suite = validation.require()
-    gate, ids = suite.gate or Gate(), expected_check_ids(suite.checks, validation.cases.with_checks())
-    metrics = suite.metrics or [Metric(id=check_id, check=check_id) for check_id in ids]
+    gate = suite.gate or Gate()
+    metrics = suite.metrics or [Metric(id=check_id, check=check_id) for check_id in checks_by_id(validation)]
     shares = {each.id: each.check for each in metrics if each.check is not None and is_share_that_passed(each)}
     minima = {name: least for name, least in gate.min.items() if name in shares}
     if minimum is not None:

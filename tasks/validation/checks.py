@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +19,9 @@ from checks.validation.checks import (
 from checks.validation.paths import BRACES_STAY
 from fepflow.documents.document_path import DocumentPath
 from fepflow.documents.loader import Document
+from fepflow.json.codec import encode
 from fepflow.manifest.document import SuiteDocument
-from fepflow.protocol.check import to_check
+from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.suite.models import COMPLETED, Dataset, check_ids
@@ -98,11 +99,14 @@ def _validate_budget(found: SuiteValidation, defaults: CheckDefaults) -> None:
         found.warn(("budget", "usd"), message, "tokens are counted, with budget.tokens")
 
 
-def expected_check_ids(shared: Sequence[object], cases: Iterable[TestCase]) -> list[str]:
-    """The ids of all checks of a suite, shared ones first, then those that only some cases have."""
-    shared_ids = check_ids([to_check(check) for check in shared])  # type: ignore[arg-type]  # checks, by the caller
-    ids = dict.fromkeys(shared_ids)
-    for case in cases:
-        if case.checks:
-            ids.update(dict.fromkeys(check_ids([to_check(check) for check in case.checks], shared_ids)))
-    return list(ids)
+def checks_by_id(found: SuiteValidation) -> dict[str, list[Check]]:
+    """All checks that results of an id come from: those that all cases share first, then those that some carry."""
+    shared = [check for check in found.loaded.section("checks") or () if check]
+    shared_ids = check_ids(shared)
+    # By their text, as each of thousands of cases may have a check of its own under the same id.
+    checks = {name: {encode(check.model_dump()): check} for name, check in zip(shared_ids, shared, strict=True)}
+    for case in found.cases.with_checks():
+        own = [to_check(check) for check in case.checks or ()]
+        for name, check in zip(check_ids(own, shared_ids), own, strict=True):
+            checks.setdefault(name, {})[encode(check.model_dump())] = check
+    return {name: list(distinct.values()) for name, distinct in checks.items()}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fepflow.errors import InputError
 from fepflow.evalguard.definitions import Definitions, definitions_near
 from fepflow.evalguard.loader import load_thresholds, read_definition
 from fepflow.evalguard.models import Thresholds
-from fepflow.protocol.check import to_check
-from fepflow.statistics.scale import Scale
-from fepflow.suite.models import Gate, Metric, check_ids
+from fepflow.protocol.check import Check
+from fepflow.suite.models import Gate, Metric
 from fepflow.verdict.gate import DEFAULT_MAX_IMPACT
 from tasks.analysis.ranges import range_of, scale_of_aggregate
-from tasks.validation.checks import expected_check_ids
 from tasks.validation.regression import validate_regression
 from tasks.validation.sample_size import warn_of_confidence, warn_of_sample_size
 from tasks.validation.slices import validate_slices
@@ -44,10 +42,12 @@ def validate_thresholds(found: SuiteValidation) -> None:
         found.problems += definitions.remarks(found.thresholds)
 
 
-def validate_metrics(found: SuiteValidation) -> None:
-    """Find metrics of checks that are not there, and a gate that nothing can pass."""
-    loaded = found.loaded
-    known = expected_check_ids([check for check in loaded.section("checks") or () if check], found.cases.with_checks())
+def validate_metrics(found: SuiteValidation, checks: Mapping[str, Sequence[Check]]) -> None:
+    """Find metrics of checks that are not there, and a gate that nothing can pass.
+
+    `checks` are all of the suite and its cases, by id.
+    """
+    loaded, known = found.loaded, list(checks)
     metrics: list[Metric | None] | None = loaded.section("metrics")
     if loaded.snapshot.get("metrics") is not None:
         for index, metric in enumerate(metrics or ()):
@@ -64,7 +64,10 @@ def validate_metrics(found: SuiteValidation) -> None:
     given = [metric for metric in metrics or () if metric] or [Metric(id=name, check=name) for name in known]
     _warn_of_repeats(found, metrics or ())
     max_impact = (gate.max_impact if gate else None) or (DEFAULT_MAX_IMPACT if found.thresholds else None)
-    scales = _scales(found, given)
+    # The ranges of metrics, as they are aggregated, by id; None where they are not known.
+    scales = {
+        metric.id: scale_of_aggregate(metric, range_of(metric, checks.get(metric.check or "", ()))) for metric in given
+    }
     if gate is not None and gate.top_up is not None:
         validate_top_up(found, gate, given, scales)
     else:
@@ -81,21 +84,6 @@ def _warn_of_repeats(found: SuiteValidation, metrics: Sequence[Metric | None]) -
             found.warn(
                 ("metrics", index, "aggregate"), message, f"set repeats: {metric.aggregated.k}, or run with --repeats"
             )
-
-
-def _scales(found: SuiteValidation, metrics: Sequence[Metric]) -> dict[str, Scale | None]:
-    """The ranges of metrics, as they are aggregated, by id; None where they are not known."""
-    shared = [to_check(check) for check in found.loaded.section("checks") or () if check]
-    ids = check_ids(shared)
-    declared = {check_id: [check] for check_id, check in zip(ids, shared, strict=True)}
-    for case in found.cases.with_checks():
-        own = [to_check(check) for check in case.checks or ()]
-        for check_id, check in zip(check_ids(own, ids), own, strict=True):
-            declared.setdefault(check_id, []).append(check)
-    return {
-        metric.id: scale_of_aggregate(metric, range_of(metric, declared.get(metric.check or "", ())))
-        for metric in metrics
-    }
 
 
 def _validate_gate(found: SuiteValidation, gate: Gate, metrics: Sequence[str]) -> None:

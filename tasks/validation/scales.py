@@ -8,18 +8,19 @@ from typing import Any
 from checks.core.result_shapes import OTHER, result_shape
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.evalguard.models import Range
-from fepflow.json.codec import encode
 from fepflow.jsonpath.path import SingularPath, compile_path, leading_keys
-from fepflow.protocol.check import Check, to_check
+from fepflow.protocol.check import Check
 from fepflow.statistics.scale import Scale
-from fepflow.suite.models import Gate, Metric, check_ids
+from fepflow.suite.models import Gate, Metric
 from tasks.analysis.ranges import range_of, scale_of_aggregate
 from tasks.validation.suite_validation import SuiteValidation
 
 
-def validate_scales(found: SuiteValidation) -> None:
-    """Find metrics of values that no result has, and minimums and thresholds beyond a metric's range."""
-    checks = _checks_by_id(found)
+def validate_scales(found: SuiteValidation, checks: Mapping[str, Sequence[Check]]) -> None:
+    """Find metrics of values that no result has, and minimums and thresholds beyond a metric's range.
+
+    `checks` are all of the suite and its cases, by id.
+    """
     given: Sequence[Metric | None] = found.loaded.section("metrics") or ()
     for index, metric in enumerate(given):
         if metric is not None:
@@ -30,19 +31,6 @@ def validate_scales(found: SuiteValidation) -> None:
         if scale is not None:
             _validate_limits(found, metric, scale)
             _validate_ranges(found, metric, scale)
-
-
-def _checks_by_id(found: SuiteValidation) -> dict[str, list[Check]]:
-    """All checks that results of an id come from: the suite's, and those that cases carry."""
-    shared = [check for check in found.loaded.section("checks") or () if check]
-    shared_ids = check_ids(shared)
-    # By their text, as each of thousands of cases may have a check of its own under the same id.
-    checks = {name: {encode(check.model_dump()): check} for name, check in zip(shared_ids, shared, strict=True)}
-    for case in found.cases.with_checks():
-        own = [to_check(check) for check in case.checks or ()]
-        for name, check in zip(check_ids(own, shared_ids), own, strict=True):
-            checks.setdefault(name, {})[encode(check.model_dump())] = check
-    return {name: list(distinct.values()) for name, distinct in checks.items()}
 
 
 def _validate_value(found: SuiteValidation, index: int, metric: Metric, checks: Sequence[Check]) -> None:

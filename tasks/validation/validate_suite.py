@@ -9,7 +9,7 @@ from pathlib import Path
 from fepflow.suite.reader import load_suite
 from tasks.validation.baseline import validate_baseline
 from tasks.validation.cases import validate_cases
-from tasks.validation.checks import validate_checks
+from tasks.validation.checks import checks_by_id, validate_checks
 from tasks.validation.judges import validate_correction
 from tasks.validation.metrics import validate_metrics, validate_thresholds
 from tasks.validation.paths import validate_paths
@@ -30,8 +30,9 @@ def validate_suite(path: Path, env: Mapping[str, str] = os.environ, limit: float
     load_plugins(loaded, found.problems)
     validate_checks(found)
     validate_thresholds(found)
-    validate_metrics(found)
-    validate_scales(found)
+    checks = checks_by_id(found)
+    validate_metrics(found, checks)
+    validate_scales(found, checks)
     validate_paths(found, validate_target(found))
     validate_baseline(found)
     validate_correction(found)
