@@ -92,7 +92,7 @@ def _carriers(store: Store, run: RunRecord, suite: Suite, sliced: SlicedCases | 
     ids = check_ids(suite.checks)
     shared = dict(zip(ids, suite.checks, strict=True))
     carriers = {check_id: Carriers(array("Q"), [check]) for check_id, check in shared.items()}
-    for case_index, case in enumerate(_cases(store, run)):
+    for case_index, case in enumerate(cases_of(store, run)):
         if sliced is not None:
             sliced.add(case)
         own = [to_check(check) for check in case.checks or ()]
@@ -117,7 +117,7 @@ def _accumulators(run: RunRecord, suite: Suite, carriers: dict[str, Carriers]) -
     return accumulators
 
 
-def _cases(store: Store, run: RunRecord) -> Iterator[TestCase]:
-    """All test cases, some of them in memory."""
+def cases_of(store: Store, run: RunRecord) -> Iterator[TestCase]:
+    """All test cases of a run, in their order, some of them in memory."""
     for start in range(0, run.n_cases, CASES_AT_ONCE):
         yield from store.cases(run.id, start, start + CASES_AT_ONCE)

@@ -10,9 +10,10 @@ from fepflow.statistics.agreement import ConfusionMatrix, cohen_kappa, tabulate
 from fepflow.statistics.intervals import wilson_interval
 from fepflow.store.records import Calibration, LabelDraw, RunRecord
 from fepflow.store.store import Store
+from tasks.analysis.accumulation import cases_of
 from tasks.analysis.label_draws import labelled_draw
 from tasks.analysis.labels import Label, LabelSet
-from tasks.analysis.people import kappa_data
+from tasks.analysis.people import categories, kappa_data
 
 MOST_VALUES = 50
 """Different numbers that may be compared: kappa is for scales."""
@@ -71,8 +72,7 @@ def _of_draw(drawn: LabelDraw, labelled: LabelSet, verdicts: dict[str, Label]) -
 
 def _verdicts(store: Store, run: RunRecord, labelled: LabelSet) -> dict[str, Label]:
     """What the judge said of the labelled cases, by id."""
-    cases = (case for start in range(0, run.n_cases, 1_000) for case in store.cases(run.id, start, start + 1_000))
-    ids = {case_index: case.id for case_index, case in enumerate(cases) if case.id in labelled.labels}
+    ids = {index: case.id for index, case in enumerate(cases_of(store, run)) if case.id in labelled.labels}
     found = {}
     for case_index, results in store.completed_results(run.id, labelled.judge.check_id):
         value = results["response"].get(labelled.field)
@@ -82,8 +82,14 @@ def _verdicts(store: Store, run: RunRecord, labelled: LabelSet) -> dict[str, Lab
 
 
 def _statistics(pairs: Sequence[tuple[Label, Label]], labelled: LabelSet) -> Statistics:
-    table = tabulate(pairs, _categories(pairs, labelled))
+    values = categories(*labelled.judge.fields[labelled.field], pairs)
     quadratic = labelled.kind == "number"
+    if quadratic and len(values) > MOST_VALUES:
+        raise UserError(
+            f"{labelled.field} and its labels take {len(values)} different values, and kappa is for scales of a few: "
+            "have the judge answer on the scale that people use, such as integers from 1 to 5."
+        )
+    table = tabulate(pairs, values)
     statistics: Statistics = {
         "kappa": kappa_data(cohen_kappa(table, quadratic=quadratic, confidence=CONFIDENCE), quadratic=quadratic),
         "agreement": _share(table.agreed, table.n),
@@ -94,20 +100,6 @@ def _statistics(pairs: Sequence[tuple[Label, Label]], labelled: LabelSet) -> Sta
     if labelled.kind == "boolean":
         statistics |= _rates(table)
     return statistics
-
-
-def _categories(pairs: Sequence[tuple[Label, Label]], labelled: LabelSet) -> list[Label]:
-    if labelled.kind == "boolean":
-        return [True, False]
-    if labelled.kind == "word":
-        return list(labelled.judge.fields[labelled.field][1])
-    values = sorted({float(value) for pair in pairs for value in pair})
-    if len(values) > MOST_VALUES:
-        raise UserError(
-            f"{labelled.field} and its labels take {len(values)} different values, and kappa is for scales of a few: "
-            "have the judge answer on the scale that people use, such as integers from 1 to 5."
-        )
-    return list(values)
 
 
 def _rates(table: ConfusionMatrix) -> Statistics:

@@ -8,11 +8,10 @@ from checks.models.judge_spec import JudgeSpec
 from fepflow.errors import UserError
 from fepflow.store.records import LabelDraw, RunRecord
 from fepflow.store.store import Store
+from tasks.analysis.accumulation import cases_of
 from tasks.analysis.judge_errors import FIELD
 from tasks.analysis.labels import LabelSet
 from tasks.analysis.sampling import draw
-
-CASES_AT_ONCE = 1_000
 
 
 def draw_for_labels(store: Store, run: RunRecord, judge: JudgeSpec, size: int, seed: int) -> LabelDraw:
@@ -31,7 +30,8 @@ def draw_for_labels(store: Store, run: RunRecord, judge: JudgeSpec, size: int, s
     }
     if not judged:
         raise UserError(f"{judge.check_id} has judged nothing in run {run.id[:8]}, so there is nothing to label.")
-    drawn = LabelDraw(run.id, judge.check_id, seed, draw(_case_ids(store, run, judged), size, seed))
+    judged_ids = [case.id for index, case in enumerate(cases_of(store, run)) if index in judged]
+    drawn = LabelDraw(run.id, judge.check_id, seed, draw(judged_ids, size, seed))
     store.add_label_draw(drawn)
     return drawn
 
@@ -40,7 +40,7 @@ def outputs_to_label(store: Store, drawn: LabelDraw) -> list[dict[str, Any]]:
     """What people see of each drawn case, in its order; not what the judge said, which would sway them."""
     run = store.run(drawn.run_id)
     wanted = set(drawn.case_ids)
-    case_indices = [index for index, case_id in enumerate(_all_ids(store, run)) if case_id in wanted]
+    case_indices = [index for index, case in enumerate(cases_of(store, run)) if case.id in wanted]
     found = {
         result.case.id: {
             "id": result.case.id,
@@ -71,24 +71,9 @@ def labelled_draw(store: Store, run: RunRecord, labelled: LabelSet) -> tuple[Lab
     for each in draws:
         without = sum(case_id not in counting for case_id in each.case_ids)
         if without < len(each.case_ids):
+            there = "" if labelled.as_drawn is None else " that counts and was given where the draw showed them"
             return None, (
-                f"{without} of the {len(each.case_ids)} cases that were drawn at random have no label"
-                f"{_given_there(labelled)}: as long as that is so, the labels are no random sample of the run."
+                f"{without} of the {len(each.case_ids)} cases that were drawn at random have no label{there}: as long "
+                "as that is so, the labels are no random sample of the run."
             )
     return None, None
-
-
-def _given_there(labelled: LabelSet) -> str:
-    return "" if labelled.as_drawn is None else " that counts and was given where the draw showed them"
-
-
-def _case_ids(store: Store, run: RunRecord, case_indices: set[int]) -> list[str]:
-    return [case_id for index, case_id in enumerate(_all_ids(store, run)) if index in case_indices]
-
-
-def _all_ids(store: Store, run: RunRecord) -> list[str]:
-    return [
-        case.id
-        for start in range(0, run.n_cases, CASES_AT_ONCE)
-        for case in store.cases(run.id, start, start + CASES_AT_ONCE)
-    ]

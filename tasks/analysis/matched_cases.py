@@ -8,8 +8,8 @@ from fepflow.evalguard.formatting import listed
 from fepflow.protocol.content_hash import content_hash
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
+from tasks.analysis.accumulation import cases_of
 
-CASES_AT_ONCE = 1_000
 NAMED = 3
 """Cases that a sentence names."""
 
@@ -67,11 +67,7 @@ def match_cases(then: Contents, now: Contents) -> MatchedCases:
 
 def contents_of(store: Store, run: RunRecord) -> Contents:
     """What the cases of a run are matched by."""
-    found: Contents = {}
-    for start in range(0, run.n_cases, CASES_AT_ONCE):
-        for index, case in enumerate(store.cases(run.id, start, start + CASES_AT_ONCE), start):
-            found[case.id] = index, content_hash(case.model_dump())
-    return found
+    return {case.id: (index, content_hash(case.model_dump())) for index, case in enumerate(cases_of(store, run))}
 
 
 def _first(ids: list[str]) -> str:

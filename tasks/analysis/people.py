@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -93,12 +93,13 @@ def _pairs(by_output: ByOutput, judge: JudgeSpec, field: str) -> Iterator[dict[s
     kind, words = judge.fields[field]
     for people, pairs in both.items():
         if len(pairs) >= ENOUGH_IN_COMMON:
-            table = tabulate(pairs, _categories(kind, words, pairs))
+            table = tabulate(pairs, categories(kind, words, pairs))
             kappa = kappa_data(cohen_kappa(table, quadratic=kind == "number"), quadratic=kind == "number")
             yield {"people": list(people), "n": table.n, "agreed": table.agreed, "kappa": kappa}
 
 
-def _categories(kind: str, words: Sequence[str], pairs: Sequence[tuple[Label, Label]]) -> Sequence[Hashable]:
+def categories(kind: str, words: Sequence[str], pairs: Sequence[tuple[Label, Label]]) -> Sequence[Label]:
+    """What both may say: of numbers, those that they have said."""
     if kind == "boolean":
         return [True, False]
     return words if kind == "word" else sorted({float(label) for pair in pairs for label in pair})
