@@ -24,7 +24,7 @@ async def run_shards(context: RunContext) -> None:
     shards = min(context.suite.shards, context.run.n_cases, context.suite.target.calls_at_once)
     deadline = context.suite.deadline
     ends_at = None if deadline is None else await asyncio.to_thread(context.store.now) + timedelta(seconds=deadline)
-    run_log().info("run %s: %d calls in %d shards", context.run.id, context.calls, shards)
+    run_log().info("run %s: %d calls in %d shards", context.run.id, context.run.calls, shards)
     parts = [ShardSpec(number, shards, ends_at) for number in range(shards)]
     try:
         async with progress_watched(context):

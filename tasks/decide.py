@@ -48,9 +48,9 @@ def _left_out(context: RunContext) -> list[str]:
     reached = context.target_client.budget.ended
     if not reached:
         return []
-    outputs = context.calls - context.store.progress(context.run.id).outputs
+    outputs = context.run.calls - context.store.progress(context.run.id).outputs
     checks = sum(context.left_out.values())
-    reasons = [f"{outputs} of {context.calls} outputs are missing"] if outputs else []
+    reasons = [f"{outputs} of {context.run.calls} outputs are missing"] if outputs else []
     if checks:
         reasons.append(f"{checks} {'check' if checks == 1 else 'checks'} by models are missing")
     return [f"{reason}: the run reached {reached}." for reason in reasons]

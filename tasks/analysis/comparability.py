@@ -51,12 +51,8 @@ def changed_parts(run: RunRecord, other: RunRecord) -> list[str]:
 def _in_common(store: Store, run: RunRecord, other: RunRecord) -> str:
     if max(run.n_cases, other.n_cases) > MOST_CASES:
         return f"{other.n_cases}, and this run {run.n_cases}"
-    now, then = (_case_hashes(store, each) for each in (run, other))
+    now, then = ({content_hash(case.model_dump()) for case in store.cases(each.id)} for each in (run, other))
     return f"{len(now & then)} of its {other.n_cases} are among the {run.n_cases} of this run"
-
-
-def _case_hashes(store: Store, run: RunRecord) -> set[str]:
-    return {content_hash(case.model_dump()) for case in store.cases(run.id)}
 
 
 def _content(snapshot: dict[str, Any], repeats: int) -> dict[str, Any]:

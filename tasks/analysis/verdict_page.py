@@ -113,7 +113,7 @@ def _metric_table(verdict: Verdict) -> Iterator[str]:
     yield f"| {' | '.join(columns)} |"
     yield f"| {' | '.join('---' for _ in columns)} |"
     for metric in verdict.metrics:
-        cells = _metric_cells(metric)
+        cells = [escape_text(metric.id), *_figures(metric)]
         cells += [metric.impact or NONE] * rated + [metric.outcome or NONE] * gated
         cells += [_corrected(metric.corrected)] * len(by_judges)
         if changes:
@@ -152,10 +152,6 @@ def _slice_table(slices: Sequence[SliceVerdict]) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
     if len(slices) > SHOWN_SLICES:
         yield f"| and {len(slices) - SHOWN_SLICES} more |{' |' * (len(columns) - 1)}"
-
-
-def _metric_cells(metric: MetricVerdict) -> list[str]:
-    return [escape_text(metric.id), *_figures(metric)]
 
 
 def _figures(metric: MetricVerdict | SliceVerdict) -> list[str]:

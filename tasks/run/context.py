@@ -44,10 +44,6 @@ MAX_LABEL = 80
 logger = logging.getLogger("fepflow.run")
 
 
-class Counts(Counter[str]):
-    """How far this process has come: calls answered and failed, checks passed, failed and in error."""
-
-
 class RunContext:
     """One executor's view of a run. Not a dataclass: Prefect would walk through it at every task call."""
 
@@ -93,18 +89,14 @@ class RunContext:
         """Model checks of each batch that were not run, as the run's deadline or budget was reached."""
         self.uses_models = bool(self._by_kind[True]) or shard_spec.shards > 1
         """Whether there may be checks that call models, as far as is known."""
-        self.counts = Counts()
+        self.counts: Counter[str] = Counter()
+        """How far this process has come: calls answered and failed, checks passed, failed and in error."""
         self.at_work = "(none yet)"
         self.finished = False
         self.stopping_shards = False
         """Whether the flag that stops the run was raised from here, for its shards."""
         self._cases: dict[Batch, list[TestCase]] = {}
         self._next_notification = 0.0
-
-    @property
-    def calls(self) -> int:
-        """How many outputs the run is to have."""
-        return self.run.calls
 
     async def extend(self, n_cases: int, repeats: int) -> None:
         """Have the run take in its first `n_cases` cases, and so many repeats of each."""

@@ -88,9 +88,9 @@ def progress_of(context: RunContext, *, over: bool = False) -> tuple[float, str]
     """The part of the calls that is in the store, in percent, and the counts in words; 100 % only once it is over."""
     seen = context.store.progress(context.run.id)
     words = (
-        f"{seen.outputs:,} of {context.calls:,} calls, "
+        f"{seen.outputs:,} of {context.run.calls:,} calls, "
         f"{seen.failed_outputs:,} without an answer; "
         f"checks: {seen.passed:,} passed, {seen.failed:,} failed, {seen.error:,} in error. "
         f"So far: `fepflow show {context.run.id[:8]}`"
     )
-    return min(100 * seen.outputs / context.calls, 100 if over else 99), words
+    return min(100 * seen.outputs / context.run.calls, 100 if over else 99), words

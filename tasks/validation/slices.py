@@ -24,7 +24,7 @@ def validate_slices(found: SuiteValidation, metrics: Sequence[Metric], scales: M
     if slices is None:
         return
     sizes = _validate_field(found, slices)
-    minima = minima_of(slices, metrics)
+    minima, gate = minima_of(slices, metrics), found.loaded.section("gate") or Gate()
     if slices.min is not None and not minima:
         found.error(("slices", "min"), "there is no metric that it is for", "name the metrics, as in min: {score: 3.5}")
     for name, minimum in minima.items():
@@ -38,7 +38,7 @@ def validate_slices(found: SuiteValidation, metrics: Sequence[Metric], scales: M
             message = f"{name} lies between {scale.low:g} and {scale.high:g}, so {minimum:g} is no minimum for it"
             found.error(location, message, "give a value within")
         else:
-            _warn_of_small_slices(found, slices, sizes, name, cases_needed(minimum, scale, _gate(found)))
+            _warn_of_small_slices(found, slices, sizes, name, cases_needed(minimum, scale, gate))
 
 
 def _validate_field(found: SuiteValidation, slices: Slices) -> Counter[str]:
@@ -69,7 +69,3 @@ def _warn_of_small_slices(found: SuiteValidation, slices: Slices, sizes: Counter
     listed = ", ".join(small[:NAMED]) + (f" and {len(small) - NAMED} more" if len(small) > NAMED else "")
     message = f"{len(small)} of {len(sizes)} slices have fewer than {needed} test cases: {listed}"
     found.warn(("slices", "min"), message, f"whether {name} reaches its minimum there is not judged")
-
-
-def _gate(found: SuiteValidation) -> Gate:
-    return found.loaded.section("gate") or Gate()

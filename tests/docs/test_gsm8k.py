@@ -67,7 +67,7 @@ async def run_without_prefect(suite: Path) -> tuple[str, dict[str, bool]]:
     with Store.open(settings().store_address) as store:
         run_id = create_run(store, validate_suite(suite))
         async with open_run(run_id) as context:
-            for batch in split_into_batches(range(context.calls)):
+            for batch in split_into_batches(range(context.run.calls)):
                 await call_target(context, batch)
                 await run_checks_of_batch(context, batch)
             verdict = await decide_run(context)

@@ -27,7 +27,7 @@ GATE: dict[str, Any] = {"regression": {"margin": 0.1}}
 
 async def decided(store: Store, run_id: str) -> Verdict:
     async with open_run(run_id, None, store) as context:
-        batch = Batch(0, context.calls)
+        batch = Batch(0, context.run.calls)
         await call_target(context, batch)
         await run_checks_of_batch(context, batch)
         return await decide_run(context)
