@@ -28,7 +28,7 @@ from surfaces.evalguard_catalogue import Catalogue
 from surfaces.evaluations.fep import FepService
 from surfaces.evaluations.operations import Operations
 from surfaces.evaluations.service import EvaluationService
-from surfaces.grpc.server import GrpcServer, serve_grpc
+from surfaces.grpc.server import GrpcServer, address_of, serve_grpc
 from surfaces.pages.rendering import prepare
 from surfaces.pages.routes import Pages, html_error
 from surfaces.pages.session import PagesMiddleware
@@ -74,7 +74,7 @@ async def serve_api(config: Settings, host: str, *, behind_tls: bool) -> None:
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, stop)
             scheme = "http" if listening.tls is None else "https"
-            at = Interfaces(os.getpid(), f"{scheme}://{_named(host)}:{rest.getsockname()[1]}", grpc.address)
+            at = Interfaces(os.getpid(), f"{scheme}://{address_of(host, rest.getsockname()[1])}", grpc.address)
             write_private(config.api_file, json.dumps(asdict(at)))
             click.echo(f"REST and result pages at {at.rest}")
             click.echo(f"gRPC at {at.grpc}")
@@ -102,10 +102,6 @@ def _grpc(
 ) -> AbstractAsyncContextManager[GrpcServer]:
     operations, tls = Operations(store, fep), listening.tls
     return serve_grpc(fep, operations, access, host=host, port=config.grpc_port, tls=tls, grace=STOP_SECONDS)
-
-
-def _named(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -51,12 +52,7 @@ def down(config: Settings) -> Server | None:
     server = running(config)
     process = server.process() if server else None
     if server is not None and process is not None:
-        family = [process, *process.children(recursive=True)]
-        for member in family:
-            _signal(member, "terminate")
-        _, alive = psutil.wait_procs(family, timeout=STOP_SECONDS)
-        for member in alive:
-            _signal(member, "kill")
+        end_processes([process, *process.children(recursive=True)], STOP_SECONDS)
         # A shell may still have its address in PREFECT_API_URL: the port stays known.
         write_private(config.server_file, json.dumps({"port": server.port}))
     return server
@@ -168,9 +164,14 @@ def _wait_until_healthy(server: Server, config: Settings) -> None:
         time.sleep(0.1)
 
 
-def _signal(process: psutil.Process, how: str) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        getattr(process, how)()
+def end_processes(processes: Sequence[psutil.Process], seconds: float) -> None:
+    """Terminate processes, and kill those that are still there after so many seconds."""
+    alive = processes
+    for how in ("terminate", "kill"):
+        for process in alive:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                getattr(process, how)()
+        _, alive = psutil.wait_procs(alive, timeout=seconds)
 
 
 def write_private(path: Path, text: str) -> None:

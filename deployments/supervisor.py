@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import psutil
 
+from deployments.server import end_processes
 from tasks.run.asyncio_helpers import cancel_and_wait
 
 MARK = "FEPFLOW_SERVED_BY"
@@ -140,12 +141,7 @@ class Supervisor:
     def _end_family(self, name: str) -> bool:
         """End all processes that carry the child's mark; whether there were any."""
         family = [process for process in psutil.process_iter() if self._is_marked(process, name)]
-        for process in family:
-            _signal(process, "terminate")
-        _, alive = psutil.wait_procs(family, timeout=KILL_SECONDS)
-        for process in alive:
-            _signal(process, "kill")
-        psutil.wait_procs(alive, timeout=KILL_SECONDS)
+        end_processes(family, KILL_SECONDS)
         return bool(family)
 
     def _is_marked(self, process: psutil.Process, name: str) -> bool:
@@ -156,8 +152,3 @@ class Supervisor:
 
     def _mark(self, name: str) -> str:
         return f"{self._owner}:{name}"
-
-
-def _signal(process: psutil.Process, how: str) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        getattr(process, how)()

@@ -27,7 +27,7 @@ from aiohttp import web
 
 from deployments.simulators import language_model
 from deployments.simulators.refund_desk import OrderSystemError, answer
-from deployments.simulators.serving import serve
+from deployments.simulators.serving import run
 
 NOTICE = "A stand-in for demonstrations: keyword rules, no language model, no real shop."
 ORDER_SYSTEM_DOWN = "the order system does not answer"
@@ -114,12 +114,7 @@ def _unavailable(reason: str) -> web.Response:
 @click.option("--seed", default=7, show_default=True, help="Which questions fail on the first try.")
 def main(port: int, seed: int) -> None:
     """Serve the refund desk, a stand-in agent for demonstrations; prints its address when it listens."""
-    try:
-        asyncio.run(serve(application(seed), port))
-    except OSError as error:
-        raise click.ClickException(
-            f"cannot listen on 127.0.0.1:{port}: {error.strerror} (choose another --port; 0 picks a free one)"
-        ) from None
+    run(application(seed), port)
 
 
 if __name__ == "__main__":

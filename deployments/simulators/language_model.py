@@ -25,7 +25,7 @@ from aiohttp import web
 
 from deployments.simulators.faults import FAULTS, FaultConfig, fault_config_of
 from deployments.simulators.generators import DIMENSIONS, schema_in, value_for, vector_of
-from deployments.simulators.serving import serve
+from deployments.simulators.serving import run
 from deployments.simulators.wire_formats import (
     FakeReply,
     StopReason,
@@ -261,12 +261,7 @@ def application(
 @click.option("--refuse", default="", help="Response formats that are refused: json_schema,json_object.")
 def main(port: int, seed: int, fault: str | None, **config: Any) -> None:
     """Serve a stand-in for models, for tests and demonstrations; prints its address when it listens."""
-    try:
-        asyncio.run(serve(application(seed, FaultConfig(fault=fault or "", **config)), port))
-    except OSError as error:
-        raise click.ClickException(
-            f"cannot listen on 127.0.0.1:{port}: {error.strerror} (choose another --port; 0 picks a free one)"
-        ) from None
+    run(application(seed, FaultConfig(fault=fault or "", **config)), port)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,16 @@ import click
 from aiohttp import web
 
 
+def run(app: web.Application, port: int) -> None:
+    """As `serve`; what is wrong with the port is a sentence."""
+    try:
+        asyncio.run(serve(app, port))
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot listen on 127.0.0.1:{port}: {error.strerror} (choose another --port; 0 picks a free one)"
+        ) from None
+
+
 async def serve(app: web.Application, port: int) -> None:
     """Listen on 127.0.0.1 until SIGTERM or SIGINT; prints the address once it answers. OSError: the port is taken."""
     stop = asyncio.Event()

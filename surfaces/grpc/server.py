@@ -119,19 +119,20 @@ async def serve_grpc(
     await server.start()
     for name in HEALTHS:
         await healths.set(name, health_pb2.HealthCheckResponse.SERVING)
-    served = GrpcServer(server, healths, _address(host, bound), grace)
+    served = GrpcServer(server, healths, address_of(host, bound), grace)
     try:
         yield served
     finally:
         await served.stop()
 
 
-def _address(host: str, port: int) -> str:
+def address_of(host: str, port: int) -> str:
+    """`HOST:PORT`, with the brackets that an IPv6 address takes."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _bind(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Path] | None) -> int:
-    address = _address(host, port)
+    address = address_of(host, port)
     try:
         if tls is None:
             return server.add_insecure_port(address)
