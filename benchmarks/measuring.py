@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -103,20 +104,19 @@ def middle(measure: Callable[[], float], times: int = 3) -> float:
     return median(measure() for _ in range(times))
 
 
-@contextlib.contextmanager
-def endpoint(latency: float) -> Iterator[str]:
+def endpoint(latency: float) -> AbstractContextManager[str]:
     """An endpoint that answers after so many seconds; its address."""
-    service = Started("-m", "benchmarks.children", "endpoint", str(latency))
-    try:
-        yield service.line()
-    finally:
-        service.kill()
+    return _service("benchmarks.children", "endpoint", str(latency))
+
+
+def language_model(latency: float) -> AbstractContextManager[str]:
+    """The stand-in for models, in a process of its own; its address."""
+    return _service("deployments.simulators.language_model", "--port", "0", "--latency", str(latency))
 
 
 @contextlib.contextmanager
-def language_model(latency: float) -> Iterator[str]:
-    """The stand-in for models, in a process of its own; its address."""
-    service = Started("-m", "deployments.simulators.language_model", "--port", "0", "--latency", str(latency))
+def _service(*arguments: str) -> Iterator[str]:
+    service = Started("-m", *arguments)
     try:
         yield service.line()
     finally:
@@ -192,8 +192,7 @@ class House:
         """Write a suite over so many cases with the first so many checks."""
         folder = self.folder / f"suite-{count}-{checks}"
         folder.mkdir(exist_ok=True)
-        with (folder / "cases.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(case) + "\n" for case in cases(count))
+        _write_lines(folder / "cases.jsonl", cases(count))
         http = {
             "url": f"{url}/ask",
             "body": {"question": "$.test_case.input"},
@@ -214,10 +213,8 @@ class House:
         """Write a suite over so many outputs that are there, with a judge at that address."""
         folder = self.folder / f"judged-{count}"
         folder.mkdir(exist_ok=True)
-        with (folder / "cases.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(case) + "\n" for case in cases(count))
-        with (folder / "outputs.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps({"value": reply(case["input"])["answer"]}) + "\n" for case in cases(count))
+        _write_lines(folder / "cases.jsonl", cases(count))
+        _write_lines(folder / "outputs.jsonl", ({"value": reply(case["input"])["answer"]} for case in cases(count)))
         document = {
             "name": f"bench-judged-{count}",
             "target": {"recorded": {"path": "outputs.jsonl"}},
@@ -232,6 +229,11 @@ class House:
         path = folder / "suite.json"
         path.write_text(json.dumps(document), encoding="utf-8")
         return path
+
+
+def _write_lines(path: Path, documents: Iterable[dict[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(document) + "\n" for document in documents)
 
 
 class Slowest:
