@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 
@@ -33,6 +34,16 @@ def uncancel() -> None:
     current = asyncio.current_task()
     if current is not None:
         current.uncancel()
+
+
+@asynccontextmanager
+async def in_background(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[None]:
+    """Do work beside the body, and leave it when that ends; raises what it raised, see `cancel_and_wait`."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield
+    finally:
+        await cancel_and_wait(task)
 
 
 async def cancel_and_wait(task: asyncio.Task[Any]) -> None:

@@ -20,7 +20,7 @@ from prefect import get_client
 
 from fepflow.errors import RunInterruptedError
 from fepflow.store.store import Store
-from tasks.run.asyncio_helpers import cancel_and_wait
+from tasks.run.asyncio_helpers import in_background
 
 STORE_SECONDS = 1.0
 """Interval of polling our own flag."""
@@ -76,9 +76,11 @@ async def stopped_on_request(
         watching.enter_context(_sigterm(on_sigterm, stop))
         if await _answer(flagged):
             stop()
-        await watching.enter_async_context(_watched(flagged, STORE_SECONDS, stop))
+        await watching.enter_async_context(in_background(_watch(flagged, STORE_SECONDS, stop), "fepflow-cancelling"))
         if flow_run_id is not None:
-            await watching.enter_async_context(_watched(cancelling, PREFECT_SECONDS, stop))
+            await watching.enter_async_context(
+                in_background(_watch(cancelling, PREFECT_SECONDS, stop), "fepflow-cancelling")
+            )
         try:
             yield
         except asyncio.CancelledError:
@@ -104,19 +106,11 @@ async def _answer(is_requested: StopRequest) -> bool:
         return False
 
 
-@asynccontextmanager
-async def _watched(is_requested: StopRequest, pause: float, stop: _Stop) -> AsyncIterator[None]:
-    async def watch() -> None:
-        await asyncio.sleep(pause)  # the flag has been looked at, and Prefect begins no run that is cancelling
-        while not await _answer(is_requested):  # noqa: ASYNC110  # what is waited for is elsewhere
-            await asyncio.sleep(pause)
-        stop()
-
-    watching = asyncio.create_task(watch(), name="fepflow-cancelling")
-    try:
-        yield
-    finally:
-        await cancel_and_wait(watching)
+async def _watch(is_requested: StopRequest, pause: float, stop: _Stop) -> None:
+    await asyncio.sleep(pause)  # the flag has been looked at, and Prefect begins no run that is cancelling
+    while not await _answer(is_requested):  # noqa: ASYNC110  # what is waited for is elsewhere
+        await asyncio.sleep(pause)
+    stop()
 
 
 @contextmanager

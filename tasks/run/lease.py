@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from fepflow.errors import FepflowError, RunBusyError
-from tasks.run.asyncio_helpers import cancel_and_wait
+from tasks.run.asyncio_helpers import in_background
 
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 10.0
@@ -41,12 +41,10 @@ async def hold_lease(renew: Callable[[], bool], what: str) -> AsyncIterator[None
                 body.cancel()
                 return
 
-    renewing = asyncio.create_task(renew_repeatedly(), name="fepflow-lease")
-    try:
-        yield
-    except asyncio.CancelledError:
-        if lost:
-            raise RunBusyError(f"Another executor has taken over {what}; this one has stopped.") from None
-        raise
-    finally:
-        await cancel_and_wait(renewing)
+    async with in_background(renew_repeatedly(), "fepflow-lease"):
+        try:
+            yield
+        except asyncio.CancelledError:
+            if lost:
+                raise RunBusyError(f"Another executor has taken over {what}; this one has stopped.") from None
+            raise

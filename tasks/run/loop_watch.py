@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from time import monotonic
 
-from tasks.run.asyncio_helpers import cancel_and_wait
+from tasks.run.asyncio_helpers import in_background
 
 MAX_STALL = 0.25
 """Seconds that the loop may be held up without a word."""
@@ -16,14 +16,9 @@ MAX_STALL = 0.25
 logger = logging.getLogger("fepflow.run")
 
 
-@asynccontextmanager
-async def loop_watched(at_work: Callable[[], str]) -> AsyncIterator[None]:
+def loop_watched(at_work: Callable[[], str]) -> AbstractAsyncContextManager[None]:
     """Log each stall of the loop, with the case that `at_work` names; it is looked at four times a second."""
-    watching = asyncio.create_task(_watch(at_work), name="fepflow-loop-watch")
-    try:
-        yield
-    finally:
-        await cancel_and_wait(watching)
+    return in_background(_watch(at_work), "fepflow-loop-watch")
 
 
 async def _watch(at_work: Callable[[], str]) -> None:

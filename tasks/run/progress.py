@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from uuid import UUID
 
@@ -67,21 +67,15 @@ async def _show(context: RunContext, over: asyncio.Event) -> None:
                 run_log().warning("progress cannot be shown in Prefect: %s", error)
             failure_logged = True
         if not last:
-            await _wait(over, pause(counted - start, counted - began))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause(counted - start, counted - began)):
+                    await over.wait()
 
 
 async def _put(artifact: UUID | None, key: str, percent: float, words: str) -> UUID:
     if artifact is not None:
         return await aupdate_progress_artifact(artifact, percent, words)
     return (await ProgressArtifact(key=key, progress=percent, description=words).acreate()).id
-
-
-async def _wait(over: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await over.wait()
-    except TimeoutError:
-        pass
 
 
 def progress_of(context: RunContext, *, over: bool = False) -> tuple[float, str]:
