@@ -155,11 +155,8 @@ class FepService:
     ) -> RunRecord:
         run = new_run(CAUSE, name_of(request), request.checks, started_at, run_id=evaluation_id)
         run.suite["evaluate"] = asked(request, caller)
-        cases = [
-            case.model_copy(update={"checks": list(request.own_checks(index))})
-            for index, case in enumerate(request.test_cases)
-        ]
-        record_run(self._store, run, cases, [_sample(*item) for item in enumerate(results)], verdict)
+        samples = [_sample(*item) for item in enumerate(results)]
+        record_run(self._store, run, request.cases_with_checks(), samples, verdict)
         return self._store.run(run.id)
 
     def _pending(self, run: RunRecord) -> Pending:

@@ -61,10 +61,7 @@ class Operations:
         return request_run(
             self._store,
             document,
-            [
-                case.model_copy(update={"checks": list(request.own_checks(index))})
-                for index, case in enumerate(request.test_cases)
-            ],
+            request.cases_with_checks(),
             kind=OPERATION,
             caller=caller,
             idempotency_key=idempotency_key,

@@ -135,6 +135,11 @@ class EvaluationRequest(BaseModel):
         """The checks of one test case alone, its own before those of the request."""
         return [*(self.test_cases[index].checks or ()), *(self.per_case[index] if self.per_case else ())]
 
+    def cases_with_checks(self) -> list[FepTestCase]:
+        """The test cases, each with all checks of its own."""
+        cases = enumerate(self.test_cases)
+        return [case.model_copy(update={"checks": list(self.own_checks(index))}) for index, case in cases]
+
 
 def _body(data: Any) -> EvaluationRequestBody:
     if not isinstance(data, dict):
