@@ -18,6 +18,7 @@ from fepflow.settings import OPERATORS_VARIABLES, settings
 
 if TYPE_CHECKING:
     from fepflow.store.records import RunRecord
+    from fepflow.store.run_search import RunSummary
     from fepflow.store.store import Store
     from tasks.analysis.planning import Plan
     from tasks.run.handover import Listener, LocalRun
@@ -98,6 +99,15 @@ def with_current_metrics(store: Store, run: RunRecord) -> RunRecord:
     from tasks.analysis.metrics import metrics_so_far
 
     return replace(run, metrics=metrics_so_far(store, run))
+
+
+def seconds_of(run: RunRecord | RunSummary) -> float | None:
+    """How long a run took, or has taken so far; None for one that has not begun, or ended unseen."""
+    if run.started_at is None or (run.completed_at is None and run.status != "running"):
+        return None
+    from fepflow.protocol.model import utc_now
+
+    return ((run.completed_at or utc_now()) - run.started_at).total_seconds()
 
 
 def validate(path: Path, limit: float | None = None) -> SuiteValidation:

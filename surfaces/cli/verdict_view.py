@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.table import Table
 
-from fepflow.protocol.model import utc_now
 from fepflow.store.records import CheckCounts, Outcome, RunRecord
 from fepflow.store.store import Store
 from surfaces.cli.text import COLOURS, SHORT_ID, coloured, interval, number, safe, table
+from surfaces.service import seconds_of
 from tasks.analysis.causes import causes_of
 from tasks.analysis.judge_reliability import reliability_of_judges
 
@@ -195,7 +195,5 @@ def _impact(impact: str | None, reached: str | None) -> str:
 
 
 def _duration(run: RunRecord) -> str:
-    if run.started_at is None or (run.completed_at is None and run.status != "running"):
-        return ""
-    lasted = ((run.completed_at or utc_now()) - run.started_at).total_seconds()
-    return f"  {lasted:.1f} s" + ("" if run.completed_at else " so far")
+    lasted = seconds_of(run)
+    return "" if lasted is None else f"  {lasted:.1f} s" + ("" if run.completed_at else " so far")

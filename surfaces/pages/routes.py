@@ -24,6 +24,7 @@ from surfaces.pages.report import write_html
 from surfaces.pages.text import MAX_TEXT
 from surfaces.prefect_api import flow_run_address
 from surfaces.prefect_schedule import scheduled_runs
+from surfaces.service import seconds_of
 
 RUNS_ON_A_PAGE = 50
 
@@ -68,8 +69,7 @@ class Pages:
         total = self._store.count_runs(wanted)
         found = self._store.find_runs(wanted, RUNS_ON_A_PAGE, (number - 1) * RUNS_ON_A_PAGE)
         rows = [
-            (run, run_page.seconds_of(run), self._store.progress(run.id) if run.status == "running" else None)
-            for run in found
+            (run, seconds_of(run), self._store.progress(run.id) if run.status == "running" else None) for run in found
         ]
         return self._page(
             request,

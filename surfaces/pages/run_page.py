@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from markupsafe import Markup
 
-from fepflow.protocol.model import utc_now
 from fepflow.store.case_grid import GridRow
 from fepflow.store.records import Progress, RunRecord
 from fepflow.store.store import Store
@@ -18,7 +17,7 @@ from fepflow.suite.models import IMPACTS
 from surfaces.failed_results import Selection, worst_first
 from surfaces.pages.charts import gate_bands, interval_chart
 from surfaces.reports.expected import shared_check_ids
-from surfaces.service import with_current_metrics
+from surfaces.service import seconds_of, with_current_metrics
 from tasks.analysis.causes import causes_of
 from tasks.analysis.judge_reliability import JudgeReliability, reliability_of_judges
 
@@ -131,13 +130,6 @@ class EndedCauses:
 def run_view(store: Store, run_id: str, causes: EndedCauses | None = None) -> RunView:
     """A run by its id, the beginning of it, or `latest`. Raises NotFoundError."""
     return RunView(store, with_current_metrics(store, store.run(run_id)), causes)
-
-
-def seconds_of(run: Any) -> float | None:
-    """How long a run took, or has taken so far; None for one that has not begun, or ended unseen."""
-    if run.started_at is None or (run.completed_at is None and run.status != "running"):
-        return None
-    return float(((run.completed_at or utc_now()) - run.started_at).total_seconds())
 
 
 def grid_view(store: Store, run: RunRecord, wanted: GridFilter, size: int = PAGE_SIZE) -> GridView:
