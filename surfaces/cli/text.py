@@ -9,6 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from fepflow.protocol.explanation import cut
 from fepflow.text import printable
 
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
@@ -44,8 +45,7 @@ def coloured(outcome: str | None) -> str:
 def one_line(value: Any) -> str:
     """A value on one line, cut to a bound, as markup."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = " ".join(text.split())
-    return safe(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…")
+    return safe(cut(" ".join(text.split()), MAX_TEXT))
 
 
 def safe(text: str) -> str:

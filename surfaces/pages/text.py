@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from fepflow.protocol.explanation import as_json
+from fepflow.text import brief
 
 MAX_TEXT = 100_000
 """Characters of one value on a page; the rest is counted."""
@@ -46,7 +47,7 @@ def _escape(match: re.Match[str]) -> str:
 def shown(value: Any, limit: int = MAX_TEXT) -> str:
     """A value as a person reads it: a text as it is, all else as indented JSON."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
+    return brief(text, limit)
 
 
 def snippet(value: Any, limit: int = 200) -> str:

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
-from fepflow.protocol.explanation import explain
+from fepflow.protocol.explanation import cut, explain
 from fepflow.protocol.results import CheckResult, score_of
 from fepflow.protocol.tables import NOT_REACHED
 from fepflow.protocol.test_case import Output
@@ -107,7 +107,7 @@ def harmless(value: Any) -> Any:
     if isinstance(value, int | float):
         return value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = printable(text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…")
+    text = printable(cut(text, MAX_CELL))
     return f"'{text}" if _first_sign(text) in _FORMULA or text[:1] in tuple("\t\r\n\ufeff") else text
 
 

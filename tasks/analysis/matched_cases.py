@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fepflow.evalguard.formatting import listed
 from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.explanation import cut
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tasks.analysis.accumulation import cases_of
@@ -71,5 +72,5 @@ def contents_of(store: Store, run: RunRecord) -> Contents:
 
 
 def _first(ids: list[str]) -> str:
-    named = [case_id if len(case_id) <= 60 else case_id[:59] + "…" for case_id in ids[:NAMED]]
+    named = [cut(case_id, 60) for case_id in ids[:NAMED]]
     return ", ".join([*named, *([f"and {len(ids) - NAMED} more"] if len(ids) > NAMED else [])])

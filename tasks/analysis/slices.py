@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fepflow.protocol.explanation import cut
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.models import Gate, Metric, Slices
 from fepflow.verdict.slice_rules import SliceEstimate
@@ -25,8 +26,7 @@ def slice_of(case: TestCase, by: str) -> str:
     value: Any = (case.metadata or {}).get(by)
     if value is None:
         return NONE
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+    return cut(value if isinstance(value, str) else json.dumps(value, sort_keys=True), MAX_TEXT)
 
 
 def minima_of(slices: Slices, metrics: Sequence[Metric]) -> dict[str, float]:
