@@ -62,6 +62,7 @@ def test_the_command_calls_it_and_its_exception_is_an_error_of_one_case(prepared
     assert (prepared.folder / "log").read_text() == "up down "
 
 
+@pytest.mark.battery
 def test_the_python_api_does_too(prepared: Workplace) -> None:
     code = (
         "import fepflow\n"

@@ -22,6 +22,7 @@ checks:
 """
 
 
+@pytest.mark.battery
 def test_show_has_the_calibration_of_a_judge(stack, tmp_path, model_server):
     outputs = [{"id": name, "value": f"the answer {name}"} for name in "abcd"]
     (tmp_path / "outputs.jsonl").write_text("\n".join(map(json.dumps, outputs)), encoding="utf-8")

@@ -79,6 +79,7 @@ def test_a_signal_while_the_agent_hangs(
     assert kept(workplace) == len(CASES)
 
 
+@pytest.mark.battery
 def test_ctrl_c_while_a_check_computes(workplace: Workplace, endpoint: Endpoint, stack: Stack) -> None:
     (workplace.folder / "computes.py").write_text(COMPUTES, encoding="utf-8")
     check = {"type": "computes", "arguments": {"text": "$.output.value"}}

@@ -107,6 +107,7 @@ def test_the_form_in_the_ui_explains_each_parameter(stack, deployed: dict[str, s
 
 
 @pytest.mark.e2e
+@pytest.mark.battery
 def test_a_worker_runs_any_suite_on_demand(stack, deployed: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").write_text(SUITE, encoding="utf-8")
     (tmp_path / "outputs.jsonl").write_text('{"id": "hello", "value": "hello there"}\n', encoding="utf-8")

@@ -67,6 +67,7 @@ def page_of(stack: Stack, flow_run_id: str | None) -> str:
     return next(str(artifact["data"]) for artifact in found if artifact["key"].startswith("verdict-"))
 
 
+@pytest.mark.battery
 def test_the_run_that_raises_the_alarm_of_drift_is_told_of(workplace: Workplace, stack: Stack) -> None:
     questions = [f"question {number}" for number in range(50)]
     rows = [json.dumps({"id": each, "input": each, "expected": each}) for each in questions]

@@ -110,19 +110,22 @@ def test_evaluations_are_executed_by_prefect_and_their_results_appear_while_they
     of_api = {**refused, "agent_endpoint_url": served.rest}
     assert client.post("evaluations", of_api, 400)["code"] == "INVALID_URL", "the api process is one of ours, too"
 
-    evaluation = client.evaluate(agent, "Paris", "Rome", "wait")
-    wait_for(lambda: len(client.results(evaluation)) == 2, "the results of two of three test cases")
-    assert client.results(evaluation).keys() == {"Paris", "Rome"}
+    evaluation = client.evaluate(agent, "Paris", "Rome", "refuse", "wait")
+    wait_for(lambda: len(client.results(evaluation)) == 3, "the results of three of four test cases")
+    assert client.results(evaluation).keys() == {"Paris", "Rome", "refuse"}
     running = client.get(f"evaluations/{evaluation}")
-    assert (running["status"], running["result_count"], running["completed_at"]) == ("running", 2, None)
+    assert (running["status"], running["result_count"], running["completed_at"]) == ("running", 3, None)
     Agent.may_answer.set()
     client.ended(evaluation)
     assert client.status(evaluation) == "completed"
     summary = client.get(f"evaluations/{evaluation}/results")["summary"]
-    assert (summary["successful_responses"], summary["total_results"]) == (3, 3)
+    assert (summary["successful_responses"], summary["total_results"]) == (3, 4)
     assert summary["grader_pass_counts"] == {"string-match": 1, "contains": 1}
-    assert summary["grader_fail_counts"] == {"string-match": 2, "contains": 2}
-    assert Agent.posts == 3
+    assert summary["grader_fail_counts"] == {"string-match": 2, "contains": 2}, "no answer is no fail"
+    refused = client.results(evaluation)["refuse"]
+    assert {score["score_status"] for score in refused["scores"]} == {"error"}
+    assert "403" in refused["error_message"]
+    assert Agent.posts == 4
     (flow_run,) = flow_runs(served, evaluation)
     assert flow_run["deployment_id"] == served.deployment("requested")["id"]
 
@@ -136,6 +139,7 @@ def test_one_key_is_one_evaluation_and_one_flow_run(served: Served, client: Clie
     assert Agent.posts == 1
 
 
+@pytest.mark.battery
 def test_an_agent_that_does_not_answer_gives_results_in_error_and_the_others_go_on(client: Client, agent: str) -> None:
     away = client.evaluate("http://127.0.0.1:9/", "Paris", "Rome")
     faulty = client.evaluate(agent, "Paris", "never", "hang-up", "refuse", "moved")

@@ -69,6 +69,7 @@ def test_inside_a_running_loop_run_works_and_run_async_does_not_block_it(workpla
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.battery
 def test_cancelling_run_async_stops_the_run(workplace: Workplace) -> None:
     done = script(
         prepared(workplace, "one", "slow"),

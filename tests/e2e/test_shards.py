@@ -63,6 +63,7 @@ def at_work(endpoint: Endpoint, calls: int) -> bool:
     return len(endpoint.asked) >= calls and min(asked) < len(CASES) // 2 <= max(asked)
 
 
+@pytest.mark.battery
 def test_shards_give_what_one_executor_gives(spread: Workplace, endpoint: Endpoint, pools: list[Pool]) -> None:
     pools[0].start_worker()
     spread.write_suite([*CASES, "html 1", "fail 2 soon"], repeats=2, target={"retries": 1})

@@ -169,7 +169,8 @@ def test_retrying_a_failed_check_makes_no_call_and_fails_again(
     assert task_states(stack, ordered)["check wrong"][1] == "Failed", "also where the result is from before"
 
 
-@pytest.mark.parametrize("flow", ["settings", pytest.param("wrapped", marks=pytest.mark.battery)])
+@pytest.mark.battery
+@pytest.mark.parametrize("flow", ["settings", "wrapped"])
 def test_prefects_retries_do_not_fire_on_a_verdict(
     workplace: Workplace, endpoint: Endpoint, stack: Stack, flow: str
 ) -> None:

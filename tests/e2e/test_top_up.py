@@ -57,6 +57,7 @@ def test_rounds_are_added_visibly_and_a_killed_run_goes_on(workplace: Workplace,
     assert looks(workplace) == ["Decided after 2 of at most 6 repeats: 60 of 180 calls; 120 were not needed."]
 
 
+@pytest.mark.battery
 def test_groups_of_cases_are_added_in_one_flow_run(workplace: Workplace, endpoint: Endpoint) -> None:
     """Two of 200 cases are wrong, and drawn early: more than the 52 cases that suffice for none."""
     cases: list[Any] = [f"case {number}" for number in range(200)]

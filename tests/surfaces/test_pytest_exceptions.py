@@ -110,7 +110,11 @@ def test_outcomes_of_the_whole_test_end_it_at_once(project: Project, prefix: str
 
 @pytest.mark.parametrize(
     ("prefix", "how"),
-    [("", "raise KeyboardInterrupt"), ("async ", "raise KeyboardInterrupt"), ("async ", "pytest.exit('enough')")],
+    [
+        ("async ", "raise KeyboardInterrupt"),
+        pytest.param("", "raise KeyboardInterrupt", marks=pytest.mark.battery),
+        pytest.param("async ", "pytest.exit('enough')", marks=pytest.mark.battery),
+    ],
 )
 def test_the_user_can_stop_it(project: Project, prefix: str, how: str) -> None:
     result = project.run_alone(

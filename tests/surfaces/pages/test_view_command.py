@@ -75,6 +75,7 @@ def test_view_opens_a_browser_on_the_run(store: Store, tmp_path: Path) -> None:
         assert "aaaa1111" in httpx.get(address, timeout=60).raise_for_status().text
 
 
+@pytest.mark.battery
 def test_view_reads_the_file_of_variables(tmp_path: Path, store: Store) -> None:
     (tmp_path / "other.env").write_text(f"FEPFLOW_STORE_URL=sqlite:///{tmp_path / 'other.db'}\n", encoding="utf-8")
     with Store.open(f"sqlite:///{tmp_path / 'other.db'}") as other:
