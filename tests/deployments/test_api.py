@@ -21,7 +21,7 @@ from jsonschema import Draft202012Validator
 
 from deployments.http_server import bind
 from surfaces.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
-from tests.api_process import api_process
+from tests.api_process import ApiProcess, api_process
 from tests.surfaces.grpc.conftest import request_of
 
 CHECK = {"type": "contains", "arguments": {"text": "$.output.value", "phrases": ["a"]}}
@@ -61,17 +61,25 @@ def status_of(client: httpx.Client, key: str | None = None) -> int:
     return client.post("/v1/evaluate", json=REQUEST, headers=headers).status_code
 
 
-def test_what_was_asked_for_over_the_network_is_seen_on_the_command_line(tmp_path: Path) -> None:
-    with api_process(tmp_path) as api, stub_of(api.grpc) as stub:
-        log = api.log.read_text()
-        assert "No API key is asked for" in log
-        assert f"gRPC at {api.grpc}\n" in log
-        over_rest = httpx.post(f"{api.rest}/v1/evaluate", json=REQUEST).json()
+@pytest.fixture(scope="module")
+def without_keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
+    """One that asks for no key."""
+    with api_process(tmp_path_factory.mktemp("without_keys")) as api:
+        yield api
+
+
+def test_what_was_asked_for_over_the_network_is_seen_on_the_command_line(without_keys: ApiProcess) -> None:
+    api, home = without_keys, Path(without_keys.env["FEPFLOW_HOME"])
+    log = api.log.read_text()
+    assert "No API key is asked for" in log
+    assert f"gRPC at {api.grpc}\n" in log
+    over_rest = httpx.post(f"{api.rest}/v1/evaluate", json=REQUEST).json()
+    with stub_of(api.grpc) as stub:
         over_grpc = stub.RunEvaluation(request_of())
-        found = httpx.get(f"{api.rest}/v1/evaluations/{over_grpc.evaluation_id}").json()
-        assert found["metadata"]["outcome"] == over_grpc.metadata["outcome"] == "pass"
-        shown = json.loads(fepflow(tmp_path, "show", over_rest["evaluation_id"], "--json"))
-        entries = [json.loads(line) for line in fepflow(tmp_path, "audit", "--json").splitlines()]
+    found = httpx.get(f"{api.rest}/v1/evaluations/{over_grpc.evaluation_id}").json()
+    assert found["metadata"]["outcome"] == over_grpc.metadata["outcome"] == "pass"
+    shown = json.loads(fepflow(home, "show", over_rest["evaluation_id"], "--json"))
+    entries = [json.loads(line) for line in fepflow(home, "audit", "--json").splitlines()]
 
     assert (shown["evaluation_id"], shown["metadata"]["outcome"]) == (over_rest["evaluation_id"], "pass")
     assert {(entry["action"], entry["source"], entry["outcome"]) for entry in entries} >= {
@@ -109,8 +117,9 @@ def test_a_key_closes_both_interfaces_of_a_running_process(tmp_path: Path) -> No
         assert reader not in api.log.read_text()
 
 
-def test_who_is_refused_is_told_so_in_the_form_of_the_interface(tmp_path: Path) -> None:
-    with api_process(tmp_path) as api, httpx.Client(base_url=api.rest, headers={"X-API-Key": "none"}) as stranger:
+def test_who_is_refused_is_told_so_in_the_form_of_the_interface(without_keys: ApiProcess) -> None:
+    api = without_keys
+    with httpx.Client(base_url=api.rest, headers={"X-API-Key": "none"}) as stranger:
         document = stranger.get("/openapi.json").json()
         for path in ("/v1/reports", "/v1/reports/x/metrics", "/v1/thresholds", "/v1/models", "/v1/tasks"):
             refused = stranger.get(path)

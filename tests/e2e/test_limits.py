@@ -23,6 +23,7 @@ def limit(workplace: Workplace) -> Iterator[str]:
     workplace.fepflow("limits", "remove", name)
 
 
+@pytest.mark.battery
 def test_two_runs_together_keep_to_a_limit(workplace: Workplace, endpoint: Endpoint, limit: str) -> None:
     assert limit in workplace.fepflow("limits", "set", limit, "--concurrency", "3").stdout
     endpoint.delay = 0.02

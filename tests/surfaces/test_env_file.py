@@ -93,7 +93,7 @@ def test_the_commands_here_are_all_that_there_are() -> None:
     assert set(commands_of(fepflow)) == {*WORDS, *NO_SETTINGS}
 
 
-@pytest.mark.parametrize("file", [".env", "other.env"])
+@pytest.mark.parametrize("file", [".env", pytest.param("other.env", marks=pytest.mark.battery)])
 @pytest.mark.parametrize("command", WORDS)
 def test_every_command_reads_it_before_any_setting(folder: Path, cli: Cli, command: str, file: str) -> None:
     (folder / file).write_text("FEPFLOW_PORT=nonsense\n")

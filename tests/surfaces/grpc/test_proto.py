@@ -96,10 +96,9 @@ OURS_LAST, OURS_FIRST = "import grpc, surfaces.grpc.server as s", "import surfac
 @pytest.mark.parametrize(
     ("folder", "options", "code"),
     [
-        (".", [], OURS_LAST),
-        (".", ["-P"], OURS_FIRST),
         ("surfaces/grpc", [], OURS_FIRST),
         ("surfaces/grpc/fep/v1", [], OURS_LAST),
+        pytest.param(".", ["-P"], OURS_FIRST, marks=pytest.mark.battery),
     ],
 )
 def test_grpc_is_the_library_whatever_our_package_is_called(folder: str, options: list[str], code: str) -> None:

@@ -84,6 +84,7 @@ def test_view_reads_the_file_of_variables(tmp_path: Path, store: Store) -> None:
         assert "bbbb2222" in httpx.get(address, timeout=60).raise_for_status().text
 
 
+@pytest.mark.battery
 def test_a_folder_that_is_named_like_ours_is_not_run(store: Store, tmp_path: Path) -> None:
     (tmp_path / "deployments").mkdir()
     (tmp_path / "deployments" / "view.py").write_text("raise SystemExit('not ours')")
