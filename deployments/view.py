@@ -22,7 +22,7 @@ from surfaces.pages.rendering import prepare
 from surfaces.pages.routes import Pages, html_error
 from surfaces.pages.session import PagesMiddleware
 from surfaces.rest.errors import Errors
-from surfaces.rest.middleware import AccessMiddleware
+from surfaces.rest.middleware import AccessMiddleware, HeadAsGet
 
 LOOPBACK = "127.0.0.1"
 
@@ -50,6 +50,7 @@ def application(store: Store, config: Settings, access: Access) -> ASGIApp:
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.include_router(Pages(store).router())
     errors.install(app)
+    app.add_middleware(HeadAsGet)
     guarded = AccessMiddleware(app, access, errors.render, max_body=int(config.max_body))
     return PagesMiddleware(guarded, access, secure=False)
 

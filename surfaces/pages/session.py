@@ -163,7 +163,7 @@ def _to_sign_in(request: Request, send: Send) -> Send:
 
     async def sender(message: Message) -> None:
         nonlocal leaves
-        if message["type"] == "http.response.start" and message["status"] == 401 and request.method == "GET":
+        if message["type"] == "http.response.start" and message["status"] == 401 and request.method in ("GET", "HEAD"):
             leaves = True
             await _ask_for_key(request)(request.scope, request.receive, send)
         elif not leaves:

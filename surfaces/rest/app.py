@@ -9,25 +9,13 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from surfaces.rest.errors import Errors
 from surfaces.rest.fep import COMPONENTS
+from surfaces.rest.middleware import HeadAsGet
 
 TITLE = "fepflow"
 DESCRIPTION = "Evaluations of AI agents: the Flexible Evaluation Protocol, the Evaluations contract and EvalGuard."
-
-
-class HeadAsGet:
-    """Has HEAD handled as GET: a path of that has it, too (RFC 9110, 9.1), and the server sends no body."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request (ASGI 3)."""
-        is_head = scope["type"] == "http" and scope["method"] == "HEAD"
-        await self._app({**scope, "method": "GET"} if is_head else scope, receive, send)
 
 
 def create_app(routers: Sequence[APIRouter], errors: Errors) -> FastAPI:

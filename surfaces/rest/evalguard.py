@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -15,6 +14,7 @@ from fepflow.errors import FepflowError, UserError
 from fepflow.store.store import Store
 from surfaces.evalguard_api import EvalguardApi
 from surfaces.evalguard_catalogue import Catalogue
+from surfaces.rest.errors import type_of
 from surfaces.rest.evalguard_contract import operation
 from surfaces.rest.parameters import parse_body, parse_query, query_schema
 from surfaces.rest.request import media_type, require_plain
@@ -61,20 +61,17 @@ def _endpoint(contract: dict[str, Any], answer: Answer) -> Callable[[Request], A
     in_body = content["application/json"]["schema"] if content else None
 
     async def endpoint(request: Request) -> Response:
-        try:
-            arguments = parse_query(request.scope["query_string"], in_query)
-            if in_body is not None:
-                arguments |= parse_body(await _body(request), in_body)
-            return _json(200, await run_in_threadpool(answer, **request.path_params, **arguments))
-        except FepflowError as error:
-            return evalguard_error(error.http_status, error)
+        arguments = parse_query(request.scope["query_string"], in_query)
+        if in_body is not None:
+            arguments |= parse_body(await _body(request), in_body)
+        return _json(200, await run_in_threadpool(answer, **request.path_params, **arguments))
 
     return endpoint
 
 
 def evalguard_error(status: int, error: FepflowError) -> Response:
     """An error as EvalGuard's API has it."""
-    code = _CODES.get(status) or HTTPStatus(status).phrase.lower().replace(" ", "_")
+    code = _CODES.get(status) or type_of(status, error)
     return _json(status, {"error": {"code": code, "message": str(error)}})
 
 

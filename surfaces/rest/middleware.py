@@ -238,6 +238,18 @@ def _only(request: _Request, name: str) -> str | None:
     return values[0] if values else None
 
 
+class HeadAsGet:
+    """Has HEAD handled as GET: a path of that has it, too (RFC 9110, 9.1), and the server sends no body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request (ASGI 3)."""
+        is_head = scope["type"] == "http" and scope["method"] == "HEAD"
+        await self._app({**scope, "method": "GET"} if is_head else scope, receive, send)
+
+
 def with_cors(app: ASGIApp, origins: frozenset[str]) -> ASGIApp:
     """The application, for pages of these origins, too; as it is without any."""
     if not origins:

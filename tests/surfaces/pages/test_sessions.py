@@ -87,6 +87,14 @@ def test_who_has_not_signed_in_is_sent_to_do_so_and_comes_back(client: httpx.Cli
     assert key not in shown.text
 
 
+def test_head_says_of_a_page_what_get_does(client: httpx.Client, store: Store) -> None:
+    fill(store, [simple("a")], run_id="aaaa1111")
+    assert (client.head("/runs/aaaa1111").status_code, client.head("/runs/nothing").status_code) == (200, 404)
+    key_of(store)
+    asked, told = client.get("/runs/aaaa1111"), client.head("/runs/aaaa1111")
+    assert (told.status_code, told.headers["location"]) == (303, asked.headers["location"])
+
+
 def test_a_part_of_a_page_is_not_replaced_by_the_sign_in_page(client: httpx.Client, key: str) -> None:
     part = client.get("/runs/aaaa1111", headers={"HX-Request": "true", "HX-Target": "verdict"})
     assert part.status_code == 401

@@ -33,7 +33,8 @@ from fepflow.store.records import NewRun
 from fepflow.store.store import Store
 from surfaces.evalguard_catalogue import Catalogue
 from surfaces.evalguard_reports import import_reports
-from surfaces.rest.evalguard import MAX_BODY, evalguard_router
+from surfaces.rest.errors import Errors
+from surfaces.rest.evalguard import MAX_BODY, evalguard_error, evalguard_router
 
 DOCUMENTS: dict[str, Any] = {schema_path(name).name: parse_yaml(schema_text(name), name) for name in SCHEMAS}
 REGISTRY: Registry[Any] = Registry().with_resources(
@@ -92,6 +93,7 @@ def serve(store: Store) -> Iterator[Serve]:
 
     def start(folder: Path | None) -> Client:
         app = FastAPI()
+        Errors({"/v1": evalguard_error}).install(app)
         app.include_router(evalguard_router(Catalogue(folder), store), prefix="/v1")
         listener = socket.create_server(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
