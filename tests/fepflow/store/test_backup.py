@@ -11,7 +11,7 @@ from fepflow.store.backup import back_up
 from fepflow.store.integrity import check_integrity
 from fepflow.store.store import Store
 
-from .test_processes import CASES, checks_per_case, start_writer
+from .test_processes import checks_per_case, start_writer
 
 
 @pytest.fixture
@@ -34,14 +34,13 @@ def restored(url: str, request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 def test_a_backup_that_is_taken_while_a_process_writes_has_all_that_was_committed_before(
     store: Store, url, make_run, tmp_path, restored
 ):
-    make_run(cases=CASES)
-    writer = start_writer(url)
-    acknowledged = {int(writer.stdout.readline()) for _ in range(50)}
-
-    back_up(url, tmp_path / "backup")
-    assert writer.poll() is None
-    writer.kill()
-    writer.communicate()
+    cases = 20_000  # more than the pipe takes of their numbers: the writer cannot end before the backup has
+    make_run(cases=cases)
+    with start_writer(url, cases) as writer:
+        acknowledged = {int(writer.stdout.readline()) for _ in range(50)}
+        back_up(url, tmp_path / "backup")
+        assert writer.poll() is None
+        writer.kill()
 
     assert stat.S_IMODE((tmp_path / "backup").stat().st_mode) == 0o600
     backup_url = restored(tmp_path / "backup")
@@ -54,11 +53,10 @@ def test_a_backup_that_is_taken_while_a_process_writes_has_all_that_was_committe
 
 def test_a_restored_backup_gives_the_same_results(store: Store, url, make_run, tmp_path, restored):
     make_run(cases=20)
-    writer = start_writer(url)
-    while len(store.present_outputs("run-1")) < 20 and writer.poll() is None:
-        pass
-    writer.kill()
-    writer.communicate()
+    with start_writer(url) as writer:
+        while len(store.present_outputs("run-1")) < 20 and writer.poll() is None:
+            pass
+        writer.kill()
     store.acquire_lease("run-1", "me", 60)
     store.finish("run-1", "me", "completed", outcome="fail", verdict={"nan": "\0"}, error="\ud800")
 

@@ -34,8 +34,8 @@ for case_index in random.sample(range(cases), cases):
 """
 
 
-def start_writer(url: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WRITER, url, str(CASES)]
+def start_writer(url: str, cases: int = CASES) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, url, str(cases)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
