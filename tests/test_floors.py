@@ -8,8 +8,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent
 
 FLOORS = {
@@ -41,14 +39,19 @@ FILES = sorted(
 )
 
 
-def imports_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Every module that a file imports, also inside functions, with its line."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno} imports relatively"
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+
+def imports_of(path: Path) -> Iterator[tuple[str, str]]:
+    """Every module that a file imports, also inside functions, with the place where it does."""
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            place = f"{path.relative_to(ROOT)}:{node.lineno}"
+            if isinstance(node, ast.Import):
+                yield from ((place, alias.name) for alias in node.names)
+            else:
+                assert node.level == 0, f"{place} imports relatively"
+                yield from ((place, f"{node.module}.{alias.name}") for alias in node.names)
 
 
 def room_of(module: str) -> str | None:
@@ -61,17 +64,17 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_imports_go_down_only(path: Path) -> None:
-    here = room_of(module_of(path))
-    assert here is not None
-    for line, module in imports_of(path):
-        there = room_of(module)
-        if there is None or there == here:
-            continue
-        place = f"{path.relative_to(ROOT)}:{line} imports {module}"
-        assert FLOORS[there] < FLOORS[here], f"{place}: a step up"
-        assert not (here in SIBLINGS and there in SIBLINGS), f"{place}: siblings do not import each other"
+def test_imports_go_down_only() -> None:
+    for path in FILES:
+        here = room_of(module_of(path))
+        assert here is not None, path
+        for place, module in imports_of(path):
+            there = room_of(module)
+            if there is None or there == here:
+                continue
+            assert FLOORS[there] < FLOORS[here], f"{place} imports {module}: a step up"
+            siblings = here in SIBLINGS and there in SIBLINGS
+            assert not siblings, f"{place} imports {module}: siblings do not import each other"
 
 
 STARTED_ABOVE = {
@@ -84,32 +87,32 @@ STARTED_ABOVE = {
 """What is started as a process of its own (`python -m`) from a floor below: commands of the stack."""
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_modules_of_a_floor_above_are_named_only_to_be_started_as_processes(path: Path) -> None:
-    floor = FLOORS[room_of(module_of(path)) or ""]
-    texts = {
-        node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Constant)
-    }
-    modules = {text for text in texts if isinstance(text, str) and (ROOT / f"{text.replace('.', '/')}.py").is_file()}
-    above = {module for module in modules if "." in module and FLOORS[room_of(module) or ""] > floor}
-    assert above == STARTED_ABOVE.get(module_of(path), set())
+def test_modules_of_a_floor_above_are_named_only_to_be_started_as_processes() -> None:
+    modules = {module_of(path) for path in FILES}
+    named: dict[str, set[str]] = {}
+    for path in FILES:
+        texts = {node.value for node in ast.walk(TREES[path]) if isinstance(node, ast.Constant)}
+        floor = FLOORS[room_of(module_of(path)) or ""]
+        if above := {module for module in modules & texts if FLOORS[room_of(module) or ""] > floor}:
+            named[module_of(path)] = above
+    assert named == STARTED_ABOVE
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_no_file_imports_its_own_package(path: Path) -> None:
-    package = module_of(path).rpartition(".")[0]
-    for line, module in imports_of(path):
-        origin = module.rpartition(".")[0]
-        is_package = origin == package and not (path.parent / f"{module.rpartition('.')[2]}.py").exists()
-        is_folder = (ROOT / module.replace(".", "/")).is_dir()
-        assert not is_package or is_folder, f"{path.relative_to(ROOT)}:{line} imports {module} from its package"
+def test_no_file_imports_its_own_package() -> None:
+    for path in FILES:
+        package = module_of(path).rpartition(".")[0]
+        for place, module in imports_of(path):
+            origin = module.rpartition(".")[0]
+            is_package = origin == package and not (path.parent / f"{module.rpartition('.')[2]}.py").exists()
+            is_folder = (ROOT / module.replace(".", "/")).is_dir()
+            assert not is_package or is_folder, f"{place} imports {module} from its package"
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_floors_import_only_what_they_may(path: Path) -> None:
-    top = module_of(path).partition(".")[0]
-    for line, module in imports_of(path):
-        assert module.partition(".")[0] not in FOREIGN.get(top, ()), f"{path.relative_to(ROOT)}:{line} imports {module}"
+def test_floors_import_only_what_they_may() -> None:
+    for path in FILES:
+        foreign = FOREIGN.get(path.relative_to(ROOT).parts[0], ())
+        for place, module in imports_of(path):
+            assert module.partition(".")[0] not in foreign, f"{place} imports {module}"
 
 
 def test_flows_do_no_io_themselves() -> None:
@@ -120,8 +123,7 @@ def test_flows_do_no_io_themselves() -> None:
 
 def test_litellm_is_imported_in_one_file_inside_functions_only() -> None:
     for path in FILES:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        at_import = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        at_import = [node for node in TREES[path].body if isinstance(node, ast.Import | ast.ImportFrom)]
         names = {alias.name for node in at_import for alias in node.names}
         assert "litellm" not in names, path
         if path != ROOT / "fepflow" / "llm" / "_litellm.py":
