@@ -28,6 +28,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 from pytest_rerunfailures import StatusDB
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from tests.junit import JunitSuite, suites_of
 from tests.prefect_api import PrefectAPI
@@ -101,9 +102,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = items[number - 1 :: parts]
 
 
+def unit_of(nodeid: str) -> str:
+    """What one process runs of the tests: a file of them, or those of a folder that share a `fepflow serve`."""
+    file = nodeid.partition("::")[0]
+    return "tests/e2e/serve" if file.startswith("tests/e2e/serve/") else file
+
+
+class ByUnit(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """As `--dist loadfile`, for units."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByUnit:
+    """Hand out units."""
+    return ByUnit(config, log)
+
+
 def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Files of whole runs, which keep the processors busy, among others, which wait more; none of them comes late."""
-    files = [list(file) for _, file in groupby(items, key=lambda item: item.path)]
+    """Units of whole runs, which keep the processors busy, among others, which wait more; none of them comes late."""
+    files = [list(file) for _, file in groupby(items, key=lambda item: unit_of(item.nodeid))]
     runs = [file for file in files if "e2e" in file[0].path.parts]
     others = [file for file in files if "e2e" not in file[0].path.parts]
     between = len(others) * 3 // 4 // max(len(runs), 1)

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from typing import Any
 import httpx
 import psutil
 
-from tests.conftest import login_of
+from tests.conftest import free_port, login_of
 from tests.prefect_api import PrefectAPI
 
 from .conftest import Workplace, wait_for
@@ -57,7 +56,8 @@ class Served:
         return PrefectAPI(self.api_url.replace("://", f"://{self.login['PREFECT_API_AUTH_STRING']}@", 1))
 
     def prefect(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        env = {**self.workplace.env, **self.login}
+        # Whoever has a proxy keeps Prefect's own command away from it so.
+        env = {**self.workplace.env, **self.login, "NO_PROXY": "127.0.0.1"}
         command = [sys.executable, "-P", "-m", "prefect", *arguments]
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False)
 
@@ -128,14 +128,11 @@ def serve_in_vain(workplace: Workplace) -> subprocess.CompletedProcess[str]:
 
 def place(stack, folder: Path, **env: str) -> Workplace:
     """A folder with a FEPFLOW_HOME and a store of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     own = {
         "FEPFLOW_HOME": str(stack.new_home(folder / "home")),
-        "FEPFLOW_PORT": port,
+        "FEPFLOW_PORT": str(free_port()),
         "FEPFLOW_API_PORT": "0",
-        "FEPFLOW_GRPC_PORT": "0",
+        "FEPFLOW_GRPC_PORT": str(free_port()),  # its clients find it again when it was started again
         "PREFECT_WORKER_QUERY_SECONDS": "2",
     }
     store = f"sqlite:///{folder / 'store.db'}"

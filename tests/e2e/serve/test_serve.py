@@ -23,10 +23,10 @@ from deployments.server_log import LOCKED
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
-from .browser import browsing
-from .conftest import wait_for
-from .endpoint import Endpoint, serving
-from .served import Served, is_healthy, place, serve, serve_in_vain
+from ..browser import browsing
+from ..conftest import wait_for
+from ..endpoint import Endpoint
+from ..served import Served, is_healthy, place, serve, serve_in_vain
 
 pytestmark = pytest.mark.e2e
 
@@ -51,21 +51,6 @@ deployments:
     parameters: {suite: suite.yaml}
     work_pool: {name: fepflow}
 """
-
-
-@pytest.fixture(scope="module")
-def agent() -> Iterator[Endpoint]:
-    with serving() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def served(stack, agent: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The stack of all tests here; the last one ends it."""
-    workplace = place(stack, tmp_path_factory.mktemp("served"), AGENT_URL=agent.url)
-    workplace.write_suite(["hello"], target={"timeout": "300s"})
-    with serve(workplace) as running:
-        yield running
 
 
 @pytest.fixture
@@ -156,14 +141,18 @@ def test_a_schedule_fires_and_its_run_ends_with_a_verdict(served: Served, recurr
     assert served.workplace.fepflow("status").stderr == ""
 
 
-def test_a_scheduled_run_is_on_the_pages_and_they_ask_for_a_key(
-    served: Served, recurring: Recurring, tmp_path: Path
+def test_a_scheduled_run_is_on_the_pages_for_who_has_a_key(
+    served: Served, recurring: Recurring, key: str, tmp_path: Path
 ) -> None:
     schedule(served, recurring.suite, "--every", "1h")
     schedule(served, "recurring", "--resume")
     with browsing(served.rest, tmp_path / "profile") as browser:
         browser.open("/runs?outcome=fail")
-        browser.shows("recurring")
+        browser.shows("Sign in", "API key")
+        (field,) = browser.all("input[type=password]")
+        field.send_keys(key + "\n")
+        browser.shows("recurring", "Sign out")
+        assert "/runs?outcome=fail" in browser.url
         browser.all("table.runs tbody a")[0].click()
         browser.shows("Fail", "exact_match", "1 of 2", "begun by schedule", "wrong <b>1</b>")
         browser.follow("wrong <b>1</b>")
@@ -172,16 +161,7 @@ def test_a_scheduled_run_is_on_the_pages_and_they_ask_for_a_key(
         browser.shows("recurring", "Fail", "UTC")
         assert "not scheduled" not in browser.text.partition("recurring")[2].partition("\n")[0]
         assert "not known" not in browser.text
-
-        made = served.workplace.fepflow("keys", "create", "ann", "--scope", "read")
-        key = next(word for word in made.stdout.split() if word.startswith("fep_"))
         schedule(served, "recurring", "--remove")
-        browser.open("/runs/latest")
-        browser.shows("Sign in", "API key")
-        (field,) = browser.all("input[type=password]")
-        field.send_keys(key + "\n")
-        browser.shows("recurring", "Sign out")
-        assert "/runs/latest" in browser.url
         browser.all("header form button")[0].click()
         browser.shows("Sign in")
         assert "Traceback" not in served.log

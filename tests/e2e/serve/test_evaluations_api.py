@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,32 +15,22 @@ import pytest
 
 from fepflow.store.store import Store
 
-from .agent import Agent, agent_served
-from .conftest import Workplace, wait_for
-from .served import Served, place, serve
+from ..agent import Agent, agent_served
+from ..conftest import wait_for
+from ..served import Served, place, serve
 
 
 @pytest.fixture
-def agent() -> Iterator[str]:
-    """The address of an agent."""
+def agent_url() -> Iterator[str]:
+    """The address of an agent of the caller's."""
     with agent_served() as address:
         yield address
 
 
-@pytest.fixture(scope="module")
-def workplace(stack: Any, tmp_path_factory: pytest.TempPathFactory) -> Workplace:
-    folder = tmp_path_factory.mktemp("evaluations")
-    # A file of before there was a deployment of requested runs.
-    (folder / "prefect.yaml").write_text(
-        "deployments:\n  - name: suite\n    entrypoint: flows.evaluate.evaluate\n    work_pool: {name: fepflow}\n",
-        encoding="utf-8",
-    )
-    return place(stack, folder, FEPFLOW_AGENT_HOSTS="127.0.0.1", HTTP_PROXY="http://127.0.0.1:9")
-
-
 @contextmanager
-def client_of(served: Served) -> Iterator[Client]:
-    with httpx.Client(base_url=served.rest, timeout=30, trust_env=False) as http:
+def client_of(served: Served, key: str) -> Iterator[Client]:
+    headers = {"X-API-Key": key}
+    with httpx.Client(base_url=served.rest, headers=headers, timeout=30, trust_env=False) as http:
         yield Client(http)
 
 
@@ -79,19 +70,19 @@ class Client:
         return document["data"] if status < 400 else document["error"]
 
 
+INPUTS = ("Paris", "Rome", "wait", "never", "hang up", "refuse", "moved")
+
+
 @pytest.fixture(scope="module")
-def served(workplace: Workplace) -> Iterator[Served]:
-    with serve(workplace) as served:
-        inputs = ["Paris", "Rome", "wait", "never", "hang up", "refuse", "moved"]
-        cases = [{"id": each.replace(" ", "-"), "input": each, "expected": "Paris"} for each in inputs]
-        with client_of(served) as client:
-            client.post("test-cases", cases)
-        yield served
+def _test_cases(served: Served, key: str) -> None:
+    cases = [{"id": each.replace(" ", "-"), "input": each, "expected": "Paris"} for each in INPUTS]
+    with client_of(served, key) as client:
+        client.post("test-cases", cases)
 
 
 @pytest.fixture
-def client(served: Served) -> Iterator[Client]:
-    with client_of(served) as client:
+def client(served: Served, key: str, _test_cases: None) -> Iterator[Client]:
+    with client_of(served, key) as client:
         yield client
 
 
@@ -102,7 +93,7 @@ def flow_runs(served: Served, evaluation_id: str) -> list[dict[str, Any]]:
 
 
 def test_evaluations_are_executed_by_prefect_and_their_results_appear_while_they_run(
-    served: Served, client: Client, agent: str
+    served: Served, client: Client, agent_url: str
 ) -> None:
     own = f"http://127.0.0.1:{served.workplace.env['FEPFLOW_PORT']}/api"
     refused = {"test_case_ids": ["Paris"], "agent_endpoint_url": own, "grader_ids": ["contains"]}
@@ -110,7 +101,7 @@ def test_evaluations_are_executed_by_prefect_and_their_results_appear_while_they
     of_api = {**refused, "agent_endpoint_url": served.rest}
     assert client.post("evaluations", of_api, 400)["code"] == "INVALID_URL", "the api process is one of ours, too"
 
-    evaluation = client.evaluate(agent, "Paris", "Rome", "refuse", "wait")
+    evaluation = client.evaluate(agent_url, "Paris", "Rome", "refuse", "wait")
     wait_for(lambda: len(client.results(evaluation)) == 3, "the results of three of four test cases")
     assert client.results(evaluation).keys() == {"Paris", "Rome", "refuse"}
     running = client.get(f"evaluations/{evaluation}")
@@ -130,19 +121,21 @@ def test_evaluations_are_executed_by_prefect_and_their_results_appear_while_they
     assert flow_run["deployment_id"] == served.deployment("requested")["id"]
 
 
-def test_one_key_is_one_evaluation_and_one_flow_run(served: Served, client: Client, agent: str) -> None:
-    first, second = (client.evaluate(agent, "Paris", key="again") for _ in range(2))
+def test_one_key_is_one_evaluation_and_one_flow_run(served: Served, client: Client, agent_url: str) -> None:
+    first, second = (client.evaluate(agent_url, "Paris", key="again") for _ in range(2))
     assert first == second
     client.ended(first)
-    assert client.evaluate(agent, "Paris", key="again") == first
+    assert client.evaluate(agent_url, "Paris", key="again") == first
     assert len(flow_runs(served, first)) == 1
     assert Agent.posts == 1
 
 
 @pytest.mark.battery
-def test_an_agent_that_does_not_answer_gives_results_in_error_and_the_others_go_on(client: Client, agent: str) -> None:
+def test_an_agent_that_does_not_answer_gives_results_in_error_and_the_others_go_on(
+    client: Client, agent_url: str
+) -> None:
     away = client.evaluate("http://127.0.0.1:9/", "Paris", "Rome")
-    faulty = client.evaluate(agent, "Paris", "never", "hang-up", "refuse", "moved")
+    faulty = client.evaluate(agent_url, "Paris", "never", "hang-up", "refuse", "moved")
     client.ended(away, faulty)
     assert {client.status(away), client.status(faulty)} == {"completed"}
     assert {result["error_message"] for result in client.results(away).values()} == {"Connection refused"}
@@ -159,23 +152,27 @@ def test_an_agent_that_does_not_answer_gives_results_in_error_and_the_others_go_
 
 @pytest.mark.battery
 def test_evaluations_end_truthfully_though_the_stack_is_stopped_or_its_worker_killed(
-    served: Served, client: Client, workplace: Workplace, agent: str
+    stack: Any, tmp_path: Path, agent_url: str
 ) -> None:
-    cut_off = client.evaluate(agent, "Paris", "never")
-    wait_for(lambda: len(client.results(cut_off)) == 1, "the first result")
-    worker = served.pids("worker")[-1]
-    os.kill(worker, signal.SIGKILL)
-    wait_for(lambda: served.pids("worker")[-1] != worker, "another worker")
-    client.ended(cut_off, seconds=180)
+    workplace = place(stack, tmp_path, FEPFLOW_AGENT_HOSTS="127.0.0.1")
+    key = workplace.fepflow("keys", "create", "e2e").stdout.strip()
+    with serve(workplace) as served, client_of(served, key) as client:
+        client.post("test-cases", [{"id": each, "input": each, "expected": "Paris"} for each in INPUTS[:4]])
+        cut_off = client.evaluate(agent_url, "Paris", "never")
+        wait_for(lambda: len(client.results(cut_off)) == 1, "the first result")
+        worker = served.pids("worker")[-1]
+        os.kill(worker, signal.SIGKILL)
+        wait_for(lambda: served.pids("worker")[-1] != worker, "another worker")
+        client.ended(cut_off, seconds=180)
 
-    stopped = client.evaluate(agent, "Rome", "never")
-    wait_for(lambda: len(client.results(stopped)) == 1, "the first result")
-    served.process.send_signal(signal.SIGTERM)
-    assert served.process.wait(60) == 0, served.log
+        stopped = client.evaluate(agent_url, "Rome", "never")
+        wait_for(lambda: len(client.results(stopped)) == 1, "the first result")
+        served.process.send_signal(signal.SIGTERM)
+        assert served.process.wait(60) == 0, served.log
     with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
         wait_for(lambda: store.run(UUID(stopped).hex).status not in ("pending", "running"), "its end in the store", 90)
-    with serve(workplace) as again, client_of(again) as client:
-        unbegun = client.evaluate(agent, "Paris")
+    with serve(workplace) as again, client_of(again, key) as client:
+        unbegun = client.evaluate(agent_url, "Paris")
         for evaluation, answered in ((cut_off, "Paris"), (stopped, "Rome")):
             found = client.get(f"evaluations/{evaluation}")
             results = client.results(evaluation)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -18,8 +17,8 @@ from tests.docs.test_grpc_page import ADDRESS, examples
 from tests.surfaces.grpc.conftest import request_of
 from tests.surfaces.grpc.forms import request_message
 
-from .conftest import wait_for
-from .served import Served, place, serve
+from ..conftest import wait_for
+from ..served import Served
 
 pytestmark = pytest.mark.e2e
 
@@ -93,20 +92,6 @@ class Client:
     def ended(self, operation_id: str) -> Any:
         wait_for(lambda: self.get(operation_id).status in OVER, "an operation that is over", 400)
         return self.get(operation_id)
-
-
-@pytest.fixture(scope="module")
-def served(stack: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    with serve(place(stack, tmp_path_factory.mktemp("served"), FEPFLOW_GRPC_PORT=port)) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def key(served: Served) -> str:
-    return served.workplace.fepflow("keys", "create", "e2e").stdout.strip()
 
 
 def address_of(served: Served) -> str:
