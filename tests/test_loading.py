@@ -70,7 +70,15 @@ def test_the_help_of_the_command_line_loads_nothing_heavy(tmp_path: Path) -> Non
     assert loaded_by("--help", home=tmp_path) & {*HEAVY, "rich", "asyncio"} == set()
 
 
-@pytest.mark.parametrize("words", [("list",), ("list", "--json"), ("show",), ("show", "--json")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list",),
+        ("show", "--json"),
+        pytest.param(("list", "--json"), marks=pytest.mark.battery),
+        pytest.param(("show",), marks=pytest.mark.battery),
+    ],
+)
 def test_reading_the_store_loads_nothing_of_runs(words: tuple[str, ...], home: Path) -> None:
     loaded = loaded_by(*words, home=home)
     assert "sqlmodel" in loaded

@@ -10,13 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, get_args
 from uuid import UUID
 
 import pytest
 
+from fepflow.errors import ConflictError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
@@ -30,9 +31,10 @@ ADDRESS = "http://127.0.0.1:4280"
 SOME_ID = "550e8400-e29b-41d4-a716-446655440010"
 
 
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[ApiProcess]:
-    with api_process(tmp_path) as process:
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
+    """One that asks for no key until a test makes one."""
+    with api_process(tmp_path_factory.mktemp("home")) as process:
         yield process
 
 
@@ -86,7 +88,10 @@ def test_the_calls_with_curl_work(api: ApiProcess) -> None:
 def test_the_python_example_works_with_a_key(
     api: ApiProcess, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Store.open(f"sqlite:///{api.env['FEPFLOW_HOME']}/fepflow.db") as store:
+    with (
+        Store.open(f"sqlite:///{api.env['FEPFLOW_HOME']}/fepflow.db") as store,
+        suppress(ConflictError),
+    ):  # curl's calls add it, too
         store.add_test_cases([TestCase(id="tc-001", input="?", expected="Paris")])
     made = [sys.executable, "-P", "-m", "surfaces.cli.main", "keys", "create", "docs"]
     key = subprocess.run(made, env=api.env, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
