@@ -84,9 +84,7 @@ class Execution:
     async def _flow_unless_stopped(self) -> None:
         flow = asyncio.create_task(self._flow())
         await asyncio.wait({flow, asyncio.wrap_future(self._stop)}, return_when=asyncio.FIRST_COMPLETED)
-        if not flow.done():
-            flow.cancel()
-            await asyncio.wait({flow})
+        self._begun.interruption.request()
         await flow
 
     async def _flow(self) -> None:

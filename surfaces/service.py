@@ -224,7 +224,7 @@ def execute(begun: LocalRun, listener: Listener | None = None, *, handle_sigterm
 
     run, store = begun.run, begun.store
     execution = Execution(replace(begun, listener=listener))
-    prefect_informed = execution.wait(lambda: _is_over(begun), handle_sigterm=handle_sigterm)
+    prefect_informed = execution.wait(lambda: _is_over(begun, stopped=execution.stopped), handle_sigterm=handle_sigterm)
     error = execution.error
     if isinstance(error, FepflowError):
         raise error
@@ -237,9 +237,11 @@ def execute(begun: LocalRun, listener: Listener | None = None, *, handle_sigterm
     return Finished(after, execution.flow_run_url, prefect_informed, execution.stopped)
 
 
-def _is_over(begun: LocalRun) -> bool:
+def _is_over(begun: LocalRun, *, stopped: bool) -> bool:
+    """Whether nothing more comes of the run, which has not begun if it was stopped before it could."""
     begun.store.reap()
-    return begun.store.run(begun.run.id).status not in ("pending", "running")
+    status = begun.store.run(begun.run.id).status
+    return status != "running" and (stopped or status != "pending")
 
 
 def load_env_file(path: Path | None, note: Note) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from fepflow.settings import settings
 from fepflow.store.store import Store
@@ -20,6 +20,35 @@ Listener = Callable[[Mapping[str, int]], None]
 """Is notified of progress, by what is counted: the command line's progress bar."""
 
 
+class Interruption:
+    """Ctrl-C, as it reaches a flow's own work, and never Prefect's engine, which is at work before that and after it.
+
+    A request that the engine has sent and is cut off in is answered all the same, maybe after those that follow: a flow
+    run that has crashed would then become Running, for good.
+    """
+
+    def __init__(self) -> None:
+        self._work: asyncio.Task[Any] | None = None
+        self._requested = False
+
+    def request(self) -> None:
+        """Cancel the work under way, or as soon as it begins; nothing if it is over. In the event loop's thread."""
+        self._requested = True
+        if self._work is not None:
+            self._work.cancel()
+
+    @contextmanager
+    def reaches(self) -> Iterator[None]:
+        """The body is what a request cancels; raises CancelledError at once if there was one."""
+        if self._requested:
+            raise asyncio.CancelledError
+        self._work = asyncio.current_task()
+        try:
+            yield
+        finally:
+            self._work = None
+
+
 @dataclass(frozen=True, slots=True)
 class LocalRun:
     """A run that this process has begun and executes, with the open store that it is in."""
@@ -27,6 +56,7 @@ class LocalRun:
     run: RunRecord
     store: Store
     listener: Listener | None = None
+    interruption: Interruption = field(default_factory=Interruption)
 
 
 local_run: ContextVar[LocalRun | None] = ContextVar("fepflow_local_run", default=None)
@@ -36,10 +66,14 @@ that a worker executes has none."""
 
 @asynccontextmanager
 async def run_store() -> AsyncIterator[Store]:
-    """The store for a run: the one that this process has open, else one that is opened, and closed at the end."""
+    """The store for a run: the one that this process has open, else one that is opened, and closed at the end.
+
+    Of a run that this process has begun, the body is what its interruption cancels.
+    """
     begun = local_run.get()
     if begun is not None:
-        yield begun.store.waiting(STORE_WAIT)
+        with begun.interruption.reaches():
+            yield begun.store.waiting(STORE_WAIT)
         return
     with await asyncio.to_thread(Store.open, settings().store_address, STORE_WAIT) as store:
         yield store

@@ -1,11 +1,11 @@
-"""A way to a server that can be cut off, as if the server were gone, and mended."""
+"""A way to a server that can be cut off, as if the server were gone, and mended; or that holds a request back."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,10 @@ class Relay:
         self._there = host, port
         self._loop = loop
         self._server: asyncio.Server | None = None
+        self._held = b""
+        self._free = asyncio.Event()
+        self.holds = threading.Event()
+        """Set once a request is held."""
         self.port = 0
         self.mend()
 
@@ -27,6 +31,20 @@ class Relay:
     def mend(self) -> None:
         """Take connections again, at the same port."""
         self._wait(self._start())
+
+    def hold(self, text: bytes) -> None:
+        """Hold back the first request with this text in it, until `release`; all others pass."""
+        self._held = text
+
+    def release(self) -> None:
+        """Hand on what is held, also if who has sent it has gone."""
+        self._loop.call_soon_threadsafe(self._free.set)
+
+    async def _pass(self, data: bytes) -> None:
+        if self._held and self._held in data:
+            self._held = b""
+            self.holds.set()
+            await self._free.wait()
 
     def _wait(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
@@ -49,12 +67,21 @@ class Relay:
         except OSError:
             writer.transport.abort()
             return
-        await asyncio.gather(_pump(reader, back), _pump(there, writer))
+        await asyncio.gather(_pump(reader, back, self._pass), _pump(there, writer))
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _nothing(data: bytes) -> None:
+    pass
+
+
+async def _pump(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    before: Callable[[bytes], Awaitable[None]] = _nothing,
+) -> None:
     with contextlib.suppress(OSError, asyncio.CancelledError):
         while data := await reader.read(65_536):
+            await before(data)
             writer.write(data)
             await writer.drain()
     writer.transport.abort()

@@ -111,6 +111,44 @@ def test_ctrl_c_while_prefect_is_away(workplace: Workplace, endpoint: Endpoint, 
     assert kept(workplace) == len(CASES)
 
 
+def flow_run_states(workplace: Workplace, stack: Stack) -> list[tuple[str, str]]:
+    """Type and name of the state of each flow run of the newest run."""
+    flow_runs = stack.api.post("/flow_runs/filter", json={"sort": "EXPECTED_START_TIME_DESC"}).json()
+    ours = [flow_run for flow_run in flow_runs if flow_run["parameters"].get("run_id") == workplace.record.id]
+    return [(flow_run["state"]["type"], flow_run["state"]["name"]) for flow_run in ours]
+
+
+@pytest.mark.parametrize(
+    ("request_with", "exit_code", "status", "state"),
+    [
+        pytest.param('"flow_id":', 130, "cancelled", CANCELLED, marks=pytest.mark.battery, id="creates-the-flow-run"),
+        pytest.param('"state":{"type":"RUNNING"', 130, "cancelled", CANCELLED, id="begins-it"),
+        pytest.param(
+            ' · pass"', 0, "completed", ("COMPLETED", "Completed"), marks=pytest.mark.battery, id="shows-the-verdict"
+        ),
+    ],
+)
+def test_ctrl_c_while_prefects_engine_waits_for_an_answer(
+    workplace: Workplace, stack: Stack, request_with: str, exit_code: int, status: str, state: tuple[str, str]
+) -> None:
+    """It is not cut off: a flow run that it had created, or begun, would be Pending, Crashed or Running for good."""
+    workplace.write_suite(CASES[:1])
+    server = URL(stack.api_url)
+    with relayed(str(server.host), int(server.port or 0)) as relay:
+        relay.hold(request_with.encode())
+        env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port))}
+        with workplace.running("run", workplace.suite, **env) as process:
+            wait_for(relay.holds.is_set, "the request")
+            process.send_signal(signal.SIGINT)
+            time.sleep(1)  # whoever is cut off by it says so to Prefect
+            relay.release()
+            _, err = process.communicate(timeout=60)
+        time.sleep(0.5)  # the server takes what is on its way after all
+    assert "Traceback" not in err
+    assert (process.returncode, workplace.record.status) == (exit_code, status)
+    assert flow_run_states(workplace, stack) == [state]
+
+
 @pytest.mark.battery
 def test_cancel_in_the_ui_of_a_run_that_a_command_executes(
     workplace: Workplace, endpoint: Endpoint, stack: Stack

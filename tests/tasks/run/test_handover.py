@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -39,3 +40,43 @@ async def test_a_flow_of_a_worker_opens_the_store_itself(plan: Plan, store: Stor
 def test_a_local_flow_run_has_the_name_of_its_run_and_reads_no_suite(begun: LocalRun) -> None:
     assert callable(evaluate.flow_run_name)
     assert evaluate.flow_run_name() == begun.run.name
+
+
+async def test_an_interruption_cancels_the_work_of_the_flow(begun: LocalRun) -> None:
+    async def work() -> None:
+        async with run_store():
+            at_work.set()
+            await asyncio.sleep(60)
+
+    at_work = asyncio.Event()
+    flow = asyncio.create_task(work())
+    await at_work.wait()
+    begun.interruption.request()
+    with pytest.raises(asyncio.CancelledError):
+        await flow
+
+
+async def test_an_interruption_waits_until_the_work_of_the_flow_begins(begun: LocalRun) -> None:
+    async def flow() -> None:
+        await asyncio.sleep(0)
+        engine.append("has begun the flow run")
+        async with run_store():
+            pytest.fail("the work has begun")
+
+    engine: list[str] = []
+    under_way = asyncio.create_task(flow())
+    begun.interruption.request()
+    with pytest.raises(asyncio.CancelledError):
+        await under_way
+    assert engine == ["has begun the flow run"]
+
+
+async def test_an_interruption_after_the_work_of_the_flow_leaves_its_end_alone(begun: LocalRun) -> None:
+    async def flow() -> str:
+        async with run_store():
+            await asyncio.sleep(0)
+        begun.interruption.request()
+        await asyncio.sleep(0)
+        return "has told Prefect"
+
+    assert await asyncio.create_task(flow()) == "has told Prefect"
