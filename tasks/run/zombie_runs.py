@@ -23,11 +23,12 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.states import Cancelled, Crashed, Failed
 
+from fepflow.errors import NotFoundError
 from fepflow.protocol.model import utc_now
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tasks.run.outcome import mark_flow_run, not_evaluated, stored_state
-from tasks.run.requested_runs import end_unbegun_runs
+from tasks.run.requested_runs import STARTING, end_unbegun_runs
 
 FLOW = "evaluate"
 SHARD_FLOW = "evaluate-shard"
@@ -92,16 +93,34 @@ async def _mark_cancelled(store: Store, client: PrefectClient) -> list[str]:
 async def _report_runs(store: Store, client: PrefectClient, marked: Collection[str]) -> None:
     flow_runs = await client.read_flow_runs(
         flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
-        flow_run_filter=FlowRunFilter(state=_in(StateType.RUNNING, StateType.CANCELLING)),
+        flow_run_filter=FlowRunFilter(state=_in(StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)),
         sort=FlowRunSort.START_TIME_ASC,  # the oldest are the ones without an executor
         limit=MAX_RUNS,
     )
     for flow_run in flow_runs:
         run = await asyncio.to_thread(store.run_of_flow_run, str(flow_run.id))
-        if run is not None and (run.id in marked or _is_overdue(run)) and _ended_since(run, flow_run):
+        if run is None:
+            await _report_unbegun(store, client, flow_run)
+        elif flow_run.state_type is StateType.PENDING:
+            continue  # somebody is about to execute it
+        elif (run.id in marked or _is_overdue(run)) and _ended_since(run, flow_run):
             await client.set_flow_run_state(flow_run.id, _state(run))
             if run.status != "cancelled":
                 await mark_flow_run(client, flow_run.id, run.outcome)
+
+
+async def _report_unbegun(store: Store, client: PrefectClient, flow_run: FlowRun) -> None:
+    """Of a command that ended before it could note in the store that this flow run executes its run."""
+    if flow_run.deployment_id is not None or flow_run.state is None or flow_run.state.timestamp + STARTING > utc_now():
+        return
+    try:
+        run = await asyncio.to_thread(store.run, str(flow_run.parameters.get("run_id")))
+    except NotFoundError:  # another store has it
+        return
+    is_cancelled = run.status == "cancelled" or flow_run.state.is_cancelling()
+    gone = not_evaluated("its executor ended before it began")
+    state: State[None] = Cancelled(message=run.error) if is_cancelled else Crashed(message=gone)
+    await client.set_flow_run_state(flow_run.id, state)
 
 
 async def _report_shards(store: Store, client: PrefectClient) -> None:

@@ -13,6 +13,10 @@ import psutil
 import pytest
 from yarl import URL
 
+from fepflow.protocol.test_case import TestCase
+from fepflow.store.records import NewRun
+from fepflow.store.store import Store
+
 from .comparison import comparable
 from .conftest import Stack, Workplace, end, wait_for
 from .endpoint import Endpoint
@@ -31,7 +35,7 @@ from fepflow.settings import settings
 from fepflow.store.store import Store
 from tasks.run import zombie_runs
 
-zombie_runs.OWN_TIME = timedelta(0)
+zombie_runs.OWN_TIME = zombie_runs.STARTING = timedelta(0)
 with Store.open(settings().store_address) as store:
     print(json.dumps(asyncio.run(zombie_runs.reap(store))))
 """
@@ -182,6 +186,31 @@ def test_prefect_learns_that_a_process_was_killed(workplace: Workplace, endpoint
         assert workplace.record.status == status
         assert stack.api.state_of(flow_run_id(workplace)) == state
         assert reap(workplace, stack) == []
+
+
+def test_prefect_learns_of_a_flow_run_whose_process_ended_before_it_began(workplace: Workplace, stack: Stack) -> None:
+    with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
+        for run_id in ("killed", "stopped"):
+            store.create_run(NewRun(run_id, "refunds", {"name": "refunds"}, None, 1), [TestCase(id="a", input="a")])
+        store.request_cancel("stopped")
+    began = [
+        begun_flow_run(stack, "killed", "RUNNING"),
+        begun_flow_run(stack, "stopped", "RUNNING"),
+        begun_flow_run(stack, "stopped", "PENDING"),
+        begun_flow_run(stack, "of-another-store", "RUNNING"),
+    ]
+
+    assert reap(workplace, stack) == []
+
+    states = [stack.api.state_of(flow_run_id)[0] for flow_run_id in began]
+    assert states == ["CRASHED", "CANCELLED", "CANCELLED", "RUNNING"]
+
+
+def begun_flow_run(stack: Stack, run_id: str, state: str) -> str:
+    """What Prefect has of a command that is to execute this run."""
+    flow = stack.api.post("/flows/", json={"name": "evaluate"}).json()["id"]
+    body = {"flow_id": flow, "parameters": {"suite": "", "run_id": run_id}, "state": {"type": state}}
+    return str(stack.api.post("/flow_runs/", json=body).raise_for_status().json()["id"])
 
 
 @pytest.mark.battery
