@@ -1,9 +1,9 @@
 """The verdict of a sampled test: which share of its results passed, against the share that was asked for.
 
 Every test case is asked for the same number of samples, and each of these pairs ends in one way: *passed* (all its
-checks did), *failed* (a check did not), *error* (a check, or the system under test, gave no answer) or *skipped*. Only
-*passed* counts for the rate; all that was expected stays in its denominator. The verdict is inconclusive where the
-pairs in error or skipped could have decided it.
+checks did), *failed* (a check did not), *error* (a check, or the system under test, gave no answer), *unchecked* (it
+has no check) or *skipped*. Only *passed* counts for the rate; all that was expected stays in its denominator. The
+verdict is inconclusive where the pairs in error, unchecked or skipped could have decided it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from fepflow.verdict.verdict import MetricVerdict, Outcome, RuleOutcome, Verdict
 PassRule = Literal["case", "sample", "each_case"]
 """What is counted: pairs of test case and sample; samples of which every case passes; cases that reach the rate."""
 
-SampleOutcome = Literal["passed", "failed", "error", "skipped"]
+SampleOutcome = Literal["passed", "failed", "error", "unchecked", "skipped"]
 
 JUDGED = "pass_rate"
 """Id of the metric that is judged."""
+
+_MISSING: dict[SampleOutcome, str] = {"error": "in error", "unchecked": "without any check", "skipped": "skipped"}
+"""Outcomes that might have been any other, and how they are said; the first decides what several are together."""
 
 _OUTCOMES: dict[SampleOutcome, Outcome] = {"passed": "pass", "failed": "fail", "error": "inconclusive"}
 
@@ -88,11 +91,13 @@ def judge_samples(results: Sequence[SampleResult], samples: int, rule: PassRule,
 
 
 def _worst(outcomes: Sequence[SampleOutcome]) -> SampleOutcome:
-    worst: SampleOutcome
-    for worst in ("failed", "error", "skipped"):
-        if worst in outcomes:
-            return worst
-    return "passed" if outcomes else "error"
+    if "failed" in outcomes:
+        return "failed"
+    return _first_missing(outcomes) or ("passed" if outcomes else "unchecked")
+
+
+def _first_missing(outcomes: Sequence[SampleOutcome]) -> SampleOutcome | None:
+    return next((missing for missing in _MISSING if missing in outcomes), None)
 
 
 def _outcome_of_check(check: CheckResult) -> SampleOutcome:
@@ -119,20 +124,21 @@ def _units(grid: list[list[SampleOutcome]], rule: PassRule, threshold: float) ->
 
 
 def _reached(outcomes: Sequence[SampleOutcome], needed: float) -> SampleOutcome:
-    """Whether enough of them passed, whatever those in error or skipped might have been; else why that is not known."""
-    passed, missing = outcomes.count("passed"), outcomes.count("error") + outcomes.count("skipped")
-    if passed / len(outcomes) >= needed:
+    """Whether enough of them passed, whatever the missing might have been; else why that is not known."""
+    if outcomes.count("passed") / len(outcomes) >= needed:
         return "passed"
-    if (passed + missing) / len(outcomes) < needed:
+    missing = _first_missing(outcomes)
+    if missing is None or (len(outcomes) - outcomes.count("failed")) / len(outcomes) < needed:
         return "failed"
-    return "error" if "error" in outcomes else "skipped"
+    return missing
 
 
 def _estimate(clusters: Sequence[Sequence[SampleOutcome]]) -> Estimate:
     """The rate of these very cases: each result is an observation of its own, and no case stands for others."""
     outcomes = [outcome for cluster in clusters for outcome in cluster]
     values = [[float(outcome == "passed")] if outcome in ("passed", "failed") else [] for outcome in outcomes]
-    counts = Counts(len(outcomes), sum(map(len, values)), outcomes.count("error"), outcomes.count("skipped"))
+    without_answer = outcomes.count("error") + outcomes.count("unchecked")
+    counts = Counts(len(outcomes), sum(map(len, values)), without_answer, outcomes.count("skipped"))
     return mean_estimate(values, counts, scale=PROPORTION)
 
 
@@ -163,8 +169,7 @@ def _reason(
         bounds = f"{number(estimate.low)} to {number(estimate.high)}"
         interval = f" ({percent(estimate.confidence)} interval {bounds} for these cases)"
     required = "all have to" if rule == "each_case" else f"the threshold is {number(units.needed)}"
-    counts = [(outcomes.count("error"), "in error"), (outcomes.count("skipped"), "skipped")]
-    gaps = listed([f"{count} {what}" for count, what in counts if count])
+    gaps = listed([f"{outcomes.count(missing)} {what}" for missing, what in _MISSING.items() if missing in outcomes])
     decisive = ", which could decide it" if outcome == "inconclusive" else ""
     rest = f"; {gaps}{decisive}" if gaps else ""
     return f"{passed} of {n} {units.noun} {did}: {number(passed / n, units.needed)}{interval}, {required}{rest}."

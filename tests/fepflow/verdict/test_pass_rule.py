@@ -16,7 +16,7 @@ from fepflow.protocol.status import StatusText
 from fepflow.protocol.test_case import Output
 from fepflow.verdict.pass_rule import PassRule, SampleOutcome, SampleResult, judge_samples, outcome_of
 
-LETTERS: dict[str, SampleOutcome] = {"p": "passed", "f": "failed", "e": "error", "s": "skipped"}
+LETTERS: dict[str, SampleOutcome] = {"p": "passed", "f": "failed", "e": "error", "u": "unchecked", "s": "skipped"}
 
 
 def check(status: StatusText = "completed", **results: Any) -> CheckResult:
@@ -62,7 +62,7 @@ def test_a_check_passed_where_its_results_say_so(results: dict[str, Any], passed
         ([check("skip"), check(passed=True)], "skipped"),
         ([check("skip"), check("error")], "error"),
         ([check(score=0.9), check(passed=True)], "error"),
-        ([], "error"),
+        ([], "unchecked"),
     ],
 )
 def test_a_result_passes_only_if_all_its_checks_do(checks: list[CheckResult], outcome: SampleOutcome) -> None:
@@ -79,6 +79,9 @@ def test_a_result_passes_only_if_all_its_checks_do(checks: list[CheckResult], ou
         ("case", 1.0, ("pp", "ps"), "inconclusive"),
         ("case", 0.75, ("ff", "pe"), "fail"),
         ("case", 1.0, ("ee", "ee"), "inconclusive"),
+        ("case", 1.0, ("uu", "uu"), "inconclusive"),
+        ("sample", 1.0, ("up", "pp"), "inconclusive"),
+        ("each_case", 0.6, ("ppp", "puf"), "inconclusive"),
         ("sample", 0.5, ("pf", "pp"), "pass"),
         ("sample", 0.5, ("pf", "fp"), "fail"),
         ("sample", 1.0, ("pe", "pp"), "inconclusive"),
@@ -101,7 +104,7 @@ def test_a_rate_that_is_the_threshold_reaches_it(n: int) -> None:
 
 
 GRIDS = st.integers(1, 3).flatmap(
-    lambda samples: st.lists(st.text("pfes", min_size=samples, max_size=samples), min_size=1, max_size=3)
+    lambda samples: st.lists(st.text("pfeus", min_size=samples, max_size=samples), min_size=1, max_size=3)
 )
 
 
@@ -109,7 +112,7 @@ GRIDS = st.integers(1, 3).flatmap(
 def test_a_verdict_holds_whatever_the_missing_answers_would_have_been(
     cases: list[str], rule: PassRule, threshold: float
 ) -> None:
-    gaps = [(row, column) for row, case in enumerate(cases) for column, letter in enumerate(case) if letter in "es"]
+    gaps = [(row, column) for row, case in enumerate(cases) for column, letter in enumerate(case) if letter in "eus"]
     possible = set()
     for filling in product("pf", repeat=min(len(gaps), 9)):
         grid = [list(case) for case in cases]
@@ -139,6 +142,16 @@ def test_the_reason_has_counts_rate_interval_and_threshold() -> None:
     assert reason.endswith(" for these cases), the threshold is 0.8; 1 in error and 1 skipped, which could decide it.")
     assert verdict.metrics[0].outcome == "inconclusive"
     assert verdict.metrics[0].threshold == 0.8
+
+
+def test_the_reason_says_what_no_check_looked_at_and_calls_it_no_error() -> None:
+    (reason,) = judge_samples(results_of("pueu"), 4, "case", 1.0).reasons
+    assert reason.endswith("; 1 in error and 2 without any check, which could decide it.")
+    assert (
+        judge_samples(results_of("u"), 1, "case", 1.0)
+        .reasons[0]
+        .endswith("; 1 without any check, which could decide it.")
+    )
 
 
 @pytest.mark.parametrize(("passed", "low", "high"), [(9, 0.59585, 0.98212), (6, 0.31267, 0.83182)])

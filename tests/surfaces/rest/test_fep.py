@@ -189,6 +189,13 @@ def test_a_body_that_is_not_read_is_refused(client: httpx.Client, body: bytes):
     assert client.post("/v1/evaluate", content=b"a=1", headers={"Content-Type": "text/plain"}).status_code == 400
 
 
+def test_a_result_without_any_check_is_inconclusive_and_no_error(client: httpx.Client):
+    unchecked = client.post("/v1/evaluate", json=request(checks=[])).json()["metadata"]
+
+    assert unchecked["outcome"] == "inconclusive"
+    assert unchecked["verdict"]["reasons"][0].endswith("; 1 without any check, which could decide it.")
+
+
 def test_members_that_are_not_known_are_named_and_left_out(client: httpx.Client):
     body = request(test_cases=[{**CASE, "exepcted": "Paris"}], checks=[{**CONTAINS, "arguemnts": {}}], foo=1)
 
