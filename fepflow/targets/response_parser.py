@@ -18,6 +18,7 @@ from fepflow.jsonpath.path import Path, compile_path
 from fepflow.security.redaction import excerpt, holds_secret, redact, redact_json
 from fepflow.targets.base import TargetResponse
 
+_NO_CONTENT = (204, 205)
 _RETRYABLE_STATUS = (408, 425, 429)
 _ADVICE = {
     401: "check the credentials in %s.headers",
@@ -55,13 +56,15 @@ class ResponseParser:
         """The answer in a complete, successful response.
 
         Raises TargetError: `malformed` if it is not the text or JSON that it should be, `too_large` if it has more
-        than MAX_VALUES values, `missing_output` if the output path finds nothing.
+        than MAX_VALUES values, `missing_output` if the output path finds nothing, or the status says that there is no
+        content.
         """
+        if status in _NO_CONTENT:
+            message = f"HTTP {status}: an answer without content, so there is no output"
+            raise TargetError(message, kind="missing_output", retryable=False, status=status)
         kind, charset = _content_type(content_type)
         is_json = kind == "application/json" or kind.endswith("+json")
         may_be_text = not self._outputs or (len(self._outputs) > 1 and WHOLE in self._places)
-        if not body and may_be_text:
-            return TargetResponse("")
         if not (is_json or self._metadata) and may_be_text and not (self._outputs and body.lstrip()[:1] == b"{"):
             return TargetResponse(redact(self._text(body, charset or "utf-8", status), self._secrets))
         text, document = self._json(body, charset, kind, status)

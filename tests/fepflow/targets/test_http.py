@@ -103,7 +103,6 @@ async def test_output_and_metadata_are_picked_out_of_the_answer(serve: Serve) ->
     [
         (b"forty-two", "text/plain", "forty-two"),
         (b"", "text/plain", ""),
-        (b"", "application/json", ""),
         ("Zoë".encode("latin-1"), "text/plain; charset=iso-8859-1", "Zoë"),
         ("﻿Zoë".encode(), "text/plain", "Zoë"),
         (b'{"a": 1}', "text/plain", '{"a": 1}'),
@@ -122,13 +121,6 @@ async def test_an_answer_is_json_where_its_type_says_so_and_text_otherwise(
     output = await ask_once(configured(await serve(handler)))
     assert output.value == expected
     assert "error" not in (output.metadata or {})
-
-
-async def test_an_answer_without_content_is_an_empty_text(serve: Serve) -> None:
-    async def handler(request: web.Request) -> web.Response:
-        return web.Response(status=204)
-
-    assert (await ask_once(configured(await serve(handler)))).value == ""
 
 
 async def test_json_is_read_whatever_its_type_when_a_path_needs_it(serve: Serve) -> None:

@@ -30,6 +30,17 @@ async def test_a_status_that_is_no_success(serve: Serve, status: int, recoverabl
     assert status == 304 or "no luck today" in error["message"]
 
 
+@pytest.mark.parametrize("output", [None, "$", "$.answer"])
+@pytest.mark.parametrize("status", [204, 205])
+async def test_a_status_without_content_is_no_output(serve: Serve, status: int, output: str | None) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(status=status)
+
+    error = await error_of(configured(await serve(handler), output=output))
+    assert (error["kind"], error["status"], error["recoverable"]) == ("missing_output", status, False)
+    assert error["message"] == f"HTTP {status}: an answer without content, so there is no output"
+
+
 async def test_an_error_page_is_shown_short_on_one_line_and_without_secrets(serve: Serve) -> None:
     async def handler(request: web.Request) -> web.Response:
         text = "x" * 190 + "s3cret-token" + "\x1b[31m" + "y" * 1_000_000
@@ -55,6 +66,7 @@ async def test_an_error_page_is_shown_short_on_one_line_and_without_secrets(serv
         (b'"\xed\xa0\x80"', "is not utf-8"),
         (b"<!doctype html><title>Sign in</title>", "the answer is HTML, but JSON is needed"),
         (b" ", "it is empty"),
+        (b"", "it is empty"),
     ],
 )
 async def test_invalid_json_is_malformed_and_shown(serve: Serve, body: bytes, message: str) -> None:
