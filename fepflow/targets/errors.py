@@ -15,17 +15,18 @@ from fepflow.errors import TargetError, TargetTimeoutError
 from fepflow.http.addresses import host_and_port
 from fepflow.http.agent_addresses import AddressRefusedError
 from fepflow.http.response_body import BodyError
+from fepflow.targets.setting_names import HTTP, SettingNames
 
 _RESET = (errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED)
 
 
 @contextmanager
-def wire_errors(url: httpx.URL, timeout: httpx.Timeout, section: str = "target.http") -> Iterator[None]:
-    """Turn whatever the HTTP client raises into a TargetError; `url` was called, as `section` of the suite says."""
+def wire_errors(url: httpx.URL, timeout: httpx.Timeout, names: SettingNames = HTTP) -> Iterator[None]:
+    """Turn whatever the HTTP client raises into a TargetError; `url` was called."""
     try:
         yield
     except BodyError as error:
-        limit = f" ({section}.max_bytes)" if error.kind == "too_large" else ""
+        limit = f" ({names.max_bytes})" if names.max_bytes and error.kind == "too_large" else ""
         raise TargetError(f"the answer {error}{limit}", kind=error.kind, retryable=error.retryable) from None
     except httpx.RemoteProtocolError:  # the one that httpx itself raises here
         message = "redirects to an address that cannot be read"

@@ -23,6 +23,7 @@ from fepflow.targets.base import TargetResponse, refuse_reserved_names
 from fepflow.targets.errors import wire_errors
 from fepflow.targets.http_client import Client, add_headers, address_without_secrets, auth_in_address, parse_address
 from fepflow.targets.response_parser import ResponseParser, status_error
+from fepflow.targets.setting_names import EVALUATIONS_API, HTTP
 
 if TYPE_CHECKING:
     from fepflow.targets.asgi import AsgiApp
@@ -44,7 +45,7 @@ class HttpTarget:
     address of a redirect, and none goes to another host. Responses are bounded by `fepflow.http.response_body`.
     `secrets` are taken out of everything that an answer or an error says. Every call is like the first one: no cookies,
     no netrc. The connections are made in the event loop of the first call; where the address is somebody else's, they
-    are made to `addresses` only, and no redirect is followed.
+    are made to `addresses` only, no redirect is followed, and errors name the address as the evaluations API does.
 
     Raises InputError for an address, a header, a proxy or a file of certificates that cannot be used, JSONPathError for
     an invalid path.
@@ -63,7 +64,8 @@ class HttpTarget:
         self._app = app
         self._guard = None if addresses is None else addresses.for_url(self._http.url or "")
         self._connections = config.concurrency
-        address = parse_address(self._http.url or "/", "target.http.url", _IN_PROCESS)
+        self._names = HTTP if addresses is None else EVALUATIONS_API
+        address = parse_address(self._http.url or "/", self._names.url, _IN_PROCESS)
         self._url = address.copy_with(userinfo=b"", fragment=None)
         self._secrets = secrets | secrets_in_address(self._http.url or "")
         remember(self._secrets)
@@ -75,7 +77,7 @@ class HttpTarget:
         self._auth = auth_in_address(address, self._headers)
         self._body = None if self._http.method == "GET" else compile_template(self._http.body)
         refuse_reserved_names(self._http.metadata, "target.http.metadata")
-        self._reading = ResponseParser(self._http.output, self._http.metadata, self._secrets)
+        self._reading = ResponseParser(self._http.output, self._http.metadata, self._secrets, self._names)
         self._clients: dict[str, httpx.AsyncClient] = {}
         self._client(self._url)
         self.fingerprint = self._fingerprint()
@@ -104,7 +106,7 @@ class HttpTarget:
         body = _encode(self._rendered(case)) if self._body is not None else None
         method, url = self._http.method, self._url
         for _ in range(MAX_REDIRECTS + 1):
-            with wire_errors(url, self._timeout):
+            with wire_errors(url, self._timeout, self._names):
                 request = httpx.Request(method, url, headers=self._headers, content=body)
                 response = await self._client(url).send(request, stream=True)
                 try:
@@ -123,7 +125,7 @@ class HttpTarget:
         if status >= 300:
             beginning = (await read_beginning(response.aiter_raw(), encoding, _SHOWN_BYTES)).decode("utf-8", "replace")
             wait = response.headers.get("Retry-After")
-            raise status_error(status, response.reason_phrase, beginning, wait, self._secrets)
+            raise status_error(status, response.reason_phrase, beginning, wait, self._secrets, self._names)
         length = response.headers.get("Content-Length", "")
         if length.isdecimal() and int(length[:20]) > self._http.max_bytes:
             raise too_large(self._http.max_bytes)

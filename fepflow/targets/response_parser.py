@@ -17,15 +17,10 @@ from fepflow.json.limits import has_more_values
 from fepflow.jsonpath.path import Path, compile_path
 from fepflow.security.redaction import excerpt, holds_secret, redact, redact_json
 from fepflow.targets.base import TargetResponse
+from fepflow.targets.setting_names import HTTP, SettingNames
 
 _NO_CONTENT = (204, 205)
 _RETRYABLE_STATUS = (408, 425, 429)
-_ADVICE = {
-    401: "check the credentials in %s.headers",
-    403: "check the credentials in %s.headers",
-    404: "check %s.url",
-    405: "check %s.url and the method",
-}
 _BYTE_ORDER_MARK = "\ufeff"
 _QUOTED_CHARACTERS = 65_536
 """Of a text that is quoted in an error, what is looked at."""
@@ -43,14 +38,21 @@ _NO_CHARSET = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_esca
 class ResponseParser:
     """How an answer is read: where its value and its metadata are, and what must never be shown of it.
 
-    Raises JSONPathError for a path that is not valid.
+    `names` are the settings' in errors. Raises JSONPathError for a path that is not valid.
     """
 
-    def __init__(self, output: str | Sequence[str] | None, metadata: dict[str, str], secrets: frozenset[str]) -> None:
+    def __init__(
+        self,
+        output: str | Sequence[str] | None,
+        metadata: dict[str, str],
+        secrets: frozenset[str],
+        names: SettingNames = HTTP,
+    ) -> None:
         self._places = [output] if isinstance(output, str) else list(output or ())
         self._outputs = [compile_path(place) for place in self._places]
         self._metadata = {name: compile_path(path) for name, path in metadata.items()}
         self._secrets = secrets
+        self._names = names
 
     def read(self, body: bytes, content_type: str, status: int) -> TargetResponse:
         """The answer in a complete, successful response.
@@ -99,7 +101,7 @@ class ResponseParser:
         except ValueError as error:
             shown = self._excerpt(text)
             if kind == "text/html" or text.lstrip()[:1] == "<":
-                advice = "check that target.http.url is the agent's API, and not a web or login page"
+                advice = f"check that {self._names.url} is the agent's API, and not a web or login page"
                 raise _malformed(f"the answer is HTML, but JSON is needed: {advice}: {shown}", status) from None
             why = redact(str(error), self._secrets)
             raise _malformed(f"the answer is not valid JSON: {why}: {shown or 'it is empty'}", status) from None
@@ -145,11 +147,11 @@ def status_error(
     body: str,
     retry_after: str | None,
     secrets: frozenset[str],
-    section: str = "target.http",
+    names: SettingNames = HTTP,
 ) -> TargetError:
-    """The error of a response that is no success; `body` is its beginning, `section` the suite's about the endpoint."""
+    """The error of a response that is no success; `body` is its beginning."""
     said = f"HTTP {status} {excerpt(reason, secrets, 60)}".strip()
-    parts = [said, excerpt(body, secrets), _ADVICE.get(status, "").replace("%s", section)]
+    parts = [said, excerpt(body, secrets), names.advice(status)]
     retryable = status >= 500 or status in _RETRYABLE_STATUS
     wait = seconds_to_wait(retry_after) if retryable and retry_after else None
     message = ": ".join(part for part in parts if part)

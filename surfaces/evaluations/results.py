@@ -88,14 +88,16 @@ def _result(run: RunRecord, result: CaseResult, names: Mapping[str, str]) -> dic
         "agent_response": None if failure else output.value,
         "response_status": "error" if failure else "success",
         "response_latency_ms": _latency(output.metadata),
-        "scores": [_score(run, grader_id, name, checks[grader_id]) for grader_id, name in names.items()],
+        "scores": [_score(run, grader_id, name, checks[grader_id], failure) for grader_id, name in names.items()],
     }
     return {**shown, "error_message": _cause(failure)} if failure else shown
 
 
-def _score(run: RunRecord, grader_id: str, name: str, checks: Sequence[CheckResult]) -> dict[str, Any]:
-    """All checks must pass; the score is their mean; an error of one is the grader's."""
-    errors = list(_errors(checks))
+def _score(
+    run: RunRecord, grader_id: str, name: str, checks: Sequence[CheckResult], failure: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """All checks must pass; the score is their mean; an error of one is the grader's. `failure` is the output's."""
+    errors = list(_errors(checks, failure))
     expected = [check["id"] for check in run.suite["checks"] if grader_of(check["id"]) == grader_id]
     if len(checks) < len(expected) and not errors:
         errors = [run.error or "The run ended before the grader was done."]
@@ -110,10 +112,10 @@ def _score(run: RunRecord, grader_id: str, name: str, checks: Sequence[CheckResu
     }
 
 
-def _errors(checks: Sequence[CheckResult]) -> Iterator[str]:
+def _errors(checks: Sequence[CheckResult], failure: Mapping[str, Any] | None) -> Iterator[str]:
     for check in checks:
         if check.error is not None:
-            yield check.error.message
+            yield check.error.message if failure is None else _with_cause(check.error.message, failure)
         elif check.status != "completed":
             yield "It was not checked: the run's limits were reached."
         elif check.passed is None:
@@ -158,6 +160,12 @@ def _latency(metadata: Mapping[str, Any] | None) -> int | None:
     """Of the call that answered, in whole milliseconds."""
     found = (metadata or {}).get("latency_ms")
     return round(found) if isinstance(found, int | float) and math.isfinite(found) else None
+
+
+def _with_cause(message: str, failure: Mapping[str, Any]) -> str:
+    """What a check says of there being no response, which ends with the stored cause."""
+    stored = str(failure["message"])
+    return message.removesuffix(stored) + _cause(failure) if message.endswith(stored) else message
 
 
 def _cause(failure: Mapping[str, Any]) -> str:

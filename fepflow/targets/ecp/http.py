@@ -20,8 +20,8 @@ from fepflow.targets.ecp.sse import EventParser
 from fepflow.targets.errors import wire_errors
 from fepflow.targets.http_client import Client, add_headers, address_without_secrets, auth_in_address, parse_address
 from fepflow.targets.response_parser import status_error
+from fepflow.targets.setting_names import ECP
 
-SECTION = "target.ecp"
 _TAIL = 4_000
 _SHOWN_BYTES = 65_536
 
@@ -32,7 +32,7 @@ class Endpoint:
     def __init__(self, config: target.Target, secrets: frozenset[str]) -> None:
         assert config.ecp is not None  # whoever calls this has seen its address
         self._secrets = secrets
-        address = parse_address(config.ecp.url or "", f"{SECTION}.url")
+        address = parse_address(config.ecp.url or "", ECP.url)
         self.url: Final = address.copy_with(userinfo=b"", fragment=None)
         self.max_bytes: Final = config.ecp.max_bytes
         self._headers = httpx.Headers(
@@ -43,7 +43,7 @@ class Endpoint:
                 "Accept-Encoding": ACCEPT_ENCODING,
             }
         )
-        add_headers(self._headers, config.ecp.headers, f"{SECTION}.headers")
+        add_headers(self._headers, config.ecp.headers, "target.ecp.headers")
         # Without a limit of its own for reading, the deadline of the whole call is enough.
         self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
         auth = auth_in_address(address, self._headers)
@@ -59,7 +59,7 @@ class Endpoint:
     @asynccontextmanager
     async def post(self, content: bytes) -> AsyncIterator[httpx.Response]:
         """One request, sent once, and its response, of which the head is there. Raises TargetError."""
-        with wire_errors(self.url, self._timeout, SECTION):
+        with wire_errors(self.url, self._timeout, ECP):
             request = httpx.Request("POST", self.url, headers=self._headers, content=content)
             response = await self._client.send(request, stream=True)
             try:
@@ -108,7 +108,7 @@ class HttpConnection:
         if response.status_code >= 300:
             wait = response.headers.get("Retry-After")
             shown = text[:_SHOWN_BYTES]
-            raise status_error(response.status_code, response.reason_phrase, shown, wait, self._secrets, SECTION)
+            raise status_error(response.status_code, response.reason_phrase, shown, wait, self._secrets, ECP)
         what = request.progress.fault or f"what came is none: {excerpt(text, self._secrets) or 'it is empty'}"
         raise malformed(f"no answer in JSON-RPC to the request: {what}")
 

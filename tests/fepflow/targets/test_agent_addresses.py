@@ -89,6 +89,35 @@ async def test_our_own_port_is_not_dialled_though_its_address_is_allowed(canary:
     assert canary.connections == 0
 
 
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (web.Response(status=401, text="who?"), "HTTP 401 Unauthorized: who?: it is called without credentials"),
+        (web.Response(status=404, text="what?"), "HTTP 404 Not Found: what?: check agent_endpoint_url"),
+        (
+            web.Response(status=405, text="no"),
+            "HTTP 405 Method Not Allowed: no: check agent_endpoint_url: it gets POST",
+        ),
+        (web.Response(text="x" * 101), "the answer is larger than 100 bytes"),
+        (
+            web.Response(text="<html>", content_type="application/json"),
+            "the answer is HTML, but JSON is needed: check that agent_endpoint_url is the agent's API, and not a web "
+            "or login page: <html>",
+        ),
+    ],
+)
+async def test_errors_name_what_the_caller_of_the_interface_has_given(
+    serve: Serve, reply: web.Response, message: str
+) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return reply
+
+    config = configured(await serve(handler), target={"attempts": 1}, output=["$.output", "$"], max_bytes=100)
+    output = await ask_once(config, addresses=AgentAddresses(allowed_hosts("127.0.0.1")))
+    assert output.metadata is not None
+    assert output.metadata["error"]["message"] == message
+
+
 @pytest.mark.parametrize("flips", [50])
 async def test_a_name_that_is_resolved_to_another_address_each_time_is_judged_by_the_one_dialled(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, flips: int

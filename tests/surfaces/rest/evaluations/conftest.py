@@ -117,11 +117,17 @@ class Executor:
         output = Output(value=None, metadata={"error": error, "attempts": 3})
         self.store.write(self.run_id, [NewOutput(index, 0, "0" * 64, output)], [])
 
-    def check(self, index: int, check_id: str, results: dict[str, Any] | None, passed: bool | None) -> None:
+    def check(
+        self,
+        index: int,
+        check_id: str,
+        results: dict[str, Any] | None,
+        passed: bool | None,
+        error: str = "Grader timeout",
+    ) -> None:
         fields: dict[str, Any] = {"status": "completed", "results": results}
         if results is None:
-            error = CheckError(type="timeout_error", message="Grader timeout")
-            fields = {"status": "error", "results": {}, "error": error}
+            fields = {"status": "error", "results": {}, "error": CheckError(type="timeout_error", message=error)}
         metadata = {"check_id": check_id}
         result = CheckResult(check_type="exact_match", evaluated_at=utc_now(), metadata=metadata, **fields)
         self.store.write(self.run_id, [], [NewCheckResult(index, 0, check_id, "0" * 64, result, passed)])

@@ -134,6 +134,19 @@ def test_an_agent_without_an_answer_is_a_result_in_error(
     assert client.get(f"/api/evaluations/{run_id}").json()["data"]["status"] == "completed"
 
 
+def test_a_grader_says_why_there_is_no_response_as_the_result_does(
+    client: httpx.Client, store: Store, cases: list[str]
+) -> None:
+    executor = Executor(store, create(client)["id"])
+    stored = "no complete answer within 30 s (target.timeout)"
+    executor.fail(0, type="timeout_error", kind="timeout", message=stored, recoverable=True)
+    executor.check(0, "string-match--1", None, None, f"the target gave no output: {stored}")
+    executor.finish()
+    (result,) = client.get(f"/api/evaluations/{UUID(executor.run_id)}/results").json()["data"]["results"]
+    assert result["error_message"] == "Timeout after 30 seconds"
+    assert result["scores"][0]["error_message"] == "the target gave no output: Timeout after 30 seconds"
+
+
 def test_a_grader_passes_if_all_its_checks_do_and_its_score_is_their_mean(
     client: httpx.Client, store: Store, cases: list[str]
 ) -> None:
