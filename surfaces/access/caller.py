@@ -25,9 +25,13 @@ class Caller:
     name: str | None
     scopes: frozenset[Scope]
 
+    def may(self, scope: Scope) -> bool:
+        """Whether it has the scope; `admin` stands for all of them."""
+        return scope in self.scopes or "admin" in self.scopes
+
     def require(self, scope: Scope) -> None:
-        """Raises PermissionDeniedError without the scope; `admin` stands for all of them."""
-        if scope not in self.scopes and "admin" not in self.scopes:
+        """Raises PermissionDeniedError without the scope."""
+        if not self.may(scope):
             raise PermissionDeniedError(f"{self.name or 'the caller'} has not the scope {scope!r} that this takes")
 
 

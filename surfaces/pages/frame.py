@@ -15,5 +15,11 @@ from surfaces.rest.request import caller_of
 
 def page_of(request: Request, template: str, **values: Any) -> Response:
     """The response to a request of a browser."""
-    around = {"links": LINKS, "caller": caller_of(request).name, "csrf": csrf_of(request)}
+    caller = caller_of(request)
+    around = {
+        "links": LINKS,
+        "caller": caller.name,
+        "csrf": csrf_of(request),
+        "may_label": caller.may("evaluate"),
+    }
     return HTMLResponse(render(template, **values, **around))

@@ -43,7 +43,7 @@ def write_html(store: Store, run: RunRecord, file: TextIO) -> None:
             limit=MAX_TEXT,
             flow_run_url=None,
             live=False,
-            label_links=False,
+            may_label=False,
             labels_of=lambda check, repeat: (),
         )
     )

@@ -118,7 +118,7 @@ class Pages:
     def case(self, request: Request, run_id: str, id: str = "") -> Response:
         """A test case of a run."""
         view = case_page.case_view(self._store, run_id, id)
-        return self._page(request, "case.html", view=view, limit=MAX_TEXT, label_links=True, labels_of=view.labels_of)
+        return self._page(request, "case.html", view=view, limit=MAX_TEXT, labels_of=view.labels_of)
 
     def report(self, run_id: str) -> Response:
         """The run as one file."""

@@ -110,6 +110,13 @@ def test_a_label_of_one_case_is_shown_on_its_page_and_withdrawn(client: httpx.Cl
     assert store.labels(run.id) == []
 
 
+def test_the_page_of_a_chosen_case_does_not_call_it_drawn(client: httpx.Client, run: RunRecord):
+    page = queue(client, run, case="c3")
+    assert "This output was chosen, not drawn at random" in page
+    assert "outputs are drawn at random" not in page
+    assert "outputs are drawn at random" in queue(client, run)
+
+
 def test_what_the_judge_said_is_not_shown_before(client: httpx.Client, store: Store):
     run = stored(store, [{"passed": True, "score": 87_654, "tone": "kind"}] * 3)
     for order in ("random", "disagreement"):

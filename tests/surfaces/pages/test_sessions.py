@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 
 from fepflow.store.store import Store
 from surfaces.access.caller import Scope
 from surfaces.access.keys import create_key
+from tests.tasks.analysis.test_calibration import stored
 
 from .conftest import fill, simple
 
@@ -136,6 +139,21 @@ def test_expired_and_revoked_keys_are_refused_also_those_that_are_signed_in(
     store.revoke_api_key(other[4:16])
     assert client.get("/runs").status_code == 303
     assert sign_in(client, other).status_code == 401
+
+
+def test_a_key_that_may_only_read_is_shown_no_form_of_labels(client: httpx.Client, store: Store) -> None:
+    run = stored(store, [{"passed": True}] * 3)
+    pages = [f"/runs/{run.id}/labels?order={order}" for order in ("random", "disagreement")]
+    links = [f"/runs/{run.id}", f"/runs/{run.id}/case?id=c1"]
+    assert all(f'action="/runs/{run.id}/labels' in client.get(page).text for page in pages)
+    assert all(f'href="/runs/{run.id}/labels' in client.get(page).text for page in links)
+
+    sign_in(client, key_of(store, "read"))
+    for page in pages:
+        html = client.get(page).text
+        assert "labelling takes the scope evaluate" in html
+        assert "/labels" not in "".join(re.findall("<form.*?>", html))
+    assert not any("/labels" in client.get(page).text for page in links)
 
 
 def test_guessing_keys_is_slowed_down(client: httpx.Client, key: str) -> None:
