@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from fepflow.protocol.explanation import as_json
@@ -13,8 +15,10 @@ from fepflow.text import brief
 
 MAX_TEXT = 100_000
 """Characters of one value on a page; the rest is counted."""
-MAX_DIFF_TOKENS = 2_000
-"""Words and spaces of both texts that are compared with each other; longer ones stand side by side unmarked."""
+MAX_DIFF_WORDS = 2_000
+"""Words of both texts that are compared with each other; longer ones stand side by side unmarked."""
+MAX_DIFF_PAIRS = 20_000
+"""Pairs of equal words, one of each text, up to which texts are compared: each difference takes so many steps."""
 
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
@@ -22,9 +26,13 @@ _UNSEEN = re.compile(
 )
 """What a browser does not show, or would obey: control characters, changes of direction, what has no width, halves of
 characters, tags. Joiners stay: emoji and some scripts are written with them."""
-_TOKEN = re.compile(r"\s+|\w+|[^\w\s]")
+_WORD = re.compile(r"(\w+|[^\w\s]|^)(\s*)")
+"""A word, or a punctuation mark, and the space behind it."""
 
 Change = Literal["same", "changed"]
+
+
+_Word = tuple[str, str]
 
 
 class Span(NamedTuple):
@@ -58,20 +66,54 @@ def snippet(value: Any, limit: int = 200) -> str:
 
 
 def differences(one: str, other: str) -> tuple[list[Span], list[Span]] | None:
-    """Both texts in spans, those that differ marked; None where they are too long to be compared."""
-    words, others = _TOKEN.findall(one[:MAX_TEXT]), _TOKEN.findall(other[:MAX_TEXT])
-    if len(words) + len(others) > MAX_DIFF_TOKENS:
+    """Both texts in spans, those that differ marked; None where it would take too long to compare them."""
+    words, others = _WORD.findall(one[:MAX_TEXT]), _WORD.findall(other[:MAX_TEXT])
+    names, other_names = [word for word, _ in words], [word for word, _ in others]
+    if len(names) + len(other_names) > MAX_DIFF_WORDS or _pairs(names, other_names) > MAX_DIFF_PAIRS:
         return None
-    matcher = difflib.SequenceMatcher(None, words, others, autojunk=False)
     left: list[Span] = []
     right: list[Span] = []
+    matcher = difflib.SequenceMatcher(None, names, other_names, autojunk=False)
     for kind, start, stop, other_start, other_stop in matcher.get_opcodes():
-        change: Change = "same" if kind == "equal" else "changed"
-        left += _span(words[start:stop], change)
-        right += _span(others[other_start:other_stop], change)
-    return left, right
+        here, there = words[start:stop], others[other_start:other_stop]
+        if kind == "equal":
+            left += _same_words(here, there)
+            right += _same_words(there, here)
+        else:
+            left += _other_words(here, there)
+            right += _other_words(there, here)
+    return _joined(left), _joined(right)
 
 
-def _span(tokens: Sequence[str], change: Change) -> Iterator[Span]:
-    if tokens:
-        yield Span("".join(tokens), change)
+def _pairs(words: Sequence[str], others: Sequence[str]) -> int:
+    """How many pairs of equal words there are."""
+    counts, other_counts = Counter(words), Counter(others)
+    return sum(count * other_counts[word] for word, count in counts.items())
+
+
+def _same_words(words: Sequence[_Word], others: Sequence[_Word]) -> Iterator[Span]:
+    if words == others:
+        yield Span(_text(words), "same")
+        return
+    for (word, space), (_, other_space) in zip(words, others, strict=True):
+        yield Span(word, "same")
+        yield Span(space, "same" if space == other_space else "changed")
+
+
+def _other_words(words: Sequence[_Word], others: Sequence[_Word]) -> Iterator[Span]:
+    """Changed, but for the space behind them that both have."""
+    if words:
+        text, space = _text(words), words[-1][1]
+        shared = space if others and others[-1][1] == space else ""
+        yield Span(text.removesuffix(shared), "changed")
+        yield Span(shared, "same")
+
+
+def _text(words: Sequence[_Word]) -> str:
+    return "".join(map("".join, words))
+
+
+def _joined(spans: Sequence[Span]) -> list[Span]:
+    """Neighbours that are alike as one, without empty ones."""
+    found = groupby((span for span in spans if span.text), key=lambda span: span.change)
+    return [Span("".join(span.text for span in alike), change) for change, alike in found]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from surfaces.pages.text import MAX_DIFF_TOKENS, MAX_TEXT, differences, shown, snippet, visible
+from surfaces.pages.text import MAX_DIFF_PAIRS, MAX_DIFF_WORDS, MAX_TEXT, differences, shown, snippet, visible
 
 UNSEEN = ["\x00", "\x1b", "\r", "\x9b", "\u00ad", "\u061c", "\u200b", "\u200f", "\u2028", "\u202e", "\u2060", "\u2066",
           "\ud83d", "\udc00", "\ufeff"]  # fmt: skip
@@ -30,7 +30,33 @@ def test_long_values_are_cut_and_say_how_long_they_are() -> None:
 
 
 def test_differences_are_marked_by_words() -> None:
-    one, other = differences("it is on its way", "it is on the way") or ([], [])
-    assert [part.text for part in one if part.change == "changed"] == ["its"]
-    assert [part.text for part in other if part.change == "changed"] == ["the"]
-    assert differences("a " * MAX_DIFF_TOKENS, "b") is None
+    assert marked("it is on its way", "it is on the way") == ("it is on [its] way", "it is on [the] way")
+    assert marked("42", "It is 42, I think.") == ("42", "[It is ]42[, I think.]")
+    assert marked("a b c", "x y c") == ("[a b] c", "[x y] c")
+
+
+def test_spaces_alone_are_a_difference_too() -> None:
+    assert marked("on the way", "on  the way\n") == ("on[ ]the way", "on[  ]the way[\n]")
+    assert marked(" a", "a") == ("[ ]a", "a")
+    assert marked("", "a") == ("", "[a]")
+
+
+@pytest.mark.parametrize("texts", [("a b\n", " a  c"), ("", ""), ("x\x1c\u3000y", "y \n\n"), ("a. b; c", "a; b. c")])
+def test_nothing_of_a_text_is_lost_where_it_is_marked(texts: tuple[str, str]) -> None:
+    assert tuple("".join(part.text for part in parts) for parts in differences(*texts) or ()) == texts
+
+
+def test_texts_that_would_take_long_to_compare_are_not() -> None:
+    assert differences("a " * MAX_DIFF_WORDS, "b") is None
+    alike = int(MAX_DIFF_PAIRS**0.5)
+    assert differences("." * alike, ".;" * alike)
+    assert differences("." * (alike + 1), ".;" * (alike + 1)) is None
+
+
+def marked(one: str, other: str) -> tuple[str, ...]:
+    """Both texts, what differs in brackets."""
+    found = differences(one, other)
+    assert found is not None
+    return tuple(
+        "".join(f"[{part.text}]" if part.change == "changed" else part.text for part in parts) for parts in found
+    )
