@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from sqlalchemy import or_, select, true
+from sqlalchemy import Integer, case, func, or_, select, true
 
 from fepflow.store.column_types import indexable
 from fepflow.store.database import Repository
@@ -13,6 +13,12 @@ from fepflow.store.runs import taken_in
 from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT
 
 FailureKind = Literal["failed", "error"]
+
+_CUT = len("x" * 100 + r"\u2026 " + 64 * "f")
+"""Letters that an id has at least where `indexable` has cut it."""
+
+CUT_CASE = case((func.length(CASE.c.case_id, type_=Integer) >= _CUT, CASE.c.data)).label("cut_case")
+"""Beside the column of ids: the case as JSON, where its id may have been cut; else None."""
 
 
 class CaseLookup(Repository):
@@ -59,6 +65,11 @@ class CaseLookup(Repository):
 
     def case_ids(self, run_id: str, limit: int) -> list[str]:
         """The ids of the first cases of a run."""
-        ids = select(CASE.c.case_id).where(CASE.c.run_id == run_id).order_by(CASE.c.case_index).limit(limit)
+        rows = select(CASE.c.case_id, CUT_CASE).where(CASE.c.run_id == run_id).order_by(CASE.c.case_index)
         with self._database.reading() as connection:
-            return list(connection.scalars(ids))
+            return [whole_id(*row) for row in connection.execute(rows.limit(limit))]
+
+
+def whole_id(case_id: str, cut_case: dict[str, Any] | None) -> str:
+    """A case's id as it was given, from the column of ids and `CUT_CASE`."""
+    return case_id if cut_case is None else str(cut_case["id"])

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, insert, select
 
 from fepflow.protocol.model import utc_now
+from fepflow.store.case_lookup import CUT_CASE, whole_id
 from fepflow.store.database import Repository
 from fepflow.store.label_tables import LABEL
 from fepflow.store.tables import CASE
@@ -67,6 +68,10 @@ class Labels(Repository):
 
     def _labels(self, where: Sequence[ColumnElement[bool]]) -> list[StoredLabel]:
         of_case = (CASE.c.run_id == LABEL.c.run_id) & (CASE.c.case_index == LABEL.c.case_index)
-        found = select(LABEL, CASE.c.case_id).join(CASE, of_case).where(*where).order_by(LABEL.c.id)
+        found = select(LABEL, CASE.c.case_id, CUT_CASE).join(CASE, of_case).where(*where).order_by(LABEL.c.id)
         with self._database.reading() as connection:
-            return [StoredLabel(**row) for row in connection.execute(found).mappings()]
+            return [_stored(**row) for row in connection.execute(found).mappings()]
+
+
+def _stored(case_id: str, cut_case: dict[str, Any] | None, **row: Any) -> StoredLabel:
+    return StoredLabel(**row, case_id=whole_id(case_id, cut_case))

@@ -42,16 +42,22 @@ def suite(home: Path) -> Path:
 @pytest.fixture
 def run(home: Path, store: Store, suite: Path) -> RunRecord:
     """Forty cases, of which the judge passes c0 to c19."""
+    return judged_run(store, suite, [f"c{number}" for number in range(40)])
+
+
+def judged_run(store: Store, suite: Path, ids: list[str]) -> RunRecord:
+    """A run of cases with these ids, of which the judge passes the first half."""
     from fepflow.documents.loader import read_document
 
     store.create_run(
         NewRun("cafe0001", "judged", read_document(suite).data, str(suite), 1),
-        [TestCase(id=f"c{number}", input=number) for number in range(40)],
+        [TestCase(id=case_id, input=number) for number, case_id in enumerate(ids)],
     )
     store.acquire_lease("cafe0001", "me", 30)
     checks = []
-    for case_index in range(40):
-        response = {"passed": case_index < 20, "score": case_index % 5}
+    for case_index in range(len(ids)):
+        passed = 2 * case_index < len(ids)
+        response = {"passed": passed, "score": case_index % 5}
         result = CheckResult(
             check_type="llm_judge",
             status="completed",
@@ -59,8 +65,9 @@ def run(home: Path, store: Store, suite: Path) -> RunRecord:
             evaluated_at=utc_now(),
             metadata={"check_id": "right"},
         )
-        checks.append(NewCheckResult(case_index, 0, "right", "a" * 64, result, case_index < 20))
-    store.write("cafe0001", [NewOutput(case_index, 0, "b" * 64, Output(value="x")) for case_index in range(40)], checks)
+        checks.append(NewCheckResult(case_index, 0, "right", "a" * 64, result, passed))
+    outputs = [NewOutput(case_index, 0, "b" * 64, Output(value="x")) for case_index in range(len(ids))]
+    store.write("cafe0001", outputs, checks)
     verdict = {"gate": "Every check must pass.", "reasons": [], "warnings": []}
     store.finish("cafe0001", "me", "completed", outcome="fail", verdict=verdict, metrics=[])
     return store.run("cafe0001")

@@ -19,7 +19,7 @@ from tasks.analysis.label_draws import draw_for_labels
 from tasks.analysis.labelling import add_label
 
 from .conftest import Cli
-from .test_calibrate_command import run, suite  # noqa: F401  # fixtures
+from .test_calibrate_command import judged_run, run, suite  # noqa: F401  # fixtures
 
 
 def say(store: Store, case: int, label: Any, who: str = "ann", field: str = "passed", **more: Any) -> None:
@@ -97,6 +97,19 @@ def test_exported_labels_are_read_by_calibrate_and_count_as_in_the_store(
     done = cli("labels", "export", "cafe", "--output", file)
     assert done.exit_code == 2
     assert f"{file} is there already" in done.stderr
+
+
+def test_labels_of_cases_with_long_ids_are_found(cli: Cli, store: Store, suite: Path, home: Path):  # noqa: F811
+    ids = [f"{number} {'é' * 5_000} {number}" for number in range(4)]
+    judged_run(store, suite, ids)
+    for case_id, label in zip(ids, (True, False, False, False), strict=True):
+        add_label(store, "cafe0001", case_id, 0, "right", "passed", label, "", "ann")
+    file = home / "labels.csv"
+    assert cli("labels", "export", "cafe", "--output", file).exit_code == 0
+    assert [row["id"] for row in rows_of(file)] == ids
+    for source in ((), ("--labels", file)):
+        done = cli("calibrate", suite, "--run", "cafe", "--json", *source)
+        assert json.loads(done.stdout)["matrix"] == [[1, 0], [1, 2]], done.stderr
 
 
 def test_an_exported_file_does_not_make_a_random_sample_of_other_labels(cli, store, suite, run, home):  # noqa: F811

@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fepflow.errors import InfrastructureError
+from fepflow.protocol.test_case import TestCase
 from fepflow.store.labels import NewLabel
-from fepflow.store.records import LabelDraw
+from fepflow.store.records import LabelDraw, NewRun
 from fepflow.store.store import Store
 
 from .conftest import MakeRun
@@ -86,6 +87,15 @@ def test_no_label_counts_for_another_output_check_field_or_person(store: Store, 
     }
     assert found == {key: label for key, label in newest.items() if label is not None}
     assert sum(len(store.labels(run_id)) for run_id in runs) == len(found)
+
+
+def test_ids_that_an_index_does_not_take_whole_come_back_whole(store: Store):
+    ids = ["x" * 3_000, "x" * 2_001, "x" * 1_999, "é\0" * 1_000, "plain"]
+    store.create_run(NewRun("run-1", "n", {}, None, 1), [TestCase(id=case_id, input=0) for case_id in ids])
+    for case_index in range(len(ids)):
+        store.add_label(new(case_index=case_index))
+    assert store.case_ids("run-1", 10) == ids
+    assert [label.case_id for label in store.labels("run-1")] == ids
 
 
 def test_a_label_belongs_to_a_case_of_a_run(store: Store, make_run: MakeRun):
