@@ -41,6 +41,8 @@ class Execution:
         self.flow_run_url: str | None = None
         self.error: BaseException | None = None
         """Why there is no ordinary end: what the flow raised, or what Prefect did."""
+        self.prefect_error: InfrastructureError | None = None
+        """Why Prefect could not execute the flow, or does not know how it ended, which the store may know."""
         self._begun = begun
         self._stop: Future[None] = Future()
         self._ended: Future[None] = Future()
@@ -100,9 +102,9 @@ class Execution:
             with tags(*run.tags):
                 state = await evaluate(suite=run.suite_path or run.name, run_id=run.id, return_state=True)
         except Exception as error:  # what goes wrong in the flow is in its state; this is Prefect's own
-            raise InfrastructureError(
-                f"Prefect's API at {os.environ.get(API_URL)} cannot be used: {words_of(error)}"
-            ) from None
+            message = f"Prefect's API at {os.environ.get(API_URL)} cannot be used: {words_of(error)}"
+            self.prefect_error = InfrastructureError(message)
+            return
         result = await state.aresult(raise_on_failure=False)
         self.error = result if isinstance(result, BaseException) else None
         flow_run_id = state.state_details.flow_run_id

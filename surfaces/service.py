@@ -232,7 +232,13 @@ def execute(begun: LocalRun, listener: Listener | None = None, *, handle_sigterm
     after = store.run(run.id)
     if execution.stopped and after.status == "pending":
         after = store.request_cancel(run.id)
-    if error is not None and after.outcome is None and not execution.stopped:
+    # In the store, whatever Prefect has made of it; a run that was gone on with had ended before, too.
+    is_over = after.status in ("completed", "cancelled") and after.completed_at != run.completed_at
+    if execution.prefect_error is not None:
+        if not is_over:
+            raise execution.prefect_error
+        prefect_informed = False
+    if error is not None and not is_over and not execution.stopped:
         raise InfrastructureError(f"run {run.id} did not end: {type(error).__name__}: {words_of(error)}")
     return Finished(after, execution.flow_run_url, prefect_informed, execution.stopped)
 

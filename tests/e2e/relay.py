@@ -1,4 +1,5 @@
-"""A way to a server that can be cut off, as if the server were gone, and mended; or that holds a request back."""
+"""A way to a server that can be cut off, as if the server were gone, and mended; that holds a request back, or loses
+its answer."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ class Relay:
         self._there = host, port
         self._loop = loop
         self._server: asyncio.Server | None = None
-        self._held = b""
+        self._held = self._unanswered = b""
         self._free = asyncio.Event()
         self.holds = threading.Event()
         """Set once a request is held."""
@@ -40,7 +41,14 @@ class Relay:
         """Hand on what is held, also if who has sent it has gone."""
         self._loop.call_soon_threadsafe(self._free.set)
 
-    async def _pass(self, data: bytes) -> None:
+    def lose_answer(self, text: bytes) -> None:
+        """Hand on the first request with this text in it, and end the connection instead of handing on the answer."""
+        self._unanswered = text
+
+    async def _pass(self, data: bytes, lost: asyncio.Event) -> None:
+        if self._unanswered and self._unanswered in data:
+            self._unanswered = b""
+            lost.set()
         if self._held and self._held in data:
             self._held = b""
             self.holds.set()
@@ -67,17 +75,17 @@ class Relay:
         except OSError:
             writer.transport.abort()
             return
-        await asyncio.gather(_pump(reader, back, self._pass), _pump(there, writer))
+        lost = asyncio.Event()
 
+        async def answer(data: bytes) -> None:
+            if lost.is_set():
+                raise ConnectionAbortedError
 
-async def _nothing(data: bytes) -> None:
-    pass
+        await asyncio.gather(_pump(reader, back, lambda data: self._pass(data, lost)), _pump(there, writer, answer))
 
 
 async def _pump(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    before: Callable[[bytes], Awaitable[None]] = _nothing,
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, before: Callable[[bytes], Awaitable[None]]
 ) -> None:
     with contextlib.suppress(OSError, asyncio.CancelledError):
         while data := await reader.read(65_536):

@@ -11,6 +11,8 @@ import psutil
 import pytest
 from yarl import URL
 
+from fepflow.store.store import Store
+
 from .conftest import Stack, Workplace, wait_for
 from .endpoint import Endpoint
 from .relay import relayed
@@ -209,3 +211,41 @@ def test_the_command_cancels_what_another_process_executes(
         wait_for(lambda: endpoint.questions["hang 1"] > 1, "the question that had no answer")
         resumed.kill()
     assert {case: endpoint.questions[case] - asked[case] for case in CASES} == dict.fromkeys(CASES, 0)
+
+
+def test_prefects_answer_to_the_end_of_a_cancelled_run_is_lost(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack
+) -> None:
+    hang_after(workplace, endpoint)
+    server = URL(stack.api_url)
+    with relayed(str(server.host), int(server.port or 0)) as relay:
+        relay.lose_answer(b'"state":{"type":"CANCELLED"')
+        env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port))}
+        with workplace.running("run", workplace.suite, **env) as process:
+            wait_for(lambda: is_under_way(workplace, endpoint), "the question that hangs")
+            with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
+                store.request_cancel(workplace.record.id)
+            _, err = process.communicate(timeout=60)
+    assert (process.returncode, workplace.record.status) == (130, "cancelled"), err
+    assert stack.api.state_of(workplace.record.flow_run_id) == CANCELLED
+
+
+@pytest.mark.battery
+def test_prefect_refuses_to_hear_that_a_run_was_cancelled(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack
+) -> None:
+    hang_after(workplace, endpoint)
+    server = URL(stack.api_url)
+    with relayed(str(server.host), int(server.port or 0)) as relay:
+        relay.hold(b'"state":{"type":"CANCELLED"')
+        env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port))}
+        with workplace.running("run", workplace.suite, PREFECT_CLIENT_MAX_RETRIES="0", **env) as process:
+            wait_for(lambda: is_under_way(workplace, endpoint), "the question that hangs")
+            with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
+                store.request_cancel(workplace.record.id)
+            wait_for(relay.holds.is_set, "the request")
+            relay.cut()
+            _, err = process.communicate(timeout=60)
+    assert (process.returncode, workplace.record.status) == (130, "cancelled"), err
+    assert "but Prefect does not know" in err
+    assert stack.api.state_of(workplace.record.flow_run_id) == ("RUNNING", "Running")

@@ -143,6 +143,24 @@ def no_number(stack: Stack) -> dict[str, str]:
     return {"FEPFLOW_PORT": "http"}
 
 
+@pytest.mark.battery
+def test_a_completed_run_that_prefect_does_not_begin_again_is_an_error(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack
+) -> None:
+    workplace.write_suite(["question 1"])
+    workplace.run()
+    server = URL(stack.api_url)
+    with relayed(str(server.host), int(server.port or 0)) as relay:
+        relay.hold(b'"flow_id":')
+        env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port)), "PREFECT_CLIENT_MAX_RETRIES": "0"}
+        with workplace.running("run", "--resume", "latest", **env) as process:
+            wait_for(relay.holds.is_set, "the request")
+            relay.cut()
+            _, err = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert f"error: Prefect's API at {env['PREFECT_API_URL']} cannot be used" in err
+
+
 @pytest.mark.parametrize(
     ("env", "code", "says"),
     [
