@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from starlette.types import ASGIApp
 
-from deployments.http_server import HttpServer, bind
 from deployments.view import application
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
@@ -24,6 +22,7 @@ from fepflow.store.store import Store
 from fepflow.suite.models import Suite
 from surfaces.access.access import Access
 from tasks.analysis.metrics import compute_verdict
+from tests.http_server import serving
 
 OWNER = "host/1/a"
 CHECKS: list[dict[str, Any]] = [{"type": "contains", "id": name, "arguments": {}} for name in ("says_so", "polite")]
@@ -114,34 +113,21 @@ Serve = Callable[[], AbstractContextManager[str]]
 
 
 @contextmanager
-def serving(store: Store) -> Iterator[str]:
-    """The address of the pages, which are served by a thread with an event loop of its own."""
-    listener = bind("127.0.0.1", 0, "--port")
-    ready = threading.Event()
-    servers: list[tuple[asyncio.AbstractEventLoop, HttpServer]] = []
+def served(store: Store) -> Iterator[str]:
+    """The address of the pages."""
 
-    async def main() -> None:
+    @asynccontextmanager
+    async def pages() -> AsyncIterator[ASGIApp]:
         async with Access(store, settings(), may_be_open=True) as access:
-            server = HttpServer(application(store, settings(), access), tls=None)
-            servers.append((asyncio.get_running_loop(), server))
-            ready.set()
-            await server.serve([listener])
+            yield application(store, settings(), access)
 
-    thread = threading.Thread(target=asyncio.run, args=(main(),), daemon=True)
-    thread.start()
-    assert ready.wait(60)
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        ((loop, server),) = servers
-        loop.call_soon_threadsafe(server.stop)
-        thread.join(30)
-    assert not thread.is_alive()
+    with serving(pages) as found:
+        yield found
 
 
 @pytest.fixture
 def address(store: Store) -> Iterator[str]:
-    with serving(store) as found:
+    with served(store) as found:
         yield found
 
 

@@ -20,7 +20,7 @@ from tests.tasks.analysis.test_calibration import stored
 
 from ..conftest import NO_ANSWER
 from .chromium import Watched, watching
-from .conftest import Row, answer, fill, serving, simple
+from .conftest import Row, answer, fill, served, simple
 from .hostile import DEEP, HOSTILE, ONE_LINE, WORST
 
 pytestmark = pytest.mark.e2e
@@ -64,7 +64,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def site(filled: Store) -> Iterator[str]:
-    with serving(filled) as found:
+    with served(filled) as found:
         yield found
 
 

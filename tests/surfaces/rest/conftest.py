@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import threading
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fepflow.settings import settings
@@ -22,6 +18,10 @@ from surfaces.evaluations.fep import FepService
 from surfaces.rest.app import create_app
 from surfaces.rest.errors import Errors
 from surfaces.rest.fep import fep_router
+from tests.http_server import serving
+
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Else each client reads the certificates of all authorities, for nothing."""
 
 ANYBODY = Caller(None, frozenset({"admin"}))
 
@@ -51,27 +51,12 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_store: Callable[[
 
 @contextmanager
 def served_by(make: Callable[[], AbstractAsyncContextManager[ASGIApp]]) -> Iterator[httpx.Client]:
-    """A client of an application on a real socket, which is made and run in a thread with an event loop of its own."""
-    ready: Any = threading.Event()
-    stopping: dict[str, Any] = {}
-
-    async def main() -> None:
-        async with make() as app:
-            listening = socket.create_server(("127.0.0.1", 0))
-            stopping["port"] = listening.getsockname()[1]
-            server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
-            stopping["server"] = server
-            ready.set()
-            await server.serve([listening])
-
-    thread = threading.Thread(target=asyncio.run, args=(main(),), daemon=True)
-    thread.start()
-    assert ready.wait(30)
-    with httpx.Client(base_url=f"http://127.0.0.1:{stopping['port']}", timeout=30, trust_env=False) as client:
+    """A client of an application."""
+    with (
+        serving(make) as address,
+        httpx.Client(base_url=address, timeout=30, trust_env=False, verify=NO_TLS) as client,
+    ):
         yield client
-    stopping["server"].should_exit = True
-    thread.join(10)
-    assert not thread.is_alive()
 
 
 @contextmanager

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -14,10 +12,10 @@ from typing import Any
 import httpx
 import jsonschema
 import pytest
-import uvicorn
 from fastapi import FastAPI
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
+from starlette.types import ASGIApp
 
 from fepflow.documents.yaml_parser import parse_yaml
 from fepflow.evalguard.schema_files import SCHEMAS, schema_path, schema_text
@@ -28,6 +26,8 @@ from surfaces.evalguard_catalogue import Catalogue
 from surfaces.rest.errors import Errors
 from surfaces.rest.evalguard import evalguard_error, evalguard_router
 
+from ..conftest import served_by
+
 DOCUMENTS: dict[str, Any] = {schema_path(name).name: parse_yaml(schema_text(name), name) for name in SCHEMAS}
 REGISTRY: Registry[Any] = Registry().with_resources(
     (name, DRAFT202012.create_resource(document)) for name, document in DOCUMENTS.items()
@@ -35,8 +35,6 @@ REGISTRY: Registry[Any] = Registry().with_resources(
 API = DOCUMENTS["api.schema.yaml"]
 DEMO = Path(__file__).parents[4] / "deployments" / "suites" / "demo"
 NOW = utc_now()
-NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Else each client reads the certificates of all authorities, for nothing."""
 
 
 @dataclass(frozen=True)
@@ -80,27 +78,20 @@ Serve = Callable[[Path | None], Client]
 
 @pytest.fixture
 def serve(store: Store) -> Iterator[Serve]:
-    """Serves the API, with the definitions of a folder, on a socket."""
-    running = []
+    """Serves the API, with the definitions of a folder."""
+    with ExitStack() as running:
 
-    def start(folder: Path | None) -> Client:
-        app = FastAPI()
-        Errors({"/v1": evalguard_error}).install(app)
-        app.include_router(evalguard_router(Catalogue(folder), store), prefix="/v1")
-        listener = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        http = httpx.Client(base_url=url, timeout=30, trust_env=False, verify=NO_TLS)
-        running.append((server, thread, http))
-        return Client(http)
+        def start(folder: Path | None) -> Client:
+            @asynccontextmanager
+            async def evalguard() -> AsyncIterator[ASGIApp]:
+                app = FastAPI()
+                Errors({"/v1": evalguard_error}).install(app)
+                app.include_router(evalguard_router(Catalogue(folder), store), prefix="/v1")
+                yield app
 
-    yield start
-    for server, thread, http in running:
-        http.close()
-        server.should_exit = True
-        thread.join(10)
+            return Client(running.enter_context(served_by(evalguard)))
+
+        yield start
 
 
 @pytest.fixture
