@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -175,11 +176,11 @@ def end_processes(processes: Sequence[psutil.Process], seconds: float) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, anew."""
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    """Write a file that only its owner may read, anew; whoever reads it meanwhile gets it as it was, or whole."""
+    descriptor, new = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
+    os.replace(new, path)
 
 
 def _state(server: Server, config: Settings) -> dict[str, Any]:

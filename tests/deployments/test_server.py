@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from pathlib import Path
 from urllib.request import urlopen
@@ -20,6 +21,8 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
+
+from deployments.server import write_private
 
 pytestmark = pytest.mark.e2e
 
@@ -211,3 +214,20 @@ def test_a_service_that_fails_is_said_with_its_name_and_the_log(tmp_path: Path, 
     assert "no such table: deployment_schedule" in warning
     assert "Scheduled runs may not come." in warning
     assert str(log) in warning
+
+
+def test_whoever_reads_a_private_file_gets_it_whole_and_nobody_else_may(tmp_path: Path) -> None:
+    file = tmp_path / "api.json"
+    texts = ["a" * 5_000, "b" * 5_000]
+
+    def write_again_and_again() -> None:
+        for text in texts * 200:
+            write_private(file, text)
+
+    write_private(file, texts[0])
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write_again_and_again)
+        while not writing.done():
+            assert file.read_text() in texts
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [file]

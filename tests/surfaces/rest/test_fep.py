@@ -375,10 +375,10 @@ def test_an_evaluation_that_takes_too_long_is_given_up_and_not_stored(
 ):
     monkeypatch.setattr(registry, "_registered", {})
     register("slow")(SlowCheck)
-    monkeypatch.setattr(fep, "MAX_SECONDS", 0.2)
+    monkeypatch.setattr(fep, "MAX_SECONDS", 1)  # by then the check is under way, also on a busy machine
 
     response = client.post("/v1/evaluate", json=request(checks=[{"type": "slow", "arguments": {}}]))
 
     assert response.status_code == 413
-    assert "longer than 0.2 s" in response.json()["message"]
+    assert "longer than 1 s" in response.json()["message"]
     assert store.runs() == []
