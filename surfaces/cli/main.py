@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import threading
+from contextlib import suppress
 from typing import NoReturn
 
 import click
@@ -85,9 +87,7 @@ def _leave(code: int) -> NoReturn:
     """Exit, without the minutes that Prefect's client takes to give up on an API that is gone."""
     stack = sys.modules.get("surfaces.prefect_api")  # not there for a command that needs no server, such as --help
     if stack is not None and stack.is_gone():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        _leave_at_once(code)
     agents = sys.modules.get("fepflow.targets.python.threads")
     if agents is not None and agents.given_up.is_set():
         # One may hang in a thread pool of its own, for whose threads Python would wait for ever.
@@ -95,8 +95,17 @@ def _leave(code: int) -> NoReturn:
         deadline = threading.Timer(LEAVE_SECONDS, os._exit, [code])
         deadline.daemon = True
         deadline.start()
+    # All is said and stored. Who does not wait for threads that are left, such as Prefect's log, gets no traceback.
+    signal.signal(signal.SIGINT, lambda number, frame: _leave_at_once(code))
     gc.freeze()  # all memory goes with the process: Python need not search what was loaded for cycles once more
     sys.exit(code)
+
+
+def _leave_at_once(code: int) -> NoReturn:
+    with suppress(Exception):  # the reader may have gone
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _explain(error: Exception) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,11 @@ def cli(home: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
         def fepflow(words: Sequence[str]) -> None:
             monkeypatch.setattr("sys.argv", ["fepflow", *words])
             given_up.clear()  # else `main` would end this process a while after a test of agents that hang
-            main.main()
+            interrupt = signal.getsignal(signal.SIGINT)
+            try:
+                main.main()
+            finally:
+                signal.signal(signal.SIGINT, interrupt)
 
         return CliRunner().invoke(fepflow, ["--", *map(str, arguments)])
 

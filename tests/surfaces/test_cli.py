@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -109,6 +111,37 @@ def test_a_closed_pipe_is_not_an_error(fill_run: FillRun, home: Path) -> None:
         process.stdout.read(10)
         process.stdout.close()
         assert process.stderr.read() == b""
+
+
+LEAVES_A_THREAD = """
+import surfaces.cli.main, threading, time
+def stay():
+    threading.main_thread().join()
+    print("left", flush=True)
+    time.sleep(60)
+threading.Thread(target=stay).start()
+surfaces.cli.main.main()
+"""
+
+
+def test_ctrl_c_at_the_very_end_leaves_with_the_exit_code_of_the_command() -> None:
+    """Python waits for the threads of others; that of Prefect's log is one."""
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", LEAVES_A_THREAD, "frobnicate"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell that runs the tests in the background lets its children ignore Ctrl-C; a terminal does not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "left\n"
+        while process.poll() is None:  # Python does not notice one that comes just as it begins to wait
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    assert process.returncode == 2
 
 
 def test_an_internal_error_is_one_line(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
