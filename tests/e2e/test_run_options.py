@@ -62,6 +62,7 @@ def test_a_run_can_be_filtered_repeated_throttled_and_its_failures_run_again(
     assert again.stderr == ""
 
 
+@pytest.mark.battery
 def test_a_verdict_by_points_passes_where_the_interval_is_too_wide(workplace: Workplace) -> None:
     gate = {"min": {"exact_match": 0.5}}
     workplace.write_suite([*(case for case in CASES if case["expected"].startswith("refunds"))], gate=gate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -74,9 +75,8 @@ def test_repeats_count_as_far_as_those_of_earlier_runs_differ(cli: Cli, suite: P
     ran(store, 3, ["111", "101", "001", "111", "000"])
     known = cli("plan", suite, "--min", "0.9", "--expect", "0.95", "--repeats", "3").stdout
     assert "Repeats of a case agree to 0.52 (intraclass correlation, run cafe0003)." in known
-    (plan,) = json.loads(cli("plan", suite, "--min", "0.9", "--expect", "0.95", "--repeats", "3", "--json").stdout)
-    assert 150 < plan["cases"] < 200
-    assert plan["correlation"] == pytest.approx(0.52)
+    (cases,) = re.findall(r"(\d+) test cases with 3 repeats", known)
+    assert 150 < int(cases) < 200
 
 
 def test_what_cannot_be_shown_is_said(cli: Cli, suite: Path) -> None:
