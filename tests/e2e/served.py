@@ -134,6 +134,7 @@ def place(stack, folder: Path, **env: str) -> Workplace:
         "FEPFLOW_API_PORT": "0",
         "FEPFLOW_GRPC_PORT": str(free_port()),  # its clients find it again when it was started again
         "PREFECT_WORKER_QUERY_SECONDS": "2",
+        "FEPFLOW_REQUESTS_PER_MINUTE": "100000",  # tests look often
     }
     store = f"sqlite:///{folder / 'store.db'}"
     return Workplace(stack, folder, {**own, "FEPFLOW_STORE_URL": store, **env})
