@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Integer, case, func, or_, select, true
 
-from fepflow.store.column_types import indexable
+from fepflow.store.column_types import SHORTEST_CUT, indexable
 from fepflow.store.database import Repository
 from fepflow.store.records import FailedCheck
 from fepflow.store.runs import taken_in
@@ -14,10 +14,7 @@ from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT
 
 FailureKind = Literal["failed", "error"]
 
-_CUT = len("x" * 100 + r"\u2026 " + 64 * "f")
-"""Letters that an id has at least where `indexable` has cut it."""
-
-CUT_CASE = case((func.length(CASE.c.case_id, type_=Integer) >= _CUT, CASE.c.data)).label("cut_case")
+CUT_CASE = case((func.length(CASE.c.case_id, type_=Integer) >= SHORTEST_CUT, CASE.c.data)).label("cut_case")
 """Beside the column of ids: the case as JSON, where its id may have been cut; else None."""
 
 

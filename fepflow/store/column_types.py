@@ -14,6 +14,9 @@ from fepflow.json.codec import Encoded, decode, encode
 
 MAX_INDEXED = 2_000
 """Letters of a text, escapes included, that an index takes; PostgreSQL's take 2,700."""
+_KEPT = 100
+SHORTEST_CUT = _KEPT + len(r"\u2026 ") + 64
+"""Letters that a column has at least of a text that `indexable` has cut: its beginning, and a SHA-256."""
 
 _PLAIN = re.compile(r"[ !#-\[\]-~]*")  # what JSON writes as it is
 
@@ -67,4 +70,4 @@ def indexable(text: str | None, limit: int = MAX_INDEXED) -> str | None:
     """
     if text is None or len(encode(text)) <= limit:
         return text
-    return f"{text[:100]}… {sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    return f"{text[:_KEPT]}… {sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
