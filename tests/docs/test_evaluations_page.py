@@ -88,10 +88,8 @@ def test_the_calls_with_curl_work(api: ApiProcess) -> None:
 def test_the_python_example_works_with_a_key(
     api: ApiProcess, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (
-        Store.open(f"sqlite:///{api.env['FEPFLOW_HOME']}/fepflow.db") as store,
-        suppress(ConflictError),
-    ):  # curl's calls add it, too
+    url = f"sqlite:///{api.env['FEPFLOW_HOME']}/fepflow.db"
+    with Store.open(url) as store, suppress(ConflictError):  # curl's calls add it, too
         store.add_test_cases([TestCase(id="tc-001", input="?", expected="Paris")])
     made = [sys.executable, "-P", "-m", "surfaces.cli.main", "keys", "create", "docs"]
     key = subprocess.run(made, env=api.env, capture_output=True, text=True, timeout=60, check=True).stdout.strip()

@@ -10,12 +10,17 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from yarl import URL
+
+from .conftest import Stack
+
 
 class Relay:
-    """A port of the loopback that leads to another one."""
+    """A port of the loopback that leads to a stack's server; `env` is what makes a process use it."""
 
-    def __init__(self, host: str, port: int, loop: asyncio.AbstractEventLoop) -> None:
-        self._there = host, port
+    def __init__(self, stack: Stack, loop: asyncio.AbstractEventLoop) -> None:
+        server = URL(stack.api_url)
+        self._there = server.host, server.port
         self._loop = loop
         self._server: asyncio.Server | None = None
         self._held = self._unanswered = b""
@@ -24,6 +29,7 @@ class Relay:
         """Set once a request is held."""
         self.port = 0
         self.mend()
+        self.env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(self.port))}
 
     def cut(self) -> None:
         """End all connections; new ones are refused."""
@@ -96,12 +102,12 @@ async def _pump(
 
 
 @contextmanager
-def relayed(host: str, port: int) -> Iterator[Relay]:
-    """A relay to `host:port`, for the length of a `with` block."""
+def relayed(stack: Stack) -> Iterator[Relay]:
+    """A relay to a stack's server, for the length of a `with` block."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="relay", daemon=True)
     thread.start()
-    relay = Relay(host, port, loop)
+    relay = Relay(stack, loop)
     try:
         yield relay
     finally:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 import psutil
 import pytest
-from yarl import URL
 
 from fepflow.store.store import Store
 
@@ -98,16 +97,13 @@ def test_ctrl_c_while_a_check_computes(workplace: Workplace, endpoint: Endpoint,
 @pytest.mark.battery
 def test_ctrl_c_while_prefect_is_away(workplace: Workplace, endpoint: Endpoint, stack: Stack) -> None:
     hang_after(workplace, endpoint)
-    server = URL(stack.api_url)
-    with relayed(str(server.host), int(server.port or 0)) as relay:
-        env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port))}
-        with workplace.running("run", workplace.suite, **env) as process:
-            wait_for(lambda: is_under_way(workplace, endpoint), "the question that hangs")
-            relay.cut()
-            time.sleep(1)
-            with within_the_promise("the process has ended"):
-                process.send_signal(signal.SIGINT)
-                _, err = process.communicate(timeout=60)
+    with relayed(stack) as relay, workplace.running("run", workplace.suite, **relay.env) as process:
+        wait_for(lambda: is_under_way(workplace, endpoint), "the question that hangs")
+        relay.cut()
+        time.sleep(1)
+        with within_the_promise("the process has ended"):
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
     assert (process.returncode, workplace.record.status) == (130, "cancelled")
     assert "Traceback" not in err
     assert kept(workplace) == len(CASES)
@@ -135,11 +131,9 @@ def test_ctrl_c_while_prefects_engine_waits_for_an_answer(
 ) -> None:
     """It is not cut off: a flow run that it had created, or begun, would be Pending, Crashed or Running for good."""
     workplace.write_suite(CASES[:1])
-    server = URL(stack.api_url)
-    with relayed(str(server.host), int(server.port or 0)) as relay:
+    with relayed(stack) as relay:
         relay.hold(request_with.encode())
-        env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port))}
-        with workplace.running("run", workplace.suite, **env) as process:
+        with workplace.running("run", workplace.suite, **relay.env) as process:
             wait_for(relay.holds.is_set, "the request")
             process.send_signal(signal.SIGINT)
             time.sleep(1)  # whoever is cut off by it says so to Prefect
@@ -217,11 +211,9 @@ def test_prefects_answer_to_the_end_of_a_cancelled_run_is_lost(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
     hang_after(workplace, endpoint)
-    server = URL(stack.api_url)
-    with relayed(str(server.host), int(server.port or 0)) as relay:
+    with relayed(stack) as relay:
         relay.lose_answer(b'"state":{"type":"CANCELLED"')
-        env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port))}
-        with workplace.running("run", workplace.suite, **env) as process:
+        with workplace.running("run", workplace.suite, **relay.env) as process:
             wait_for(lambda: is_under_way(workplace, endpoint), "the question that hangs")
             with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
                 store.request_cancel(workplace.record.id)
@@ -235,11 +227,9 @@ def test_prefect_refuses_to_hear_that_a_run_was_cancelled(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
     hang_after(workplace, endpoint)
-    server = URL(stack.api_url)
-    with relayed(str(server.host), int(server.port or 0)) as relay:
+    with relayed(stack) as relay:
         relay.hold(b'"state":{"type":"CANCELLED"')
-        env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port))}
-        with workplace.running("run", workplace.suite, PREFECT_CLIENT_MAX_RETRIES="0", **env) as process:
+        with workplace.running("run", workplace.suite, PREFECT_CLIENT_MAX_RETRIES="0", **relay.env) as process:
             wait_for(lambda: is_under_way(workplace, endpoint), "the question that hangs")
             with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
                 store.request_cancel(workplace.record.id)

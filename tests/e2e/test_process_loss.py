@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from yarl import URL
 
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewRun
@@ -121,16 +120,13 @@ def test_prefects_api_cannot_be_reached_for_a_while_in_the_middle_of_a_run(
     undisturbed = quiet_run(workplace)
     endpoint.asked.clear()
     endpoint.delay = (seconds + 15) * 2 / len(CASES)
-    server = URL(stack.api_url)
-    with relayed(str(server.host), int(server.port or 0)) as relay:
-        env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port))}
-        with workplace.running("run", workplace.suite, "--json", **env) as process:
-            wait_for(lambda: len(endpoint.asked) > 4, "some requests")
-            relay.cut()
-            time.sleep(seconds)
-            assert process.poll() is None
-            relay.mend()
-            out, err = process.communicate(timeout=180)
+    with relayed(stack) as relay, workplace.running("run", workplace.suite, "--json", **relay.env) as process:
+        wait_for(lambda: len(endpoint.asked) > 4, "some requests")
+        relay.cut()
+        time.sleep(seconds)
+        assert process.poll() is None
+        relay.mend()
+        out, err = process.communicate(timeout=180)
     assert process.returncode == 0, err
     assert comparable(out) == comparable(undisturbed)
     assert set(endpoint.questions.values()) == {1}
@@ -145,12 +141,10 @@ def test_prefect_learns_how_a_run_ended_while_its_api_was_away(
     undisturbed = quiet_run(workplace)
     endpoint.delay = 0.05
     endpoint.asked.clear()
-    server = URL(stack.api_url)
     impatient = "import surfaces.local_run as e; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2\n"
-    with relayed(str(server.host), int(server.port or 0)) as relay:
-        env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port))}
+    with relayed(stack) as relay:
         code = impatient + "import surfaces.cli.main as m; m.main()"
-        with workplace.running("run", workplace.suite, code=code, **env) as process:
+        with workplace.running("run", workplace.suite, code=code, **relay.env) as process:
             wait_for(lambda: len(endpoint.asked) > 4, "some requests")
             relay.cut()
             process.communicate(timeout=100)

@@ -12,7 +12,6 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from yarl import URL
 
 from .conftest import Stack, Workplace, end, wait_for
 from .endpoint import Endpoint
@@ -110,13 +109,11 @@ def test_a_run_gives_its_verdict_when_prefect_becomes_unavailable(
 ) -> None:
     endpoint.delay = 0.02
     workplace.write_suite(CASES, target={"concurrency": 4})
-    server = URL(stack.api_url)
-    with relayed(str(server.host), int(server.port or 0)) as relay:
+    with relayed(stack) as relay:
         impatient = (
             "import surfaces.local_run as e, surfaces.cli.main as m; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2; m.main()"
         )
-        env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port))}
-        with workplace.running("run", workplace.suite, code=impatient, **env) as process:
+        with workplace.running("run", workplace.suite, code=impatient, **relay.env) as process:
             wait_for(lambda: len(endpoint.asked) > 4, "some requests")
             relay.cut()
             out, err = finish(process)
@@ -149,16 +146,14 @@ def test_a_completed_run_that_prefect_does_not_begin_again_is_an_error(
 ) -> None:
     workplace.write_suite(["question 1"])
     workplace.run()
-    server = URL(stack.api_url)
-    with relayed(str(server.host), int(server.port or 0)) as relay:
+    with relayed(stack) as relay:
         relay.hold(b'"flow_id":')
-        env = {**stack.prefect, "PREFECT_API_URL": str(server.with_port(relay.port)), "PREFECT_CLIENT_MAX_RETRIES": "0"}
-        with workplace.running("run", "--resume", "latest", **env) as process:
+        with workplace.running("run", "--resume", "latest", PREFECT_CLIENT_MAX_RETRIES="0", **relay.env) as process:
             wait_for(relay.holds.is_set, "the request")
             relay.cut()
             _, err = process.communicate(timeout=60)
     assert process.returncode == 3
-    assert f"error: Prefect's API at {env['PREFECT_API_URL']} cannot be used" in err
+    assert f"error: Prefect's API at {relay.env['PREFECT_API_URL']} cannot be used" in err
 
 
 @pytest.mark.parametrize(
