@@ -19,7 +19,6 @@ import warnings
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,10 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 from pytest_rerunfailures import StatusDB
-from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from tests.junit import JunitSuite, suites_of
 from tests.prefect_api import PrefectAPI
+from tests.scheduling import ByUnit, mixed
 from tests.watch import MAX_STALL, watched
 
 pytest_plugins = ["pytester"]
@@ -92,7 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)  # after -m has deselected what is not wanted
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the tests into the order in which processes that share them are done soonest."""
-    items[:] = _mixed(items)
+    items[:] = mixed(items)
     for item in items:
         if item.get_closest_marker("battery"):
             item.add_marker(pytest.mark.timeout(1800))
@@ -102,32 +101,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = items[number - 1 :: parts]
 
 
-def unit_of(nodeid: str) -> str:
-    """What one process runs of the tests: a file of them, or those of a folder that share a `fepflow serve`."""
-    file = nodeid.partition("::")[0]
-    return "tests/e2e/serve" if file.startswith("tests/e2e/serve/") else file
-
-
-class ByUnit(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """As `--dist loadfile`, for units."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return unit_of(nodeid)
-
-
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByUnit:
     """Hand out units."""
     return ByUnit(config, log)
-
-
-def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Units of whole runs, which keep the processors busy, among others, which wait more; none of them comes late."""
-    files = [list(file) for _, file in groupby(items, key=lambda item: unit_of(item.nodeid))]
-    runs = [file for file in files if "e2e" in file[0].path.parts]
-    others = [file for file in files if "e2e" not in file[0].path.parts]
-    between = len(others) * 3 // 4 // max(len(runs), 1)
-    mixed = [[run, *others[index * between : (index + 1) * between]] for index, run in enumerate(runs)]
-    return [item for group in [*mixed, others[len(runs) * between :]] for file in group for item in file]
 
 
 def pytest_collection_finish() -> None:
