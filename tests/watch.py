@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
 import threading
 import time
@@ -31,6 +32,11 @@ class Taken:
     stall: float = 0.0
     seconds: float = 0.0
     megabytes: float = 0.0
+
+    def refuse_more(self, *, seconds: float = math.inf, stall: float = MAX_STALL) -> None:
+        """Fail in words after which pytest runs a test once more: a slow disk's delay does not come each time."""
+        assert self.stall < stall, f"the event loop was held up for {self.stall:.2f} s: {self}"
+        assert self.seconds < seconds, f"the work took {self.seconds:.2f} s: {self}"
 
 
 @asynccontextmanager
