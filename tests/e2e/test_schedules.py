@@ -81,7 +81,7 @@ def test_what_a_person_switched_stays_when_the_stack_starts_again(served: Served
     fepflow(workplace, "schedule", workplace.folder / "one.yaml", "--cron", "0 5 * * *", *BERLIN_TWICE)
     (planned,) = served.deployment("one")["schedules"]
     assert planned["schedule"]["timezone"] == "Europe/Berlin"
-    assert served.deployment("one")["parameters"]["options"]["repeats"] == 2
+    assert served.deployment("one")["parameters"]["repeats"] == 2
     fepflow(workplace, "schedule", "one", "--resume")
     mine = schedules(served, "one")
 
