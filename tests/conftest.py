@@ -345,6 +345,6 @@ def _without_stalls(test: Callable[..., Awaitable[None]]) -> Callable[..., Await
     async def watched_test(*arguments: Any, **named: Any) -> None:
         async with watched() as taken:
             await test(*arguments, **named)
-        taken.refuse_more()
+        taken.refuse_stall()
 
     return watched_test

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import math
 import os
 import threading
 import time
@@ -33,10 +32,9 @@ class Taken:
     seconds: float = 0.0
     megabytes: float = 0.0
 
-    def refuse_more(self, *, seconds: float = math.inf, stall: float = MAX_STALL) -> None:
-        """Fail in words after which pytest runs a test once more: a slow disk's delay does not come each time."""
-        assert self.stall < stall, f"the event loop was held up for {self.stall:.2f} s: {self}"
-        assert self.seconds < seconds, f"the work took {self.seconds:.2f} s: {self}"
+    def refuse_stall(self, most: float = MAX_STALL) -> None:
+        """Fail in the words after which pytest runs a test once more: a slow disk's stall does not come each time."""
+        assert self.stall < most, f"the event loop was held up for {self.stall:.2f} s: {self}"
 
 
 @asynccontextmanager

@@ -215,7 +215,8 @@ def refuse_wrong_end(attack: Attack, ended: Ended) -> None:
     assert attack.outcome in said, said
     assert len(said) < 2_100
     assert ended.verdict.outcome in ("pass", "fail", "inconclusive")
-    ended.taken.refuse_more(seconds=attack.seconds, stall=attack.stall)
+    ended.taken.refuse_stall(attack.stall)
+    assert ended.taken.seconds < attack.seconds, ended.taken
     assert ended.taken.megabytes < attack.megabytes, ended.taken
 
 
