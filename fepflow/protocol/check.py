@@ -20,7 +20,12 @@ from pydantic import (
 from fepflow.errors import InputError, Problem
 from fepflow.protocol.model import FepModel, to_jsonable
 
-SEMVER = r"^\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?$"
+SEMVER = (
+    r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
+    r"(?:-((?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
+    r"(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?$"
+)
+"""Semantic version 2.0.0: no leading zeros. Digits are named, because `\\d` also matches those of other scripts."""
 
 CHECK_ID = r"^[A-Za-z0-9_-]{1,100}$"
 CheckId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=100)]

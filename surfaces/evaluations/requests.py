@@ -16,7 +16,7 @@ from checks.engine import require_match
 from fepflow.documents.document_path import dotted
 from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import InputError, Problem, TooLargeError
-from fepflow.protocol.check import CHECK_ID, AnyCheck
+from fepflow.protocol.check import CHECK_ID, SEMVER, AnyCheck
 from fepflow.protocol.check import Check as FepCheck
 from fepflow.protocol.results import ExperimentMetadata
 from fepflow.protocol.test_case import Output as FepOutput
@@ -28,18 +28,19 @@ MAX_CHECKS = 100_000
 MAX_UNKNOWN = 20
 """Members that are not known and are named."""
 
-SEMVER = (
-    r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
-    r"(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
-    r"(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?$"
-)
-
 _NOT_GIVEN: Any = None
 
 
 def _without_defaults(schema: dict[str, Any]) -> None:
     for member in schema.get("properties", {}).values():
         member.pop("default", None)
+
+
+def _checks_somewhere(schema: dict[str, Any]) -> None:
+    """Say that checks are required: those of the request, or those of each test case."""
+    _without_defaults(schema)
+    inline = {"properties": {"test_cases": {"items": {"required": ["checks"]}}}}
+    schema["anyOf"] = [{"required": ["checks"]}, inline]
 
 
 class _Given(BaseModel):
@@ -86,6 +87,8 @@ class Experiment(_Given):
 
 class EvaluationRequestBody(_Given):
     """Test cases, the output of each, and checks: shared by all, or one list for each (FEP 3.1)."""
+
+    model_config = ConfigDict(json_schema_extra=_checks_somewhere)
 
     test_cases: list[TestCase] = Field(min_length=1)
     outputs: list[Output] = Field(min_length=1, description="outputs[i] belongs to test_cases[i].")

@@ -6,6 +6,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fepflow.protocol.check import SEMVER
 from surfaces.evaluations.results import STATUSES, Status
 
 T = TypeVar("T")
@@ -247,9 +248,9 @@ GRADER_BODY = {
                 "type": "object",
                 "required": ["type", "arguments"],
                 "properties": {
-                    "type": {"type": "string"},
+                    "type": {"type": "string", "minLength": 1},
                     "arguments": {"type": "object"},
-                    "version": {"type": ["string", "null"]},
+                    "version": {"type": ["string", "null"], "pattern": SEMVER},
                 },
             },
         },

@@ -124,3 +124,13 @@ def test_validate_prints_a_thousand_mistakes_and_how_many_more_there_are(cli: Cl
     assert [line.startswith("error: suite.json:1") for line in lines[:-2]] == [True] * 1_000
     assert lines[-2] == f"... and {errors - 1_000:,} more"
     assert done.exit_code == 2
+
+
+@pytest.mark.parametrize("version", ["01.0.0", " 1.0.0", "1.0", "v1.0.0", "1.0.0\n", "\uff11.0.0", "1\u0661.0.0"])
+def test_a_version_that_is_not_semantic_is_a_mistake(cli: Cli, tmp_path: Path, version: str) -> None:
+    check = {"type": "is_empty", "arguments": {"value": "$.output.value"}, "version": version}
+    suite = {"name": "versions", "target": {"recorded": "o.jsonl"}, "test_cases": [{"input": 1}], "checks": [check]}
+    (tmp_path / "suite.json").write_text(json.dumps(suite))
+    result = cli("validate", str(tmp_path / "suite.json"))
+    assert result.exit_code == 2
+    assert "checks[0].version" in result.output

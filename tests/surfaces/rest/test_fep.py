@@ -119,6 +119,20 @@ def test_half_a_surrogate_pair_goes_through_unharmed(client: httpx.Client):
     assert response.json()["results"][0]["execution_context"]["output"]["value"] == "Paris \ud83d"
 
 
+NO_VERSIONS = (
+    "",
+    "01.0.0",
+    "1.00.0",
+    " 1.0.0",
+    "1.0.0 ",
+    "1.0",
+    "v1.0.0",
+    "1.0.0\n",
+    "1.0.0-01",
+    "\uff11.0.0",
+    "1\u0661.0.0",
+)
+
 WRONG: dict[str, Any] = {
     "no object": [],
     "null": None,
@@ -144,8 +158,8 @@ WRONG: dict[str, Any] = {
     "arguments that are a list": request(checks=[{"type": "contains", "arguments": []}]),
     "a check without a type": request(checks=[{"arguments": {}}]),
     "a version that is none": request(checks=[{**CONTAINS, "version": "1"}]),
-    "a version with a leading zero": request(checks=[{**CONTAINS, "version": "01.0.0"}]),
-    "a version before a line break": request(checks=[{**CONTAINS, "version": "1.0.0\n"}]),
+    **{f"the version {version!a}": request(checks=[{**CONTAINS, "version": version}]) for version in NO_VERSIONS},
+    "a check of an empty type": request(checks=[{**CONTAINS, "type": ""}]),
     "an id twice": request(test_cases=[CASE, CASE], outputs=[RIGHT, RIGHT]),
     "an experiment that is a text": request(experiment_metadata="geo"),
     "a name that is a number": request(experiment_metadata={"name": 1}),
@@ -167,6 +181,21 @@ def test_neither_shared_checks_nor_checks_of_each_case_is_refused(client: httpx.
     del body["checks"]
 
     assert client.post("/v1/evaluate", json=body).status_code == 400
+
+
+def test_the_document_says_what_is_required(client: httpx.Client):
+    schema = schema_of(client, "EvaluationRequestBody")
+    unchecked = {name: value for name, value in request().items() if name != "checks"}
+    inline = {**unchecked, "test_cases": [{**CASE, "checks": [CONTAINS]}]}
+    partly = {"test_cases": [{**CASE, "checks": []}, {**CASE, "id": "b"}], "outputs": [RIGHT, RIGHT]}
+    no_versions = [request(checks=[{**CONTAINS, "version": version}]) for version in NO_VERSIONS]
+    for body, status in (
+        *((refused, 400) for refused in [unchecked, partly, request(checks=[{**CONTAINS, "type": ""}]), *no_versions]),
+        *((taken, 200) for taken in [request(), inline, request(checks=[]), request(checks=[[CONTAINS]])]),
+    ):
+        assert client.post("/v1/evaluate", json=body).status_code == status
+        # Python's `$` also matches before a final line break, unlike that of JSON Schema.
+        assert schema.is_valid(body) is (status == 200) or "1.0.0\\n" in json.dumps(body)
 
 
 BODIES: dict[str, bytes] = {
