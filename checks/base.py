@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, wraps
@@ -115,6 +115,8 @@ class BaseCheck(TypedCheck):
     """Arguments that must be paths, and become MISSING where the path finds nothing."""
     check_passthrough: ClassVar[Mapping[str, type]] = {}
     """Arguments that take anything of a type: such a value, read by a path, is not validated again and again."""
+    check_is_awaited: ClassVar[bool] = False
+    """A direct call inside a running event loop gives a coroutine where there is one: its caller awaits it."""
     check_secrets: ClassVar[frozenset[str]] = frozenset()
     """Arguments in which members named like a secret are never shown."""
 
@@ -211,9 +213,28 @@ def _resolved_only(call: Callable[..., Any], parameters: list[str]) -> Callable[
                 advice = "called directly, a check takes values only; evaluate() looks paths up"
                 raise CheckArgumentsError(f"{self.check_type}: {name} holds a path ({advice})")
         answer = inner(self)
-        return _waited_for(answer) if isinstance(answer, Coroutine) and not waits else answer
+        if waits or not isinstance(answer, Coroutine):
+            return answer
+        return answer if self.check_is_awaited and _has_running_loop() else AwaitableResults(_waited_for(answer))
 
     return checked
+
+
+class AwaitableResults(dict[str, Any]):
+    """The results of a direct call, for callers who await it as for those who do not."""
+
+    def __await__(self) -> Generator[None, None, Self]:
+        """Give the results themselves, without waiting."""
+        yield from ()
+        return self
+
+
+def _has_running_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _waited_for(answer: Coroutine[Any, Any, Any]) -> Any:

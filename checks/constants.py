@@ -1,4 +1,4 @@
-"""Names of the check types, for those who like constants better than strings; each equals its string."""
+"""Names of check types and of their options as constants; each equals its string."""
 
 from __future__ import annotations
 
@@ -26,3 +26,18 @@ class CheckType(StrEnum):
     CUSTOM_FUNCTION = "custom_function"
     SEMANTIC_SIMILARITY = "semantic_similarity"
     LLM_JUDGE = "llm_judge"
+
+
+class SimilarityMetric(StrEnum):
+    """The ways in which `semantic_similarity` compares."""
+
+    COSINE = "cosine"
+    DOT = "dot"
+    EUCLIDEAN = "euclidean"
+
+
+class PassMode(StrEnum):
+    """The values of the pytest decorator's `pass_mode`."""
+
+    SAMPLE = "sample"
+    PER_TEST_CASE = "per_test_case"

@@ -8,17 +8,18 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from checks.base import BaseCheck, PathText
+from checks.base import AwaitableResults, BaseCheck, PathText
 
 
 class CustomFunctionCheck(BaseCheck):
     """Call a Python function. Results: the dict that it returns, by custom with `passed: bool`.
 
     From code only: a text is never run. The function may be sync or async. A sync one runs in a thread, one call at a
-    time, and is given up after a minute.
+    time, and is given up after a minute. A direct call may be awaited, whichever it is.
     """
 
     check_type: ClassVar[str] = "custom_function"
+    check_is_awaited: ClassVar[bool] = True
 
     validation_function: SkipJsonSchema[Callable[..., Any]] = Field(
         description="Function that returns the results, sync or async."
@@ -36,4 +37,5 @@ class CustomFunctionCheck(BaseCheck):
 
     def __call__(self) -> dict[str, Any]:
         """Call it; an async function's results are still to come."""
-        return self.validation_function(**self.function_args)  # type: ignore[arg-type, no-any-return]  # resolved; checked later
+        answer = self.validation_function(**self.function_args)  # type: ignore[arg-type]  # paths are resolved
+        return AwaitableResults(answer) if isinstance(answer, dict) else answer

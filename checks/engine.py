@@ -7,12 +7,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import partial
 from time import perf_counter
 from typing import Any
 from uuid import uuid4
 
 from checks.core.compiled import CompiledCheck, compile_checks
-from checks.core.inputs import read_checks, read_outputs, read_test_cases
+from checks.core.inputs import read_checks, read_limit, read_metadata, read_outputs, read_test_cases
 from checks.core.partial_outputs import reads_only_completed_steps
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
 from fepflow.json.limits import is_large
@@ -52,14 +53,21 @@ def evaluate(
     test_cases: Sequence[Any],
     outputs: Sequence[Any],
     checks: GivenChecks | None = None,
-    experiment_metadata: ExperimentMetadata | None = None,
+    metadata: dict[str, Any] | ExperimentMetadata | None = None,
+    max_async_concurrent: int | None = None,
+    *,
+    experiment_metadata: ExperimentMetadata | dict[str, Any] | None = None,
 ) -> EvaluationRunResult:
     """Evaluate from synchronous code; see `evaluate_async`. Works inside a running event loop, too (a notebook)."""
     results: list[EvaluationRunResult] = []
 
     async def run() -> None:
         # The result is not returned: asyncio.run would spell it out, in a message that is never shown.
-        results.append(await evaluate_async(test_cases, outputs, checks, experiment_metadata))
+        results.append(
+            await evaluate_async(
+                test_cases, outputs, checks, metadata, max_async_concurrent, experiment_metadata=experiment_metadata
+            )
+        )
 
     try:
         asyncio.get_running_loop()
@@ -75,16 +83,27 @@ async def evaluate_async(
     test_cases: Sequence[Any],
     outputs: Sequence[Any],
     checks: GivenChecks | None = None,
-    experiment_metadata: ExperimentMetadata | None = None,
+    metadata: dict[str, Any] | ExperimentMetadata | None = None,
+    max_async_concurrent: int | None = None,
+    *,
+    experiment_metadata: ExperimentMetadata | dict[str, Any] | None = None,
 ) -> EvaluationRunResult:
     """Run checks against the output of each test case (FEP 3.1).
 
     `outputs[i]` belongs to `test_cases[i]`. A test case is a TestCase, a dict with `input` (FEP 2.1), or the input
     itself; an output an Output, a dict with `value` (FEP 2.2), or the value itself, which may be any other dict.
     `checks` are shared by all cases, or one list a case; a case's own checks come before them. What goes wrong inside a
-    check is in its result. Raises InputError for what cannot be evaluated: no cases, lengths that differ, ids that
-    stand twice.
+    check is in its result.
+
+    `metadata` is any dict, and is kept in the result; FEP's experiment (3.2), a name and metadata, is given as
+    `experiment_metadata`, or as `metadata` if it is an ExperimentMetadata. `max_async_concurrent` bounds the checks
+    that wait for something at once.
+
+    Raises InputError for what cannot be evaluated, before any check runs: no cases, lengths that differ, ids that stand
+    twice, metadata that JSON cannot say.
     """
+    metadata, experiment = read_metadata(metadata, experiment_metadata)
+    limit = read_limit(max_async_concurrent)
     shared, per_case = read_checks(checks)
     test_cases, outputs = read_test_cases(test_cases), read_outputs(outputs)
     require_match(test_cases, outputs, per_case)
@@ -97,18 +116,19 @@ async def evaluate_async(
         for index, (case, output) in enumerate(zip(test_cases, outputs, strict=True))
     )
     async with nested_or_own() as requests:
-        results = await case_results(with_checks, requests)
-    return run_result(str(uuid4()), results, started_at, experiment_metadata)
+        results = await case_results(with_checks, requests, limit=limit)
+    return run_result(str(uuid4()), results, started_at, experiment, metadata=metadata)
 
 
 async def case_results(
     with_checks: Iterable[tuple[TestCase, Output, Sequence[CompiledCheck]]],
     requests: ModelRequests,
     tell: Callable[[TestCaseResult], None] | None = None,
+    limit: asyncio.Semaphore | None = None,
 ) -> list[TestCaseResult]:
     """The results of test cases, in their order; a bounded number of them waits for something at once.
 
-    `tell` is called with each as it comes, which may be in another order.
+    `tell` is called with each as it comes, which may be in another order. `limit` bounds the single checks that wait.
     """
     results: dict[int, TestCaseResult] = {}
     waiting: set[asyncio.Task[None]] = set()
@@ -124,7 +144,7 @@ async def case_results(
 
     try:
         for index, (case, output, checks) in enumerate(with_checks):
-            result = evaluate_case(case, output, checks, requests)
+            result = evaluate_case(case, output, checks, requests, limit)
             if isinstance(result, TestCaseResult):
                 add(index, result)
             else:
@@ -148,15 +168,23 @@ def checks_of(own: Sequence[AnyCheck], shared: Sequence[CompiledCheck]) -> list[
 
 
 def evaluate_case(
-    case: TestCase, output: Output, checks: Sequence[CompiledCheck], requests: ModelRequests | None = None
+    case: TestCase,
+    output: Output,
+    checks: Sequence[CompiledCheck],
+    requests: ModelRequests | None = None,
+    limit: asyncio.Semaphore | None = None,
 ) -> TestCaseResult | Awaitable[TestCaseResult]:
     """The result of one test case; awaitable only if one of its checks has to wait for something."""
-    results = run_checks(case, output, checks, requests)
+    results = run_checks(case, output, checks, requests, limit)
     return case_result(case, output, results) if isinstance(results, list) else _await_case(case, output, results)
 
 
 def run_checks(
-    case: TestCase, output: Output, checks: Sequence[CompiledCheck], requests: ModelRequests | None = None
+    case: TestCase,
+    output: Output,
+    checks: Sequence[CompiledCheck],
+    requests: ModelRequests | None = None,
+    limit: asyncio.Semaphore | None = None,
 ) -> list[CheckResult] | Awaitable[list[CheckResult]]:
     """The results of the checks, in their order; awaitable only if one of them has to wait for something.
 
@@ -168,12 +196,15 @@ def run_checks(
         return [check.failed(failure, None, perf_counter()) for check in checks]
     context = evaluation_context(case, output)
     large = is_large(context)
-    answers = [
-        check.run(context, requests, large=large)
-        if failure is None or reads_only_completed_steps(check.check, output)
-        else check.failed(failure, None, perf_counter())
-        for check in checks
-    ]
+
+    def answer(check: CompiledCheck) -> CheckResult | Awaitable[CheckResult]:
+        if failure is None or reads_only_completed_steps(check.check, output):
+            return check.run(context, requests, large=large)
+        return check.failed(failure, None, perf_counter())
+
+    if limit is not None:
+        return _answer_within(limit, [partial(answer, check) for check in checks])
+    answers = [answer(check) for check in checks]
     ready = [answer for answer in answers if isinstance(answer, CheckResult)]
     return ready if len(ready) == len(answers) else _await_all(answers)
 
@@ -191,12 +222,23 @@ def failure_of(output: Output) -> TargetError | None:
 
 
 async def _await_all(answers: Sequence[CheckResult | Awaitable[CheckResult]]) -> list[CheckResult]:
-    waiting = [answer if not isinstance(answer, CheckResult) else _now(answer) for answer in answers]
-    return list(await asyncio.gather(*waiting))
+    return list(await asyncio.gather(*map(_result_of, answers)))
 
 
-async def _now(result: CheckResult) -> CheckResult:
-    return result
+async def _result_of(answer: CheckResult | Awaitable[CheckResult]) -> CheckResult:
+    return answer if isinstance(answer, CheckResult) else await answer
+
+
+async def _answer_within(
+    limit: asyncio.Semaphore, answers: Sequence[Callable[[], CheckResult | Awaitable[CheckResult]]]
+) -> list[CheckResult]:
+    """As `_await_all`, where a check begins only when there is a place for it: none is begun in vain."""
+
+    async def result_of(answer: Callable[[], CheckResult | Awaitable[CheckResult]]) -> CheckResult:
+        async with limit:
+            return await _result_of(answer())
+
+    return list(await asyncio.gather(*map(result_of, answers)))
 
 
 async def _await_case(case: TestCase, output: Output, results: Awaitable[list[CheckResult]]) -> TestCaseResult:

@@ -107,6 +107,10 @@ def find_check(check_type: str, version: str | None = None) -> CheckClass:
     return versions[max(fitting, key=parse_version)]
 
 
+get_check_class = find_check
+"""The public name of `find_check`, which is that of flex-evals."""
+
+
 def list_checks() -> list[str]:
     """All known check types, sorted."""
     return sorted({*CHECKS, *_registered, *installed_checks()})

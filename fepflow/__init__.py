@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from checks.base import BaseCheck as BaseCheck
     from checks.base import JSONPath as JSONPath
     from checks.constants import CheckType as CheckType
+    from checks.constants import PassMode as PassMode
+    from checks.constants import SimilarityMetric as SimilarityMetric
     from checks.contains import ContainsCheck as ContainsCheck
     from checks.custom_function import CustomFunctionCheck as CustomFunctionCheck
     from checks.disjoint import DisjointCheck as DisjointCheck
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from checks.models.embedders import register_embedder as register_embedder
     from checks.regex import RegexCheck as RegexCheck
     from checks.regex import RegexFlags as RegexFlags
+    from checks.registry import get_check_class as get_check_class
     from checks.registry import get_latest_version as get_latest_version
     from checks.registry import list_checks as list_checks
     from checks.registry import list_versions as list_versions
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
     from checks.validation.schemas import check_schema as check_schema
     from fepflow.errors import FepflowError as FepflowError
     from fepflow.errors import InputError as InputError
+    from fepflow.errors import JSONPathError as JSONPathError
+    from fepflow.errors import UserError as UserError
     from fepflow.protocol.check import Check as Check
     from fepflow.protocol.results import CheckError as CheckError
     from fepflow.protocol.results import CheckResult as CheckResult
@@ -55,6 +60,7 @@ if TYPE_CHECKING:
     from fepflow.protocol.results import ExperimentMetadata as ExperimentMetadata
     from fepflow.protocol.results import TestCaseResult as TestCaseResult
     from fepflow.protocol.results import TestCaseSummary as TestCaseSummary
+    from fepflow.protocol.status import ErrorType as ErrorType
     from fepflow.protocol.status import Status as Status
     from fepflow.protocol.test_case import Output as Output
     from fepflow.protocol.test_case import TestCase as TestCase
@@ -75,6 +81,7 @@ _HOME = {
     "CustomFunctionCheck": "checks.custom_function",
     "DisjointCheck": "checks.disjoint",
     "EqualsCheck": "checks.equals",
+    "ErrorType": "fepflow.protocol.status",
     "EvaluationRunResult": "fepflow.protocol.results",
     "EvaluationSummary": "fepflow.protocol.results",
     "ExactMatchCheck": "checks.exact_match",
@@ -84,16 +91,19 @@ _HOME = {
     "InputError": "fepflow.errors",
     "IsEmptyCheck": "checks.is_empty",
     "JSONPath": "checks.base",
+    "JSONPathError": "fepflow.errors",
     "JSONValidCheck": "checks.json_valid",
     "JsonValidCheck": "checks.json_valid",
     "LLMJudgeCheck": "checks.llm_judge",
     "Output": "fepflow.protocol.test_case",
+    "PassMode": "checks.constants",
     "RegexCheck": "checks.regex",
     "RegexFlags": "checks.regex",
     "Run": "surfaces.api",
     "SchemaValidationCheck": "checks.schema_validation",
     "SemanticSimilarityCheck": "checks.semantic_similarity",
     "SetEqualCheck": "checks.set_equal",
+    "SimilarityMetric": "checks.constants",
     "SimilarityThreshold": "checks.semantic_similarity",
     "Status": "fepflow.protocol.status",
     "SubsetCheck": "checks.subset",
@@ -104,9 +114,11 @@ _HOME = {
     "TextMatchCheck": "checks.text_match",
     "ThresholdCheck": "checks.threshold",
     "ToolUsageCheck": "checks.tool_usage",
+    "UserError": "fepflow.errors",
     "check_schema": "checks.validation.schemas",
     "evaluate": "checks.engine",
     "evaluate_async": "checks.engine",
+    "get_check_class": "checks.registry",
     "get_latest_version": "checks.registry",
     "list_checks": "checks.registry",
     "list_versions": "checks.registry",

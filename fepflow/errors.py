@@ -35,12 +35,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from fepflow.protocol.status import ErrorTypeText
 from fepflow.text import brief, printable
 
 if TYPE_CHECKING:
     from fepflow.documents.validation_errors import ValidationMessage
-
-ErrorType = Literal["jsonpath_error", "validation_error", "timeout_error", "unknown_error"]
 
 MAX_MESSAGE = 2_000
 """Characters of an exception's message. What it quotes is cut shorter where it is quoted; this holds for all."""
@@ -52,7 +51,7 @@ MAX_PROBLEMS = 100
 class FepflowError(Exception):
     """Base of the tree. `str(error)` is a sentence for a user: what was wrong, where, what to do."""
 
-    fep_type: ClassVar[ErrorType] = "unknown_error"
+    fep_type: ClassVar[ErrorTypeText] = "unknown_error"
     recoverable: bool = False
     http_status: ClassVar[int] = 500
     grpc_code: ClassVar[str] = "INTERNAL"
@@ -65,7 +64,7 @@ class FepflowError(Exception):
 class UserError(FepflowError):
     """Something that the user handed to us is wrong; doing the same again gives the same error."""
 
-    fep_type: ClassVar[ErrorType] = "validation_error"
+    fep_type: ClassVar[ErrorTypeText] = "validation_error"
     http_status = 400
     grpc_code = "INVALID_ARGUMENT"
     exit_code = 2

@@ -19,7 +19,6 @@ from checks.registry import find_check, is_ours, source_hash
 from fepflow.errors import (
     CheckArgumentsError,
     CheckTimeoutError,
-    ErrorType,
     FepflowError,
     InputError,
     ModelError,
@@ -34,6 +33,7 @@ from fepflow.protocol.context import Context
 from fepflow.protocol.model import construct_fast, utc_now
 from fepflow.protocol.model_response import Kind
 from fepflow.protocol.results import CheckError, CheckResult
+from fepflow.protocol.status import ErrorTypeText
 from fepflow.security.redaction import known_secrets, redact_json, words_of
 from fepflow.suite.models import check_ids
 
@@ -269,7 +269,7 @@ class CompiledCheck:
             cause = CheckError(type=error.fep_type, message=str(error), recoverable=error.recoverable)
         else:
             message = f"{self.check_type} failed: {type(error).__name__}: {words_of(error)}"
-            kind: ErrorType = "timeout_error" if isinstance(error, TimeoutError) else "unknown_error"
+            kind: ErrorTypeText = "timeout_error" if isinstance(error, TimeoutError) else "unknown_error"
             cause = CheckError(type=kind, message=message)
         metadata: dict[str, Any] = {"check_id": self.check_id}
         if self.version:

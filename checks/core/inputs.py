@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_jsonable_python
 
 from fepflow.documents.document_path import dotted
 from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import InputError, Problem
 from fepflow.protocol.check import AnyCheck, Check
+from fepflow.protocol.results import ExperimentMetadata
 from fepflow.protocol.test_case import Output, TestCase
 
 M = TypeVar("M", bound=BaseModel)
@@ -49,6 +52,62 @@ def read_outputs(given: Sequence[Any]) -> list[Output]:
     if problems:
         raise InputError(problems)
     return [output for output in outputs if output is not None]
+
+
+def read_metadata(metadata: Any, experiment: Any) -> tuple[dict[str, Any] | None, ExperimentMetadata | None]:
+    """Return the metadata of a result, and what it says of its experiment (FEP 3.2), which may be a dict too.
+
+    Raises InputError for what is neither, for members that FEP does not know, and for what JSON cannot say.
+    """
+    if isinstance(metadata, ExperimentMetadata):
+        if experiment is not None:
+            raise InputError(Problem("the experiment is given twice", path="metadata", advice="give it once"))
+        metadata, experiment = None, metadata
+    if experiment is not None and not isinstance(experiment, ExperimentMetadata):
+        advice = "give ExperimentMetadata(name=..., metadata=...), or a dict of these; other facts go into metadata="
+        if not isinstance(experiment, dict):
+            message = f"must be a dict, not {type(experiment).__name__}"
+            raise InputError(Problem(message, path="experiment_metadata", advice=advice))
+        try:
+            experiment = ExperimentMetadata.model_validate(experiment)
+        except ValidationError as error:
+            raise InputError(
+                [
+                    Problem(found.message, path=f"experiment_metadata.{dotted(found.path)}", advice=advice)
+                    for found in validation_messages(experiment, error, ExperimentMetadata)
+                ]
+            ) from None
+    _require_json(metadata, "metadata")
+    if experiment is not None:
+        _require_json(experiment.metadata, "experiment_metadata.metadata")
+    return metadata, experiment
+
+
+def _require_json(metadata: Any, path: str) -> None:
+    if metadata is None:
+        return
+    if not isinstance(metadata, dict):
+        advice = 'give a dict, such as {"experiment_name": "baseline"}'
+        raise InputError(Problem(f"must be a dict, not {type(metadata).__name__}", path=path, advice=advice))
+    names = [name for name in metadata if not isinstance(name, str)]
+    if names:
+        raise InputError(Problem(f"{names[0]!r} is no name", path=path, advice="names of metadata are texts"))
+    for name, value in metadata.items():
+        try:
+            to_jsonable_python(value)
+        except (ValueError, RecursionError):
+            message = f"a {type(value).__name__} that has no JSON form"
+            raise InputError(Problem(message, path=f"{path}.{name}", advice="metadata hold JSON values")) from None
+
+
+def read_limit(max_async_concurrent: Any) -> asyncio.Semaphore | None:
+    """Return what bounds the checks that wait at once. Raises InputError for what is no number of checks."""
+    if max_async_concurrent is None:
+        return None
+    if not isinstance(max_async_concurrent, int) or isinstance(max_async_concurrent, bool) or max_async_concurrent < 1:
+        message = f"{max_async_concurrent!r} is no number of checks"
+        raise InputError(Problem(message, path="max_async_concurrent", advice="give 1 or more, or nothing"))
+    return asyncio.Semaphore(max_async_concurrent)
 
 
 def read_checks(given: Sequence[Any] | None) -> tuple[Sequence[AnyCheck], Sequence[Sequence[AnyCheck]]]:

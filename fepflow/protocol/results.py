@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from fepflow.errors import ErrorType
 from fepflow.protocol.model import FepModel, Result, Timestamp, construct_fast
-from fepflow.protocol.status import StatusText
+from fepflow.protocol.status import ErrorTypeText, StatusText
 from fepflow.protocol.test_case import Output, TestCase
 
 Count = Annotated[int, Field(ge=0)]
@@ -22,7 +21,7 @@ USAGE = "spent"
 class CheckError(FepModel):
     """Why a check has no result; `recoverable` says whether a retry may help."""
 
-    type: ErrorType
+    type: ErrorTypeText
     message: str
     recoverable: bool = False
 
@@ -46,6 +45,12 @@ class CheckResult(Result):
     def check_id(self) -> str:
         """The check's name in its suite; its type where it was given none."""
         return str((self.metadata or {}).get("check_id", self.check_type))
+
+    @property
+    def check_version(self) -> str | None:
+        """The version of the check type that answered; None where no version was found."""
+        version = (self.metadata or {}).get("check_version")
+        return None if version is None else str(version)
 
     @property
     def passed(self) -> bool | None:
@@ -209,6 +214,15 @@ class EvaluationRunResult(FepModel, ResultsView):
     def expected_results(self) -> int:
         """As many as there are: nothing is left out here."""
         return len(self.results)
+
+    def to_dict_list(self) -> list[dict[str, Any]]:
+        """Return a dict for each check of each output, with the keys that flex-evals has.
+
+        The values are Python's own, not texts: `to_dataframe` has the table that reports have.
+        """
+        from fepflow.protocol.tables import flat_dicts
+
+        return flat_dicts(self)
 
     def _rows(self) -> Iterable[dict[str, Any]]:
         from fepflow.protocol.tables import rows_of_results

@@ -1,4 +1,4 @@
-"""How a check, a test case or a run ended (FEP 2.3.4, 4.1, 4.2)."""
+"""How a check, a test case or a run ended, and why a check has no result (FEP 2.3.4, 4.1, 4.2)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,19 @@ class Status(StrEnum):
     SKIP = "skip"
 
 
+class ErrorType(StrEnum):
+    """The types of a check's error, as constants; each equals its string."""
+
+    JSONPATH_ERROR = "jsonpath_error"
+    VALIDATION_ERROR = "validation_error"
+    TIMEOUT_ERROR = "timeout_error"
+    UNKNOWN_ERROR = "unknown_error"
+
+
 if TYPE_CHECKING:  # a constant may be given, and be compared with
     StatusText = Literal["completed", "error", "skip"] | Status
+    ErrorTypeText = Literal["jsonpath_error", "validation_error", "timeout_error", "unknown_error"] | ErrorType
 else:
     StatusText = Literal["completed", "error", "skip"]
-"""A status as results hold it: always the string."""
+    ErrorTypeText = Literal["jsonpath_error", "validation_error", "timeout_error", "unknown_error"]
+"""Both as results hold them: always the string."""

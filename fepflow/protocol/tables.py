@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from fepflow.errors import UserError
 from fepflow.protocol.model import to_json_data, to_jsonable
-from fepflow.protocol.results import USAGE, CheckResult, TestCaseResult, score_of
+from fepflow.protocol.results import USAGE, CheckResult, EvaluationRunResult, TestCaseResult, score_of
 from fepflow.protocol.test_case import Output, TestCase
 
 Kind = Literal["text", "index", "int", "float", "bool", "time"]
@@ -121,6 +121,56 @@ def rows_of_results(results: Iterable[TestCaseResult], run_id: str, suite: str |
             "repeat": _int(repeat) or 1,
         }
         yield from rows_of(case, output, result.check_results, position)
+
+
+def flat_dicts(run: EvaluationRunResult) -> list[dict[str, Any]]:
+    """Return a dict for each check of each output, with the keys of flex-evals' `to_dict_list`."""
+    about_run = {
+        "evaluation_id": run.evaluation_id,
+        "started_at": run.started_at,
+        "completed_at": run.completed_at,
+        "evaluation_status": run.status,
+    }
+    return [
+        {**about_run, **_about_case(result), **_metadata("evaluation_metadata", run.metadata), **_about_check(check)}
+        for result in run.results
+        for check in result.check_results
+    ]
+
+
+def _about_case(result: TestCaseResult) -> dict[str, Any]:
+    case, output = result.execution_context.test_case, result.execution_context.output
+    return {
+        "test_case_id": case.id,
+        "test_case_status": result.status,
+        "input_data": case.input,
+        "expected_output": case.expected,
+        "actual_output": output.value,
+        **result.summary.model_dump(),
+        **_metadata("test_case_metadata", case.metadata),
+        **_metadata("output_metadata", output.metadata),
+        **_metadata("test_case_result_metadata", result.metadata),
+    }
+
+
+def _about_check(check: CheckResult) -> dict[str, Any]:
+    error = {"error_type": check.error.type, "error_message": check.error.message} if check.error else {}
+    return {
+        "check_id": check.check_id,
+        "check_type": check.check_type,
+        "check_version": check.check_version,
+        "check_status": check.status,
+        "check_results": check.results,
+        "check_results_passed": check.passed,
+        "resolved_arguments": check.resolved_arguments or {},
+        "evaluated_at": check.evaluated_at,
+        **_metadata("check_metadata", check.metadata),
+        **error,
+    }
+
+
+def _metadata(name: str, metadata: dict[str, Any] | None) -> dict[str, Any]:
+    return {name: metadata} if metadata else {}
 
 
 def to_dataframe(rows: Iterable[Row]) -> Any:

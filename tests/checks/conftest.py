@@ -89,8 +89,8 @@ def conforming_results(monkeypatch):
     seen = []
     finish = engine.run_result
 
-    def finish_and_keep(*arguments):
-        seen.append(finish(*arguments))
+    def finish_and_keep(*arguments, **options):
+        seen.append(finish(*arguments, **options))
         return seen[-1]
 
     monkeypatch.setattr(engine, "run_result", finish_and_keep)
