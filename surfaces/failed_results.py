@@ -10,9 +10,9 @@ from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.errors import NotFoundError
 from fepflow.protocol.results import CheckResult
 from fepflow.store.case_lookup import FailureKind
+from fepflow.store.check_order import shared_check_ids
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
-from surfaces.reports.expected import shared_check_ids
 
 MOST_COMPARED = 20_000
 """Ids among which a similar one is looked for."""
@@ -92,7 +92,7 @@ def worst_first(store: Store, run: RunRecord, selection: Selection) -> list[int]
 
 
 def _require_check(store: Store, run: RunRecord, check_id: str) -> None:
-    known = dict.fromkeys([*shared_check_ids(run), *(row.check_id for row in store.check_totals(run.id))])
+    known = dict.fromkeys([*shared_check_ids(run.suite), *(row.check_id for row in store.check_totals(run.id))])
     if check_id not in known:
         raise _unknown("check", check_id, list(known))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,10 +12,11 @@ from sqlalchemy import Text, or_, select, type_coerce
 from fepflow.json.codec import encode
 from fepflow.protocol.status import StatusText
 from fepflow.protocol.test_case import TestCase
+from fepflow.store.check_order import declared_check_ids, rank_of, ranks
 from fepflow.store.column_types import indexable
 from fepflow.store.database import Repository
 from fepflow.store.records import RunRecord, StoredOutput
-from fepflow.store.results import outputs_where
+from fepflow.store.results import cases_at, outputs_where, shared_ids_of
 from fepflow.store.runs import taken_in
 from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT, RUN
 
@@ -29,7 +31,10 @@ class CheckMark:
 
 @dataclass(frozen=True, slots=True)
 class GridRow:
-    """A case with its outputs by repeat, and how its checks came out by repeat and check id; both count from 0."""
+    """A case with its outputs by repeat, and how its checks came out by repeat and check id; both count from 0.
+
+    The checks are in the order declared.
+    """
 
     case_index: int
     case: TestCase
@@ -44,16 +49,21 @@ class CaseGrid(Repository):
         """The rows of these cases, in this order; none of the checks' results is read."""
         checks = CHECK_RESULT.c
         marks = select(checks.case_index, checks.repeat, checks.check_id, checks.status, checks.passed)
-        of_cases = CASE.c.run_id == run_id, CASE.c.case_index.in_(case_indices)
         with self._database.reading() as connection:
-            cases = connection.execute(select(CASE.c.case_index, CASE.c.data).where(*of_cases)).all()
-            rows = {index: GridRow(index, TestCase.model_validate(data)) for index, data in cases}
+            shared = shared_ids_of(connection, run_id)
+            rows = {index: GridRow(index, case) for index, case in cases_at(connection, run_id, case_indices).items()}
             for (index, repeat), output in outputs_where(
                 connection, run_id, OUTPUT.c.case_index.in_(case_indices)
             ).items():
                 rows[index].outputs[repeat] = output
             wanted = marks.where(checks.run_id == run_id, checks.case_index.in_(case_indices))
-            for index, repeat, check_id, status, passed in connection.execute(wanted):
+            found = defaultdict(list)
+            for index, *mark in connection.execute(wanted):
+                found[index].append(mark)
+        for index, marks_of_case in found.items():
+            places = ranks(declared_check_ids(rows[index].case, shared))
+            marks_of_case.sort(key=lambda mark: (mark[0], rank_of(places, mark[1])))
+            for repeat, check_id, status, passed in marks_of_case:
                 rows[index].marks[repeat, check_id] = CheckMark(status, passed)
         return [rows[index] for index in case_indices if index in rows]
 

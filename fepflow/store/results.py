@@ -28,6 +28,7 @@ from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.bulk_insert import insert_new
 from fepflow.store.case_lookup import CaseLookup
+from fepflow.store.check_order import declared_check_ids, rank_of, ranks, shared_check_ids
 from fepflow.store.large_arguments import fill_in_large
 from fepflow.store.records import CaseResult, CheckCounts, CheckRow, NewCheckResult, NewOutput, Progress, StoredOutput
 from fepflow.store.result_rows import check_key, check_row, output_key, output_row
@@ -109,7 +110,8 @@ class Results(CaseLookup):
         )
 
     def check_totals(self, run_id: str) -> list[CheckCounts]:
-        """The results of each check of a run, counted, by check id."""
+        """The results of each check of a run, counted: checks of single cases by where they first stand, then those
+        that all cases share, as declared."""
         checks = CHECK_RESULT.c
 
         def count(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
@@ -118,6 +120,7 @@ class Results(CaseLookup):
         completed = checks.status == "completed"
         totals = select(
             checks.check_id,
+            func.min(checks.case_index).label("first_case"),
             count(completed, checks.passed.is_(True)).label("passed"),
             count(completed, checks.passed.is_(False)).label("failed"),
             count(checks.status == "error").label("error"),
@@ -125,11 +128,20 @@ class Results(CaseLookup):
             count(completed, checks.passed.is_(None)).label("unjudged"),
         )
         with self._database.reading() as connection:
-            rows = connection.execute(totals.where(checks.run_id == run_id).group_by(checks.check_id)).mappings()
-            return sorted((CheckCounts(**row) for row in rows), key=lambda row: row.check_id)
+            rows = connection.execute(totals.where(checks.run_id == run_id).group_by(checks.check_id)).all()
+            shared = shared_ids_of(connection, run_id)
+            own = sorted({row.first_case for row in rows if row.check_id not in shared})
+            cases = [case for chunk in _chunks(own) for _, case in sorted(cases_at(connection, run_id, chunk).items())]
+        own_ids = (
+            check_id for case in cases for check_id in declared_check_ids(case, shared) if check_id not in shared
+        )
+        places = ranks([*own_ids, *shared])
+        counts = (CheckCounts(check_id, *numbers) for check_id, _, *numbers in rows)
+        return sorted(counts, key=lambda row: rank_of(places, row.check_id))
 
     def check_rows(self, run_id: str, *, results: bool = True, types: Sequence[str] = ()) -> Iterator[CheckRow]:
-        """All check results by case index, repeat and check id, read a hundred cases at a time.
+        """All check results by case index and repeat, read a hundred cases at a time; those of a case are in the order
+        of their ids, as the cases, which declare another, are not read.
 
         Without `results` no `result` is read, which takes a fraction of the time. `types` are check types; none: all.
         """
@@ -145,35 +157,38 @@ class Results(CaseLookup):
     ) -> Iterator[CaseResult]:
         """One result for each repeat of each case by case index and repeat, read a hundred cases at a time.
 
+        Its checks are in the order declared: those of the case, then those of the suite.
         What the run has not got to is there too, without an output. `failed_only` leaves the results whose output
         failed or that have a check that did not pass or ended in error. With `case_indices`: of
         those cases, in that order.
         """
         with self._database.reading() as connection:
             repeats = connection.scalar(select(RUN.c.repeats).where(RUN.c.id == run_id)) or 0
+            shared = shared_ids_of(connection, run_id)
         if case_indices is not None:
             chunks = _chunks(case_indices)
         else:
             chunks = _chunks(self.failed_case_indices(run_id)) if failed_only else self._all_case_indices(run_id)
         for chunk in chunks:
-            for result, failed in self._results(run_id, chunk, repeats):
+            for result, failed in self._results(run_id, chunk, repeats, shared):
                 if failed or not failed_only:
                     yield result
 
-    def _results(self, run_id: str, case_indices: Sequence[int], repeats: int) -> Iterator[tuple[CaseResult, bool]]:
-        of_cases = CASE.c.run_id == run_id, CASE.c.case_index.in_(case_indices)
+    def _results(
+        self, run_id: str, case_indices: Sequence[int], repeats: int, shared: Sequence[str]
+    ) -> Iterator[tuple[CaseResult, bool]]:
         with self._database.reading() as connection:
-            rows = connection.execute(select(CASE.c.case_index, CASE.c.data).where(*of_cases)).all()
+            cases = cases_at(connection, run_id, case_indices)
             outputs = outputs_where(connection, run_id, OUTPUT.c.case_index.in_(case_indices))
             checks: dict[tuple[int, int], list[Row[Any]]] = defaultdict(list)
-            for row in sorted(connection.execute(_checks(run_id, case_indices)), key=check_key):
+            for row in connection.execute(_checks(run_id, case_indices)):
                 checks[row.case_index, row.repeat].append(row)
-        cases = {case_index: TestCase.model_validate(data) for case_index, data in rows}
         for case_index in (case_index for case_index in case_indices if case_index in cases):
+            places = ranks(declared_check_ids(cases[case_index], shared))
             for repeat in range(repeats):
                 stored = outputs.get((case_index, repeat))
                 case, output = cases[case_index], stored.output if stored else None
-                rows = checks.get((case_index, repeat), [])
+                rows = sorted(checks.get((case_index, repeat), ()), key=lambda row: rank_of(places, row.check_id))
                 results = [CheckResult.model_validate(fill_in_large(row.result, case, output)) for row in rows]
                 yield (
                     CaseResult(case_index, repeat, case, output, results),
@@ -205,6 +220,17 @@ def insert_results(
         insert_new(connection, CHECK_RESULT, check_rows)
 
     return insert_both
+
+
+def shared_ids_of(connection: Connection, run_id: str) -> list[str]:
+    """Return the ids of the checks that all cases of a run share; none of a run that is not there."""
+    return shared_check_ids(connection.scalar(select(RUN.c.suite).where(RUN.c.id == run_id)) or {})
+
+
+def cases_at(connection: Connection, run_id: str, case_indices: Sequence[int]) -> dict[int, TestCase]:
+    """Return those of a run's cases at these indices that are there, by index."""
+    rows = select(CASE.c.case_index, CASE.c.data).where(CASE.c.run_id == run_id, CASE.c.case_index.in_(case_indices))
+    return {case_index: TestCase.model_validate(data) for case_index, data in connection.execute(rows)}
 
 
 def _chunks(case_indices: Sequence[int]) -> Iterator[Sequence[int]]:

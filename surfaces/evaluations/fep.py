@@ -18,15 +18,13 @@ from fepflow.errors import NotFoundError, TooLargeError
 from fepflow.llm.client import ModelClient
 from fepflow.llm.model_requests import ModelRequests
 from fepflow.llm.request_context import RequestContext
-from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.model import utc_now
-from fepflow.protocol.results import CheckResult, EvaluationRunResult, ExperimentMetadata, TestCaseResult
+from fepflow.protocol.results import EvaluationRunResult, ExperimentMetadata, TestCaseResult
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.store.operations import OPERATION
-from fepflow.store.records import CaseResult, RunRecord
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from fepflow.suite.models import check_ids
 from fepflow.verdict.pass_rule import SampleResult, judge_samples, outcome_of
 from fepflow.verdict.verdict import Verdict
 from surfaces.access.caller import Caller
@@ -167,9 +165,8 @@ class FepService:
         given = self._asked(run)
         if given is None:
             return EvaluationRunResult.model_validate_json("".join(run_parts(self._store, run)))
-        shared = check_ids([Check.model_validate(check) for check in run.suite["checks"]])
         results = [
-            case_result(_bare(result.case), result.output, _in_order(result, shared))
+            case_result(_bare(result.case), result.output, result.checks)
             for result in self._store.results(run.id)
             if result.output is not None
         ]
@@ -228,12 +225,6 @@ def _bare(case: TestCase) -> TestCase:
     if case.checks is None:
         return case
     return TestCase.model_validate({name: getattr(case, name) for name in case.model_fields_set - {"checks"}})
-
-
-def _in_order(result: CaseResult, shared: Sequence[str]) -> list[CheckResult]:
-    """The results of a test case's checks as they were given: its own, then the shared ones."""
-    order = [*check_ids([to_check(check) for check in result.case.checks or ()], shared), *shared]
-    return sorted(result.checks, key=lambda check: order.index(check.check_id))
 
 
 def _sample(index: int, result: TestCaseResult) -> SampleResult:

@@ -13,13 +13,13 @@ from fepflow.errors import NotFoundError
 from fepflow.protocol.explanation import explain
 from fepflow.protocol.results import CheckResult
 from fepflow.store.case_grid import GridRow
+from fepflow.store.check_order import shared_check_ids
 from fepflow.store.labels import StoredLabel
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
 from surfaces.pages.charts import attempts_chart
 from surfaces.pages.marks import State, state_of, state_of_check
 from surfaces.pages.text import Span, differences, shown
-from surfaces.reports.expected import shared_check_ids
 
 MAX_LINE = 20_000
 EARLIER_RUNS = 10
@@ -110,7 +110,7 @@ def case_view(store: Store, run_id: str, case_id: str) -> CaseView:
     labels = [label for label in store.labels_of_case(run.id, index) if label.label is not None]
     (row,) = store.grid_rows(run.id, [index])
     return CaseView(
-        run, repeats, earlier, list(dict.fromkeys(ids)), state_of(row, run.repeats, shared_check_ids(run)), labels
+        run, repeats, earlier, list(dict.fromkeys(ids)), state_of(row, run.repeats, shared_check_ids(run.suite)), labels
     )
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from fepflow.protocol.check import to_check
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.status import StatusText
 from fepflow.store.case_grid import GridRow
-from fepflow.suite.models import check_ids
+from fepflow.store.check_order import declared_check_ids
 
 State = Literal["passed", "failed", "error", "skipped", "no verdict", "absent"]
 
@@ -44,7 +43,7 @@ def state_of(row: GridRow, repeats: int, shared: Sequence[str]) -> State:
 
     `shared` are the ids of the checks that all cases share.
     """
-    expected = [*shared, *check_ids([to_check(check) for check in row.case.checks or ()], shared)]
+    expected = declared_check_ids(row.case, shared)
     found = {mark_of(row, repeat, check_id) for repeat in range(repeats) for check_id in expected}
     found |= {state(mark.status, mark.passed) for mark in row.marks.values()}
     if any(output.failed for output in row.outputs.values()):

@@ -11,12 +11,12 @@ from typing import Any, Literal
 from markupsafe import Markup
 
 from fepflow.store.case_grid import GridRow
+from fepflow.store.check_order import shared_check_ids
 from fepflow.store.records import Progress, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import IMPACTS
 from surfaces.failed_results import Selection, worst_first
 from surfaces.pages.charts import gate_bands, interval_chart
-from surfaces.reports.expected import shared_check_ids
 from surfaces.service import seconds_of, with_current_metrics
 from tasks.analysis.causes import causes_of
 from tasks.analysis.judge_reliability import JudgeReliability, reliability_of_judges
@@ -137,9 +137,9 @@ def grid_view(store: Store, run: RunRecord, wanted: GridFilter, size: int = PAGE
     indices = _case_indices(store, run, wanted)
     start = (wanted.page - 1) * size
     rows = store.grid_rows(run.id, indices[start : start + size])
-    seen = {check_id for row in rows for _, check_id in row.marks}
-    shared = shared_check_ids(run)
-    return GridView(wanted, [*shared, *sorted(seen.difference(shared))], shared, rows, len(indices))
+    shared = shared_check_ids(run.suite)
+    own = (check_id for row in rows for _, check_id in row.marks if check_id not in shared)
+    return GridView(wanted, [*dict.fromkeys(own), *shared], shared, rows, len(indices))
 
 
 def bands_of(run: RunRecord, metric: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -19,9 +19,9 @@ from xml.sax.saxutils import quoteattr
 from fepflow.protocol.explanation import as_json, explain
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
+from fepflow.store.check_order import declared_check_ids, shared_check_ids
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
-from surfaces.reports.expected import shared_check_ids
 from surfaces.reports.text import printable
 from tasks.analysis.causes import causes_of
 from tasks.analysis.judge_reliability import reliability_of_judges
@@ -70,7 +70,7 @@ def write_junit(store: Store, run: RunRecord, file: TextIO, failures: JunitFailu
 
         for case in _rules(run):
             _add(run, suite("verdict"), case)
-        shared = shared_check_ids(run)
+        shared = shared_check_ids(run.suite)
         for result in store.results(run.id):
             name = result.case.id if run.repeats == 1 else f"{result.case.id} #{result.repeat + 1}"
             _add(run, suite("calls"), gate.allow(None, _call(name, result)))
@@ -145,7 +145,7 @@ def _call(name: str, result: CaseResult) -> _Case:
 
 def _checks(name: str, result: CaseResult, shared: Sequence[str]) -> Iterator[tuple[str, _Case]]:
     found = {check.check_id: check for check in result.checks}
-    for check_id in dict.fromkeys([*shared, *found]):
+    for check_id in dict.fromkeys([*declared_check_ids(result.case, shared), *found]):
         check = found.get(check_id)
         if result.output is None or check is None:
             what = "the run did not get to it" if result.output is None else "the check was not run"

@@ -27,15 +27,15 @@ async def failed_checks_message(context: RunContext, batch: Batch, *, by_model: 
     cases = await context.cases(batch)
     context.forget(batch)
     units = batch.units(run.repeats)
-    ids = {
-        case_index: {check.check_id for check in context.checks_for(cases[case_index - first], by_model=by_model)}
-        for case_index in {row.case_index for row in found}
-    }
+    outcomes = {(row.case_index, row.repeat, row.check_id): row.in_error for row in found}
     failed: dict[Unit, list[str]] = {}
     errors: dict[Unit, list[str]] = {}
-    for case_index, repeat, check_id, in_error in found:
-        if (case_index, repeat) in units and check_id in ids[case_index]:
-            (errors if in_error else failed).setdefault((case_index, repeat), []).append(check_id)
+    for case_index, repeat in dict.fromkeys((row.case_index, row.repeat) for row in found):
+        if (case_index, repeat) not in units:
+            continue
+        for check in context.checks_for(cases[case_index - first], by_model=by_model):
+            if (in_error := outcomes.get((case_index, repeat, check.check_id))) is not None:
+                (errors if in_error else failed).setdefault((case_index, repeat), []).append(check.check_id)
 
     def named(units: Mapping[Unit, Sequence[str]]) -> str:
         names = {unit: context.name_of(cases[unit[0] - first], unit[1]) for unit in units}

@@ -8,8 +8,8 @@ import pytest
 from fepflow.errors import NotFoundError
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.status import StatusText
-from fepflow.protocol.test_case import Output
-from fepflow.store.records import CheckCounts, NewCheckResult, NewOutput, Progress
+from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.records import CheckCounts, NewCheckResult, NewOutput, NewRun, Progress
 from fepflow.store.store import Store
 
 HASH = "a" * 64
@@ -260,6 +260,24 @@ def test_checks_come_in_the_same_order_on_every_database(store: Store, make_run)
     ]
     assert [answer.check_id for answer in next(store.results(run)).checks] == in_order
     assert [totals.check_id for totals in store.check_totals(run)] == in_order
+
+
+def test_checks_of_a_result_come_as_they_were_declared_a_case_s_own_first(store: Store, make_run):
+    names = ["contains", *(f"contains-{number}" for number in range(2, 12)), "z", "a"]
+    shared = [{"type": "contains"}] * 11 + [{"type": "regex", "id": name} for name in ("z", "a")]
+    own = [{"type": "contains"}, {"type": "regex", "id": "b"}, {"type": "regex"}]
+    run = NewRun("run-1", "refunds", {"checks": shared}, None, 1)
+    store.create_run(
+        run, [TestCase(id="plain", input=1), TestCase.model_validate({"id": "o", "input": 1, "checks": own})]
+    )
+    of_cases = names, ["contains-12", "b", "regex", *names]
+    for case_index, ids in enumerate(of_cases):
+        store.write("run-1", [output(case_index)], [check(case_index, 0, name) for name in sorted(ids)])
+
+    assert [[answer.check_id for answer in each.checks] for each in store.results("run-1")] == list(of_cases)
+    assert [totals.check_id for totals in store.check_totals("run-1")] == of_cases[1]
+    marks = [[check_id for _, check_id in row.marks] for row in store.grid_rows("run-1", [0, 1])]
+    assert marks == list(of_cases)
 
 
 def test_failed_results_are_those_with_a_failed_output_or_a_check_that_failed_or_erred(store: Store, make_run):
