@@ -118,19 +118,38 @@ async def _read(response: httpx.Response, exchange: Exchange, request: httpx.Req
 
 
 def _answer_in(body: bytes, exchange: Exchange, request: httpx.Request) -> bytes:
-    """A large body that is JSON, and a small one whatever it is; nothing, of a large one that is none.
+    """Return a large body that is JSON, and a small one whatever it is; nothing, of a large one that is none.
 
-    Raises httpx.ProtocolError for JSON with too many values.
+    Raises httpx.ProtocolError for JSON with too many values, and for choices of which none is the first.
     """
-    if len(body) <= SMALL_BYTES:
-        return body
-    if has_more_values(body.decode("utf-8", "replace"), exchange.most_values):
+    is_small = len(body) <= SMALL_BYTES
+    if not is_small and has_more_values(body.decode("utf-8", "replace"), exchange.most_values):
         raise exchange.refuse("too_large", f"answers with more than {exchange.most_values:,} JSON values", request)
     try:
-        json.loads(body)
+        answer = json.loads(body)
     except (ValueError, RecursionError):
-        return b""
-    return body
+        return body if is_small else b""
+    return _with_one_choice(answer, exchange, request) or body
+
+
+def _with_one_choice(answer: Any, exchange: Exchange, request: httpx.Request) -> bytes | None:
+    """Return an answer of several choices with the one of index 0 only; None for an answer that stays as it is.
+
+    litellm numbers the choices anew, in the order in which they are listed. Raises httpx.ProtocolError where it cannot
+    be said which choice is meant.
+    """
+    for name in ("choices", "candidates") if isinstance(answer, dict) else ():  # OpenAI's name, and Google's
+        choices = answer.get(name)
+        if not isinstance(choices, list) or len(choices) < 2:
+            continue
+        indexes = [choice.get("index") if isinstance(choice, dict) else None for choice in choices]
+        first = [choice for choice, index in zip(choices, indexes, strict=True) if index == 0 and index is not False]
+        if all(index is None for index in indexes):
+            first = choices[:1]
+        if len(first) != 1:
+            raise exchange.refuse("invalid", f"gives {len(choices)} choices, and not one of index 0", request)
+        return json.dumps({**answer, name: first}).encode()
+    return None
 
 
 def _joined(here: str, location: str) -> str:
