@@ -18,6 +18,7 @@ OPERATORS_VARIABLES = frozenset(
     {
         *("FEPFLOW_AGENT_HOSTS", "FEPFLOW_DATA_ROOTS", "FEPFLOW_MODELS", "FEPFLOW_SUITE_ROOTS"),
         *("FEPFLOW_JWT_KEY_FILE", "FEPFLOW_JWT_ALGORITHM", "FEPFLOW_JWT_ISSUER", "FEPFLOW_JWT_AUDIENCE"),
+        "FEPFLOW_JWT_MAX_LIFETIME",
         *("FEPFLOW_TLS_CERT", "FEPFLOW_TLS_KEY", "FEPFLOW_CORS_ORIGINS", "FEPFLOW_AUDIT_RETENTION"),
         *("FEPFLOW_STARTS_PER_MINUTE", "FEPFLOW_REQUESTS_PER_MINUTE", "FEPFLOW_MAX_BODY"),
     }
@@ -84,6 +85,9 @@ class Settings(BaseModel):
     jwt_algorithm: JwtAlgorithm | None = Field(None, description="The one algorithm that tokens are signed with.")
     jwt_issuer: str | None = Field(None, description="What tokens have as `iss`.")
     jwt_audience: str | None = Field(None, description="What tokens have as `aud`, or as one of them.")
+    jwt_max_lifetime: Annotated[float, BeforeValidator(seconds)] = Field(
+        86_400.0, gt=0, le=36_500 * 86_400.0, description="How long a token may be valid, such as 1h or 7d."
+    )
     tls_cert: Path | None = Field(None, description="File with the certificate chain of the network's interfaces, PEM.")
     tls_key: Path | None = Field(None, description="File with the private key of that certificate, PEM.")
     cors_origins: str = Field("", description="Origins whose pages may call, separated by commas.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -27,6 +28,9 @@ MAX_TOKEN = 8_192
 MAX_SUBJECT = 200
 """Characters of a token's subject."""
 
+CLOCKS_DIFFER = 60
+"""Seconds by which the issuer's clock may be ahead of ours."""
+
 _MAX_KEY_FILE = 100_000
 _SHORTEST_SECRET = 32  # bytes: what SHA-256 has (RFC 7518, 3.2)
 _SHORTEST_RSA = 2_048  # bits (RFC 7518, 3.3)
@@ -43,13 +47,19 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 
 
 class TokenVerifier:
-    """Verifies tokens. Which algorithm, key, issuer and audience is never taken from a token."""
+    """Verifies tokens. Which algorithm, key, issuer and audience is never taken from a token.
 
-    def __init__(self, key: bytes | PublicKey, algorithm: JwtAlgorithm, issuer: str, audience: str) -> None:
+    No token is valid for longer than `lifetime` seconds, for none can be revoked.
+    """
+
+    def __init__(
+        self, key: bytes | PublicKey, algorithm: JwtAlgorithm, issuer: str, audience: str, lifetime: float
+    ) -> None:
         self._key = key
         self._algorithm = algorithm
         self._issuer = issuer
         self._audience = audience
+        self._lifetime = lifetime
 
     @classmethod
     def of(cls, settings: Settings) -> Self | None:
@@ -68,11 +78,13 @@ class TokenVerifier:
         assert path is not None
         assert algorithm is not None
         key = _key_in(path, algorithm)
-        return cls(key, algorithm, settings.jwt_issuer or "", settings.jwt_audience or "")
+        names = settings.jwt_issuer or "", settings.jwt_audience or ""
+        return cls(key, algorithm, *names, settings.jwt_max_lifetime)
 
     def verify(self, token: str) -> tuple[str, frozenset[Scope]]:
         """The subject of a token, and those of its scopes that we know. Raises AuthenticationError."""
         claims = self._claims(token)
+        self._require_short_life(claims)
         subject = claims.get("sub")
         if not isinstance(subject, str) or not (0 < len(subject) <= MAX_SUBJECT) or not subject.isprintable():
             raise AuthenticationError("The token's subject (sub) is not a text that can name a caller.")
@@ -88,12 +100,31 @@ class TokenVerifier:
                 algorithms=[self._algorithm],
                 audience=self._audience,
                 issuer=self._issuer,
-                # When it was issued is not asked: the issuer's clock may be ahead by a little.
+                # When it was issued is looked at below: the issuer's clock may be ahead by a little.
                 options={"require": ["exp", "aud", "iss", "sub"], "verify_iat": False},
             )
         except Exception as error:  # whatever a text does to the library, it is no valid token
             reason = next((words for kind, words in _REASONS if isinstance(error, kind)), "cannot be read")
             raise AuthenticationError(f"The token {reason}.") from None  # the cause may quote it
+
+    def _require_short_life(self, claims: Mapping[str, Any]) -> None:
+        """Refuse a token that was issued in the future, or is valid for too long. Raises AuthenticationError."""
+        now, expires_at = time.time(), _number(claims["exp"], "exp")
+        issued_at = _number(claims["iat"], "iat") if "iat" in claims else now
+        if issued_at > now + CLOCKS_DIFFER:
+            raise AuthenticationError("The token was issued in the future (iat).")
+        if expires_at - min(issued_at, now) > self._lifetime + CLOCKS_DIFFER:
+            raise AuthenticationError(
+                f"The token is valid for longer than {self._lifetime:,.0f} s (exp): have one issued with a shorter "
+                "life, or set FEPFLOW_JWT_MAX_LIFETIME."
+            )
+
+
+def _number(claim: Any, name: str) -> float:
+    try:
+        return float(int(claim))  # as PyJWT reads it
+    except (OverflowError, TypeError, ValueError):
+        raise AuthenticationError(f"The token's {name} is not a time.") from None
 
 
 def _scopes_of(claims: Mapping[str, Any]) -> frozenset[Scope]:

@@ -10,6 +10,7 @@ BAD = {
     "STARTS_PER_MINUTE": ["0", "-1", "many", "1.5"],
     "REQUESTS_PER_MINUTE": ["0", ""],
     "MAX_BODY": ["lots", "", "-1"],
+    "JWT_MAX_LIFETIME": ["0s", "-1d", "forever", "99999999d"],
     "AUDIT_RETENTION": ["0s", "-1d", "90", "forever", "99999999d"],
 }
 

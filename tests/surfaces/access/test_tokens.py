@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import json
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +136,39 @@ def test_a_header_that_brings_its_own_key_is_not_heard(verifier: TokenVerifier) 
     assert verifier.verify(token(headers=own))[0] == "ci"
 
 
-def test_tokens_by_a_clock_of_the_year_9999(verifier: TokenVerifier) -> None:
-    assert verifier.verify(token(exp=int(datetime(9999, 1, 1).timestamp())))[0] == "ci"
+DAY = 86_400
+
+
+@pytest.mark.parametrize(
+    ("wrong", "because"),
+    [
+        ({"exp": DAY + 600}, "longer than 86,400 s"),
+        ({"exp": 400 * DAY}, "longer than 86,400 s"),
+        ({"exp": 10**11}, "longer than 86,400 s"),
+        ({"exp": 60, "iat": -DAY - 600}, "longer than 86,400 s"),
+        ({"exp": 10 * DAY, "iat": 9 * DAY}, "issued in the future"),
+        ({"exp": 600, "iat": 300}, "issued in the future"),
+        ({"exp": 600, "nbf": 300}, "not valid yet"),
+    ],
+)
+def test_a_token_has_a_short_life_that_has_begun(verifier: TokenVerifier, wrong: dict[str, int], because: str) -> None:
+    now = int(time.time())
+    with pytest.raises(AuthenticationError, match=because):
+        verifier.verify(token(**{name: now + seconds for name, seconds in wrong.items()}))
+
+
+def test_how_long_tokens_live_is_the_operators_to_say(jwt_settings: MakeSettings) -> None:
+    verifier = TokenVerifier.of(jwt_settings(jwt_max_lifetime="7d"))
+    assert verifier is not None
+    assert verifier.verify(token(exp=int(time.time()) + 7 * DAY))[0] == "ci"
+    with pytest.raises(AuthenticationError, match="FEPFLOW_JWT_MAX_LIFETIME"):
+        verifier.verify(token(exp=int(time.time()) + 7 * DAY + 600))
+
+
+@pytest.mark.parametrize("iat", ["x", None, [], float("inf"), {}])
+def test_a_token_whose_iat_is_no_time_is_refused(verifier: TokenVerifier, iat: Any) -> None:
+    with pytest.raises(AuthenticationError, match="iat is not a time"):
+        verifier.verify(signed_by_hand({"alg": "HS256"}, {**claims(), "iat": iat}, SECRET.encode()))
 
 
 def test_without_settings_there_are_no_tokens(make_settings: MakeSettings) -> None:
