@@ -93,7 +93,7 @@ def _application(
     app.include_router(evalguard_router(Catalogue(config.evalguard_folder), store), prefix="/v1", tags=["EvalGuard"])
     app.include_router(Pages(store).router())
     origins = allowed_origins(config)
-    guarded = AccessMiddleware(app, access, errors.render, max_body=int(config.max_body), origins=origins)
+    guarded = AccessMiddleware(app, access, errors.render, max_body=int(config.max_body))
     return with_cors(PagesMiddleware(guarded, access, secure=listening.tls is not None or behind_tls), origins)
 
 

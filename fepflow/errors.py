@@ -176,6 +176,13 @@ class TooLargeError(UserError):
     grpc_code = "RESOURCE_EXHAUSTED"
 
 
+class SlowRequestError(UserError):
+    """A request over the network that did not come in within its time."""
+
+    http_status = 408
+    grpc_code = "DEADLINE_EXCEEDED"
+
+
 class RateLimitError(UserError):
     """The caller has sent too many requests; the next one is taken after `retry_after` seconds."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Self, TypeVar, cast
 
-from fepflow.errors import AuthenticationError
+from fepflow.errors import AuthenticationError, InputError, PermissionDeniedError, Problem
 from fepflow.security.api_keys import is_secret_of, parse_api_key, without_credentials
 from fepflow.settings import Settings
 from fepflow.store.access_records import AuditEntry
@@ -17,6 +17,7 @@ from fepflow.store.store import Store
 from fepflow.text import brief
 from surfaces.access.audit_writer import AuditWriter
 from surfaces.access.caller import SCOPES, Caller, Scope
+from surfaces.access.listening import allowed_origins, refuse_pages_of_others
 from surfaces.access.rates import RateLimits
 from surfaces.access.tokens import TokenVerifier
 
@@ -54,6 +55,7 @@ class Access:
         self._store = store
         self._tokens = TokenVerifier.of(settings)
         self._asks = not may_be_open or self._tokens is not None
+        self._origins = allowed_origins(settings)
         self._rates = RateLimits(settings.starts_per_minute, settings.requests_per_minute)
         self._audit = AuditWriter(store, settings.audit_folder, settings.audit_retention)
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="fepflow-access")
@@ -81,6 +83,21 @@ class Access:
             self._asks = True
         return self._asks
 
+    async def admit(self, headers: Sequence[tuple[str, str]], source: str | None) -> Caller:
+        """Return the caller of a request with these headers, or gRPC metadata; names are in lower case.
+
+        Where no key is asked for, what a page of another site or a proxy may have sent is refused. Raises
+        AuthenticationError, PermissionDeniedError, and RateLimitError for a source with many failures.
+        """
+        try:
+            if not await self.asks_for_keys():
+                refuse_pages_of_others(headers, self._origins)
+            shown = Credentials(_only(headers, "x-api-key"), _only(headers, "authorization"), source)
+        except (AuthenticationError, PermissionDeniedError):
+            self.count_failure(source)
+            raise
+        return await self.identify(shown)
+
     async def identify(self, credentials: Credentials) -> Caller:
         """The caller. What is shown has to be valid, also where nothing is asked for.
 
@@ -101,6 +118,14 @@ class Access:
         """Count a request that was refused before its caller was known. Raises RateLimitError after many."""
         self._rates.take_failure(source)
 
+    def permit_request(
+        self, caller: Caller, needs: Scope, headers: Sequence[tuple[str, str]], *, starts_run: bool
+    ) -> None:
+        """As `permit`; raises InputError, too, for two idempotency keys, of which each could be the one that counts."""
+        self.permit(caller, needs, starts_run=starts_run)
+        if len(_values(headers, "idempotency-key")) > 1:
+            raise InputError(Problem("there are several", path="Idempotency-Key", advice="send one"))
+
     def permit(self, caller: Caller, needs: Scope, *, starts_run: bool) -> None:
         """Count a request of a caller. Raises PermissionDeniedError or RateLimitError."""
         if caller.name is not None:
@@ -114,7 +139,7 @@ class Access:
 
         Keys and tokens in the texts are taken out.
         """
-        if outcome in OVER_LIMIT and not self._rates.is_first_refusal(caller_name, source):
+        if outcome in OVER_LIMIT and not self._rates.is_recorded(caller_name, source):
             return
         texts = _shown(source), _shown(action) or "", _shown(resource)
         await self._audit.write(AuditEntry(caller_name, *texts, (_shown(outcome) or "")[:_MAX_OUTCOME]))
@@ -147,6 +172,18 @@ class Access:
 
     async def _read(self, work: Callable[[], T]) -> T:
         return cast(T, await asyncio.get_running_loop().run_in_executor(self._threads, work))
+
+
+def _values(headers: Sequence[tuple[str, str]], name: str) -> list[str]:
+    return [value for key, value in headers if key == name]
+
+
+def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
+    """The value of a header. Raises AuthenticationError if there are several, of which others may see another one."""
+    values = _values(headers, name)
+    if len(values) > 1:
+        raise AuthenticationError(f"There are several values of {name}: send one.")
+    return values[0] if values else None
 
 
 def _may_be_here(source: str | None) -> bool:

@@ -20,8 +20,17 @@ OPEN_NOTICE = (
     "`fepflow keys create NAME` ends that."
 )
 
-PROXY_HEADERS = frozenset({"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"})
-"""What tells of a proxy, in lower case."""
+_PROXY_HEADER = re.compile(
+    r"""
+    (via|cdn-loop|proxy-connection)                                     # RFC 9110, RFC 8586
+    | (.*-)?forward(ed)?(-.*)? | x-forward.*                            # RFC 7239, and X-Forwarded-*
+    | x-(original|envoy|prox|azure|amzn?-|appengine|arr-|vercel|nf-).* | (cf|fastly|fly|akamai)-.*
+    | x-(host|http-host-override|scheme|url-scheme|rewrite-url|cloud-trace-context) | front-end-https
+    | (.*-)?(client|remote|socket|source)?(ip|ipv4|ipv6|addr|address)   # whose address it is that connects
+    """,
+    re.VERBOSE,
+)
+"""Names of headers, in lower case, that a proxy, a load balancer or a CDN adds."""
 
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _LOCAL_HOST = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?", re.IGNORECASE)
@@ -100,6 +109,11 @@ def allowed_origins(settings: Settings) -> frozenset[str]:
     return frozenset(named)
 
 
+def tells_of_proxy(name: str) -> bool:
+    """Return whether a header of this name, in lower case, is one that a proxy adds."""
+    return _PROXY_HEADER.fullmatch(name.replace("_", "-")) is not None
+
+
 def refuse_pages_of_others(headers: Iterable[tuple[str, str]], allowed: frozenset[str]) -> None:
     """Refuse what a page of another site may have sent, for where no key is asked for. Names are in lower case.
 
@@ -113,7 +127,7 @@ def refuse_pages_of_others(headers: Iterable[tuple[str, str]], allowed: frozense
         raise PermissionDeniedError(
             "Without API keys, requests are taken for localhost, 127.0.0.1 and [::1] only (Host)."
         )
-    if any(name in PROXY_HEADERS for name, _ in named):
+    if any(tells_of_proxy(name) for name, _ in named):
         raise PermissionDeniedError(
             "Without API keys, requests of proxies are not taken: `fepflow keys create` makes one."
         )

@@ -14,6 +14,10 @@ from fepflow.errors import RateLimitError
 FAILURES_PER_MINUTE = 30
 """Requests of a source a minute whose key or token is not valid that are looked at and told why."""
 
+STRANGERS_PER_MINUTE, REFUSALS_PER_MINUTE = 600, 60
+"""Such requests of all sources together, and refusals of further ones that are recorded: whoever has many addresses
+fills no log."""
+
 
 class RateLimits:
     """Limits on callers, who are known, and on failures of sources, which are not."""
@@ -26,7 +30,9 @@ class RateLimits:
         self._starts = RateLimitItemPerMinute(starts, namespace="starts")
         self._requests = RateLimitItemPerMinute(requests, namespace="requests")
         self._failures = RateLimitItemPerMinute(FAILURES_PER_MINUTE, namespace="failures")
+        self._strangers = RateLimitItemPerMinute(STRANGERS_PER_MINUTE, namespace="strangers")
         self._refusals = RateLimitItemPerMinute(1, namespace="refusals")
+        self._all_refusals = RateLimitItemPerMinute(REFUSALS_PER_MINUTE, namespace="all refusals")
 
     def take(self, caller: str, *, starts_run: bool) -> None:
         """Count a request of a caller. Raises RateLimitError."""
@@ -38,10 +44,15 @@ class RateLimits:
         """Count a request of a source that could not say who it is. Raises RateLimitError."""
         words = "too many requests without a valid key or token came from this address"
         self._hit(self._sources, self._failures, network_of(source), words)
+        self._hit(self._sources, self._strangers, "", "too many requests without a valid key or token came")
 
-    def is_first_refusal(self, caller: str | None, source: str | None) -> bool:
-        """Whether none of this caller, or source, was over a limit in the last minute."""
-        return self._sources.hit(self._refusals, caller or network_of(source))
+    def is_recorded(self, caller: str | None, source: str | None) -> bool:
+        """Return whether a refusal of a request over a limit is recorded: the first in a minute of a caller or source.
+
+        Of sources together, so many are.
+        """
+        is_first = self._sources.hit(self._refusals, caller or network_of(source))
+        return is_first and (caller is not None or self._sources.hit(self._all_refusals, ""))
 
     def _hit(self, limiter: RateLimiter, limit: RateLimitItem, who: str, words: str) -> None:
         if not limiter.hit(limit, who):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -13,11 +14,13 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from fepflow.errors import AuthenticationError, FepflowError, InputError, Problem
-from surfaces.access.access import BEGUN, Access, Credentials
+from fepflow.errors import FepflowError, InputError, Problem, RateLimitError, SlowRequestError
+from surfaces.access.access import BEGUN, Access
 from surfaces.access.caller import Caller, Scope
+from surfaces.access.connections import BODY_SECONDS, HEAD_SECONDS
 from surfaces.access.peers import address_of_peer
 from surfaces.grpc.errors import ResultTooLargeError, known, status_of
+from surfaces.grpc.front import AUTHORITY, PEER
 
 SERVICES = ("fep.v1.EvaluationService", "fep.v1.AsyncEvaluationService")
 
@@ -69,9 +72,10 @@ def current_call() -> Call:
 class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # its stubs are generic, it is not
     """Puts a `Guard` around each handler."""
 
-    def __init__(self, access: Access, max_message: int) -> None:
+    def __init__(self, access: Access, max_message: int, max_open: int) -> None:
         self._access = access
         self._max_message = max_message
+        self._streams, self._questions = Places(max_open), Places(max_open)
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
@@ -80,45 +84,56 @@ class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # its 
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
-        guard = Guard(handler, handler_call_details.method, self._access, self._max_message)
-        if not handler.response_streaming:
-            return grpc.unary_unary_rpc_method_handler(guard.respond, None, handler.response_serializer)
-        kind = (
-            grpc.stream_stream_rpc_method_handler if handler.request_streaming else grpc.unary_stream_rpc_method_handler
-        )
-        return kind(guard.stream, None, handler.response_serializer)
+        places = self._streams if handler.response_streaming else self._questions
+        guard = Guard(handler, handler_call_details.method, self._access, self._max_message, places)
+        # To gRPC each request is a stream: it would wait for the one message of a request before it asks us, forever.
+        if handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(guard.stream, None, handler.response_serializer)
+        return grpc.stream_unary_rpc_method_handler(guard.respond, None, handler.response_serializer)
+
+
+@dataclass(slots=True)
+class Places:
+    """Places for calls of anybody, who shows no key: others keep theirs however long such calls last."""
+
+    free: int
 
 
 class Guard:
-    """One method's handler. gRPC hands it the bytes of a message, so that one that cannot be read has a true status."""
+    """One method's handler. gRPC hands it the bytes of messages, so that one that cannot be read has a true status.
 
-    def __init__(self, handler: Any, method: str, access: Access, max_message: int) -> None:
+    A message is read once its caller is admitted, and has a deadline.
+    """
+
+    def __init__(self, handler: Any, method: str, access: Access, max_message: int, places: Places) -> None:
         self._handler = handler
+        self._places = places
         self._action = method.removeprefix("/")
         service, _, self._name = self._action.partition("/")
         self._needs = NEEDS.get(self._name) if service in SERVICES else None
         self._access = access
         self._max_message = max_message
 
-    async def respond(self, request: bytes, context: Context) -> Any:
+    async def respond(self, requests: AsyncIterator[bytes], context: Context) -> Any:
         """The response."""
         responses: list[Any] = []
 
         async def work() -> None:
-            responses.append(self._checked(await self._handler.unary_unary(self._message(request), context)))
+            message = await self._message(requests)
+            responses.append(self._checked(await self._handler.unary_unary(message, context)))
 
         await self._guarded(work, context)
         return responses[0]
 
-    async def stream(self, request: Any, context: Context) -> None:
+    async def stream(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Write each response as it comes."""
-        await self._guarded(partial(self._write, request, context), context)
+        await self._guarded(partial(self._write, requests, context), context)
 
-    async def _write(self, request: Any, context: Context) -> None:
+    async def _write(self, requests: AsyncIterator[bytes], context: Context) -> None:
         if self._handler.request_streaming:
-            responses = self._handler.stream_stream(self._messages(request), context)
+            responses = self._handler.stream_stream(self._messages(requests), context)
         else:
-            responses = self._handler.unary_stream(self._message(request), context)
+            responses = self._handler.unary_stream(await self._message(requests), context)
         if inspect.isawaitable(responses):  # it writes by itself
             await responses
             return
@@ -126,15 +141,28 @@ class Guard:
             async for response in responses:
                 await context.write(self._checked(response))
 
-    def _message(self, data: bytes) -> Any:
-        try:
-            return self._handler.request_deserializer(data)
-        except DecodeError:
-            raise InputError(Problem(f"the message is not one that {self._action} takes")) from None
+    async def _message(self, requests: AsyncIterator[bytes]) -> Any:
+        """The next message. Raises InputError without one, SlowRequestError for one that does not come."""
+        async for message in self._messages(requests):
+            return message
+        raise InputError(Problem(f"there is no message, and {self._action} takes one"))
 
-    async def _messages(self, stream: AsyncIterator[bytes]) -> AsyncIterator[Any]:
-        async for data in stream:
-            yield self._message(data)
+    async def _messages(self, requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+        stream = aiter(requests)
+        seconds = HEAD_SECONDS if self._needs is None else BODY_SECONDS
+        while True:
+            try:
+                async with asyncio.timeout(seconds):
+                    data = await anext(stream)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise SlowRequestError(f"The message did not come within {seconds:.0f} s.") from None
+            try:
+                message = self._handler.request_deserializer(data)
+            except DecodeError:
+                raise InputError(Problem(f"the message is not one that {self._action} takes")) from None
+            yield message
 
     def _checked(self, response: Any) -> Any:
         size = response.ByteSize()
@@ -144,14 +172,23 @@ class Guard:
 
     async def _guarded(self, work: Work, context: Context) -> None:
         try:
-            await (work() if self._needs is None else self._admitted(work, self._needs, context))
+            await (self._of_anybody(work) if self._needs is None else self._admitted(work, self._needs, context))
         except grpc.aio.AbortError:
             raise
         except Exception as error:
             await context.abort(*status_of(known(error, self._action)))
 
+    async def _of_anybody(self, work: Work) -> None:
+        if not self._places.free:
+            raise RateLimitError("too many calls of this kind are open: try again later", 1.0)
+        self._places.free -= 1
+        try:
+            await work()
+        finally:
+            self._places.free += 1
+
     async def _admitted(self, work: Work, needs: Scope, context: Context) -> None:
-        source = address_of_peer(context.peer())
+        headers, source = _headers(context)
         call: Call | None = None
 
         async def record(outcome: str) -> None:
@@ -159,10 +196,9 @@ class Guard:
             await self._access.record(caller, source, self._action, resource, outcome)
 
         try:
-            credentials = Credentials(_only(context, "x-api-key"), _only(context, "authorization"), source)
-            caller = await self._access.identify(credentials)
+            caller = await self._access.admit(headers, source)
             call = Call(caller, partial(self._access.permit, caller, needs, starts_run=False))
-            self._access.permit(caller, needs, starts_run=self._name in STARTS)
+            self._access.permit_request(caller, needs, headers, starts_run=self._name in STARTS)
             _current.set(call)
             if needs != "read":
                 await record(BEGUN)
@@ -183,9 +219,15 @@ def _outcome(error: BaseException) -> str:
     return "INTERNAL" if isinstance(error, Exception) else "CANCELLED"
 
 
-def _only(context: Context, name: str) -> str | None:
-    """A value of the call's metadata. Raises AuthenticationError if there are several."""
-    values = [value for key, value in context.invocation_metadata() or () if key == name]
-    if len(values) > 1:
-        raise AuthenticationError(f"There are several values of {name} in the metadata: send one.")
-    return str(values[0]) if values else None
+def _headers(context: Context) -> tuple[list[tuple[str, str]], str | None]:
+    """The metadata of a call, without what is binary, and the address that it comes from.
+
+    Where the relay is before us (`surfaces.grpc.front`), it has added the host that the call is for, and the address.
+    """
+    headers = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
+    source = address_of_peer(context.peer())
+    if source is None:
+        added = dict(headers)  # of the same name, the last one is the relay's
+        headers.append(("host", added.get(AUTHORITY, "")))
+        source = added.get(PEER)
+    return headers, source

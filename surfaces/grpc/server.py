@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
@@ -14,11 +17,13 @@ from grpc_reflection.v1alpha import reflection
 
 from fepflow.errors import InfrastructureError, UserError
 from surfaces.access.access import Access
+from surfaces.access.connections import HEAD_SECONDS, most_connections
 from surfaces.evaluations.fep import FepService
 from surfaces.evaluations.operations import Operations
 from surfaces.grpc.calls import SERVICES, Interceptor
 from surfaces.grpc.evaluation import EvaluationServicer
 from surfaces.grpc.fep.v1 import fep_pb2_grpc
+from surfaces.grpc.front import relaying
 from surfaces.grpc.operations import OperationServicer
 
 MAX_MESSAGE = 4 * 1024 * 1024
@@ -46,8 +51,12 @@ def _options(max_message: int) -> list[tuple[str, int]]:
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 60_000),
         ("grpc.http2.max_ping_strikes", 2),
         ("grpc.keepalive_permit_without_calls", 0),
-        # A connection is closed when nothing has been asked for half an hour, or when nobody is there any more.
-        ("grpc.max_connection_idle_ms", 1_800_000),
+        # A connection has a deadline until it has been set up, and there are only so many.
+        ("grpc.max_allowed_incoming_connections", most_connections()),
+        ("grpc.server_handshake_timeout_ms", int(HEAD_SECONDS * 1_000)),
+        ("grpc.http2.settings_timeout", int(HEAD_SECONDS * 1_000)),
+        # A connection is closed when nothing has been asked for five minutes, or when nobody is there any more.
+        ("grpc.max_connection_idle_ms", 300_000),
         ("grpc.keepalive_time_ms", 120_000),
         ("grpc.keepalive_timeout_ms", 20_000),
     ]
@@ -82,6 +91,10 @@ class GrpcServer:
             self._stopping = asyncio.create_task(self._stop())
         return self._stopping
 
+    async def wait_stopped(self) -> None:
+        """Stop, and return when it has."""
+        await self.stop()
+
     async def _stop(self) -> None:
         await self._healths.enter_graceful_shutdown()
         await self._server.stop(self._grace)
@@ -103,9 +116,10 @@ async def serve_grpc(
     """Serve while the context lasts; port 0 is any that is free. `tls` is the files of the certificate chain and key.
 
     Then it stops, and calls under way have `grace` seconds. Where we may listen is for `surfaces.access.listening` to
-    say. Raises InfrastructureError for a port that cannot be had, UserError for files that cannot be used.
+    say. Where no key is asked for, a relay before it looks at the host of each call. Raises InfrastructureError for a
+    port that cannot be had, UserError for files that cannot be used.
     """
-    guard = Interceptor(access, max_message)
+    guard = Interceptor(access, max_message, max(1, max_calls // 4))
     server = grpc.aio.server(None, None, [guard], _options(max_message), maximum_concurrent_rpcs=max_calls)
     # What is generated has no types.
     add_evaluations: Any = fep_pb2_grpc.add_EvaluationServiceServicer_to_server
@@ -115,15 +129,23 @@ async def serve_grpc(
     add_operations(OperationServicer(operations, max_message), server)
     health_pb2_grpc.add_HealthServicer_to_server(healths, server)
     reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    bound = _bind(server, host, port, tls)
-    await server.start()
-    for name in HEALTHS:
-        await healths.set(name, health_pb2.HealthCheckResponse.SERVING)
-    served = GrpcServer(server, healths, address_of(host, bound), grace)
-    try:
+    async with AsyncExitStack() as stack:
+        if await access.asks_for_keys():
+            bound = _bind(server, host, port, tls)
+            await server.start()
+        else:
+            context = _context(tls, address_of(host, port))
+            listener = stack.enter_context(_listen(host, port))
+            path = Path(stack.enter_context(TemporaryDirectory(prefix="fepflow-grpc-"))) / "socket"
+            server.add_insecure_port(f"unix:{path}")
+            await server.start()
+            bound = listener.getsockname()[1]
+            await stack.enter_async_context(relaying(listener, path, context, most_connections()))
+        for name in HEALTHS:
+            await healths.set(name, health_pb2.HealthCheckResponse.SERVING)
+        served = GrpcServer(server, healths, address_of(host, bound), grace)
+        stack.push_async_callback(served.wait_stopped)
         yield served
-    finally:
-        await served.stop()
 
 
 def address_of(host: str, port: int) -> str:
@@ -136,12 +158,42 @@ def _bind(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Path] 
     try:
         if tls is None:
             return server.add_insecure_port(address)
-        certificate, key = (path.read_bytes() for path in tls)
+        certificate, key = _read(tls)
         return server.add_secure_port(address, grpc.ssl_server_credentials([(key, certificate)]))
+    except RuntimeError:
+        raise _unusable(address, tls) from None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=512)
+    except OSError:
+        raise _unusable(address_of(host, port), None) from None
+
+
+def _context(tls: tuple[Path, Path] | None, address: str) -> ssl.SSLContext | None:
+    if tls is None:
+        return None
+    _read(tls)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.set_alpn_protocols(["h2"])
+    try:
+        context.load_cert_chain(*tls)
+    except ssl.SSLError:
+        raise _unusable(address, tls) from None
+    return context
+
+
+def _read(tls: tuple[Path, Path]) -> list[bytes]:
+    try:
+        return [path.read_bytes() for path in tls]
     except OSError as error:
         raise UserError(f"{error.filename} (TLS) cannot be read: {error.strerror}.") from None
-    except RuntimeError:
-        wrong = "" if tls is None else f", or {tls[0]} and {tls[1]} are no certificate and its key"
-        raise InfrastructureError(
-            f"gRPC cannot listen on {address}: another program does{wrong}; choose another port with FEPFLOW_GRPC_PORT"
-        ) from None
+
+
+def _unusable(address: str, tls: tuple[Path, Path] | None) -> InfrastructureError:
+    wrong = "" if tls is None else f", or {tls[0]} and {tls[1]} are no certificate and its key"
+    return InfrastructureError(
+        f"gRPC cannot listen on {address}: another program does{wrong}; choose another port with FEPFLOW_GRPC_PORT"
+    )

@@ -17,11 +17,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from fepflow.errors import AuthenticationError, FepflowError, PermissionDeniedError, RateLimitError, TooLargeError
-from surfaces.access.access import BEGUN, Access, Credentials
+from fepflow.errors import AuthenticationError, FepflowError, RateLimitError, TooLargeError
+from surfaces.access.access import BEGUN, Access
 from surfaces.access.caller import Caller
 from surfaces.access.caller import Scope as Right
-from surfaces.access.listening import refuse_pages_of_others
 
 Render = Callable[[str, FepflowError], Response]
 """The response to a request to this path that failed so."""
@@ -84,14 +83,11 @@ class AccessMiddleware:
     it, 503. Put outermost, so that nothing is answered past it.
     """
 
-    def __init__(
-        self, app: ASGIApp, access: Access, render: Render, *, max_body: int, origins: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, app: ASGIApp, access: Access, render: Render, *, max_body: int) -> None:
         self._app = app
         self._access = access
         self._render = render
         self._max_body = max_body
-        self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the server's life (ASGI 3); websockets are closed."""
@@ -111,8 +107,9 @@ class AccessMiddleware:
             return
         caller: Caller | None = None
         try:
-            caller = await self._identify(request)
-            self._access.permit(caller, request.needs, starts_run=request.starts_run)
+            headers = request.headers.items()
+            caller = await self._access.admit(headers, request.source)
+            self._access.permit_request(caller, request.needs, headers, starts_run=request.starts_run)
             self._check_length(request)
             if request.needs != "read":
                 await self._record(request, caller, BEGUN)
@@ -124,16 +121,6 @@ class AccessMiddleware:
             response = await exchange.run(self._app)
         if response is not None:
             await response(scope, receive, send)
-
-    async def _identify(self, request: _Request) -> Caller:
-        if not await self._access.asks_for_keys():
-            try:
-                refuse_pages_of_others(request.headers.items(), self._origins)
-            except PermissionDeniedError:
-                self._access.count_failure(request.source)
-                raise
-        credentials = Credentials(_only(request, "x-api-key"), _only(request, "authorization"), request.source)
-        return await self._access.identify(credentials)
 
     def _check_length(self, request: _Request) -> None:
         length = request.headers.get("content-length", "0")
@@ -228,14 +215,6 @@ def is_interface(path: str) -> bool:
 
 def _too_large(limit: int) -> TooLargeError:
     return TooLargeError(f"The request's body is larger than {limit:,} bytes (FEPFLOW_MAX_BODY).")
-
-
-def _only(request: _Request, name: str) -> str | None:
-    """The value of a header. Raises AuthenticationError if there are several, of which others may see another one."""
-    values = request.headers.getlist(name)
-    if len(values) > 1:
-        raise AuthenticationError(f"There are several headers {name}: send one.")
-    return values[0] if values else None
 
 
 class HeadAsGet:

@@ -90,6 +90,16 @@ def test_what_was_asked_for_over_the_network_is_seen_on_the_command_line(without
     }
 
 
+def test_compressed_messages_are_refused_and_leave_no_line_in_the_log(without_keys: ApiProcess) -> None:
+    before = without_keys.log.read_text()
+    with stub_of(without_keys.grpc) as stub:
+        for _ in range(5):
+            with pytest.raises(grpc.RpcError) as error:
+                stub.RunEvaluation(request_of(), compression=grpc.Compression.Gzip, timeout=30)
+            assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert without_keys.log.read_text() == before
+
+
 def test_a_key_closes_both_interfaces_of_a_running_process(tmp_path: Path) -> None:
     with (
         api_process(tmp_path, FEPFLOW_REQUESTS_PER_MINUTE="4") as api,

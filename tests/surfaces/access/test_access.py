@@ -13,7 +13,7 @@ from fepflow.store.store import Store
 from surfaces.access.access import Access, Credentials
 from surfaces.access.caller import Caller, Scope
 from surfaces.access.keys import create_key
-from surfaces.access.rates import FAILURES_PER_MINUTE
+from surfaces.access.rates import FAILURES_PER_MINUTE, REFUSALS_PER_MINUTE, STRANGERS_PER_MINUTE
 
 from .conftest import MakeSettings, token
 
@@ -177,3 +177,20 @@ async def test_failures_are_limited_by_source_and_valid_keys_of_it_are_not(acces
         await admit(access, "2001:db8::1", authorization="Bearer guess")
     assert await admit(access, "2001:db8::1", api_key=mine)
     await refused(admit(access, "2001:db8:0:1::1", api_key="guess"))
+
+
+async def test_of_many_sources_together_so_much_is_told_and_recorded(store: Store, make_settings: MakeSettings) -> None:
+    mine = key(store)
+    async with Access(store, make_settings(), may_be_open=False) as access:
+        for number in range(STRANGERS_PER_MINUTE + 3 * REFUSALS_PER_MINUTE):
+            source = f"10.{number % 250}.{number // 250}.1"
+            outcome = "401"
+            try:
+                await access.identify(Credentials(api_key="guess", source=source))
+            except RateLimitError:
+                outcome = "429"
+            except AuthenticationError:
+                pass
+            await access.record(None, source, "GET /v1/runs", None, outcome)
+        assert len(store.audit_entries(9_999)) == STRANGERS_PER_MINUTE + REFUSALS_PER_MINUTE
+        assert await admit(access, "10.1.1.1", api_key=mine)

@@ -156,3 +156,32 @@ def test_a_page_that_is_allowed_is_taken() -> None:
 def test_a_proxy_makes_nobody_a_caller_of_this_machine(header: str) -> None:
     with pytest.raises(PermissionDeniedError, match="proxies"):
         refuse_pages_of_others([("host", "localhost"), (header, "127.0.0.1")], frozenset())
+
+
+PROXIES = """
+Forwarded X-Forwarded-For X-Forwarded-Host X-Forwarded-Proto X-Forwarded-Prefix X-Forwarded X-Forward-For Forwarded-For
+X_Forwarded_For Via CDN-Loop Proxy-Connection X-Real-IP X-Client-IP CF-Connecting-IP CF-Connecting-IPv6 CF-Ray
+CF-Pseudo-IPv4 True-Client-IP Fastly-Client-IP Fly-Client-IP X-Cluster-Client-IP X-ProxyUser-Ip X-Original-URL
+X-Original-Host X-Original-Forwarded-For X-Originating-IP X-Remote-IP X-Remote-Addr X-Azure-ClientIP X-Azure-SocketIP
+X-Envoy-External-Address X-Envoy-Original-Path X-Amzn-Trace-Id X-Amz-Cf-Id X-AppEngine-User-IP X-ARR-SSL Client-IP
+WL-Proxy-Client-IP Proxy-Client-IP X-Host X-HTTP-Host-Override X-Rewrite-URL X-Nf-Client-Connection-Ip
+"""
+
+
+@pytest.mark.parametrize("name", PROXIES.split())
+def test_a_request_that_came_past_a_proxy_is_refused(name: str) -> None:
+    with pytest.raises(PermissionDeniedError, match="proxies"):
+        refuse_pages_of_others([("host", "localhost"), (name.lower(), "127.0.0.1")], frozenset())
+
+
+OTHERS = """
+Accept Accept-Encoding Accept-Language Cache-Control Connection Content-Encoding Content-Length Content-Type Cookie
+DNT Expect HX-Current-URL HX-Request HX-Target HX-Trigger Idempotency-Key If-None-Match Pragma Priority
+Range Referer Sec-Ch-Ua Sec-Fetch-Dest Sec-Fetch-Mode Sec-Fetch-Site Sec-Fetch-User Sec-GPC TE Traceparent
+Tracestate User-Agent X-Request-Id X-Requested-With Grpc-Accept-Encoding Grpc-Timeout B3 Baggage
+Upgrade-Insecure-Requests X-Api-Version Grpc-Trace-Bin X-Goog-Api-Client
+"""
+
+
+def test_headers_of_browsers_and_programs_tell_of_no_proxy() -> None:
+    refuse_pages_of_others([("host", "localhost"), *((name.lower(), "x") for name in OTHERS.split())], frozenset())

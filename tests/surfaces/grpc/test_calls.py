@@ -15,8 +15,9 @@ from fepflow.settings import Settings
 from fepflow.store.store import Store
 from surfaces.access.caller import SCOPES
 from surfaces.access.keys import create_key
+from surfaces.access.rates import FAILURES_PER_MINUTE
 from surfaces.grpc.calls import NEEDS, SERVICES
-from surfaces.grpc.fep.v1 import fep_pb2
+from surfaces.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
 from tests.surfaces.access.conftest import AUDIENCE, ISSUER, SECRET, token
 
 from .conftest import Serve, Served, failed, request_of, until
@@ -152,3 +153,83 @@ async def test_what_cannot_be_recorded_is_not_done(serve: Serve, store: Store) -
         error = await failed(served.evaluations.RunEvaluation(request_of()))
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         assert store.runs() == []
+
+
+FOREIGN = ["evil.example.org", "evil.example.org:4281", "localhost.evil.org", "127.0.0.2", "x" * 5_000, "a\u00e9"]
+
+
+@pytest.mark.parametrize("authority", FOREIGN)
+async def test_without_keys_a_call_for_another_host_is_refused(serve: Serve, authority: str) -> None:
+    async with serve() as served:
+        options = [("grpc.default_authority", authority)]
+        async with grpc.aio.insecure_channel(served.address, options=options) as channel:
+            stub = fep_pb2_grpc.EvaluationServiceStub(channel)
+            error = await failed(stub.RunEvaluation(request_of()))
+            assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+            assert "localhost" in error.details()
+            assert (await stub.HealthCheck(fep_pb2.HealthCheckRequest())).status == "healthy"
+        assert served.store.runs() == []
+        assert entries(served.store, "RunEvaluation") == [(None, "PERMISSION_DENIED")]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        ("x-forwarded-for", "127.0.0.1"),
+        ("forwarded", "for=127.0.0.1"),
+        ("x-envoy-external-address", "1.2.3.4"),
+        ("via", "1.1 proxy"),
+        ("origin", "https://evil.example.org"),
+        ("host", "evil.example.org"),
+        ("fepflow-authority", "localhost"),
+    ],
+)
+async def test_without_keys_calls_of_proxies_and_pages_are_refused(serve: Serve, metadata: tuple[str, str]) -> None:
+    async with serve() as served:
+        options = [("grpc.default_authority", "evil.example.org")] if metadata[0].startswith("fepflow") else []
+        async with grpc.aio.insecure_channel(served.address, options=options) as channel:
+            stub = fep_pb2_grpc.EvaluationServiceStub(channel)
+            error = await failed(stub.RunEvaluation(request_of(), metadata=[metadata]))
+        assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert (await served.evaluations.RunEvaluation(request_of())).evaluation_id
+
+
+async def test_without_keys_a_call_is_recorded_with_its_address(serve: Serve) -> None:
+    async with serve() as served:
+        for metadata in ([], [("fepflow-peer", "192.0.2.1")]):
+            await served.evaluations.RunEvaluation(request_of(("x" * 300_000, "y")), metadata=metadata)
+        assert {entry.source for entry in served.store.audit_entries(9)} == {"127.0.0.1"}
+
+
+async def test_with_a_key_another_host_will_do(serve: Serve, make_settings: Any) -> None:
+    async with serve(make_settings()) as served:
+        key = key_of(served.store, "evaluate")
+        options = [("grpc.default_authority", "fepflow.example.org")]
+        async with grpc.aio.insecure_channel(served.address, options=options) as channel:
+            stub = fep_pb2_grpc.EvaluationServiceStub(channel)
+            await stub.RunEvaluation(request_of(), metadata=[key, ("x-forwarded-for", "192.0.2.1")])
+
+
+async def test_many_calls_of_one_connection_each_say_their_host(serve: Serve) -> None:
+    async with serve() as served:
+        metadata = [(f"x-own-{number}", "v" * 40) for number in range(40)]
+        stub = served.evaluations
+        calls = [stub.RunEvaluation(request_of(), metadata=metadata[:number]) for number in range(0, 40, 2)]
+        assert len({(await call).evaluation_id for call in calls}) == 20
+
+
+async def test_two_idempotency_keys_are_refused(served: Served) -> None:
+    keys = [("idempotency-key", "a"), ("idempotency-key", "b")]
+    for call in (served.operations.StartEvaluation, served.evaluations.RunEvaluation):
+        error = await failed(call(request_of(), metadata=keys))
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "Idempotency-Key" in error.details()
+    assert served.store.runs() == []
+
+
+async def test_calls_without_a_key_are_recorded_so_often_and_no_more(serve: Serve, make_settings: Any) -> None:
+    async with serve(make_settings()) as served:
+        twice = [("x-api-key", "fep_a"), ("x-api-key", "fep_b")]
+        codes = Counter([await status(served, "ListOperations", *twice) for _ in range(100)])
+        assert codes == {"UNAUTHENTICATED": FAILURES_PER_MINUTE, "RESOURCE_EXHAUSTED": 100 - FAILURES_PER_MINUTE}
+        assert len(served.store.audit_entries(500)) == FAILURES_PER_MINUTE + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from fepflow.errors import InfrastructureError, UserError
+from fepflow.settings import Settings
 from surfaces.grpc.calls import SERVICES
 from surfaces.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
 
@@ -237,3 +239,66 @@ async def test_reading_a_large_request_leaves_the_loop_free(served: Served) -> N
     request = request_of(*[(f"question {index}", "Paris" * 20) for index in range(5_000)])
     result = await served.evaluations.RunEvaluation(request)
     assert result.summary.completed_checks == 5_000
+
+
+def half_sent(channel: grpc.aio.Channel, method: str, metadata: Any = None) -> Any:
+    """A call that has begun, whose message does not come."""
+    return channel.stream_unary(f"/{SERVICES[0]}/{method}")(metadata=metadata)
+
+
+async def test_a_message_that_does_not_come_has_a_deadline(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("surfaces.grpc.calls.BODY_SECONDS", 1.0)
+    monkeypatch.setattr("surfaces.grpc.calls.HEAD_SECONDS", 1.0)
+    async with serve(max_calls=8) as served:
+        calls = [half_sent(served.channel, method) for method in ("RunEvaluation", "RunEvaluation", "HealthCheck")]
+        for call in calls:
+            error = await failed(call)
+            assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            assert "did not come within 1 s" in error.details()
+        assert await is_healthy(served)
+
+
+async def test_strangers_are_refused_before_their_message_is_waited_for(serve: Serve, tmp_path: Path) -> None:
+    async with serve(Settings.model_validate({"home": tmp_path / "home"})) as served:
+        error = await failed(half_sent(served.channel, "RunEvaluation"))
+        assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_calls_of_anybody_leave_places_to_others(serve: Serve) -> None:
+    async with serve(max_calls=8) as served:
+        stub = health_pb2_grpc.HealthStub(served.channel)
+        watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(8)]
+        first = [await asyncio.gather(watch.read(), return_exceptions=True) for watch in watches]
+        assert sum(isinstance(one, health_pb2.HealthCheckResponse) for (one,) in first) == 2
+        assert await is_healthy(served)
+        assert (await served.evaluations.RunEvaluation(request_of())).evaluation_id
+        for watch in watches:
+            watch.cancel()
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS = b"\0\0\0\x04\0\0\0\0\0"
+HALF_HEADERS = b"\0\x10\0\x01\x04\0\0\0\x01\x82"
+HALF_SENT = [b"", PREFACE[:9], PREFACE, PREFACE + SETTINGS, PREFACE + SETTINGS + HALF_HEADERS]
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["open", "with keys"])
+async def test_connections_that_never_get_to_a_call_are_closed(
+    serve: Serve, asks: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("surfaces.grpc.server.HEAD_SECONDS", 2.0)
+    monkeypatch.setattr("surfaces.grpc.server.most_connections", lambda: 12)
+    settings = Settings.model_validate({"home": tmp_path / "home"}) if asks else None
+    async with serve(settings) as served:
+        host, _, port = served.address.rpartition(":")
+        connections = [await asyncio.open_connection(host, int(port)) for _ in range(4 * len(HALF_SENT))]
+        for (_, writer), begun in zip(connections, HALF_SENT * 4, strict=True):
+            writer.write(begun)
+        async with asyncio.timeout(20):
+            for reader, writer in connections:
+                with suppress(ConnectionError):
+                    await reader.read()
+                writer.close()
+        assert await is_healthy(served)

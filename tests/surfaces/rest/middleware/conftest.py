@@ -138,9 +138,7 @@ def serve(tmp_path: Path, store: Store) -> Serve:
             client = httpx.AsyncClient(base_url=address, trust_env=False)
             service = Service(address, store, tmp_path / "home", client)
             async with Access(wrap_store(store) if wrap_store else store, settings, may_be_open=may_be_open) as access:
-                inner = AccessMiddleware(
-                    application(service.seen), access, render, max_body=settings.max_body, origins=origins
-                )
+                inner = AccessMiddleware(application(service.seen), access, render, max_body=settings.max_body)
                 config = uvicorn.Config(
                     with_cors(inner, origins), log_level="debug", access_log=False, lifespan="off", log_config=None
                 )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
+
+from surfaces.access.rates import FAILURES_PER_MINUTE
 
 from .conftest import MAX_BODY, Serve
 
@@ -37,6 +40,26 @@ async def test_without_a_valid_key_nothing_reaches_the_application(serve: Serve)
         assert service.seen == []
         assert {(caller, outcome) for caller, _, _, outcome in service.entries()} == {(None, "401")}
         assert (await service.send("GET", "/v1/runs", good)).status_code == 201
+
+
+async def test_what_is_refused_without_a_key_is_recorded_so_often_and_no_more(serve: Serve) -> None:
+    async with serve() as service:
+        good = service.key()
+        headers = [*good.items(), ("X-API-Key", "fep_other")]
+        statuses = Counter([(await service.send("GET", "/v1/runs", headers)).status_code for _ in range(200)])
+        assert statuses == {401: FAILURES_PER_MINUTE, 429: 200 - FAILURES_PER_MINUTE}
+        assert len(service.entries()) == FAILURES_PER_MINUTE + 1
+        assert (await service.send("GET", "/v1/runs", good)).status_code == 201
+
+
+async def test_two_idempotency_keys_are_refused(serve: Serve) -> None:
+    async with serve() as service:
+        for path in ("/api/evaluations", "/v1/evaluate"):
+            answer = await service.send("POST", path, [("Idempotency-Key", "a"), ("Idempotency-Key", "a")])
+            assert answer.status_code == 400
+            assert "Idempotency-Key" in answer.text
+        assert service.seen == []
+        assert (await service.send("POST", "/api/evaluations", {"Idempotency-Key": "a"})).status_code == 201
 
 
 OPEN = ["/v1/health", "/healthz", "/openapi.json"]
