@@ -32,6 +32,7 @@ from deployments.pool import REQUESTED, ensure_pool
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.prefect_settings import configured_api
 from fepflow.suite.roots import allow_below
+from surfaces.prefect_api import PREFECT_MODULE
 
 SHIPPED = Path(str(files("deployments") / "prefect.yaml"))
 
@@ -126,7 +127,7 @@ def _deploy(document: dict[str, Any], file: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="fepflow-") as folder:
         copy = Path(folder) / "prefect.yaml"
         copy.write_text(json.dumps(document, default=str), encoding="utf-8")  # JSON is YAML
-        command = [sys.executable, "-P", "-m", "prefect", "--no-prompt"]
+        command = [sys.executable, "-P", "-m", PREFECT_MODULE, "prefect", "--no-prompt"]
         command += ["deploy", "--all", "--prefect-file", str(copy)]
         # Wide, so that what goes wrong is not broken over lines.
         env = {**os.environ, "COLUMNS": "200"}

@@ -35,10 +35,11 @@ from surfaces.access.listening import listening_on
 from surfaces.local_server import running
 
 PYTHON = (sys.executable, "-P", "-m")
-REGISTER = Child("register", [*PYTHON, "deployments.register"], grace_seconds=1)
+PREFECT = (*PYTHON, prefect_api.PREFECT_MODULE)
+REGISTER = Child("register", [*PREFECT, "deployments.register"], grace_seconds=1)
 CHILDREN = [
-    Child("reaper", [*PYTHON, "deployments.reaper"], grace_seconds=4),
-    Child("worker", [*PYTHON, "deployments.worker", "--pool", POOL], grace_seconds=3),
+    Child("reaper", [*PREFECT, "deployments.reaper"], grace_seconds=4),
+    Child("worker", [*PREFECT, "deployments.worker", "--pool", POOL], grace_seconds=3),
 ]
 """What works with Prefect's API, in the order of starting. The reaper ends after the worker, whose runs it may reap."""
 

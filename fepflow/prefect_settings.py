@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fepflow.env_file import ENV_FILE, read_env_file
 from fepflow.security.regular_files import open_regular
+from fepflow.text import printable, shortened
 
 API_URL = "PREFECT_API_URL"
 PROFILES_PATH = "PREFECT_PROFILES_PATH"
@@ -30,26 +30,31 @@ class ConfiguredApi:
 def configured_api() -> ConfiguredApi | None:
     """The API that Prefect's settings name, or None.
 
-    In Prefect's order: the environment, then `.env`, prefect.toml and pyproject.toml of the working directory, then the
-    active profile.
+    In Prefect's order: the environment, then the active profile. Prefect itself also reads `.env`, prefect.toml and
+    pyproject.toml of the working directory, which may have come with a cloned repository: `ignored_files` names them.
     """
     return next((ConfiguredApi(str(url), location) for location, url in _named() if url), None)
 
 
 def _named() -> Iterator[tuple[str, Any]]:
     yield API_URL, os.environ.get(API_URL)
-    variables = read_env_file(Path(ENV_FILE))
-    yield f"{API_URL} in {ENV_FILE}", variables.get(API_URL)
-    files = [("prefect.toml", _toml(Path("prefect.toml")))]
-    files.append(("pyproject.toml", _table(_toml(Path("pyproject.toml")), "tool", "prefect")))
-    for name, settings in files:
-        yield name, _table(settings, "api").get("url")
-    named = [os.environ.get(PROFILES_PATH), variables.get(PROFILES_PATH)]
-    named += [settings.get("profiles_path") for _, settings in files]
     home = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect")
-    profiles = _toml(Path(next(filter(None, named), home / "profiles.toml")))
+    profiles = _toml(Path(os.environ.get(PROFILES_PATH) or home / "profiles.toml"))
     active = os.environ.get("PREFECT_PROFILE") or str(profiles.get("active"))
     yield "the active Prefect profile", _table(profiles, "profiles", active).get(API_URL)
+
+
+def ignored_files() -> Iterator[str]:
+    """Yield a sentence for each file of the working directory with settings that fepflow keeps Prefect from reading.
+
+    Those of a `.env` are named among its other variables.
+    """
+    pyproject = _table(_toml(Path("pyproject.toml")), "tool", "prefect")
+    for name, table in (("prefect.toml", _toml(Path("prefect.toml"))), ("pyproject.toml", pyproject)):
+        if table:
+            listed = shortened(", ".join(printable(key) for key in table))
+            advice = f"export them, such as {API_URL}, or put them into a profile of Prefect"
+            yield f"{name}: settings of Prefect ({listed}) are not taken from the working directory: {advice}"
 
 
 def _toml(path: Path) -> Mapping[str, Any]:

@@ -10,22 +10,14 @@ from urllib.parse import quote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, Field, ValidationError
 
+from fepflow.env_file import current_file
 from fepflow.errors import InputError, Problem
 from fepflow.http.addresses import address_problem
 from fepflow.suite.durations import seconds
 
-OPERATORS_VARIABLES = frozenset(
-    {
-        *("FEPFLOW_AGENT_HOSTS", "FEPFLOW_DATA_ROOTS", "FEPFLOW_MODELS", "FEPFLOW_SUITE_ROOTS"),
-        *("FEPFLOW_JWT_KEY_FILE", "FEPFLOW_JWT_ALGORITHM", "FEPFLOW_JWT_ISSUER", "FEPFLOW_JWT_AUDIENCE"),
-        "FEPFLOW_JWT_MAX_LIFETIME",
-        *("FEPFLOW_TLS_CERT", "FEPFLOW_TLS_KEY", "FEPFLOW_CORS_ORIGINS", "FEPFLOW_AUDIT_RETENTION"),
-        *("FEPFLOW_STARTS_PER_MINUTE", "FEPFLOW_REQUESTS_PER_MINUTE", "FEPFLOW_MAX_BODY"),
-    }
-)
-"""What widens a suite's reach, or says who may call over the network: nothing that comes with a suite sets it, such as
-a `.env` beside it."""
-
+PREFERENCES = ("port", "api_port", "grpc_port", "cache_ttl")
+"""Settings that a `.env` in the working directory may hold, too. All others are the operator's: they say where data
+goes, who may call, and what a suite may reach, so nothing that may come with a suite sets them."""
 
 PREFIX = "fepflow_"
 
@@ -166,6 +158,12 @@ def settings() -> Settings:
 
 
 def _variables() -> dict[str, str]:
-    """What the environment says of each setting, in capitals or not."""
+    """What the environment says of each setting, in capitals or not, and the file says of preferences."""
     given = {name.lower(): value for name, value in os.environ.items()}
-    return {name: given[f"{PREFIX}{name}"] for name in Settings.model_fields if f"{PREFIX}{name}" in given}
+    variables = {name: given[f"{PREFIX}{name}"] for name in Settings.model_fields if f"{PREFIX}{name}" in given}
+    file = current_file()
+    for name in file.variables:
+        setting = name.lower().removeprefix(PREFIX)
+        if setting in PREFERENCES and setting not in variables and (value := file.get(name)) is not None:
+            variables[setting] = value
+    return variables

@@ -168,7 +168,6 @@ def load_run(run_id: str = "latest") -> Run:
 
     Raises NotFoundError.
     """
-    service.load_env_file(None, logger.info)  # which may name the store that `run` has written to
     with service.open_store() as store:
         return Run(service.with_current_metrics(store, store.run(run_id)))
 
@@ -187,7 +186,7 @@ def _begin(suite: str | Path, options: Options) -> AbstractContextManager[LocalR
             raise UserError(f"{name} is a number from 1 to 1000")
     env_file = options.get("env_file")
     note = _print if verbose else logger.info
-    service.load_env_file(Path(env_file) if env_file is not None else None, note)
+    service.load_env_file(Path(env_file) if env_file is not None else None)
     run_options = RunOptions(
         limit=limit,
         seed=options.get("seed", DEFAULT_SEED),

@@ -15,8 +15,10 @@ from fepflow.errors import InfrastructureError, UserError
 from fepflow.prefect_settings import API_URL, configured_api
 from fepflow.security.redaction import remember
 from fepflow.settings import settings
+from surfaces.prefect_import import import_prefect
 
 LOOPBACK = ("127.0.0.1", "localhost")
+PREFECT_MODULE = "surfaces.prefect_import"
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def stop_local_server() -> PrefectApi | None:
 
 
 def use(api: PrefectApi, *, show_logs: bool) -> None:
-    """Set Prefect's environment, before it is imported: it reads it once."""
+    """Set Prefect's environment, and import it: it reads it once."""
     _in_use.append(api)
     remember(filter(None, [os.environ.get("PREFECT_API_AUTH_STRING")]))  # another server's is a secret, too
     os.environ.update(api.environment)
@@ -155,6 +157,7 @@ def use(api: PrefectApi, *, show_logs: bool) -> None:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
         os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
         logging.raiseExceptions = False  # past its own levels, Prefect writes to stderr that its API is away
+    import_prefect()
 
 
 _in_use: list[PrefectApi] = []
@@ -203,7 +206,7 @@ def run_prefect_module(module: str, *arguments: str, **environment: str) -> Any:
 
     `environment` is what no process list may show. Raises UserError, InfrastructureError.
     """
-    return json.loads(_ask(module, *arguments, **usable_api().environment, **environment))
+    return json.loads(_ask(PREFECT_MODULE, module, *arguments, **usable_api().environment, **environment))
 
 
 def _ask_server(*arguments: str) -> Any:

@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     try:
         if not url:  # as `fepflow show` will look for it
-            service.load_env_file(None, logging.getLogger("fepflow").warning)
+            service.note_untaken_variables(logging.getLogger("fepflow").warning)
         config.stash[STORE] = Store.open(url or settings().store_address)
     except FepflowError as error:
         raise pytest.UsageError(f"--fepflow-store: {error}") from None

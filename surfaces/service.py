@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,10 +11,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fepflow.env_file import ENV_FILE, read_env_file
+from fepflow.env_file import current_file, use_folder_file, use_named_file
 from fepflow.errors import FepflowError, InfrastructureError, UserError
+from fepflow.prefect_settings import ignored_files
 from fepflow.security.redaction import words_of
-from fepflow.settings import OPERATORS_VARIABLES, settings
+from fepflow.settings import PREFERENCES, PREFIX, settings
+from fepflow.text import printable, shortened
 
 if TYPE_CHECKING:
     from fepflow.store.records import RunRecord
@@ -31,6 +33,8 @@ EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 4}
 """Of an outcome that stops a release; an inconclusive one that the gate allows has 0."""
 STOP_SECONDS = 8.0
 """How long who cancels a run waits for its end."""
+MOST_NAMES = 30
+"""Variables that a warning names."""
 STOPPED = 130
 """The exit code of a run that Ctrl-C or SIGTERM ended, as shells have it."""
 
@@ -165,6 +169,7 @@ def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = Fals
     validation.require()
     for warning in validation.warnings:
         note(f"warning: {warning}")
+    note_untaken_variables(note)
     connect(note, show_logs=show_logs)
     from fepflow.store.store import Store
     from tasks.plan_run import create_run
@@ -209,6 +214,8 @@ def connect(note: Note, *, show_logs: bool = False) -> None:
     """Find Prefect's API, or start the local server; from here on this process uses it."""
     from surfaces import prefect_api  # what only reads the store has no use for it
 
+    for sentence in ignored_files():
+        note(f"warning: {sentence}")
     if prefect_api.starts_server():
         note("starting a local Prefect server; this takes a moment, once")
     prefect_api.use(prefect_api.usable_api(), show_logs=show_logs)
@@ -250,16 +257,33 @@ def _is_over(begun: LocalRun, *, stopped: bool) -> bool:
     return status != "running" and (stopped or status != "pending")
 
 
-def load_env_file(path: Path | None, note: Note) -> None:
-    """Add the variables of an env file to the environment; those that are set already stay.
-
-    The `.env` of the working directory may come with a repository, so it does not set what the operator alone decides;
-    a file that is named does. `note` hears of what is left out.
-    """
+def load_env_file(path: Path | None) -> None:
+    """Use the variables of a file that the user has named, or else of the `.env` of the working directory."""
     if path is not None and not path.exists():
         raise UserError(f"{path}: there is no such file (--env-file)")
-    for name, value in read_env_file(path or Path(ENV_FILE)).items():
-        if path is None and name.upper() in OPERATORS_VARIABLES:
-            note(f"{ENV_FILE}: {name} is left out: only the operator sets it (export it, or name the file: --env-file)")
-        else:
-            os.environ.setdefault(name, value)
+    if path is None:
+        use_folder_file()
+    else:
+        use_named_file(path)
+    current_file()  # what is wrong with it is said before anything is done
+
+
+def note_untaken_variables(note: Note) -> None:
+    """Have `note` hear, once, of the variables of the file that neither a suite has referred to nor fepflow reads."""
+    file = current_file()
+    names = [name for name in file.not_taken() if name.lower().removeprefix(PREFIX) not in PREFERENCES]
+    if not names:
+        return
+    file.taken.update(names)
+    listed = ", ".join(printable(shortened(name, 60)) for name in names[:MOST_NAMES])
+    listed += f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    if file.is_named:
+        note(f"warning: {file.path}: {listed}: not taken, programs load code by such variables; export them instead")
+        return
+    preferences = ", ".join(f"{PREFIX}{name}".upper() for name in PREFERENCES)
+    key = next((name for name in names if re.fullmatch(r"\w+_API_KEY", name)), None)
+    as_key = f" (a model's key: provider_config: {{api_key: ${{{key}}}}})" if key else ""
+    note(
+        f"warning: {file.path}: {listed}: not taken. A {file.path} only fills in ${{NAME}} of suites{as_key}, and sets "
+        f"{preferences}. To use the others, export them, or, if you trust the file, name it: --env-file {file.path}"
+    )

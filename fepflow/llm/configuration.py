@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fepflow.documents.did_you_mean import did_you_mean
+from fepflow.env_file import SUITE_VARIABLES
 from fepflow.http.addresses import address_problem
 from fepflow.llm.model import ATTEMPTS, TIMEOUT, Model
 from fepflow.security.secret_names import is_secret_name
@@ -36,7 +37,7 @@ def parse_model_config(
     model_config: Mapping[str, Any],
     provider_config: Mapping[str, Any],
     known: Mapping[str, Any],
-    env: Mapping[str, str] = os.environ,
+    env: Mapping[str, str] = SUITE_VARIABLES,
 ) -> Model:
     """The model that two arguments of a check describe; `known` are its parameters. Raises ValueError."""
     _refuse_unknown("model_config", model_config, ("model", "api_base", *known))
@@ -58,16 +59,16 @@ def parse_model_config(
         {**defaults, **given},
         _number("timeout", where, TIMEOUT, _LONGEST_TIMEOUT),
         1 + int(_number("max_retries", where, ATTEMPTS - 1, _MOST_ATTEMPTS - 1)),
-        _usual_bases(name, env),
+        _usual_bases(name),
     )
 
 
-def _usual_bases(name: str, env: Mapping[str, str]) -> tuple[str, ...]:
+def _usual_bases(name: str) -> tuple[str, ...]:
     """The addresses that litellm may take from the environment; of a name without a provider, those of any provider."""
     provider, slash, _ = name.partition("/")
     family = re.escape(provider.upper().replace("-", "_").removesuffix("_CHAT")) if slash else r"\w+"
     pattern = re.compile(rf"{family}_(API_BASE|BASE_URL)")
-    return tuple(env[variable] for variable in sorted(env) if pattern.fullmatch(variable) and env[variable])
+    return tuple(value for variable, value in sorted(os.environ.items()) if pattern.fullmatch(variable) and value)
 
 
 def _name(model_config: Mapping[str, Any], where: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -51,7 +52,7 @@ def suite_of_manifest(document: Document, folder: Path, env: Mapping[str, str]) 
     if scenarios.cases:
         suite["test_cases"] = scenarios.cases
     if "llm_judge" in scenarios.uses:
-        suite["judge"] = {"model_config": {"model": env.get(JUDGE_VARIABLE) or DEFAULT_JUDGE}}
+        suite["judge"] = {"model_config": {"model": os.environ.get(JUDGE_VARIABLE) or DEFAULT_JUDGE}}
     origins = {("test_cases",): ("scenarios",), **_ORIGINS, **scenarios.origins}
     return SuiteDocument(suite, document.file, document.text, origins), reader.problems
 

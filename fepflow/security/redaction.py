@@ -57,17 +57,18 @@ def remember(secrets: Iterable[str]) -> None:
 def known_secrets(env: Mapping[str, str] | None = None) -> frozenset[str]:
     """What no error may show: what was remembered, and what the environment calls a secret."""
     if env is not None:
-        return frozenset(_remembered) | _secrets_among(env)
+        return frozenset(_remembered) | secrets_among(env)
     # Reading all variables takes longer than checking an output; they hardly change while a process lasts.
     return frozenset(_remembered) | _secrets_of_process(int(monotonic()), len(os.environ))
 
 
 @lru_cache(maxsize=1)
 def _secrets_of_process(_: int, __: int) -> frozenset[str]:
-    return _secrets_among(os.environ)
+    return secrets_among(os.environ)
 
 
-def _secrets_among(env: Mapping[str, str]) -> frozenset[str]:
+def secrets_among(env: Mapping[str, str]) -> frozenset[str]:
+    """Return the values of variables that are named like a secret, and the secrets in addresses."""
     found: set[str] = set()
     for name, value in env.items():
         if len(value) >= _SHORTEST_IN_ENVIRONMENT and is_secret_name(name) and name != _WORKING_DIRECTORY:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -18,6 +17,7 @@ from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.document_path import DocumentPath, dotted
 from fepflow.documents.loader import Document, read_document
 from fepflow.documents.validation_errors import validation_messages
+from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import InputError, Problem
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
@@ -57,7 +57,7 @@ class LoadedSuite:
 _KINDS = {list: "list", str: "text", bool: "boolean"}
 
 
-def load_suite(path: Path, env: Mapping[str, str] = os.environ) -> LoadedSuite:
+def load_suite(path: Path, env: Mapping[str, str] = SUITE_VARIABLES) -> LoadedSuite:
     """Read a suite file, or an ECP manifest as the suite that it stands for.
 
     Raises InputError if it is no document; other errors are in `problems`.
@@ -84,7 +84,7 @@ def _load_manifest(document: Document, folder: Path, env: Mapping[str, str]) -> 
     return replace(loaded, problems=problems, suite=None if errors else loaded.suite)
 
 
-def read_suite(document: Document, folder: Path, env: Mapping[str, str] = os.environ) -> LoadedSuite:
+def read_suite(document: Document, folder: Path, env: Mapping[str, str] = SUITE_VARIABLES) -> LoadedSuite:
     """Validate a suite document, each section by itself; files that it names are not read yet."""
     raw = document.data
     if not isinstance(raw, dict):

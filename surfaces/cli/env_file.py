@@ -1,4 +1,4 @@
-"""`--env-file`: variables that a command reads before it looks at any setting."""
+"""`--env-file`: a file of variables that a command uses instead of a `.env`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _READ = "fepflow.env_file"
 
 
 def with_env_file(command: click.Command) -> click.Command:
-    """Give a command the option, and have it read the file, or `.env`, first; of a group, each of its commands."""
+    """Give a command the option, and have it use the file, or `.env`; of a group, each of its commands."""
     if isinstance(command, click.Group):
         for below in command.commands.values():
             with_env_file(below)
@@ -23,8 +23,13 @@ def with_env_file(command: click.Command) -> click.Command:
 
     @wraps(act)
     def reading(*arguments: Any, env_file: Path | None, **options: Any) -> Any:
-        _read(click.get_current_context(), env_file)
-        return act(*arguments, **options)
+        context = click.get_current_context()
+        _use(context, env_file)
+        try:
+            return act(*arguments, **options)
+        finally:
+            if context.invoked_subcommand is None:  # by now it is known what the suite refers to
+                note_untaken_variables()
 
     command.callback = reading
     command.params.append(
@@ -35,11 +40,18 @@ def with_env_file(command: click.Command) -> click.Command:
     return command
 
 
-def _read(context: click.Context, path: Path | None) -> None:
+def note_untaken_variables() -> None:
+    """Warn of the variables of the file that are not used; for commands that another program takes the place of."""
+    from surfaces import service
+
+    service.note_untaken_variables(partial(click.echo, err=True))
+
+
+def _use(context: click.Context, path: Path | None) -> None:
     """Once for a command: the option of a group holds for the commands below it."""
     if path is None and (context.invoked_subcommand is not None or _READ in context.meta):
         return
     from surfaces import service
 
     context.meta[_READ] = True
-    service.load_env_file(path, partial(click.echo, err=True))
+    service.load_env_file(path)

@@ -8,6 +8,8 @@ from shlex import quote
 
 import click
 
+from surfaces.cli.env_file import note_untaken_variables
+
 
 @click.command()
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on (default: FEPFLOW_PORT, or 4200).")
@@ -15,7 +17,7 @@ def up(port: int | None) -> None:
     """Start the local Prefect server, unless one runs or is configured.
 
     It listens on 127.0.0.1 only and outlives this command. A Prefect API that Prefect's settings name
-    (PREFECT_API_URL, prefect.toml, the active profile) is used instead, unless that is the local server's own address.
+    (PREFECT_API_URL, the active profile) is used instead, unless that is the local server's own address.
     """
     from surfaces import prefect_api
 
@@ -60,8 +62,10 @@ def serve(host: str, behind_tls: bool) -> None:
     ports of the interfaces; on another address than this machine's own they ask for API keys.
     """
     options = ["--host", host, *(["--behind-tls"] if behind_tls else [])]
+    note_untaken_variables()
+    _note_ignored_files()
     # -P: a folder named `deployments` in the working directory is not ours. In place of this process: signals are its.
-    command = [sys.executable, "-P", "-m", "deployments.serve", *options]
+    command = [sys.executable, "-P", "-m", "surfaces.prefect_import", "deployments.serve", *options]
     os.execv(sys.executable, command)  # noqa: S606  # no shell is wanted
 
 
@@ -80,3 +84,11 @@ def _print(api: object) -> None:
         click.echo('For plain `prefect` commands in this shell: eval "$(fepflow status --env)"')
     for error in api.errors:
         click.echo(f"warning: {error}", err=True)
+    _note_ignored_files()
+
+
+def _note_ignored_files() -> None:
+    from fepflow.prefect_settings import ignored_files
+
+    for sentence in ignored_files():
+        click.echo(f"warning: {sentence}", err=True)

@@ -7,6 +7,8 @@ import sys
 
 import click
 
+from surfaces.cli.env_file import note_untaken_variables
+
 
 @click.command()
 @click.argument("run", required=False)
@@ -21,6 +23,7 @@ def view(run: str | None, port: int, no_browser: bool) -> None:
 
     path = run_path(run) if run else "/runs"
     options = ["--path", path, "--port", str(port), *(["--no-browser"] if no_browser else [])]
+    note_untaken_variables()
     # -P: a folder named `deployments` in the working directory is not ours. In place of this process: signals are its.
     command = [sys.executable, "-P", "-m", "deployments.view", *options]
     os.execv(sys.executable, command)  # noqa: S606  # no shell is wanted

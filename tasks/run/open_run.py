@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
 from fepflow.documents.loader import Document
+from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import FepflowError, InputError, RunInterruptedError
 from fepflow.http.agent_addresses import AgentAddresses
 from fepflow.security.redaction import words_of
@@ -126,7 +126,7 @@ async def _prepare(store: Store, record: RunRecord, owner: str, spec: ShardSpec)
     folder = Path(record.suite_path).parent if record.suite_path else Path.cwd()
     document = Document(record.suite, record.suite_path or record.name, "")
     # Nothing that a caller of the network has said is filled in from our environment.
-    loaded = read_suite(document, folder, {} if record.is_requested else os.environ)
+    loaded = read_suite(document, folder, {} if record.is_requested else SUITE_VARIABLES)
     problems = [problem for problem in loaded.problems if problem.severity == "error"]
     load_plugins(loaded, problems)
     if problems or loaded.suite is None:

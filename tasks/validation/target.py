@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from itertools import islice
 
 from fepflow.documents.loader import Document
+from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import InputError, Problem
 from fepflow.settings import settings
 from fepflow.suite import target as section
@@ -50,7 +50,7 @@ def _validate_ecp(found: SuiteValidation, ecp: section.EcpTarget) -> None:
     from fepflow.targets.ecp.scenario import scenario_problem  # only for suites that have such a target
 
     for index, name in enumerate(ecp.env):
-        if name not in os.environ:
+        if name not in SUITE_VARIABLES:
             message = f"{name} is not set in the environment, so the agent does not get it"
             found.warn(("target", "ecp", "env", index), message, f"export {name}")
     wrong = ((case.id, problem) for case in found.cases if (problem := scenario_problem(case.input)) is not None)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from fepflow.env_file import SUITE_VARIABLES
 from fepflow.suite.reader import load_suite
 from tasks.validation.baseline import validate_baseline
 from tasks.validation.cases import validate_cases
@@ -17,9 +17,10 @@ from tasks.validation.plugins import load_plugins
 from tasks.validation.scales import validate_scales
 from tasks.validation.suite_validation import SuiteValidation
 from tasks.validation.target import validate_target
+from tasks.validation.variables import with_env_files
 
 
-def validate_suite(path: Path, env: Mapping[str, str] = os.environ, limit: float | None = None) -> SuiteValidation:
+def validate_suite(path: Path, env: Mapping[str, str] = SUITE_VARIABLES, limit: float | None = None) -> SuiteValidation:
     """Read a suite and all files that it names, and collect every error. Makes no call. `limit` is of the cases.
 
     Raises InputError only if the file itself is no document.
@@ -36,6 +37,7 @@ def validate_suite(path: Path, env: Mapping[str, str] = os.environ, limit: float
     validate_paths(found, validate_target(found))
     validate_baseline(found)
     validate_correction(found)
+    found.problems = with_env_files(found.problems, loaded.folder)
     found.problems.sort(
         key=lambda problem: (problem.file != loaded.document.file, problem.file or "", problem.line or 0)
     )

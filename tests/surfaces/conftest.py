@@ -13,6 +13,7 @@ import hypothesis  # noqa: F401  # once `main` has frozen the garbage collector,
 import pytest
 from click.testing import CliRunner, Result
 
+from fepflow.env_file import NAMED_FILE, current_file, use_folder_file
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
@@ -78,8 +79,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The working directory, with fepflow's home below it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEPFLOW_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv(NAMED_FILE, "")  # what a command sets is taken back with it
+    use_folder_file()
     settings.cache_clear()
     yield tmp_path
+    current_file.cache_clear()
     settings.cache_clear()
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.settings import OPERATORS_VARIABLES
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
 
@@ -72,25 +71,6 @@ def test_an_env_file_gives_what_the_environment_does_not(cli: Cli, home: Path, m
         assert os.environ["AGENT_URL"] == "http://127.0.0.1:1", "what is set already stays"
     finally:
         os.environ.pop("AGENT_TOKEN", None)
-
-
-def test_the_env_file_of_a_repository_sets_nothing_that_the_operator_decides(
-    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (home / "suite.yaml").write_text(SUITE_OF_CASES.format(cases="/etc/hostname"))
-    names = [name.lower() if name == "FEPFLOW_MODELS" else name for name in sorted(OPERATORS_VARIABLES)]
-    text = "".join(f"{name}=/\n" for name in names) + "HARMLESS=1\n"
-    monkeypatch.setenv("HARMLESS", "")  # what the command sets is taken back with it
-    monkeypatch.delenv("HARMLESS")
-    for name in names:
-        monkeypatch.delenv(name, raising=False)
-    (home / ".env").write_text(text)
-    done = cli("validate", "suite.yaml")
-    assert "leads out of the suite's folder" in done.stderr
-    for name in names:
-        assert f".env: {name} is left out: only the operator sets it (export it, or name the file" in done.stderr
-        assert name not in os.environ
-    assert os.environ["HARMLESS"] == "1"
 
 
 def test_the_version_is_that_of_the_package(cli: Cli) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import InputError, Problem
 from fepflow.suite import target
 
@@ -32,7 +33,8 @@ class Command:
 def find_command(config: target.EcpTarget, folder: Path) -> Command:
     """The command of a suite in `folder`, nothing of which is started. Raises InputError if it cannot be."""
     assert config.command is not None  # whoever calls this has seen it
-    env = {name: os.environ[name] for name in (*ALWAYS_PASSED, *config.env) if name in os.environ}
+    env = {name: os.environ[name] for name in ALWAYS_PASSED if name in os.environ}
+    env |= {name: SUITE_VARIABLES[name] for name in config.env if name in SUITE_VARIABLES}
     env.setdefault(
         "PYTHONIOENCODING", "utf-8"
     )  # the protocol is in UTF-8, whatever the locale; other languages know only that
