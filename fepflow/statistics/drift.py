@@ -39,13 +39,18 @@ class Trend:
     p: float
 
 
+def fallen_rate(rate: float) -> float:
+    """Return the rate that the alarm looks for, where `rate` is the agreed one."""
+    return max(rate - DROP, rate / 2)
+
+
 def cusum(counts: Sequence[tuple[float, float]], rate: float) -> list[float]:
     """The CUSUM after each run, of its (successes, n) in time's order; an alarm is raised where it reaches `ALARM`,
     and what comes after it begins anew. Neither number need be whole. ValueError for a rate outside (0, 1]."""
     if not 0 < rate <= 1:
         raise ValueError(f"a rate is above 0 and at most 1, not {rate}")
     rate = min(rate, MOST_RATE)
-    fallen = max(rate - DROP, rate / 2)
+    fallen = fallen_rate(rate)
     success, failure = math.log(fallen / rate), math.log((1 - fallen) / (1 - rate))
     values: list[float] = []
     for successes, n in counts:

@@ -19,7 +19,7 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 SHOWN_RUNS = 40
 """Runs that a sparkline and a table show, the newest."""
 
-SHOWN_P = 0.05
+EVIDENCE = "evidence (alarm at 365)"
 
 
 @click.command()
@@ -76,7 +76,11 @@ def trend_view(
     left = f"; {others} others measured something else, or were begun by another cause" if others else ""
     yield f"[bold]{safe(suite)}[/]  {runs} {'run' if runs == 1 else 'runs'}{left}"
     yield _run_table(found[0]) if one_by_one else _table(found)
-    yield from (f"[red]DRIFT[/]  {safe(series.sentence)}" for series in found if series.has_drifted)
+    for series in found:
+        if series.has_drifted:
+            yield f"[red]DRIFT[/]  {safe(series.sentence)}"
+        elif series.evidence:
+            yield safe(f"{series.metric}: {series.evidence}")
     if page := trends_page(suite):
         yield safe(page)
 
@@ -84,7 +88,7 @@ def trend_view(
 def _table(found: Sequence[Series]) -> Table:
     from surfaces.cli.text import number, safe, table
 
-    made = table("metric", "first", "last", "runs", "trend", "agreed rate", "evidence of 365")
+    made = table("metric", "first", "last", "runs", "trend", "agreed rate", EVIDENCE)
     for series in found:
         values = [point.value for point in series.points]
         made.add_row(
@@ -102,7 +106,7 @@ def _table(found: Sequence[Series]) -> Table:
 def _run_table(series: Series) -> Table:
     from surfaces.cli.text import SHORT_ID, coloured, interval, number, table
 
-    made = table("run", "started", series.metric, "interval", "verdict", "evidence of 365")
+    made = table("run", "started", series.metric, "interval", "verdict", EVIDENCE)
     for point in series.points[-SHOWN_RUNS:]:
         made.add_row(
             point.run_id[:SHORT_ID],
@@ -116,6 +120,8 @@ def _run_table(series: Series) -> Table:
 
 
 def _trend(series: Series) -> str:
+    from tasks.analysis.drift import SHOWN_P
+
     if series.trend is None:
         return "·"
     way = "none shown" if series.trend.p > SHOWN_P else "falling" if series.trend.s < 0 else "rising"

@@ -55,7 +55,10 @@ def test_a_share_that_falls_below_the_gates_minimum_drifts(cli: Cli, fill: Fill,
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert lines[0] == "s 5 runs"
     assert lines[3] == "acc 0.94 0.84 █▇▂▁▃ · 0.92 911"
-    assert lines[4].startswith("DRIFT acc has drifted: 0.84 in this run, against the rate of 0.92 by the gate;")
+    assert lines[4] == (
+        "DRIFT acc has drifted: 0.84 in this run, against the rate of 0.92 by the gate. The last runs are 911 times as "
+        "likely if the rate has fallen to 0.86 as if it has not; the alarm is at 365 times."
+    )
     (series,) = series_in(store, last)
     assert series.has_drifted
     (before,) = series_in(store, "00000003feedbeef")
@@ -77,7 +80,8 @@ def test_without_a_minimum_the_first_ten_runs_agree_a_rate(cli: Cli, fill: Fill)
 def test_one_metric_is_shown_run_by_run(cli: Cli, fill: Fill) -> None:
     fill([47, None, 40], {"gate": {"min": {"acc": 0.92}}})
     rows = [line.split() for line in cli("trends", "s", "acc").stdout.splitlines()[3:]]
-    assert [(row[0], row[3]) for row in rows] == [("00000000", "0.94"), ("00000002", "0.8")]
+    assert [(row[0], row[3]) for row in rows[:2]] == [("00000000", "0.94"), ("00000002", "0.8")]
+    assert " ".join(rows[2]).startswith("acc: The last runs are 18.1 times as likely if the rate has fallen to 0.86")
 
 
 def test_show_has_the_trend_of_a_metric_up_to_a_run(
@@ -100,7 +104,9 @@ def test_show_has_the_trend_of_a_metric_up_to_a_run(
 
 def test_larger_values_of_what_has_a_maximum_are_the_drift(cli: Cli, fill: Fill) -> None:
     fill([4, 9, 10, 8], {"gate": {"max": {"acc": 0.08}}})
-    assert "DRIFT" in cli("trends", "s").stdout
+    (line,) = [line for line in cli("trends", "s").stdout.splitlines() if "DRIFT" in line]
+    assert "acc has drifted: 0.16 in this run, against the rate of 0.08 by the gate." in line
+    assert "times as likely if the rate has risen to 0.14 as if it has not" in line
 
 
 def test_only_like_runs_are_in_it_and_the_others_are_counted(cli: Cli, fill: Fill, home: Path) -> None:

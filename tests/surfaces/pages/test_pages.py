@@ -244,6 +244,16 @@ def test_trends_and_suites(client: httpx.Client, store: Store) -> None:
     assert "refunds" in page(client, "/suites")
 
 
+def test_a_trend_and_the_evidence_of_a_drift_are_told_in_words(client: httpx.Client, store: Store) -> None:
+    for number in range(9):
+        fill(store, [simple(str(case), case >= number) for case in range(12)], run_id=f"aaaa{number:04}")
+    shown = page(client, "/trends", suite="refunds")
+    assert re.search(
+        r"It falls over 9 runs: without a trend, chance alone makes as clear an order in 0\.000\d+ of", shown
+    )
+    assert "The last runs are" in shown or "Nothing speaks for a rate that has fallen" in shown
+
+
 @pytest.mark.parametrize(
     "path",
     [
