@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, wraps
 from inspect import Parameter, get_annotations, iscoroutinefunction, isfunction, signature
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Union, get_type_hints
@@ -25,9 +25,9 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from fepflow.documents.document_path import dotted
-from fepflow.documents.validation_errors import validation_messages
+from fepflow.documents.validation_errors import ValidationMessage, kind_name, validation_messages
 from fepflow.errors import CheckArgumentsError
-from fepflow.jsonpath.path import is_path, unescape
+from fepflow.jsonpath.path import descend, is_path, unescape
 from fepflow.protocol.check import CHECK_ID, Check, TypedCheck
 
 logger = logging.getLogger("fepflow.checks")
@@ -287,10 +287,22 @@ def _as_argument(value: Any) -> Any:
     return "\\" + value if isinstance(value, str) and is_path(value) else value
 
 
+_ONLY_KINDS = re.compile(r"must be (a )?(text|list|mapping|number|true or false|JSONPath)( or [a-z ]+)*")
+
+
+def _other_kind(item: ValidationMessage, arguments: Any) -> str:
+    """Return what an argument is, for a message that only says what it must be."""
+    _, value = descend(arguments, item.path)
+    return f", not {kind_name(value)}" if _ONLY_KINDS.fullmatch(item.message) else ""
+
+
 def wrong_arguments(
     check_class: type[BaseCheck], check_type: str, arguments: dict[str, Any], error: ValidationError
 ) -> CheckArgumentsError:
     """The exception for arguments that the check type does not take; it names places, never values."""
-    found = validation_messages(arguments, error, check_class)
+    found = [
+        replace(item, message=f"{item.message}{_other_kind(item, arguments)}")
+        for item in validation_messages(arguments, error, check_class)
+    ]
     parts = [": ".join(part for part in (dotted(item.path), item.message) if part) for item in found]
     return CheckArgumentsError(f"{check_type} cannot take these arguments: {'; '.join(parts)}", found)

@@ -8,21 +8,17 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
 from checks.base import BaseCheck, JSONPath, PathText
+from fepflow.documents.validation_errors import kind_name
 
 
 def _number(value: Any) -> Any:
     if isinstance(value, JSONPath):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"must be a number, not {_kind(value)}")
+        raise ValueError(f"must be a number, not {kind_name(value)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"must be a finite number, not {value}")
     return value
-
-
-def _kind(value: Any) -> str:
-    names = {bool: "a boolean", str: "a text", type(None): "null", dict: "an object", list: "a list"}
-    return names.get(type(value), f"a {type(value).__name__}")
 
 
 Number = Annotated[int | float | PathText, BeforeValidator(_number)]

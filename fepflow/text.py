@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def brief(text: str, limit: int = 300) -> str:
     """`text` for a message: its beginning, and how long it is, where it has more than `limit` characters."""
@@ -16,6 +18,11 @@ def shortened(text: str, limit: int = 300) -> str:
 def printable(text: str) -> str:
     """Text of others for a terminal or a log: control characters and lone surrogates as escapes."""
     return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def known_names(names: Iterable[str]) -> str:
+    """Return the names that a message offers, or `none`: no message ends in an empty list."""
+    return ", ".join(names) or "none"
 
 
 def is_unicode(text: str) -> bool:

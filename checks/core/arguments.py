@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from checks.base import MISSING, RESOLVED, BaseCheck, JSONPath, argument_fields, wrong_arguments
+from fepflow.documents.validation_errors import ValidationMessage
 from fepflow.errors import CheckArgumentsError
 from fepflow.json.equality import json_equal
 from fepflow.jsonpath.path import Path, compile_path, is_path
@@ -68,7 +69,8 @@ class Arguments:
         }
         self._as_is: list[tuple[str, str, type]] = []
         open_fields = {name: JSONPath(self._paths.get(name, "$.")) for name in open_ones}
-        self.sample = sample = self.instance({**literals, **open_fields})
+        self._unresolved = {**literals, **open_fields}
+        self.sample = sample = self.instance(self._unresolved)
         """The check with its literal arguments, and paths where the others will stand."""
         self._given = {self._fields[name] for name in arguments if name in self._fields}
         self.given = [name for name in self._fields if name in arguments and not self._is_default(name, literals)]
@@ -86,6 +88,14 @@ class Arguments:
             return False
         default = field.get_default(call_default_factory=True, validated_data={})
         return json_equal(to_jsonable(literals[name]), to_jsonable(default))
+
+    def misfit(self, name: str, value: Any) -> ValidationMessage | None:
+        """Return why a value cannot be this argument, whatever the others will be; None if it can."""
+        try:
+            self.instance({**self._unresolved, name: value})
+        except CheckArgumentsError as error:
+            return next((message for message in error.messages if message.path[:1] == (name,)), None)
+        return None
 
     def instance(self, resolved: dict[str, Any]) -> BaseCheck:
         """An instance of the check with these values; raises CheckArgumentsError."""

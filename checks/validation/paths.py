@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from checks.base import BaseCheck
+from checks.core.arguments import Arguments
 from checks.registry import find_check, is_ours
 from fepflow.documents.document_path import DocumentPath
-from fepflow.errors import CheckArgumentsError, JSONPathError
+from fepflow.documents.validation_errors import ValidationMessage
+from fepflow.errors import CheckArgumentsError, FepflowError, JSONPathError
 from fepflow.jsonpath.context_paths import is_word_of_context, meant_path
 from fepflow.jsonpath.path import is_path, leading_keys
 from fepflow.jsonpath.template import TextTemplate
@@ -28,11 +30,19 @@ _PLACEHOLDER = re.compile(r"\{\{\s*\\?\$\.[^{}]*\}\}")
 
 @dataclass(frozen=True)
 class PathUse:
-    """A path in an argument: where in the arguments it stands, and whether it may find nothing."""
+    """A path in an argument: where in the arguments it stands, and whether it may find nothing.
+
+    `arguments` are those of the check, if the path is one of them as a whole.
+    """
 
     location: DocumentPath
     expression: str
     optional: bool = False
+    arguments: Arguments | None = None
+
+    def misfit(self, value: Any) -> ValidationMessage | None:
+        """Return why the check cannot take a value that the path finds; None if it can, or if that is not known."""
+        return None if self.arguments is None else self.arguments.misfit(str(self.location[0]), value)
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,25 @@ class Remark:
 def paths_of(check: Check) -> list[PathUse]:
     """All valid paths in a check's arguments; none of a check whose type is not known."""
     check_class = _class_of(check)
-    return [] if check_class is None else list(_paths(check_class, check.arguments))
+    if check_class is None:
+        return []
+    uses = list(_paths(check_class, check.arguments))
+    arguments = _arguments(check_class, check)
+    if arguments is None:
+        return uses
+    return [replace(use, arguments=arguments) if _is_whole(use, check) else use for use in uses]
+
+
+def _arguments(check_class: type[BaseCheck], check: Check) -> Arguments | None:
+    """Return the arguments of a check type of ours; None if they are refused where the check is compiled."""
+    try:
+        return Arguments(check_class, check.type, check.arguments) if is_ours(check_class) else None
+    except FepflowError:
+        return None
+
+
+def _is_whole(use: PathUse, check: Check) -> bool:
+    return len(use.location) == 1 and check.arguments[str(use.location[0])] == use.expression and not use.optional
 
 
 def remarks_on(check: Check) -> Iterator[Remark]:
@@ -64,6 +92,8 @@ def remarks_on(check: Check) -> Iterator[Remark]:
         for remark in _of_argument(name, value, is_prompt=name in check_class.check_templates, sees_output=sees_output)
     ]
     yield from found
+    if any(len(use.location) > 1 for use in uses):
+        yield from _wrong_containers(check_class, check)
     if sees_output or any(remark.is_error for remark in found) or not is_ours(check_class):
         return
     if check_class.check_templates:
@@ -74,6 +104,16 @@ def remarks_on(check: Check) -> Iterator[Remark]:
     elif check_class.check_type != "custom_function":
         message = "no argument reads the output, so the result does not depend on the answer"
         yield Remark((), message, "a path such as $.output.value reads it", is_error=False)
+
+
+def _wrong_containers(check_class: type[BaseCheck], check: Check) -> Iterator[Remark]:
+    """Find lists and objects, with paths inside, where the check takes neither, whatever the paths find."""
+    arguments = _arguments(check_class, check)
+    for name, value in check.arguments.items():
+        if arguments is not None and isinstance(value, list | dict):
+            misfit = arguments.misfit(name, value)
+            if misfit is not None and misfit.path == (name,) and misfit.message.endswith(("a list", "an object")):
+                yield Remark((name,), misfit.message, "write the path alone")
 
 
 def _class_of(check: Check) -> type[BaseCheck] | None:

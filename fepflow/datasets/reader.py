@@ -155,7 +155,8 @@ class _Reader:
 
     def _is_complete(self, data: dict[str, Any], record: Mapping[str, Any], line: int) -> bool:
         if "input" not in data:
-            likely = next((name for name in record if _is_meant_as_input(name)), "question")
+            names = [name for name in record if name not in self._known]
+            likely = next((name for name in names if _is_meant_as_input(name)), next(iter(names), "question"))
             advice = f"the record has {_keys(record)}; say where the input is, as in `input: $.{likely}`"
             self._errors.add("input is missing", line, advice=advice)
         return "input" in data

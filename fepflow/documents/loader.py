@@ -14,6 +14,7 @@ from fepflow.documents.document_path import DocumentPath, dotted
 from fepflow.documents.yaml_parser import compose, parse_yaml, too_deep
 from fepflow.errors import InputError, Problem
 from fepflow.json.decoder import is_deep, loads
+from fepflow.json.parser import syntax_error
 from fepflow.security.regular_files import open_regular
 from fepflow.text import shortened
 
@@ -133,7 +134,7 @@ def _parse_json(text: str, file: str) -> Any:
     try:
         value = loads(text)
     except json.JSONDecodeError as error:
-        raise InputError(Problem(f"is not valid JSON: {error.msg}", file, error.lineno)) from None
+        raise InputError(Problem(f"is not valid JSON: {syntax_error(error)}", file, error.lineno)) from None
     except RecursionError:
         raise too_deep(file) from None
     except ValueError as error:

@@ -38,7 +38,7 @@ _BOUNDS = {
 
 _PATTERNS = {
     "^[A-Za-z0-9_-]+$": "may hold letters, digits, _ and - only",
-    r"^\d+\.": "must be a semantic version, such as 1.2.0",
+    "^(0|[1-9]": "must be a semantic version, such as 1.2.0",
     "^[A-Za-z_]": "must be the name of an environment variable",
     r"^[^:]+:": "must read like agent.py:answer or package.module:answer",
 }
@@ -53,6 +53,14 @@ _NUMBER = re.compile(r"\s*[+-]?\d+(\.\d+)?\s*%?")
 
 _UNION_ONLY = ("is_instance_of",)
 """Complaints of a union's branch that was never meant: an argument that could have been a path object."""
+
+
+_KINDS = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
+
+
+def kind_name(value: Any) -> str:
+    """Return the kind of a JSON value, for a message: `a list`, `null`; the name of another type."""
+    return "null" if value is None else _KINDS.get(type(value), type(value).__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from fepflow.evalguard.report import Report, flattened
 from fepflow.evalguard.reported_values import usable_results
 from fepflow.evalguard.schema_errors import validated
 from fepflow.json.decoder import is_deep, loads_with_nan
+from fepflow.json.parser import syntax_error
 
 MAX_BYTES = 50_000_000
 
@@ -73,7 +74,9 @@ def _parse(text: str, file: str) -> Document:
     try:
         data = loads_with_nan(text)
     except json.JSONDecodeError as error:
-        raise InputError(Problem(f"is not valid JSON: {error.msg}", file, error.lineno, column=error.colno)) from None
+        raise InputError(
+            Problem(f"is not valid JSON: {syntax_error(error)}", file, error.lineno, column=error.colno)
+        ) from None
     except RecursionError:
         raise too_deep(file) from None
     except ValueError as error:

@@ -17,7 +17,7 @@ def parse(text: str) -> Any:
     try:
         value = loads(text)
     except JSONDecodeError as error:
-        raise ValueError(f"{error.msg} at {_location(error)}") from None
+        raise ValueError(f"{error.msg.removesuffix(' at')} at {_location(error)}") from None
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     except ValueError as error:
@@ -28,6 +28,11 @@ def parse(text: str) -> Any:
 
 
 _TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
+
+
+def syntax_error(error: JSONDecodeError) -> str:
+    """Return what is wrong, for a message that has the place already; some of Python's end in "at"."""
+    return error.msg.removesuffix(" at").removesuffix(" starting")
 
 
 def _location(error: JSONDecodeError) -> str:

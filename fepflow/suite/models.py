@@ -43,6 +43,19 @@ def _aggregate(value: str) -> str:
     return value
 
 
+def _one_path(value: Any) -> Any:
+    if isinstance(value, dict):
+        raise ValueError(
+            "must be one path, such as $.answer; an object of several fields is `metadata: {NAME: $.field, ...}`, "
+            "and checks read it as $.test_case.metadata.NAME"
+        )
+    return value
+
+
+RecordPath = Annotated[JSONPathText, BeforeValidator(_one_path)]
+"""The path to a part of a test case in a record. A mapping of names to paths is what `metadata` takes."""
+
+
 class Dataset(Section):
     """Test cases from a file, and where their parts are in a record.
 
@@ -51,9 +64,9 @@ class Dataset(Section):
 
     path: str = Field(description="File of test cases (.jsonl, .json, .yaml, .csv, each also .gz).")
     format: Literal["jsonl", "json", "yaml", "csv"] | None = Field(None, description="Default: by the file's ending.")
-    id: JSONPathText | None = None
-    input: JSONPathText | None = None
-    expected: JSONPathText | None = None
+    id: RecordPath | None = None
+    input: RecordPath | None = None
+    expected: RecordPath | None = None
     metadata: dict[str, JSONPathText] | None = None
 
 

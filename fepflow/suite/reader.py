@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from pydantic import TypeAdapter, ValidationError
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.document_path import DocumentPath, dotted
 from fepflow.documents.loader import Document, read_document
-from fepflow.documents.validation_errors import validation_messages
+from fepflow.documents.validation_errors import ValidationMessage, validation_messages
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import InputError, Problem
+from fepflow.jsonpath.path import descend
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite import foreign_names
@@ -223,10 +225,40 @@ def _problems_of(
 ) -> list[Problem]:
     found = validation_messages(value, error, annotation, _ELSEWHERE.get(str(prefix[0])))
     without_input = {item.path[:-1] for item in found if item.path[-1:] == ("input",)}
+    if prefix[:1] == ("checks",):
+        found = [item for item in map(partial(_of_short_form, value), found) if item is not None]
     if prefix == ("test_cases",):  # a case without an input has no id made of its content, either
         made_of_it = [(*location, "id") for location in without_input]
         found = [item for item in found if not (item.message == "is missing" and item.path in made_of_it)]
-    return [document.problem((*prefix, *item.path), item.message, item.advice) for item in found[:SPELLED_OUT]]
+    problems = []
+    for item in found[:SPELLED_OUT]:
+        advice = item.advice or _advice_for(*prefix, *item.path, given=descend(value, item.path)[1])
+        problems.append(document.problem((*prefix, *item.path), item.message, advice))
+    return problems
+
+
+def _of_short_form(check: Any, item: ValidationMessage) -> ValidationMessage | None:
+    """Return an error of a check that is written `{contains: {...}}` as one message, and leave out the other."""
+    if not isinstance(check, dict) or len(check) != 1 or not isinstance(next(iter(check.values())), dict):
+        return item
+    (name,) = check
+    if item.path == (name,):
+        return None
+    advice = f"write {{type: {brief(str(name), 60)}, arguments: {{...}}}}"
+    return replace(item, advice=advice) if item.path == ("type",) else item
+
+
+def _advice_for(section: str | int, *inside: str | int, given: Any) -> str | None:
+    """Return how to write what stands there in a short form, as other tools have it. No value of a target is quoted."""
+    if section == "target" and not inside and isinstance(given, str):
+        return "write target: {http: {url: ...}}" if "://" in given else "write target: {python: ...}, or http:, ecp:"
+    if section == "gate" and not inside and isinstance(given, int | float):
+        return f"write gate: {{min: {{METRIC: {given:g}}}}}"
+    if section == "checks" and len(inside) == 1 and isinstance(given, str):
+        return f"write {{type: {brief(given, 60)}, arguments: {{...}}}}"
+    if section == "checks" and not inside and isinstance(given, dict):
+        return "write a dash before each check"
+    return None
 
 
 _ELSEWHERE = {"checks": foreign_names.CHECK, "test_cases": foreign_names.TEST_CASE, "target": foreign_names.TARGET}

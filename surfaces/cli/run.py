@@ -69,7 +69,9 @@ def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None,
     from surfaces.cli.console import Console
     from surfaces.cli.stdout import stdout_for_us_alone
 
-    if (suite is None) == (resume is None):
+    if suite is not None and resume is not None:
+        raise click.UsageError("give a suite or --resume RUN, not both: a run goes on with the suite that it has")
+    if suite is None and resume is None:
         raise click.UsageError("give a suite, or --resume RUN")
     console = Console(quiet=quiet, to_stderr=as_json)
     with (

@@ -16,6 +16,7 @@ from checks.models.judge_spec import JudgeSpec
 from fepflow.errors import NotFoundError, UserError
 from fepflow.store.records import Calibration, RunRecord
 from fepflow.store.store import Store
+from fepflow.text import known_names
 from surfaces.labels import person_of
 from surfaces.pages.frame import page_of
 from surfaces.pages.links import LINKS
@@ -132,7 +133,7 @@ def _judge(run: RunRecord, check: str) -> JudgeSpec:
     judges = [judge for judge in judges_of_run(run) if judge.fields]
     found = [judge for judge in judges if not check or judge.check_id == check]
     if not found:
-        known = ", ".join(judge.check_id for judge in judges) or "none"
+        known = known_names(judge.check_id for judge in judges)
         raise NotFoundError(f"Run {run.id[:8]} has no judge {check!r} whose responses can be labelled: it has {known}.")
     return found[0]
 

@@ -10,6 +10,7 @@ from fepflow.statistics.binomial_tests import holm
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate
+from fepflow.text import known_names
 from fepflow.verdict.regression_rules import Regression, judge_differences
 from fepflow.verdict.verdict import CorrectedShare, DifferenceVerdict, Outcome, RegressionVerdict, RuleOutcome
 from tasks.analysis.accumulator import MetricAccumulator
@@ -130,7 +131,7 @@ def _margins(
 ) -> dict[str, float]:
     metrics = {metric.id: metric for metric in comparison.metrics}
     if unknown := [name for name in margins if name not in metrics]:
-        raise UserError(f"There is no metric {unknown[0]} to give a margin: there is {', '.join(metrics)}.")
+        raise UserError(f"There is no metric {unknown[0]} to give a margin: there is {known_names(metrics)}.")
     if not asked:
         return {name: 0.0 for name, each in metrics.items() if each.estimate and each.less_is_better is not None}
     shares = {} if margin is None else {name: margin for name, each in metrics.items() if each.is_share}

@@ -10,6 +10,7 @@ from fepflow.evalguard.loader import load_thresholds, read_definition
 from fepflow.evalguard.models import Thresholds
 from fepflow.protocol.check import Check
 from fepflow.suite.models import Gate, Metric
+from fepflow.text import known_names
 from fepflow.verdict.gate import DEFAULT_MAX_IMPACT
 from tasks.analysis.ranges import range_of, scale_of_aggregate
 from tasks.validation.regression import validate_regression
@@ -53,7 +54,7 @@ def validate_metrics(found: SuiteValidation, checks: Mapping[str, Sequence[Check
         for index, metric in enumerate(metrics or ()):
             if metric is not None and metric.check is not None and metric.check not in known:
                 message = f"the suite has no check with the id {metric.check}"
-                found.error(("metrics", index, "check"), message, f"its checks are {', '.join(known) or 'none'}")
+                found.error(("metrics", index, "check"), message, f"its checks are {known_names(known)}")
     names = [metric.id for metric in metrics if metric] if metrics else known
     for name in {name for name in names if names.count(name) > 1}:
         found.error(("metrics",), f"the metric {name} stands twice", "ids are unique")
@@ -90,7 +91,7 @@ def _validate_gate(found: SuiteValidation, gate: Gate, metrics: Sequence[str]) -
     for bound, limits in (("min", gate.min), ("max", gate.max)):
         for name in limits:
             if name not in metrics:
-                found.error(("gate", bound, name), f"there is no metric {name}", f"there is {', '.join(metrics)}")
+                found.error(("gate", bound, name), f"there is no metric {name}", f"there is {known_names(metrics)}")
     for name in gate.min.keys() & gate.max.keys():
         if gate.min[name] > gate.max[name]:
             found.error(("gate", "max", name), "the maximum is below the minimum", "no value can meet both")

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from checks.validation.paths import paths_of, texts_in
+from checks.validation.paths import PathUse, paths_of, texts_in
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.document_path import DocumentPath, dotted
+from fepflow.documents.validation_errors import ValidationMessage, kind_name
 from fepflow.jsonpath.context_paths import context_problem, meant_path
-from fepflow.jsonpath.path import Key, descend, is_path, leading_keys
+from fepflow.jsonpath.path import Key, SingularPath, compile_path, descend, is_path, leading_keys
 from fepflow.protocol.check import to_check
 from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.test_case import Output
@@ -25,6 +26,9 @@ from tasks.validation.cases import dataset_of
 from tasks.validation.suite_validation import SuiteValidation
 
 _NOTHING = Output(value=None)
+
+_MOST_TRIED = 1_000
+"""Values of a path that are offered to the check that reads it: enough to see a column of the wrong kind."""
 
 
 @dataclass
@@ -41,17 +45,32 @@ class _Use:
     file: str | None = None
     line: int | None = None
     names: list[str] = field(default_factory=list)
+    taker: PathUse | None = None
+    tried: int = 0
+    misfits: int = 0
+    first_misfit: tuple[str, str, ValidationMessage] | None = None
 
     def look(self, value: Any, name: str) -> None:
         """Look into the value of that name."""
         self.seen += 1
         reached, parent = descend(value, self.keys)
         if reached == len(self.keys):
+            self._try(parent, name)
             return
         self.lacking += 1
         self.first = self.first or name
         if isinstance(parent, dict) and not self.names:
             self.names = [dotted((*self.keys[:reached], key)) for key in parent if isinstance(key, str)]
+
+    def _try(self, found: Any, name: str) -> None:
+        """See whether the check takes what the path finds."""
+        if self.taker is None or self.tried >= _MOST_TRIED:
+            return
+        self.tried += 1
+        misfit = self.taker.misfit(found)
+        if misfit is not None:
+            self.misfits += 1
+            self.first_misfit = self.first_misfit or (name, kind_name(found), misfit)
 
     @property
     def advice(self) -> str | None:
@@ -63,7 +82,7 @@ class _Use:
 def validate_paths(found: SuiteValidation, opened: OpenTarget | None) -> None:
     """Find paths that can find nothing, in checks and requests; `opened` is the target, if it opens."""
     uses = [
-        _Use(("checks", index, "arguments", *use.location), use.expression, leading_keys(use.expression), use.optional)
+        _use_of(use, ("checks", index, "arguments", *use.location))
         for index, check in enumerate(found.loaded.section("checks") or ())
         if check is not None
         for use in paths_of(check)
@@ -81,6 +100,12 @@ def validate_paths(found: SuiteValidation, opened: OpenTarget | None) -> None:
     _look_into_own_checks(found, target)
     if isinstance(opened, RecordedTarget):
         _look_into_outputs(found, opened, [use for use in uses if use.keys[:1] == ("output",)])
+
+
+def _use_of(use: PathUse, location: DocumentPath) -> _Use:
+    is_known = use.arguments is not None and isinstance(compile_path(use.expression), SingularPath)
+    taker = use if is_known else None
+    return _Use(location, use.expression, leading_keys(use.expression), use.optional, taker=taker)
 
 
 def _request(target: Target) -> tuple[DocumentPath, Any] | None:
@@ -146,7 +171,9 @@ def _is_unknown_metadata(found: SuiteValidation, target: Target | None, use: _Us
 
 
 def _look_into_cases(found: SuiteValidation, uses: list[_Use]) -> None:
-    uses = [use for use in uses if not use.optional and (len(use.keys) > 2 or use.keys[1:] == ("expected",))]
+    uses = [
+        use for use in uses if not use.optional and (use.taker or len(use.keys) > 2 or use.keys[1:] == ("expected",))
+    ]
     if not uses or not found.cases:
         return
     for case in found.cases:
@@ -155,6 +182,7 @@ def _look_into_cases(found: SuiteValidation, uses: list[_Use]) -> None:
             use.look(context, case.id)
     for use in uses:
         _tell(found, use, f"none of the {use.seen:,} test cases has {use.expression}")
+        _tell_misfits(found, use, "test cases")
 
 
 def _case_location(found: SuiteValidation, case_id: str) -> DocumentPath:
@@ -175,6 +203,21 @@ def _tell(found: SuiteValidation, use: _Use, none_has: str) -> None:
         _say(found, use, message, f"it is an error of the {what} there", is_error=False)
 
 
+def _tell_misfits(found: SuiteValidation, use: _Use, what: str) -> None:
+    """Tell that a check does not take what its path finds: an error if it never does."""
+    if use.first_misfit is None:
+        return
+    name, kind, misfit = use.first_misfit
+    wanted = misfit.message.partition(", not ")[0]
+    place = f"{dotted(misfit.path)} " if len(misfit.path) > 1 else ""
+    message = f"{place}{wanted}, but {use.expression} is {kind} in {name}"
+    if use.misfits > 1:
+        message = f"{message}; {use.misfits:,} {what} do not fit"
+    inside = {"a list": "[0]", "an object": ".answer"}.get(kind) if "text" in wanted else None
+    advice = f"name a text inside of it, as in {use.expression}{inside}, or compare with equals or subset"
+    _say(found, use, message, advice if inside else misfit.advice, is_error=use.misfits == use.tried)
+
+
 def _there_is(use: _Use) -> str | None:
     return f"there is {', '.join(f'$.{name}' for name in use.names[:10])}" if use.names else None
 
@@ -190,19 +233,20 @@ def _look_into_own_checks(found: SuiteValidation, target: Target | None) -> None
             for use in paths_of(check):
                 key = (check.type, use.location, use.expression)
                 if key not in uses:
-                    keys = leading_keys(use.expression)
                     location = (*_case_location(found, case.id), "checks", index, "arguments", *use.location)
-                    uses[key] = _Use(location, use.expression, keys, use.optional, file=file, line=line)
+                    uses[key] = replace(_use_of(use, location), file=file, line=line)
                 if uses[key].keys[:1] == ("test_case",):
                     uses[key].look(context, case.id)
     for known in uses.values():
         if not _is_misshaped(found, known) and not _is_unknown_metadata(found, target, known) and known.lacking:
             _tell(found, known, f"none of the {known.seen:,} test cases with this check has {known.expression}")
+        _tell_misfits(found, known, "test cases")
 
 
 def _look_into_outputs(found: SuiteValidation, opened: RecordedTarget, uses: list[_Use]) -> None:
-    uses = [use for use in uses if not use.optional and len(use.keys) > 2]
-    uses = [use for use in uses if use.keys[1] == "value" or use.keys[2] not in RESERVED_METADATA]
+    reserved = [(name,) for name in RESERVED_METADATA]
+    uses = [use for use in uses if not use.optional and (use.taker or len(use.keys) > 2)]
+    uses = [use for use in uses if not (use.keys[1:2] == ("metadata",) and use.keys[2:3] in reserved)]
     for case_id, output in opened.recorded() if uses else ():
         for use in uses:
             use.look({"output": output}, case_id)
@@ -210,3 +254,4 @@ def _look_into_outputs(found: SuiteValidation, opened: RecordedTarget, uses: lis
         if use.seen and use.lacking == use.seen:
             message = f"{use.expression} finds nothing in any of the {use.seen:,} recorded outputs"
             _say(found, use, message, use.advice or _there_is(use) or "look into the file")
+        _tell_misfits(found, use, "recorded outputs")

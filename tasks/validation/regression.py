@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from fepflow.statistics.intervals import z_score
 from fepflow.suite.models import Gate, Metric
+from fepflow.text import known_names
 from tasks.analysis.ranges import is_share_that_passed
 from tasks.analysis.sampling import sample_size
 from tasks.validation.suite_validation import SuiteValidation
@@ -23,7 +24,7 @@ def validate_regression(found: SuiteValidation, gate: Gate, metrics: Sequence[Me
         names = [metric.id for metric in metrics]
         for name in margin:
             if name not in names:
-                found.error((*location, name), f"there is no metric {name}", f"there is {', '.join(names) or 'none'}")
+                found.error((*location, name), f"there is no metric {name}", f"there is {known_names(names)}")
         margins = {name: each for name, each in margin.items() if name in shares}
     else:
         margins = dict.fromkeys(shares, margin)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.statistics.scale import Scale
 from fepflow.suite.models import Gate, Metric, Slices
+from fepflow.text import known_names
 from fepflow.verdict.slice_rules import cases_needed
 from tasks.analysis.slices import NONE, minima_of, slice_of
 from tasks.validation.suite_validation import SuiteValidation
@@ -30,7 +31,7 @@ def validate_slices(found: SuiteValidation, metrics: Sequence[Metric], scales: M
     for name, minimum in minima.items():
         location = ("slices", "min", name) if isinstance(slices.min, dict) else ("slices", "min")
         if name not in scales:
-            found.error(location, f"there is no metric {name}", f"there is {', '.join(scales)}")
+            found.error(location, f"there is no metric {name}", f"there is {known_names(scales)}")
         elif not _is_testable(metrics, name) or (scale := scales[name]) is None:
             message = f"slices of {name} cannot be compared with a minimum"
             found.error(location, message, "it takes a share, or a mean of scores with a range")

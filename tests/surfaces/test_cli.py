@@ -23,7 +23,7 @@ from .conftest import Cli, FillRun, check
     ("words", "says"),
     [
         (["run"], "give a suite, or --resume RUN"),
-        (["run", "suite.yaml", "--resume", "latest"], "give a suite, or --resume RUN"),
+        (["run", "suite.yaml", "--resume", "latest"], "give a suite or --resume RUN, not both"),
         (["run", "--resume", "latest", "--limit", "3"], "leave the other options out"),
         (["run", "--resume", "1234"], "There is no run '1234'"),
         (["run", "nowhere.yaml"], "nowhere.yaml: there is no such file"),

@@ -97,6 +97,50 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     (contains(f"{OK}, case_sensitive: off"), 4, "must be true or false", "write false, without quotes"),
     (contains("text: $.output.value, phrases: 42"), 4, "phrases: must be a text", "or a list"),
     (contains("text: {$.output.value}, phrases: a"), 4, "text: must be a text", "in YAML { } is a mapping"),
+    (contains("text: [$.output.value], phrases: a"), 4, "text: must be a text, not a list", "write the path alone"),
+    (
+        contains("text: $.test_case.metadata, phrases: a"),
+        4,
+        "must be a text, but $.test_case.metadata is an object in 0",
+        "$.test_case.metadata.answer",
+    ),
+    (
+        f"test_cases: [{{input: a, expected: [b]}}]\n{contains('text: $.test_case.expected, phrases: a')}",
+        4,
+        "text: must be a text, but $.test_case.expected is a list",
+        "$.test_case.expected[0]",
+    ),
+    (
+        "test_cases: [{id: x, input: a, metadata: {a: b}, checks: [{type: regex, "
+        "arguments: {text: $.output.value, pattern: $.test_case.metadata}}]}]",
+        3,
+        "pattern: must be a text, but $.test_case.metadata is an object in x",
+        "",
+    ),
+    (
+        check("type: threshold, arguments: {value: $.output.value, min_value: $.test_case.expected}"),
+        4,
+        "must be a number, but $.test_case.expected is a text in 0; 3 test cases do not fit",
+        "",
+    ),
+    (
+        f"{RECORDED}\n{contains('text: $.output.value, phrases: a')}",
+        4,
+        "text: must be a text, but $.output.value is an object in 0; 3 recorded outputs do not fit",
+        "$.output.value.answer",
+    ),
+    (
+        f"{RECORDED}\n{check('type: threshold, arguments: {value: $.output.value.answer, min_value: 1}')}",
+        4,
+        "value: must be a number, but $.output.value.answer is a text",
+        "",
+    ),
+    ("checks: []\ngate: {min: {status: 0.9}}", 5, "there is no metric status (there is none)", ""),
+    ("checks: []\ngate: {regression: {margin: {status: 0.1}}}", 5, "there is no metric status (there is none)", ""),
+    ("checks: []\nslices: {by: topic, min: {status: 0.1}}", 5, "there is no metric status (there is none)", ""),
+    ("checks: [{contains: {text: $.output.value, phrases: a}}]", 4, "type: is missing", "write {type: contains,"),
+    ("target: http://127.0.0.1:9/ask", 2, "must be a mapping", "write target: {http: {url: ...}}"),
+    ("gate: 0.9", 5, "must be a mapping", "write gate: {min: {METRIC: 0.9}}"),
     (contains("text: output.value, phrases: a"), 4, "output.value is a text, and not a path", "mean $.output.value?"),
     (contains("text: $output.value, phrases: a"), 4, "is a text, and not a path", "did you mean $.output.value?"),
     (contains('text: "{{$.output.value}}", phrases: a'), 4, "are for prompts of judges", "write $.output.value"),
@@ -280,3 +324,16 @@ def test_an_error_has_its_location_and_advice(folder: Path, text: str, line: int
 
 def test_the_mistakes_are_many() -> None:
     assert len(MISTAKES) >= 80
+
+
+def test_a_value_of_the_wrong_kind_in_some_cases_is_a_warning(folder: Path) -> None:
+    cases = "test_cases: [{id: a, input: a, expected: b}, {id: b, input: b, expected: 4}]"
+    (folder / "suite.yaml").write_text("\n".join([GOOD["name"], GOOD["target"], cases, GOOD["checks"]]) + "\n")
+    found = validate_suite(Path("suite.yaml"), {})
+    assert found.errors == []
+    (warning,) = [str(problem) for problem in found.problems if "$.test_case.expected" in problem.message]
+    assert "phrases: must be a text or a list, but $.test_case.expected is a number in b" in warning
+
+
+def test_no_credentials_of_a_target_are_quoted(folder: Path) -> None:
+    assert not any("hunter2" in problem for problem in told(folder, "target: http://me:hunter2@127.0.0.1:9/ask"))

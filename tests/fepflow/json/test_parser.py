@@ -28,6 +28,8 @@ def test_json_is_read(text: str, value: Any) -> None:
     [
         ("", "Expecting value at column 1"),
         ('{"a": 1,\n "b" 2}', "Expecting ':' delimiter at line 2, column 6"),
+        ('{"a": "b', "Unterminated string starting at column 7"),
+        ('"a\nb"', "Invalid control character at column 3"),
         ("-Infinity", "-Infinity is not a JSON value"),
         ("-1e999", "-1e999 is too large for a number"),
         ("9" * 4301, "a number has too many digits"),

@@ -124,7 +124,7 @@ tags: smoke
         "suite.yaml:10: repeats: must be a whole number",
         "suite.yaml:12: checks[0].type: is missing (add it)",
         "suite.yaml:12: checks[0].typ: typ is not known here (did you mean type?)",
-        "suite.yaml:13: checks[1]: must be a mapping",
+        "suite.yaml:13: checks[1]: must be a mapping (write {type: contains, arguments: {...}})",
         "suite.yaml:15: metrics[0].id: may hold letters, digits, _ and - only",
         "suite.yaml:16: gate.max_impact: must be one of "
         "'no_measurable', 'very_low', 'low', 'moderate', 'high' or 'severe'",
@@ -139,7 +139,19 @@ tags: smoke
         ("name: 5", "name: must be a text (put it in quotes)"),
         ("name: ''", "name: must not be empty"),
         ("target: {}", "target: give exactly one of http, python, ecp, recorded"),
-        ("target: http://bot", "target: must be a mapping"),
+        ("target: http://bot", "target: must be a mapping (write target: {http: {url: ...}})"),
+        ("target: agent.py:ask", "target: must be a mapping (write target: {python: ...}, or http:, ecp:)"),
+        ("gate: 0.9", "gate: must be a mapping (write gate: {min: {METRIC: 0.9}})"),
+        ("checks: [contains]", "checks[0]: must be a mapping (write {type: contains, arguments: {...}})"),
+        (
+            "checks: [{contains: {text: a}}]",
+            "checks[0].type: is missing (write {type: contains, arguments: {...}})",
+        ),
+        (
+            "test_cases: {path: cases.csv, expected: {answer: $.a}}",
+            "test_cases.expected: must be one path, such as $.answer; an object of several fields is `metadata: "
+            "{NAME: $.field, ...}`, and checks read it as $.test_case.metadata.NAME",
+        ),
         ("target: {http: {}}", "target.http.url: is missing (add it)"),
         ("target: {ecp: x}", "target.ecp: must be a mapping"),
         (
@@ -191,7 +203,7 @@ tags: smoke
             "test_cases: [{input: a, checks: [{type: 5}]}]",
             "test_cases[0].checks[0].type: must be a text (put it in quotes)",
         ),
-        ("checks: {type: contains}", "checks: must be a list"),
+        ("checks: {type: contains}", "checks: must be a list (write a dash before each check)"),
         ("checks: [{type: contains, version: new}]", "checks[0].version: must be a semantic version, such as 1.2.0"),
         ("checks: [{type: contains, arguments: [1]}]", "checks[0].arguments: must be a mapping"),
         (
