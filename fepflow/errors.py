@@ -75,7 +75,8 @@ class Problem:
     """One error in an input: where it is, what is wrong, what to do.
 
     `file` is as the user wrote it, `line` and `column` count from 1, `path` is dotted (`checks[0].arguments.text`);
-    `rule` is the section of EvalGuard's specification, if it is about one. As text it is one line, fit for a terminal.
+    `rule` is the section of EvalGuard's specification, if it is about one. An error that `is_confined` takes down one
+    check, or one call, and not the run. As text it is one line, fit for a terminal.
     """
 
     message: str
@@ -86,6 +87,7 @@ class Problem:
     severity: Literal["error", "warning"] = "error"
     column: int | None = None
     rule: str | None = None
+    is_confined: bool = False
 
     def __post_init__(self) -> None:
         for name in ("message", "path", "advice"):

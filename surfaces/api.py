@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ class Options(TypedDict, total=False):
     seed: int
     repeats: int
     max_concurrency: int
+    timeout: float
     tags: Sequence[str]
     filter_metadata: Mapping[str, str]
     filter_failing: str
@@ -123,10 +125,10 @@ class Run(ResultsView):
 def run(suite: str | Path, **options: Unpack[Options]) -> Run:
     """Run a suite, as `fepflow run` does, and wait for its end.
 
-    Options: `limit` (a count, or a fraction below 1) with `seed`, `repeats`, `max_concurrency`, `tags`,
-    `filter_metadata` (a dict), `filter_failing` (a run's id), `cache` (False calls models anew), `verdict` ("interval"
-    or "point"), `env_file` (default: `.env` in the working directory), `verbose` (True shows notes and Prefect's log on
-    stderr).
+    Options: `limit` (a count, or a fraction below 1) with `seed`, `repeats`, `max_concurrency`, `timeout` (seconds that
+    a call may take; of an ECP agent, each step), `tags`, `filter_metadata` (a dict), `filter_failing` (a run's id),
+    `cache` (False calls models anew), `verdict` ("interval" or "point"), `env_file` (default: `.env` in the working
+    directory), `verbose` (True shows notes and Prefect's log on stderr).
 
     Returns the run whatever its verdict: `assert run("suite.yaml").passed`. It works inside a running event loop, too,
     as in a notebook; that stands still meanwhile, and goes on with `run_async`. Ctrl-C stops the run, and what it has
@@ -184,6 +186,9 @@ def _begin(suite: str | Path, options: Options) -> AbstractContextManager[LocalR
     for name in ("repeats", "max_concurrency"):
         if not 1 <= options.get(name, 1) <= 1000:  # type: ignore[operator]  # both are whole numbers
             raise UserError(f"{name} is a number from 1 to 1000")
+    timeout = options.get("timeout")
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise UserError("timeout is a number of seconds, more than 0")
     env_file = options.get("env_file")
     note = _print if verbose else logger.info
     service.load_env_file(Path(env_file) if env_file is not None else None)
@@ -192,6 +197,7 @@ def _begin(suite: str | Path, options: Options) -> AbstractContextManager[LocalR
         seed=options.get("seed", DEFAULT_SEED),
         repeats=options.get("repeats"),
         concurrency=options.get("max_concurrency"),
+        timeout=timeout,
         tags=options.get("tags", ()),
         metadata={name: str(value) for name, value in options.get("filter_metadata", {}).items()},
         failing_in=options.get("filter_failing"),

@@ -167,8 +167,8 @@ def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = Fals
     """
     validation = validate(path, options.limit)
     validation.require()
-    for warning in validation.warnings:
-        note(f"warning: {warning}")
+    for problem in validation.notes:
+        note(f"{problem.severity}: {problem}")
     note_untaken_variables(note)
     connect(note, show_logs=show_logs)
     from fepflow.store.store import Store

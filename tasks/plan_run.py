@@ -97,6 +97,8 @@ def _snapshot(validation: SuiteValidation, options: RunOptions) -> dict[str, Any
         snapshot["thresholds"] = validation.thresholds.model_dump(exclude_none=True)
     if options.concurrency is not None:
         snapshot["target"]["concurrency"] = options.concurrency
+    if options.timeout is not None:
+        snapshot["target"].update(_with_timeout(snapshot["target"], options.timeout, validation.cases))
     if options.verdict_mode is not None:
         snapshot["gate"] = {**(snapshot.get("gate") or {}), "verdict": options.verdict_mode}
     if options.cache is not None:
@@ -105,6 +107,15 @@ def _snapshot(validation: SuiteValidation, options: RunOptions) -> dict[str, Any
     if isinstance(snapshot["test_cases"], list) and (recorded is None or recorded.id is not None):
         snapshot["test_cases"] = []  # the store has them, row by row; only records matched by order need all of them
     return snapshot
+
+
+def _with_timeout(target: dict[str, Any], seconds: float, cases: Iterable[TestCase]) -> dict[str, Any]:
+    """Return what changes in a target's section; a whole scenario has the time of its start, its steps and a reset."""
+    if "ecp" not in target:
+        return {"timeout": seconds}
+    most_steps = max(len(case.input) if isinstance(case.input, list) else 1 for case in cases)
+    ecp = {**target["ecp"], "step_timeout": seconds, "start_timeout": seconds}
+    return {"ecp": ecp, "timeout": seconds * (most_steps + 2)}
 
 
 def _wanted(
@@ -203,6 +214,6 @@ def _plan(
     if run_id is not None or begun is not None:
         return resume_run(store, run_id or begun.id)  # type: ignore[union-attr]  # one of them is there
     validation = validate_suite(Path(suite), limit=options.limit)
-    for warning in validation.warnings:
-        note(str(warning))
+    for problem in validation.notes:
+        note(str(problem))
     return store.run(create_run(store, validation, options, flow_run_id, cause))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from checks.base import argument_fields
 from checks.core.arguments import unknown_arguments
@@ -89,15 +89,21 @@ LineOf = Callable[[DocumentPath], int | None]
 """The line of what stands at a path in a test case."""
 
 
-def case_check_problems(
-    cases: Iterable[tuple[TestCase, LineOf]], file: str, shared: Sequence[Check | None], case_checks: CaseChecks
-) -> Iterator[Problem]:
-    """Errors in the checks that test cases carry themselves, beside the `shared` ones of the suite.
+class CaseInFile(NamedTuple):
+    """A test case that carries checks, with the lines of its parts. `known` are the checks, by index, whose errors are
+    told already."""
 
-    Each case comes with the lines of its parts in `file`.
-    """
+    case: TestCase
+    line_of: LineOf
+    known: Collection[int] = ()
+
+
+def case_check_problems(
+    cases: Iterable[CaseInFile], file: str, shared: Sequence[Check | None], case_checks: CaseChecks
+) -> Iterator[Problem]:
+    """Errors in the checks that test cases carry themselves, beside the `shared` ones of the suite."""
     taken = check_ids([check for check in shared if check is not None])
-    for case, line_of in cases:
+    for case, line_of, known in cases:
         try:
             compiled_checks = case_checks.compiled(case.checks or (), taken)
         except InputError as error:
@@ -105,6 +111,8 @@ def case_check_problems(
             yield from (replace(problem, file=file, line=line, path=f"{case.id}.checks") for problem in error.problems)
             continue
         for index, (own, compiled) in enumerate(zip(case.checks or (), compiled_checks, strict=True)):
+            if index in known:
+                continue
             case_id, place = f"{case.id}.checks.{compiled.check_id}", ("checks", index)
             if refusal := case_checks.refusal(to_check(own)):  # what the case says itself, without the suite's part
                 yield Problem(refusal, file, line_of(place), case_id)

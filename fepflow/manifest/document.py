@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from fepflow.documents.document_path import DocumentPath
@@ -12,9 +12,13 @@ from fepflow.errors import Problem
 
 @dataclass(frozen=True)
 class SuiteDocument(Document):
-    """`data` is the suite, `text` that of the manifest; `origins` says what of the suite comes from where in it."""
+    """`data` is the suite, `text` that of the manifest; `origins` says what of the suite comes from where in it.
+
+    `faulty_checks` are those of graders whose errors are told already: indices of checks by that of their test case.
+    """
 
     origins: Mapping[DocumentPath, DocumentPath] = field(default_factory=dict)
+    faulty_checks: Mapping[int, Collection[int]] = field(default_factory=dict)
 
     def line_of(self, path: DocumentPath) -> int | None:
         """The line of the manifest that a part of the suite comes from."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fepflow.documents.document_path import DocumentPath
 from fepflow.jsonpath.path import is_path, unescape
@@ -22,6 +22,7 @@ _USED = {
 }
 _OLD_BOOLEANS = {"yes", "no", "on", "off"}
 _OLDER_NAMES = {"tool": "tool_name", "args": "arguments"}
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _PLACEHOLDER = re.compile(r"\{\{\s*\$\.")
 
 _QUESTION = """\
@@ -41,28 +42,43 @@ _VERDICT = {
 }
 
 
-def checks_of_step(
-    reader: PartsReader, graders: Sequence[Any], index: int, path: DocumentPath
-) -> list[tuple[dict[str, Any], int]]:
-    """The checks of the step with this index, from 0, each with the number of its grader, from 0, in those at `path`.
+class GraderCheck(NamedTuple):
+    """The check that a grader becomes, and the grader's number in its step, from 0. One that `is_faulty` can only end
+    in a validation_error, and the grader's own errors are told already."""
 
-    A grader that is not valid has none, but an error.
-    """
+    check: dict[str, Any]
+    number: int
+    is_faulty: bool
+
+
+def checks_of_step(reader: PartsReader, graders: Sequence[Any], index: int, path: DocumentPath) -> list[GraderCheck]:
+    """Return the checks of the step with this index, from 0, whose graders stand at `path`."""
     found = []
     types: Counter[str] = Counter()
     for number, given in enumerate(graders):
         location = (*path, number)
-        grader = reader.fields(Grader, _with_newer_names(reader, given), location)
-        kind = grader.get("type")
-        arguments = _arguments(reader, grader, f"$.output.value.steps[{index}]", location) if kind else None
-        if kind is None or arguments is None:
+        grader = reader.fields(Grader, _with_newer_names(reader, given), location, is_confined=True)
+        is_faulty = len(grader) < len(Grader.model_fields)
+        kind = grader.get("type") or _foreign_type(given)
+        arguments: dict[str, Any] | None = {}
+        if not is_faulty:
+            is_faulty = _tell_what_is_lacking(reader, grader, location)
+            arguments = _arguments(reader, grader, f"$.output.value.steps[{index}]", location)
+        if arguments is None:
             continue
-        _note_unused(reader, given, kind, location)
-        for name in ("arguments", "args"):
-            _note_old_booleans(reader, given.get(name), (*location, name))
+        if isinstance(given, dict) and kind in _USED:
+            _note_unused(reader, given, kind, location)
+            for name in ("arguments", "args"):
+                _note_old_booleans(reader, given.get(name), (*location, name))
         types[kind] += 1
-        found.append((_check(kind, index, types[kind], arguments), number))
+        found.append(GraderCheck(_check(kind, index, types[kind], arguments), number, is_faulty))
     return found
+
+
+def _foreign_type(given: Any) -> str:
+    """Return a check type that does not exist, so that a grader of no type of ECP's can only be an error."""
+    name = given.get("type") if isinstance(given, dict) else None
+    return f"ecp-{name}" if isinstance(name, str) and _NAME.fullmatch(name) else "ecp-grader"
 
 
 def _check(kind: str, index: int, number: int, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -100,45 +116,46 @@ def _note_old_booleans(reader: PartsReader, value: Any, path: DocumentPath) -> N
         reader.warn(path, message, "write true or false, or put it in quotes")
 
 
+def _tell_what_is_lacking(reader: PartsReader, grader: dict[str, Any], location: DocumentPath) -> bool:
+    """Take note of a field that a grader of its type and condition needs, and has not; False if there is none."""
+    needed = "value"
+    if grader["type"] == "llm_judge":
+        needed = "prompt"
+    elif grader["type"] == "tool_usage":
+        return False
+    elif grader["condition"] in (None, "regex"):
+        needed = "condition" if grader["condition"] is None else "pattern"
+    value = grader[needed]
+    if value is not None and (needed in ("condition", "value") or value.strip() or (needed == "pattern" and value)):
+        return False
+    message = f"{needed} is missing: {grader['type']} needs it"
+    reader.error(location, message, "add it", is_confined=True)
+    return True
+
+
 def _arguments(reader: PartsReader, grader: dict[str, Any], step: str, location: DocumentPath) -> dict[str, Any] | None:
-    """The arguments of its check; None, with an error, for a grader that lacks something."""
+    """Return the arguments of its check, without what it lacks; None, with an error, for what no argument can say."""
     make = {"text_match": _text_match, "llm_judge": _llm_judge, "tool_usage": _tool_usage}[grader["type"]]
     try:
-        return make(grader, f"{step}.{grader.get('field')}", step) if _is_whole(grader) else None
-    except _LackingError as error:
-        reader.error(location, f"{error} is missing: {grader['type']} needs it", "add it")
+        return make(grader, f"{step}.{grader['field']}", step)
     except ValueError as error:
         reader.error(location, str(error))
     return None
 
 
-def _is_whole(grader: dict[str, Any]) -> bool:
-    """Whether all its fields are valid; what is not has its error already."""
-    return len(grader) == len(Grader.model_fields)
-
-
-class _LackingError(Exception):
-    pass
-
-
-def _needed(grader: dict[str, Any], name: str) -> Any:
-    value = grader[name]
-    if value is None or (name == "pattern" and not value) or (name == "prompt" and not value.strip()):
-        raise _LackingError(name)
-    return value
-
-
 def _text_match(grader: dict[str, Any], text: str, _: str) -> dict[str, Any]:
-    condition = _needed(grader, "condition")
-    if condition != "regex":
-        return {"text": text, "condition": condition, "value": literal(_needed(grader, "value"))}
-    pattern = _needed(grader, "pattern")
-    # A group of nothing in front keeps it from being taken for a path, or for an escaped one.
-    return {"text": text, "condition": condition, "pattern": f"(?:){pattern}" if _is_special(pattern) else pattern}
+    condition, pattern = grader["condition"], grader["pattern"]
+    given = {"condition": condition, "value": None if condition == "regex" else literal(grader["value"])}
+    if condition == "regex" and pattern:
+        # A group of nothing in front keeps it from being taken for a path, or for an escaped one.
+        given["pattern"] = f"(?:){pattern}" if _is_special(pattern) else pattern
+    return {"text": text, **{name: value for name, value in given.items() if value is not None}}
 
 
 def _llm_judge(grader: dict[str, Any], text: str, _: str) -> dict[str, Any]:
-    criteria = _PLACEHOLDER.sub(r"{{\\$.", _needed(grader, "prompt").strip())
+    if not (prompt := (grader["prompt"] or "").strip()):
+        return {"response_format": _VERDICT}
+    criteria = _PLACEHOLDER.sub(r"{{\\$.", prompt)
     return {"prompt": _QUESTION.format(criteria=criteria, path=text), "response_format": _VERDICT}
 
 

@@ -19,7 +19,7 @@ Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class Manifest(Section):
-    """The whole document. `shell`, `env` and `timeout` are fepflow's own."""
+    """The whole document. `shell`, `env`, `timeout` and `attempts` are fepflow's own."""
 
     manifest_version: str | float | None = None
     name: Annotated[str, Field(min_length=1, max_length=200)]
@@ -29,6 +29,7 @@ class Manifest(Section):
     shell: bool = False
     env: list[Variable] = Field([])
     timeout: Duration = 30.0
+    attempts: Annotated[int, Field(ge=1, le=20)] | None = None
 
 
 class Scenario(Section):

@@ -31,7 +31,7 @@ _LENIENT = re.compile(r"v?0(\.[0-9]+){0,2}")
 def suite_of_manifest(document: Document, folder: Path, env: Mapping[str, str]) -> tuple[SuiteDocument, list[Problem]]:
     """The suite that a manifest in `folder` stands for, and what is wrong with the manifest.
 
-    Of one with errors, the suite has what is valid.
+    Of one with errors, the suite has what is valid; a grader that is not becomes a check that ends in an error.
     """
     version = document.data.get("manifest_version")
     reader = PartsReader(document, is_lenient=version != STRICT)
@@ -54,7 +54,8 @@ def suite_of_manifest(document: Document, folder: Path, env: Mapping[str, str]) 
     if "llm_judge" in scenarios.uses:
         suite["judge"] = {"model_config": {"model": os.environ.get(JUDGE_VARIABLE) or DEFAULT_JUDGE}}
     origins = {("test_cases",): ("scenarios",), **_ORIGINS, **scenarios.origins}
-    return SuiteDocument(suite, document.file, document.text, origins), reader.problems
+    suite_document = SuiteDocument(suite, document.file, document.text, origins, scenarios.faulty_checks)
+    return suite_document, reader.problems
 
 
 def _check_version(reader: PartsReader, version: Any) -> None:
@@ -89,6 +90,7 @@ class _Scenarios:
         self._folder = folder
         self.cases: list[dict[str, Any]] = []
         self.origins: dict[DocumentPath, DocumentPath] = {}
+        self.faulty_checks: dict[int, set[int]] = {}
         self.uses: set[str] = set()
         self.most_steps = 0
         self._names: set[str] = set()
@@ -119,10 +121,15 @@ class _Scenarios:
         if step.get("constraints") and not self._has_constraints:
             self._has_constraints = True
             self._reader.warn((*path, "constraints"), "constraints are not looked at, as in ECP's own runtime")
-        for check, number in checks_of_step(self._reader, step.get("graders", []), index, (*path, "graders")):
+        for check, number, is_faulty in checks_of_step(
+            self._reader, step.get("graders", []), index, (*path, "graders")
+        ):
+            if is_faulty:
+                self.faulty_checks.setdefault(len(self.cases), set()).add(len(case.checks))
+            else:
+                looked_at = step["graders"][number].get("field")
+                self.uses |= {check["type"]} if check["type"] == "tool_usage" else {check["type"], looked_at}
             self._add_check(case, check, (*path, "graders", number))
-            looked_at = step["graders"][number].get("field")
-            self.uses |= {check["type"]} if check["type"] == "tool_usage" else {check["type"], looked_at}
 
     def _add_rows(self, case: _Case, given: Any, path: DocumentPath) -> None:
         for index, (question, answer) in enumerate(rows_of_dataset(self._reader, given, path, self._folder)):

@@ -32,7 +32,8 @@ def target_section(
             reader.warn(("target",), where)
     if manifest.get("env"):
         ecp["env"] = manifest["env"]
-    return {"ecp": ecp, "timeout": seconds * (steps + 2)}
+    section = {"ecp": ecp, "timeout": seconds * (steps + 2)}
+    return {**section, "attempts": attempts} if (attempts := manifest.get("attempts")) else section
 
 
 def _is_for_a_shell(command: str) -> bool:

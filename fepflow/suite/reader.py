@@ -82,7 +82,7 @@ def _load_manifest(document: Document, folder: Path, env: Mapping[str, str]) -> 
     loaded = read_suite(suite, folder, env)
     # Of a manifest with errors, sections may be missing: that is told of the manifest already.
     problems += [problem for problem in loaded.problems if problem.path is not None]
-    errors = [problem for problem in problems if problem.severity == "error"]
+    errors = [problem for problem in problems if problem.severity == "error" and not problem.is_confined]
     return replace(loaded, problems=problems, suite=None if errors else loaded.suite)
 
 

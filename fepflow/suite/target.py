@@ -176,9 +176,14 @@ class Target(Section):
     connect_timeout: Duration = Field(5.0, description="Deadline of the connection.")
     read_timeout: Duration | None = Field(None, description="Longest silence while reading; default: the timeout.")
     case_timeout: Duration | None = Field(None, description="Deadline of a case, all its attempts and waits together.")
-    attempts: Annotated[int, Field(ge=1, le=20)] = Field(3, description="Calls of a case in its batch.")
+    attempts: Annotated[int, Field(ge=1, le=20)] = Field(
+        default_factory=lambda fields: 1 if fields.get("ecp") else 3,
+        description="Calls of a case in its batch; default: 3, or 1 for an ecp agent.",
+    )
     retries: Annotated[int, Field(ge=0, le=10)] = Field(
-        2, description="Prefect's retries of a case that has failed after its attempts, in a task run of its own."
+        default_factory=lambda fields: 0 if fields.get("ecp") else 2,
+        description="Prefect's retries of a case that has failed after its attempts, in a task run of its own; "
+        "default: 2, or 0 for an ecp agent.",
     )
     concurrency: Annotated[int, Field(ge=1, le=1000)] = Field(
         16, description="Calls under way at once; fewer while the target says 429 or 503, or does not answer in time."

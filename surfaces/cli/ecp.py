@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from surfaces.cli.duration import Duration
+from surfaces.cli.duration import Seconds
 
 if TYPE_CHECKING:
     from fepflow.suite.target import Target
@@ -30,7 +30,7 @@ def ecp() -> None:
 def of_agent(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options that say which agent it is, and how it is called."""
     for option in (
-        click.option("--timeout", type=Duration(), default="30s", help="Deadline of a request. Default: 30s."),
+        click.option("--timeout", type=Seconds(), default="30s", help="Deadline of a request. Default: 30s."),
         click.option("--env", "variables", multiple=True, metavar="NAME", help="Variable that it gets. Repeatable."),
         click.option("--target", required=True, metavar="COMMAND|URL", help="The agent: a command, or an address."),
     ):

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from surfaces.cli.duration import Seconds
 from surfaces.cli.report_options import Reports, report_options
 
 
@@ -49,6 +50,7 @@ class Pair(click.ParamType[tuple[str, str]]):
 @report_options
 @click.option("--json", "as_json", is_flag=True, help="Print the FEP result with metrics and verdict on stdout.")
 @click.option("-j", "--max-concurrency", type=click.IntRange(1, 1000), help="Calls at once.")
+@click.option("--timeout", type=Seconds(), help="Deadline of a call, such as 2m; of an ECP agent, of each step.")
 @click.option("--repeats", "--epochs", type=click.IntRange(1, 1000), help="How often each case is called.")
 @click.option("--limit", type=Limit(), help="Only a random sample of so many cases; below 1 a fraction.")
 @click.option("--seed", type=click.IntRange(0), help="Draw another sample for --limit. Default: 0.")
@@ -118,6 +120,7 @@ def _begin(suite: Path | None, resume: str | None, options: dict[str, Any], note
             seed=options["seed"] or DEFAULT_SEED,
             repeats=given.get("repeats"),
             concurrency=given.get("max_concurrency"),
+            timeout=given.get("timeout"),
             tags=given.get("tags", ()),
             metadata=dict(given.get("filter_metadata", ())),
             failing_in=given.get("filter_failing"),

@@ -54,8 +54,8 @@ def schedule(suite: str | None, as_list: bool, action: str | None, name: str | N
     suite_name = validation.require().name
     deployment = re.sub(r"[/%&<>]+", "-", name or suite_name)[:100]
     arguments += [f"--suite={path.resolve()}", f"--suite-name={suite_name}", f"--name={deployment}"]
-    for warning in validation.warnings:
-        click.echo(f"warning: {warning}", err=True)
+    for problem in validation.notes:
+        click.echo(f"{problem.severity}: {problem}", err=True)
     done = _run_module("put", *arguments)
     word = "Scheduled" if done["created"] else "Changed"
     click.echo(f"{word} {done['name']}: {', '.join(done['when'])}, {path.resolve()}")

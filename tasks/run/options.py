@@ -18,6 +18,8 @@ class RunOptions:
     """Of the sample."""
     repeats: int | None = None
     concurrency: int | None = None
+    timeout: float | None = None
+    """Seconds that one call may take; of an ECP agent, its start and each step."""
     tags: Sequence[str] = ()
     metadata: dict[str, str] = field(default_factory=dict)
     """Only cases whose metadata has these values."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from checks.core.data_checks import CaseChecks
 from checks.models.defaults import CheckDefaults, kind_of
 from checks.validation.checks import (
-    LineOf,
+    CaseInFile,
     case_check_problems,
     check_problems,
     default_problems,
@@ -22,7 +23,6 @@ from fepflow.documents.loader import Document
 from fepflow.json.codec import encode
 from fepflow.manifest.document import SuiteDocument
 from fepflow.protocol.check import Check, to_check
-from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.suite.models import COMPLETED, Dataset, check_ids
 from tasks.validation.cases import dataset_of
@@ -39,13 +39,15 @@ def validate_checks(found: SuiteValidation) -> None:
     case_checks = CaseChecks(
         defaults, [check for check in checks or () if check], allowed, from_data=dataset is not None
     )
-    of_sections = list(default_problems(document, defaults))
+    is_manifest = isinstance(document, SuiteDocument)
+    of_sections = [replace(problem, is_confined=is_manifest) for problem in default_problems(document, defaults)]
     of_checks = [
         *check_problems(document, checks or (), defaults),
         *case_check_problems(_cases_with_lines(found, dataset), file, checks or (), case_checks),
     ]
-    if isinstance(document, SuiteDocument):  # what graders of a manifest compare with is meant literally
-        of_checks = [problem for problem in of_checks if problem.message != BRACES_STAY]
+    if is_manifest:  # what its graders compare with is meant literally, and an error is that grader's alone
+        of_graders = (problem for problem in of_checks if problem.message != BRACES_STAY)
+        of_checks = [replace(problem, is_confined=True) for problem in of_graders]
     found.problems += [*of_sections, *without_repetitions(of_checks, of_sections)]
     if checks in ([], [COMPLETED]) and found.cases and not any(found.cases.with_checks()):
         _without_checks(found, is_judged=bool(checks))
@@ -60,16 +62,17 @@ def _without_checks(found: SuiteValidation, *, is_judged: bool) -> None:
         found.error((), "there are no checks, so nothing is judged", advice)
 
 
-def _cases_with_lines(found: SuiteValidation, dataset: Dataset | None) -> Iterator[tuple[TestCase, LineOf]]:
+def _cases_with_lines(found: SuiteValidation, dataset: Dataset | None) -> Iterator[CaseInFile]:
     """The cases that carry checks, with the lines of their parts: in the suite, or that of their record in a file."""
     if dataset is not None:
         for case, line in found.cases.with_checks_and_lines():
-            yield case, partial(_same_line, line)
+            yield CaseInFile(case, partial(_same_line, line))
         return
     document = found.loaded.document
+    faulty = document.faulty_checks if isinstance(document, SuiteDocument) else {}
     for index, case in enumerate(found.cases):
         if case.checks:
-            yield case, partial(_line_in_suite, document, index)
+            yield CaseInFile(case, partial(_line_in_suite, document, index), faulty.get(index, ()))
 
 
 def _same_line(line: int | None, _: DocumentPath) -> int | None:

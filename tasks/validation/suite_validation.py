@@ -35,17 +35,22 @@ class SuiteValidation:
 
     @property
     def errors(self) -> list[Problem]:
-        """What keeps the suite from running."""
+        """What is wrong, whether the suite can be run with it or not."""
         return [problem for problem in self.problems if problem.severity == "error"]
 
     @property
     def warnings(self) -> list[Problem]:
-        """What it can run with."""
+        """What is allowed, and likely not meant."""
         return [problem for problem in self.problems if problem.severity == "warning"]
 
+    @property
+    def notes(self) -> list[Problem]:
+        """What a run can live with: warnings, and errors of single checks and calls, which it will have as results."""
+        return [problem for problem in self.problems if problem.severity == "warning" or problem.is_confined]
+
     def require(self) -> Suite:
-        """The suite; raises InputError with every error if there is one."""
-        if self.errors or self.loaded.suite is None:
+        """The suite; raises InputError with every error if there is one that keeps it from running."""
+        if self.loaded.suite is None or not all(problem.is_confined for problem in self.errors):
             raise InputError(self.errors)
         return self.loaded.suite
 

@@ -8,6 +8,7 @@ from itertools import islice
 from fepflow.documents.loader import Document
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import InputError, Problem
+from fepflow.manifest.document import SuiteDocument
 from fepflow.settings import settings
 from fepflow.suite import target as section
 from fepflow.suite.reader import SPELLED_OUT
@@ -47,8 +48,17 @@ def validate_target(found: SuiteValidation) -> Target | None:
 
 
 def _validate_ecp(found: SuiteValidation, ecp: section.EcpTarget) -> None:
-    from fepflow.targets.ecp.scenario import scenario_problem  # only for suites that have such a target
+    from fepflow.targets.ecp.command import find_command  # only for suites that have such a target
+    from fepflow.targets.ecp.scenario import scenario_problem
 
+    document = found.loaded.document
+    if ecp.command is not None:
+        try:
+            find_command(ecp, found.loaded.folder)
+        except InputError as error:
+            is_manifest = isinstance(document, SuiteDocument)  # ECP has it as an error of each step
+            placed = (_placed(document, problem) for problem in error.problems)
+            found.problems += (replace(problem, is_confined=is_manifest) for problem in placed)
     for index, name in enumerate(ecp.env):
         if name not in SUITE_VARIABLES:
             message = f"{name} is not set in the environment, so the agent does not get it"

@@ -127,3 +127,15 @@ def test_neither_loads_prefect_or_a_database() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("timeout", ["0", "0s", "-1", "soon", "inf", "1e400"])
+@pytest.mark.parametrize("command", [["ecp", "step", "--target", COMMAND, "hello"], ["run", "suite.yaml"]])
+def test_a_deadline_is_a_duration_or_a_number_of_seconds(cli: Cli, command: list[str], timeout: str) -> None:
+    done = cli(*command, "--timeout", timeout)
+    assert (done.exit_code, "Traceback" in done.output) == (2, False)
+    assert "--timeout" in done.output
+
+
+def test_a_deadline_may_be_given_in_seconds(cli: Cli) -> None:
+    assert cli("ecp", "step", "--target", COMMAND, "--timeout", "20.5", "hello").exit_code == 0

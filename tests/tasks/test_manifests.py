@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fepflow.errors import InputError
 from fepflow.store.store import Store
 from tasks.analysis.metrics import compute_verdict
 from tasks.call_target import call_target
@@ -17,6 +18,7 @@ from tasks.run.batches import Batch
 from tasks.run.open_run import open_run
 from tasks.run.options import RunOptions
 from tasks.run_checks import run_checks_of_batch
+from tasks.run_model_checks import run_model_checks
 from tasks.validation.validate_suite import validate_suite
 
 AGENT = """\
@@ -134,6 +136,102 @@ scenarios:
     (problem,) = validate_suite(path).problems
     assert (problem.line, problem.path) == (10, "a.checks.step-1-text_match-2.arguments")
     assert "the pattern is not a regular expression" in problem.message
+    assert problem.severity == "error"
+
+
+BAD_GRADERS: dict[str, Any] = {
+    "pattern": {"type": "text_match", "condition": "regex", "pattern": "("},
+    "no pattern": {"type": "text_match", "condition": "regex"},
+    "no value": {"type": "text_match", "condition": "does_not_contain"},
+    "no condition": {"type": "text_match", "value": "hello"},
+    "condition": {"type": "text_match", "condition": "like", "value": "hello"},
+    "field": {"type": "text_match", "condition": "does_not_contain", "value": "x", "field": "status"},
+    "value": {"type": "text_match", "condition": "does_not_contain", "value": 5},
+    "unused": {"type": "text_match", "condition": "contains", "value": "hello", "arguments": ["a"]},
+    "no prompt": {"type": "llm_judge"},
+    "arguments": {"type": "tool_usage", "tool_name": "echo", "arguments": ["text"]},
+    "tool name": {"type": "tool_usage", "tool_name": 5},
+    "type": {"type": "rouge"},
+    "a check's type": {"type": "contains"},
+    "no type": {"condition": "contains", "value": "hello"},
+    "no mapping": "text_match",
+}
+
+
+@pytest.mark.parametrize("grader", BAD_GRADERS.values(), ids=BAD_GRADERS)
+async def test_a_bad_grader_is_an_error_of_its_own_and_the_rest_is_run(
+    manifest: Any, store: Store, grader: Any
+) -> None:
+    validation = validate_suite(manifest(a=[("hello", [SAYS, grader, CALLS])], b=[("hello", [SAYS])]))
+    assert len(validation.errors) == 1, "told once"
+    found, outcome = await execute(store, create_run(store, validation, RunOptions()), 2)
+    assert found["b"] == {"step-1-text_match": True, "completed": True}
+    errors = {name: error for name, error in found["a"].items() if error is not True}
+    assert list(errors.values()) == ["validation_error"]
+    assert outcome == "inconclusive"
+
+
+async def test_a_judge_without_a_key_is_an_error_of_its_graders(
+    manifest: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "ECP_LLM_JUDGE_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    validation = validate_suite(manifest(a=[("hello", [SAYS, {"type": "llm_judge", "prompt": "Polite?"}])]))
+    (problem,) = validation.errors
+    assert "OPENAI_API_KEY" in problem.message
+    run_id = create_run(store, validation, RunOptions())
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, 1))
+        await run_checks_of_batch(context, Batch(0, 1))
+        await run_model_checks(context, Batch(0, 1))
+        verdict = compute_verdict(context.store, context.run, context.suite)
+        await context.finish("completed", outcome=verdict.outcome)
+    checks = {check.check_id: check for check in next(store.results(run_id)).checks}
+    assert checks["step-1-text_match"].passed is True
+    assert "OPENAI_API_KEY" in checks["step-1-llm_judge"].error.message  # type: ignore[union-attr]
+    assert verdict.outcome == "inconclusive"
+
+
+async def test_a_missing_program_is_an_error_of_each_step_and_is_told_before(manifest: Any, store: Store) -> None:
+    path = manifest(a=[("hello", [SAYS, CALLS])])
+    path.write_text(path.read_text().replace(sys.executable, "no-such-program"))
+    validation = validate_suite(path)
+    assert [problem.message for problem in validation.errors] == ["the program no-such-program is not found in PATH"]
+    run_id = create_run(store, validation, RunOptions())
+    found, outcome = await execute(store, run_id, 1)
+    assert found["a"] == dict.fromkeys(("step-1-text_match", "step-1-tool_usage", "completed"), "unknown_error")
+    (result,) = store.results(run_id)
+    assert "the program no-such-program is not found in PATH" in result.output.failure["message"]  # type: ignore
+    assert outcome == "inconclusive"
+
+
+def test_a_command_that_is_for_a_shell_is_told_what_to_write(manifest: Any) -> None:
+    path = manifest(a=[("hello", [SAYS])])
+    path.write_text(path.read_text().replace(sys.executable, f"GREETING=hi {sys.executable}"))
+    (problem,) = validate_suite(path).errors
+    assert problem.message == "GREETING=… in front of a program is for a shell, and none runs it"
+    assert "shell: true" in (problem.advice or "")
+
+
+def test_a_key_that_v1_does_not_know_may_be_misspelt_and_refuses_the_manifest(manifest: Any) -> None:
+    graders = [SAYS, {**SAYS, "valeu": "hi"}]
+    with pytest.raises(InputError, match="valeu is not known here"):
+        validate_suite(manifest("v1", a=[("hello", graders)])).require()
+    validate_suite(manifest("0.2.3", a=[("hello", graders)])).require()
+
+
+@pytest.mark.parametrize("step", ["crash", "hang"])
+async def test_a_crash_or_a_time_out_is_tried_once(manifest: Any, store: Store, tmp_path: Path, step: str) -> None:
+    faults = 'if text: open("asked", "a").write(text + "\\n")\n    if text == "crash": sys.exit(3)\n'
+    faults += '    if text == "hang": import time; time.sleep(1000)\n    result = {"name"'
+    path = manifest(a=[(step, [SAYS])], b=[("hello", [SAYS])])
+    (tmp_path / "agent.py").write_text(AGENT.replace('result = {"name"', faults))
+    found, _ = await execute(store, create_run(store, validate_suite(path), RunOptions(timeout=1.0)), 2)
+    assert found["a"]["step-1-text_match"] == ("timeout_error" if step == "hang" else "unknown_error")
+    assert found["b"]["step-1-text_match"] is True
+    assert (tmp_path / "asked").read_text().splitlines().count(step) == 1
+    suite = store.run("latest").suite["target"]
+    assert (suite["timeout"], suite["ecp"]["step_timeout"], suite["ecp"]["start_timeout"]) == (3.0, 1.0, 1.0)
 
 
 async def test_placeholders_in_braces_are_compared_as_they_stand(manifest: Any, store: Store) -> None:

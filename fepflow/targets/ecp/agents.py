@@ -12,7 +12,7 @@ from fepflow.targets.ecp.stdio import Programs
 def open_agents(target: Target, folder: Path, secrets: frozenset[str]) -> Agents:
     """The agents of a target that has `ecp`; nothing is started yet. `secrets` are shown in no message.
 
-    Raises InputError for a command, an address or a header that cannot be used.
+    Raises InputError for an address or a header that cannot be used.
     """
     assert target.ecp is not None  # the caller has looked
     if target.ecp.command is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +49,9 @@ def find_command(config: target.EcpTarget, folder: Path) -> Command:
 def _program(name: str, where: Path, folder: Path, env: Mapping[str, str]) -> str:
     if os.sep not in name:
         found = shutil.which(name, path=env.get("PATH"))
+        if found is None and (assignment := re.match(r"([A-Za-z_]\w*)=", name)):
+            advice = "in a manifest, shell: true has a shell run it; a suite names /bin/sh, -c and the command"
+            raise _problem(f"{assignment[1]}=… in front of a program is for a shell, and none runs it", advice)
         if found is None:
             advice = f"install it, or give its path: ./{name}" if (where / name).exists() else "install it"
             raise _problem(f"the program {name} is not found in PATH", advice)

@@ -7,13 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from fepflow.errors import TargetError
+from fepflow.json.limits import finite
 from fepflow.security.redaction import excerpt
 from fepflow.targets.ecp.rpc import malformed
 from fepflow.targets.response_parser import describe
+from fepflow.text import brief
 
 VERSION = "1.0"
 _MAJOR, _MINOR = 1, 0
 _VERSION = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
+
+COSTS = ("cost_usd", "usd")
+"""What agents call the price of a step, in US dollars; ECP 1.0 has no name for it."""
+
+MAX_USED = 2**53
+"""Largest number of a usage: up to here a float holds every whole number."""
 
 STATUSES = ("done", "paused")
 _TEXTS = ("public_output", "evaluation_context", "private_thought", "logs")
@@ -71,9 +79,6 @@ def step_result(result: Any) -> Step:
     for name in _TEXTS:
         if not isinstance(result.get(name), str | None):
             raise malformed(f"the result's {name} is {describe(result[name])}, and not a text or null")
-    usage = result.get("usage")
-    if not isinstance(usage, dict | None):
-        raise malformed(f"the result's usage is {describe(usage)}, and not an object or null")
     thought = result.get("private_thought")
     seen = result.get("evaluation_context")
     return {
@@ -82,7 +87,7 @@ def step_result(result: Any) -> Step:
         "evaluation_context": _first_said(seen, thought),
         "private_thought": _first_said(thought, seen),
         "tool_calls": _tool_calls(result.get("tool_calls")),
-        "usage": usage,
+        "usage": _usage(result.get("usage")),
         "logs": result.get("logs"),
     }
 
@@ -90,6 +95,33 @@ def step_result(result: Any) -> Step:
 def _first_said(own: str | None, other: str | None) -> str | None:
     """A text, or the other one where it is missing or empty: an agent may fill both fields, and only one with words."""
     return own if own or other is None else other
+
+
+def _usage(usage: Any) -> dict[str, Any] | None:
+    """What a step used: token counts are whole numbers from 0 on, every other number is finite and not negative.
+
+    Budgets and sums rest on it, so one bad number makes the result invalid. A count as a float (5.0) is made an int.
+    """
+    if not isinstance(usage, dict | None):
+        raise malformed(f"the result's usage is {describe(usage)}, and not an object or null")
+    return None if usage is None else {name: _used(name, value) for name, value in usage.items()}
+
+
+def _used(name: str, value: Any) -> Any:
+    is_count, is_cost = name.lower().endswith("tokens"), name in COSTS
+    if value is None or not (is_count or is_cost or is_number(value)):
+        return value  # what else an agent tells, such as the model's name
+    number = finite(value) if is_number(value) else None
+    if number is None or not 0 <= number <= MAX_USED or (is_count and number != int(number)):
+        shown = excerpt(repr(value), frozenset(), 60)
+        wanted = "a whole number" if is_count else "a number"
+        raise malformed(f"the result's usage.{brief(name, 60)} is {shown}, and not {wanted} from 0 on")
+    return int(value) if is_count else value
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a JSON value is a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _tool_calls(calls: Any) -> list[dict[str, Any]] | None:

@@ -61,7 +61,8 @@ class Request:
         """The answer to this request, if the text, a line or an event, is one.
 
         An error without an id is: of what it could not read, an agent does not know the id. Raises TargetError
-        `too_large` for an answer of more than MAX_VALUES values.
+        `too_large` for an answer of more than MAX_VALUES values, `malformed` for one that only lenient parsers take
+        for JSON (NaN, 1e400, a key that stands twice).
         """
         return await READERS.run(partial(self._answer_in, text)) if len(text) > _LARGE else self._answer_in(text)
 
@@ -73,9 +74,11 @@ class Request:
             raise TargetError(message, kind="too_large", retryable=False)
         try:
             message = parser.parse(text)
-        except ValueError:
+        except ValueError as error:
+            if self._is_meant(text):
+                raise malformed(f"the answer is not valid JSON: {error}") from None
             return None
-        if not isinstance(message, dict) or "method" in message or not {"result", "error"} & message.keys():
+        if not isinstance(message, dict) or not _is_response(message):
             return None
         given = message.get("id")
         if type(given) is int and given == self.id:
@@ -85,6 +88,21 @@ class Request:
         if not (type(given) is int and 0 < given < self.id):  # a second answer to an earlier request is only a surplus
             self.progress.fault = f"an answer came with the id {_shown(given)}, but {self.id} was asked"
         return None
+
+    def _is_meant(self, text: str) -> bool:
+        """Return whether a text that is not JSON by the standard is an answer to this request all the same."""
+        try:
+            message = json.loads(text)
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(message, dict) and _is_response(message) and message.get("id") == self.id
+
+
+def _is_response(message: dict[str, Any]) -> bool:
+    """Return whether an object is a response; one with neither result nor error is, unlike a log line with an id."""
+    if "method" in message:
+        return False
+    return bool({"result", "error", "jsonrpc"} & message.keys()) or message.keys() == {"id"}
 
 
 def result_of(message: dict[str, Any], secrets: frozenset[str]) -> Any:

@@ -6,12 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from fepflow.errors import TargetError
-from fepflow.json.limits import finite
 from fepflow.targets.base import TargetResponse
-from fepflow.targets.ecp.protocol import AgentInfo, Step
-
-_COSTS = ("cost_usd", "usd")
-"""What agents call the price of a step, in US dollars; ECP 1.0 has no name for it."""
+from fepflow.targets.ecp.protocol import COSTS, AgentInfo, Step, is_number
 
 
 def scenario_problem(case_input: Any) -> str | None:
@@ -59,15 +55,11 @@ def _usage_of(steps: Iterable[Step]) -> dict[str, Any]:
     usage: dict[str, Any] = {}
     tokens: dict[str, Any] = {}
     for step in steps:
-        told = {name: value for name, value in (step["usage"] or {}).items() if _is_number(value)}
+        told = {name: value for name, value in (step["usage"] or {}).items() if is_number(value)}
         for name, value in told.items():
             usage[name] = usage.get(name, 0) + value
         parts = [told[name] for name in ("input_tokens", "output_tokens") if name in told]
         if "total_tokens" in told or parts:
             tokens["tokens"] = tokens.get("tokens", 0) + told.get("total_tokens", sum(parts))
-    cost = next(({"usd": usage[name]} for name in _COSTS if name in usage), {})
+    cost = next(({"usd": usage[name]} for name in COSTS if name in usage), {})
     return {"usage": usage, **tokens, **cost} if usage else {}
-
-
-def _is_number(value: Any) -> bool:
-    return not isinstance(value, bool) and finite(value) is not None

@@ -6,13 +6,14 @@ import asyncio
 import errno
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from fepflow.errors import TargetError
+from fepflow.errors import InputError, TargetError
 from fepflow.security.redaction import excerpt
 from fepflow.suite import target
-from fepflow.targets.ecp.command import find_command
+from fepflow.targets.ecp.command import Command, find_command
 from fepflow.targets.ecp.connection import Tail
 from fepflow.targets.ecp.rpc import Request
 from fepflow.targets.processes.server import Ending, GuardedProcess, GuardServer
@@ -35,10 +36,11 @@ _WHY_NOT_STARTED = {
 
 
 class Programs:
-    """The program of a suite in `folder`, started anew for each connection. Raises InputError if it cannot be."""
+    """The program of a suite in `folder`, looked for when it is first needed, and started anew for each connection."""
 
     def __init__(self, ecp: target.EcpTarget, folder: Path, secrets: frozenset[str]) -> None:
-        self._command = find_command(ecp, folder)
+        self._find = partial(find_command, ecp, folder)
+        self._command: Command | None = None
         self._limit = ecp.max_bytes
         self._secrets = secrets
         self._server = GuardServer()
@@ -49,13 +51,20 @@ class Programs:
         return StdioConnection(await self.start(), self._limit, self._secrets)
 
     async def start(self) -> GuardedProcess:
-        """Start it, for who reads and writes himself. Raises TargetError."""
-        command = self._command
+        """Start the process; the caller reads and writes its pipes. Raises TargetError."""
+        command = self._command = self._command or self._found()
         try:
             return await self._server.start(command.arguments, command.env, command.folder)
         except OSError as error:
             message = f"no process can be had for the agent: {error.strerror or type(error).__name__}"
             raise TargetError(message, kind="not_started", retryable=True) from None
+
+    def _found(self) -> Command:
+        try:
+            return self._find()
+        except InputError as error:
+            message = f"the agent cannot be started: {'; '.join(problem.message for problem in error.problems)}"
+            raise TargetError(message, kind="not_started", retryable=False) from None
 
     async def aclose(self) -> None:
         """End what starts the processes."""

@@ -28,8 +28,8 @@ class EcpTarget:
 
     Opening it starts nothing. The value of an output is `{steps: [...]}`, see `fepflow.targets.ecp.protocol.Step`; that
     of a call that fails has the steps before. Values of environment variables that are named like a secret are taken
-    out of all that an agent says, and so are `secrets`. Raises InputError for a command, an address or a header that
-    cannot be used.
+    out of all that an agent says, and so are `secrets`. A program that cannot be started is an error of each call.
+    Raises InputError for an address or a header that cannot be used.
     """
 
     def __init__(self, config: target.Target, folder: Path, secrets: frozenset[str] = frozenset()) -> None:

@@ -10,6 +10,7 @@ from fepflow.security.redaction import known_secrets, remember
 from fepflow.security.secret_names import secrets_in_address
 from fepflow.suite.target import Target
 from fepflow.targets.ecp.agents import open_agents
+from fepflow.targets.ecp.command import find_command
 from fepflow.targets.ecp.session import Session, Warnings
 
 
@@ -21,6 +22,8 @@ async def open_session(target: Target, folder: Path) -> AsyncIterator[Session]:
     """
     assert target.ecp is not None  # the caller has made it
     remember(secrets_in_address(target.ecp.url or ""))
+    if target.ecp.command is not None:
+        find_command(target.ecp, folder)
     secrets = known_secrets()
     async with aclosing(open_agents(target, folder, secrets)) as agents, aclosing(await agents.connect()) as connection:
         session = Session(connection, Warnings(), secrets, target.ecp)

@@ -1,6 +1,6 @@
 from checks.core.data_checks import CaseChecks
 from checks.models.defaults import CheckDefaults
-from checks.validation.checks import case_check_problems, check_problems
+from checks.validation.checks import CaseInFile, case_check_problems, check_problems
 from fepflow.documents.loader import parse_document
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
@@ -58,7 +58,7 @@ def test_checks_with_known_errors_are_skipped():
 
 def test_checks_of_test_cases_are_validated_too():
     case = TestCase(id="a", input="", checks=[Check(type="contains"), Check(type="vibes")])
-    cases = [(case, lambda _: 3), (TestCase(id="b", input=""), lambda _: 4)]
+    cases = [CaseInFile(case, lambda _: 3), CaseInFile(TestCase(id="b", input=""), lambda _: 4)]
     problems = list(case_check_problems(cases, "cases.jsonl", (), CaseChecks(CheckDefaults(), (), from_data=True)))
     assert [(problem.path, problem.line) for problem in problems] == [
         ("a.checks.contains.arguments.text", 3),

@@ -19,7 +19,7 @@ def checks_of(*graders: dict[str, Any], index: int = 0) -> list[dict[str, Any]]:
     reader = PartsReader(Document({}, "manifest.yaml", ""), is_lenient=False)
     checks = checks_of_step(reader, graders, index, ("graders",))
     assert reader.problems == []
-    return [check for check, _ in checks]
+    return [check for check, *_ in checks]
 
 
 def step(**said: Any) -> dict[str, Any]:

@@ -34,6 +34,21 @@ def test_other_targets_have_no_such_check() -> None:
     assert len(loaded.suite.checks) == 1
 
 
+@pytest.mark.parametrize(
+    ("target", "tries"),
+    [
+        ({"ecp": {"command": "agent"}}, (1, 0)),
+        ({"ecp": {"url": "http://127.0.0.1:1/ecp"}}, (1, 0)),
+        ({"ecp": {"command": "agent"}, "attempts": 3, "retries": 1}, (3, 1)),
+        ({"python": "agent.py:answer"}, (3, 2)),
+    ],
+)
+def test_an_agent_is_asked_once_unless_the_suite_says_more(target: dict[str, object], tries: tuple[int, int]) -> None:
+    suite = read(target=target, checks=[CHECK]).suite
+    assert suite is not None
+    assert (suite.target.attempts, suite.target.retries) == tries
+
+
 def test_a_check_of_that_name_is_a_mistake() -> None:
     (problem,) = read(checks=[CHECK, {**CHECK, "id": "completed"}]).problems
     assert str(problem).endswith(

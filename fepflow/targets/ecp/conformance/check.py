@@ -8,6 +8,7 @@ from pathlib import Path
 from fepflow.security.redaction import known_secrets, remember
 from fepflow.security.secret_names import secrets_in_address
 from fepflow.suite.target import Target
+from fepflow.targets.ecp.command import find_command
 from fepflow.targets.ecp.conformance.examination import Examination
 from fepflow.targets.ecp.conformance.process_wire import ProcessWire
 from fepflow.targets.ecp.conformance.report import ConformanceReport
@@ -24,6 +25,7 @@ async def check_conformance(target: Target, folder: Path, text: str, seconds: fl
     ecp = target.ecp
     if ecp.url is not None:
         return await _of_address(target, text, seconds)
+    find_command(ecp, folder)
     async with aclosing(Programs(ecp, folder, known_secrets())) as programs:
 
         async def connect() -> ProcessWire:

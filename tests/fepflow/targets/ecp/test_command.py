@@ -113,4 +113,4 @@ async def test_a_program_that_has_gone_since_is_an_error_of_its_case(open_agent:
     _, client = open_agent(command=["./agent"])
     os.remove(tmp_path / "agent")
     error = metadata_of(await run(client, "hi"))["error"]
-    assert "the program is not there" in error["message"]
+    assert "the agent cannot be started: the program ./agent does not exist" in error["message"]

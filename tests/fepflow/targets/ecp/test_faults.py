@@ -90,6 +90,18 @@ FAULTS: dict[str, tuple[str, str, str, bool]] = {
         "malformed",
         False,
     ),
+    "nothing but an id": (
+        at_bad("say({'jsonrpc': '2.0', 'id': request['id']}); time.sleep(1000)"),
+        r"the answer has neither a result nor an error",
+        "malformed",
+        False,
+    ),
+    "a number that is no JSON": (
+        at_bad("answer(request, done('', usage={'input_tokens': float('nan')})); time.sleep(1000)"),
+        r"the answer is not valid JSON: .*NaN.*",
+        "malformed",
+        False,
+    ),
     "both result and error": (
         at_bad("say({'jsonrpc': '2.0', 'id': request['id'], 'result': 1, 'error': {'code': 1, 'message': ''}})"),
         r"the answer has both a result and an error",
@@ -121,6 +133,23 @@ FAULTS: dict[str, tuple[str, str, str, bool]] = {
         False,
     ),
 }
+
+
+USAGES = {
+    "input_tokens: -5": "-5, and not a whole number",
+    "output_tokens: 1.5": "1.5, and not a whole number",
+    "total_tokens: '12'": "'12', and not a whole number",
+    "input_tokens: True": "True, and not a whole number",
+    "cached_tokens: []": r"\[\], and not a whole number",
+    "total_tokens: 10 ** 400": "10{20,}.*, and not a whole number",
+    "cost_usd: -0.5": "-0.5, and not a number",
+    "usd: '1'": "'1', and not a number",
+    "seconds: -1": "-1, and not a number",
+}
+for given, told in USAGES.items():
+    name, _, value = given.partition(": ")
+    fault = f"answer(request, done('', usage={{{name!r}: {value}}}))"
+    FAULTS[f"usage {given}"] = (at_bad(fault), rf"the result's usage\.{name} is {told} from 0 on", "malformed", False)
 
 
 @pytest.mark.parametrize(("code", "message", "kind", "retryable"), FAULTS.values(), ids=FAULTS)
@@ -185,6 +214,15 @@ async def test_a_retry_begins_the_scenario_anew_in_another_process(open_agent: O
     assert said(asked)[0] == "fine"
     assert metadata_of(asked)["attempts"] == 2
     assert metadata_of(asked)["attempt_log"][0]["error"]["message"] == "step 2 of 2: the agent exited with code 1"
+
+
+async def test_what_a_bad_usage_says_is_in_no_metadata(open_agent: Open) -> None:
+    code = at_bad("answer(request, done('', usage={'input_tokens': -1_000, 'output_tokens': 7}))")
+    code = code.replace('done("fine")', 'done("fine", usage={"input_tokens": 2.0, "output_tokens": 3})')
+    _, client = open_agent(code)
+    metadata = metadata_of(await run(client, "good", "bad"))
+    assert metadata["usage"] == {"input_tokens": 2, "output_tokens": 3}
+    assert metadata["tokens"] == 5
 
 
 async def test_a_fault_that_no_retry_mends_is_not_tried_again(open_agent: Open) -> None:

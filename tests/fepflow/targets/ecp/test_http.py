@@ -315,3 +315,31 @@ async def test_an_agent_that_knows_no_reset_is_evaluated_all_the_same(
     assert [record.message for record in caplog.records if record.name == "fepflow.targets"] == [
         "the agent knows no agent/reset: what it remembers goes from scenario to scenario"
     ]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_an_answer_with_neither_result_nor_error_is_malformed(
+    open_agent: Open, serve: Serve, *, is_streamed: bool
+) -> None:
+    class Mute(Streaming):
+        async def respond(self, request: web.Request, answer: dict[str, Any]) -> web.StreamResponse:
+            if self.seen[-1]["method"] == "agent/step":
+                del answer["result"]
+            return await (super().respond(request, answer) if is_streamed else Agent.respond(self, request, answer))
+
+    _, client = open_agent(url=await serve(Mute("data: ANSWER\n\n").handle))
+    error = metadata_of(await run(client, "a"))["error"]
+    assert (error["message"], error["kind"]) == (
+        "step 1 of 1: the answer has neither a result nor an error",
+        "malformed",
+    )
+
+
+async def test_a_usage_that_is_none_makes_the_result_invalid(open_agent: Open, serve: Serve) -> None:
+    agent = Agent(lambda _: {"status": "done", "usage": {"total_tokens": -1}})
+    _, client = open_agent(url=await serve(agent.handle))
+    metadata = metadata_of(await run(client, "a"))
+    assert metadata["error"]["message"] == (
+        "step 1 of 1: the result's usage.total_tokens is -1, and not a whole number from 0 on"
+    )
+    assert "tokens" not in metadata
