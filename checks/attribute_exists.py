@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, StrictBool, ValidationInfo, WithJsonSchema, field_validator
 
 from checks.base import MISSING, PATH_SCHEMA, RESOLVED, BaseCheck, JSONPath, PathText
+from checks.core.sentences import MAX_VALUE, Given, shown
+from fepflow.text import cut, printable
 
 
 class AttributeExistsCheck(BaseCheck):
@@ -31,3 +34,9 @@ class AttributeExistsCheck(BaseCheck):
     def __call__(self) -> dict[str, Any]:
         """Look."""
         return {"passed": (self.path is not MISSING) is not self.negate}
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        path = printable(cut(given.path("path") or "the path", MAX_VALUE))
+        return f"{path} is there: {shown(given['path'])}" if given.get("negate") else f"{path} is not there"

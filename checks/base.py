@@ -24,6 +24,7 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
+from checks.core.sentences import Given
 from fepflow.documents.document_path import dotted
 from fepflow.documents.validation_errors import ValidationMessage, kind_name, validation_messages
 from fepflow.errors import CheckArgumentsError
@@ -154,6 +155,15 @@ class BaseCheck(TypedCheck):
         For type checkers this is the signature that any other may override.
         """
         raise NotImplementedError
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """Return why a result is a fail, in a sentence; None where the results say it. Of our own types only.
+
+        A result is explained long after it was made, where a user's class is not at hand: such a class says it in its
+        results, as `reason`.
+        """
+        return None
 
     def to_check(self) -> Check:
         """The declarative form: type, the arguments that were given, version."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from checks.base import AwaitableResults, BaseCheck, PathText
+from checks.core.arguments import redacted
+from checks.core.sentences import Given, without_reason
 
 
 class CustomFunctionCheck(BaseCheck):
@@ -39,3 +41,11 @@ class CustomFunctionCheck(BaseCheck):
         """Call it; an async function's results are still to come."""
         answer = self.validation_function(**self.function_args)  # type: ignore[arg-type]  # paths are resolved
         return AwaitableResults(answer) if isinstance(answer, dict) else answer
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        if len(results) > 1:
+            return None
+        name, arguments = given.get("validation_function") or cls.check_type, given.get("function_args") or {}
+        return without_reason(name, redacted(arguments))

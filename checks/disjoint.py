@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
 
+from checks.core.sentences import Given, listed, shown, subject
 from checks.core.set_checks import Items, MembershipCheck
 
 
@@ -24,3 +26,10 @@ class DisjointCheck(MembershipCheck):
         """Compare."""
         overlapping, _ = self._split(self.forbidden, self.collection)
         return {"passed": self._verdict(not overlapping), "overlapping": overlapping}
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        if given.get("negate"):
+            return f"none of {listed(given['forbidden'])} is in: {shown(given['collection'])}"
+        return f"{subject(results['overlapping'])} forbidden, and in: {shown(given['collection'])}"

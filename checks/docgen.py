@@ -124,6 +124,9 @@ def _example(example: dict[str, Any]) -> Iterator[str]:
     yield f"```{language}\n{code}```"
     yield ""
     yield f"gives `{json.dumps(example['results'])}`."
+    yield ""
+    about = f"The output `{json.dumps(example['failing'])}` fails" if "failing" in example else "It fails"
+    yield f"{about}: `{example['says']}`."
 
 
 def rewritten(page: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field, StrictBool
 
 from checks.base import BaseCheck, PathText
+from checks.core.sentences import Given, differing, unwanted
 from fepflow.json.equality import json_equal
 
 
@@ -25,3 +27,8 @@ class EqualsCheck(BaseCheck):
     def __call__(self) -> dict[str, Any]:
         """Compare."""
         return {"passed": json_equal(self.actual, self.expected) is not self.negate}
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        return unwanted(given["actual"]) if given.get("negate") else differing(given["actual"], given["expected"])

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field, StrictBool
 
 from checks.base import BaseCheck, PathText
+from checks.core.sentences import Given, differing, unwanted
 from fepflow.json.equality import json_equal
 
 
@@ -33,3 +34,10 @@ class ExactMatchCheck(BaseCheck):
         if not self.case_sensitive and isinstance(actual, str) and isinstance(expected, str):
             actual, expected = actual.casefold(), expected.casefold()
         return {"passed": json_equal(actual, expected) is not self.negate}
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        if given.get("negate"):
+            return unwanted(given["actual"])
+        return differing(given["actual"], given["expected"], fold_case=given.get("case_sensitive") is False)

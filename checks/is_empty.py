@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from typing import Any, ClassVar
 
 from pydantic import Field, StrictBool
 
 from checks.base import BaseCheck, PathText
+from checks.core.sentences import Given, shown
 
 
 class IsEmptyCheck(BaseCheck):
@@ -29,3 +30,8 @@ class IsEmptyCheck(BaseCheck):
             value = value.strip()
         is_empty = value is None or (isinstance(value, Sized) and len(value) == 0)
         return {"passed": is_empty is not self.negate}
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        return f"got {shown(given['value'])}, wanted {'something' if given.get('negate') else 'nothing'}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from checks.base import BaseCheck, JSONPath, PathText
 from checks.core.json_schema import Schema, is_quick
+from checks.core.sentences import Given, first_errors
 from checks.schema_validation import validated, validated_elsewhere
 
 
@@ -31,6 +33,11 @@ class JSONValidCheck(BaseCheck):
         if is_quick(schema, self.text):
             return validated(schema, self.text)
         return validated_elsewhere(schema, self.text)  # type: ignore[return-value]  # see _resolved_only
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        return first_errors(results["validation_errors"], given["text"])
 
 
 JsonValidCheck = JSONValidCheck

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -14,6 +14,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from checks.base import JSONPath, PathText
 from checks.core.json_schema import Schema, read_schema, schema_errors
+from checks.core.sentences import Given
 from checks.models.judge_prompt import question
 from checks.models.model_check import ModelCheck, model_of, spent
 from checks.models.user_function import call
@@ -175,6 +176,12 @@ class LLMJudgeCheck(ModelCheck):
             raise CheckArgumentsError("llm_function must return a pair: the response, and an object of metadata")
         response, metadata = answer
         return Sample(_read(response, response_format), metadata or {})
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        response = results["response"]
+        return "the judge says no and gives no reason" if len(response) == 1 else None
 
 
 def _sampled(model: LanguageModel, sample: int) -> LanguageModel:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, model_validat
 
 from checks.base import BaseCheck, JSONPath, Options, PathText, as_text
 from checks.core.safe_regex import MAX_PATTERN, compile_pattern, is_cheap, search_guarded
+from checks.core.sentences import Given, with_match, without_match
 
 _KNOWN_BITS = int(re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICODE | re.VERBOSE)
 
@@ -75,3 +76,16 @@ class RegexCheck(BaseCheck):
 
     def _results(self, found: bool) -> dict[str, Any]:
         return {"passed": found is not self.negate}
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        text, pattern = given["text"], given["pattern"]
+        if not given.get("negate"):
+            return without_match(text, pattern)
+        flags = given.get("flags")
+        bits = _bits(RegexFlags.model_validate(flags) if isinstance(flags, dict) else flags or 0)
+        # What takes long is not searched once more: the place is shown where it comes cheaply.
+        is_quick = isinstance(text, str) and is_cheap(pattern, bits, len(text))
+        found = compile_pattern(pattern, bits).search(text) if is_quick else None
+        return with_match(text, pattern, found.start() if found else None)

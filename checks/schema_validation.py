@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from checks.base import BaseCheck, PathText
 from checks.core.json_schema import Schema, is_quick, schema_errors
+from checks.core.sentences import Given, first_errors
 from fepflow.json.parser import parse
 from fepflow.limits.thread_pool import LOOKUPS
 
@@ -37,6 +38,11 @@ class SchemaValidationCheck(BaseCheck):
         if is_quick(schema, self.data):
             return validated(schema, self.data)
         return validated_elsewhere(schema, self.data)  # type: ignore[return-value]  # see _resolved_only
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        return first_errors(results["validation_errors"], given["data"])
 
 
 def validated_elsewhere(schema: dict[str, Any], data: Any) -> Awaitable[dict[str, Any]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StrictBool, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from checks.base import JSONPath, Options, PathText
+from checks.core.sentences import Given, out_of_bounds
 from checks.models.embedders import config_error_of, is_local, sender
 from checks.models.model_check import ModelCheck, model_of, spent
 from checks.models.user_function import call
@@ -142,6 +143,11 @@ class SemanticSimilarityCheck(ModelCheck):
         if not numbers or not all(map(math.isfinite, numbers)):
             raise CheckArgumentsError("embedding_function must return finite numbers, at least one")
         return numbers
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        return out_of_bounds(results["response"]["score"], given["threshold"], "score ")
 
 
 def _dot(left: Vector, right: Vector) -> float:

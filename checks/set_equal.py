@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
 
+from checks.core.sentences import Given, shown, subject, unwanted
 from checks.core.set_checks import Items, MembershipCheck
 
 
@@ -26,3 +28,11 @@ class SetEqualCheck(MembershipCheck):
         _, unexpected = self._split(self.actual, self.expected)
         passed = self._verdict(not missing and not unexpected)
         return {"passed": passed, "missing": missing, "unexpected": unexpected}
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        if given.get("negate"):
+            return unwanted(given["actual"])
+        parts = [f"{subject(results[name])} {name}" for name in ("missing", "unexpected") if results[name]]
+        return f"{'; '.join(parts)}; got {shown(given['actual'])}"

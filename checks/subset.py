@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
 
+from checks.core.sentences import Given, listed, shown, subject
 from checks.core.set_checks import Items, MembershipCheck
 
 
@@ -24,3 +26,10 @@ class SubsetCheck(MembershipCheck):
         """Compare."""
         found, missing = self._split(self.required, self.collection)
         return {"passed": self._verdict(not missing), "missing": missing, "found": found}
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        if given.get("negate"):
+            return f"all of {listed(results['found'])} are in: {shown(given['collection'])}"
+        return f"{subject(results['missing'])} missing from: {shown(given['collection'])}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
 
+from checks.core.sentences import Given, listed, shown, subject
 from checks.core.set_checks import Items, MembershipCheck
 
 
@@ -24,3 +26,10 @@ class SupersetCheck(MembershipCheck):
         """Compare."""
         found, unexpected = self._split(self.collection, self.allowed)
         return {"passed": self._verdict(not unexpected), "unexpected": unexpected, "found": found}
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        if given.get("negate"):
+            return f"all of {shown(given['collection'])} are allowed, which is not wanted"
+        return f"{subject(results['unexpected'])} not among what is allowed: {listed(given['allowed'])}"

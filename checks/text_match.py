@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from checks.base import BaseCheck, JSONPath, PathText, as_text
 from checks.core.safe_regex import MAX_PATTERN, compile_pattern, is_cheap, search_guarded
+from checks.core.sentences import Given, differing, shown, with_phrases, without_match, without_phrases
 
 Condition = Literal["contains", "equals", "does_not_contain", "regex"]
 
@@ -58,3 +59,15 @@ class TextMatchCheck(BaseCheck):
 
     async def _search_guarded(self, pattern: str, text: str) -> dict[str, Any]:
         return {"passed": await search_guarded(pattern, 0, text)}
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        text, value, condition = given["text"], given["value"], given["condition"]
+        if not text:
+            return f"got {'an empty text' if text == '' else shown(text)}, wanted one that can be compared"
+        if condition == "regex":
+            return without_match(text, given["pattern"])
+        if condition == "equals":
+            return differing(text, value)
+        return without_phrases(text, [value]) if condition == "contains" else with_phrases(text, [value])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
 from checks.base import BaseCheck, JSONPath, PathText
+from checks.core.sentences import Given, out_of_bounds
 from fepflow.documents.validation_errors import kind_name
 
 
@@ -51,6 +53,11 @@ class ThresholdCheck(BaseCheck):
         """Compare."""
         bounds = (self.min_value, self.max_value, self.min_inclusive, self.max_inclusive)
         return {"passed": is_within(self.value, *bounds) is not self.negate}
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        return out_of_bounds(given["value"], given, given.label("value"))
 
 
 def is_within(value: Any, low: Any, high: Any, low_inclusive: Any, high_inclusive: Any) -> bool:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, model_validator
 
 from checks.base import RESOLVED, BaseCheck, JSONPath, PathText
+from checks.core.sentences import MAX_PART, Given, shown
 from fepflow.json.equality import json_equal
 from fepflow.json.parser import parse
+from fepflow.text import cut, printable
+
+_MOST_NAMES = 12
+_MOST_ALIKE = 3
+"""Tools, and calls with their arguments, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,43 @@ class ToolUsageCheck(BaseCheck):
         return has_name and all(
             name in call.arguments and json_equal(call.arguments[name], value) for name, value in wanted.items()
         )
+
+    @classmethod
+    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        calls, order = _read(given["calls"] or []), given.get("order") or []
+        names = [call.name for call in calls]
+        if given.get("negate"):
+            return f"called {_named(names)}, which is not wanted"
+        if results["missing"]:
+            in_order = ", in this order" if set(names).issuperset(order) else ""
+            return f"called {_named(names)}; wanted {_named(order)}{in_order}"
+        name, arguments = given.get("name"), given.get("arguments")
+        least, most = given.get("min_count") or 1, given.get("max_count")
+        wanted = f"{_named([name]) if name else 'any tool'}{_with(arguments)}"
+        if most is not None and results["count"] > most:
+            return (
+                f"called {wanted} {_times(results['count'])}; wanted {f'at most {_times(most)}' if most else 'never'}"
+            )
+        if results["count"]:
+            return f"called {wanted} {_times(results['count'])}; wanted at least {_times(least)}"
+        alike = [f"{_named([call.name])}{_with(call.arguments)}" for call in calls if call.name == name]
+        called = ", ".join(alike[:_MOST_ALIKE]) if arguments and alike else _named(names)
+        return f"called {called}; wanted {wanted}{f' at least {_times(least)}' if least > 1 else ''}"
+
+
+def _named(names: Sequence[str]) -> str:
+    rest = len(names) - _MOST_NAMES
+    more = f" and {rest} more" if rest > 0 else ""
+    return ", ".join(printable(cut(name, MAX_PART)) for name in names[:_MOST_NAMES]) + more or "nothing"
+
+
+def _with(arguments: dict[str, Any] | None) -> str:
+    return f" with {shown(arguments)}" if arguments else ""
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _read(calls: Any) -> list[ToolCall]:

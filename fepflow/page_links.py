@@ -17,6 +17,11 @@ def case_page(run_id: str, case_id: str) -> str | None:
     return _below(case_path(run_id, case_id))
 
 
+def cases_page(run_id: str, show: str, check: str) -> str | None:
+    """The cases of a run that came out in a way, on its page."""
+    return _below(cases_path(run_id, show, check))
+
+
 def compare_page(base_id: str, new_id: str) -> str | None:
     """The page of two runs beside each other."""
     return _below(compare_path(base_id, new_id))
@@ -35,6 +40,11 @@ def run_path(run_id: str) -> str:
 def case_path(run_id: str, case_id: str) -> str:
     """The same of a test case. Its id is in the query: as a part of a path, `..` and `/` would not arrive."""
     return f"{run_path(run_id)}/case?{_query(id=case_id)}"
+
+
+def cases_path(run_id: str, show: str, check: str = "") -> str:
+    """The same of a run's cases, filtered as its page does: `show` is `failed` or `errors`, of one check or of any."""
+    return f"{run_path(run_id)}?{_query(show=show, check=check)}#cases-title"
 
 
 def compare_path(base_id: str, new_id: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
 
 def brief(text: str, limit: int = 300) -> str:
@@ -13,6 +15,29 @@ def brief(text: str, limit: int = 300) -> str:
 def shortened(text: str, limit: int = 300) -> str:
     """`text`, or its beginning with an ellipsis where it has more than `limit` characters."""
     return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def cut(text: str, limit: int | None) -> str:
+    """`text`, or its beginning and an ellipsis, `limit` characters together."""
+    return text if limit is None or len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def as_json(value: Any, limit: int | None = None) -> str:
+    """A value as JSON on one line, as long as a text cut to `limit`: of a huge value no more is written down."""
+    parts: list[str] = []
+    length = 0
+    try:
+        for part in _ENCODER.iterencode(value):
+            parts.append(part)
+            length += len(part)
+            if limit is not None and length > limit:
+                break
+    except (TypeError, ValueError, RecursionError):  # from code: what contains itself, or has odd keys
+        return cut(" ".join(repr(value).split()), limit)
+    return cut("".join(parts), limit)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=repr)
 
 
 def printable(text: str) -> str:

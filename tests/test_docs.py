@@ -142,4 +142,8 @@ def test_the_custom_check_of_the_docs_runs(tmp_path: Path) -> None:
     load_plugin(plugin, "my_checks.py")
     check = Check(type="word_count", arguments={"text": "$.output.value", "at_most": 2})
     result = evaluate([TestCase(id="a", input="x")], [Output(value="one two three")], [check])
-    assert result.results[0].check_results[0].results == {"passed": False, "words": 3}
+    assert result.results[0].check_results[0].results == {
+        "passed": False,
+        "words": 3,
+        "reason": "3 words, wanted 2 at most",
+    }

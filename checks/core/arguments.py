@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from checks.base import MISSING, RESOLVED, BaseCheck, JSONPath, argument_fields, wrong_arguments
 from fepflow.documents.validation_errors import ValidationMessage
 from fepflow.errors import CheckArgumentsError
-from fepflow.json.equality import json_equal
 from fepflow.jsonpath.path import Path, compile_path, is_path
 from fepflow.jsonpath.template import TextTemplate, compile_template, copy_containers
 from fepflow.protocol.model import construct_fast, to_jsonable
@@ -73,21 +72,12 @@ class Arguments:
         self.sample = sample = self.instance(self._unresolved)
         """The check with its literal arguments, and paths where the others will stand."""
         self._given = {self._fields[name] for name in arguments if name in self._fields}
-        self.given = [name for name in self._fields if name in arguments and not self._is_default(name, literals)]
-        """Names of the arguments that were given, but for literals that say what is the default anyway."""
         # Of the class itself: one that a user derives from it may be more demanding.
         kinds = check_class.check_passthrough if "check_passthrough" in vars(check_class) else {}
         if all(name in kinds and name in self._paths for name in open_ones):
             self._as_is = [(name, self._fields[name], kinds[name]) for name in open_ones]
         defaults = {name: getattr(sample, field) for name, field in self._fields.items() if name not in arguments}
         self._shown = {name: {"value": self._plain(name, value)} for name, value in {**defaults, **literals}.items()}
-
-    def _is_default(self, name: str, literals: dict[str, Any]) -> bool:
-        field = self._class.model_fields[self._fields[name]]
-        if name not in literals or field.is_required():
-            return False
-        default = field.get_default(call_default_factory=True, validated_data={})
-        return json_equal(to_jsonable(literals[name]), to_jsonable(default))
 
     def misfit(self, name: str, value: Any) -> ValidationMessage | None:
         """Return why a value cannot be this argument, whatever the others will be; None if it can."""

@@ -107,8 +107,7 @@ class CompiledCheck:
         self._model_check = sample if isinstance(sample, ModelCheck) and sample.check_model() is not None else None
         self.warnings += self._model_check.check_config_warnings() if self._model_check is not None else []
         self._literals_are_large = is_large(self._template.literal)
-        given = self._arguments.given
-        self._metadata = {"check_version": self.version, "check_id": self.check_id, "arguments_given": given}
+        self._metadata = {"check_version": self.version, "check_id": self.check_id}
 
     @property
     def model_kind(self) -> Kind | None:

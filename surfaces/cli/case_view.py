@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fepflow.protocol.explanation import as_json, cut, explain
+from checks.explanation import MAX_SENTENCE, explain, findings
 from fepflow.protocol.results import CheckResult
 from fepflow.store.records import CaseResult, RunRecord
+from fepflow.text import cut
 from surfaces.cli.text import MAX_TEXT, one_line, safe
 from surfaces.failed_results import Selection
 
@@ -46,17 +47,17 @@ def _attempt(attempt: dict[str, Any]) -> str:
 
 
 def _check(check: CheckResult) -> Iterator[str]:
-    """A line for a check, or several for one that did not pass: all that it found."""
-    why, name = explain(check), safe(check.check_id)
-    passed = check.passed
+    """A line for a check, or several for one that failed and found more than a sentence holds."""
+    why, name, passed = safe(explain(check)), safe(check.check_id), check.passed
     if check.error is not None:
-        yield f"  [yellow]error[/]     {name}: {one_line(check.error.message)}"
+        yield f"  [yellow]error[/]     {name}: {why}"
     elif check.status == "skip":
         yield f"  [dim]skipped[/]   {name}"
     elif passed is False:
-        yield f"  [red]failed[/]    {name}: {safe(why.line(MAX_TEXT))}"
-        if len(as_json(dict(why.results))) > MAX_TEXT:
-            yield from (f"            {safe(line)}" for line in why.lines(10 * MAX_TEXT))
+        yield f"  [red]failed[/]    {name}: {why}"
+        found = findings(check, 10 * MAX_TEXT)
+        if sum(map(len, found)) > MAX_SENTENCE:
+            yield from (f"            {safe(line)}" for line in found)
     else:
         word = "[green]passed[/]" if passed else "[dim]result[/]"
-        yield f"  {word}    {name}: {safe(why.line(MAX_TEXT))}"
+        yield f"  {word}    {name}{': ' if why else ''}{why}"

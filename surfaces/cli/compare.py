@@ -121,7 +121,7 @@ def _table(judged: JudgedComparisons) -> Table:
 
 def _flips(store: Store, compared: RunComparison, limit: int) -> Iterator[str]:
     from surfaces.cli.text import one_line, safe
-    from surfaces.reports.comparison import MAX_OUTPUT, output_text
+    from surfaces.reports.comparison import MAX_OUTPUT, output_text, reason_of
 
     for what, flips in (("worse", compared.worsened), ("better", compared.improved)):
         if flips:
@@ -130,3 +130,5 @@ def _flips(store: Store, compared: RunComparison, limit: int) -> Iterator[str]:
             yield f"  [bold]{safe(flip.case_id)}[/]  {safe(flip.metric)}: {flip.base:.4g} → {flip.new:.4g}"
             yield f"    base  {one_line(output_text(store, compared.base.id, flip.base_index)[:MAX_OUTPUT])}"
             yield f"    new   {one_line(output_text(store, compared.new.id, flip.new_index)[:MAX_OUTPUT])}"
+            if reason := reason_of(store, compared, flip):
+                yield f"    why   {safe(reason)}"

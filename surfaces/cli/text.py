@@ -9,8 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from fepflow.protocol.explanation import cut
-from fepflow.text import printable
+from fepflow.text import cut, printable
 
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
 SHORT_ID = 8

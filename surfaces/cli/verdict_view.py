@@ -11,7 +11,7 @@ from fepflow.store.records import CheckCounts, Outcome, RunRecord
 from fepflow.store.store import Store
 from surfaces.cli.text import COLOURS, SHORT_ID, coloured, interval, number, safe, table
 from surfaces.service import seconds_of
-from tasks.analysis.causes import causes_of
+from tasks.analysis.causes import causes_of, show_command
 from tasks.analysis.judge_reliability import reliability_of_judges
 
 SHORT_DIGEST = 12
@@ -85,9 +85,13 @@ def _no_verdict(run: RunRecord) -> Iterator[str]:
 
 
 def _causes(store: Store, run: RunRecord) -> Iterator[str]:
-    if lines := causes_of(store, run):
+    summary = causes_of(store, run)
+    if summary.causes:
         yield "What did not pass:"
-        yield from (f"  {safe(line)}" for line in lines)
+    for cause in summary.causes:
+        yield f"  {safe(str(cause))}"
+        yield f"  {' ' * len(str(cause.count))}   [dim]{safe(cause.cases)}: {safe(show_command(run, cause))}[/]"
+    yield from (f"  {safe(remark)}" for remark in summary.remarks)
 
 
 def _head(store: Store, run: RunRecord) -> str:

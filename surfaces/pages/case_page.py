@@ -9,8 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from checks.explanation import arguments_of, explain, findings
 from fepflow.errors import NotFoundError
-from fepflow.protocol.explanation import explain
 from fepflow.protocol.results import CheckResult
 from fepflow.store.case_grid import GridRow
 from fepflow.store.check_order import shared_check_ids
@@ -32,11 +32,13 @@ _OF_MODEL = (
 
 @dataclass(frozen=True, slots=True)
 class CheckView:
-    """A check's result: how it came out, what it compared and found, and what its model is known for."""
+    """A check's result: how it came out and why, what it found and was given, and what its model is known for."""
 
     result: CheckResult
     state: State
-    lines: list[str]
+    why: str
+    findings: list[str]
+    arguments: list[str]
     model: Mapping[str, Any]
     samples: Any
 
@@ -136,8 +138,15 @@ def _check(check: CheckResult) -> CheckView:
     metadata = check.results.get("metadata")
     of_model = metadata if isinstance(metadata, dict) else {}
     model = {name: of_model[name] for name in _OF_MODEL if of_model.get(name) is not None}
-    lines = explain(check).lines(MAX_LINE)
-    return CheckView(check, state_of_check(check), lines, model, of_model.get("samples"))
+    return CheckView(
+        check,
+        state_of_check(check),
+        explain(check),
+        findings(check, MAX_LINE),
+        arguments_of(check, MAX_LINE),
+        model,
+        of_model.get("samples"),
+    )
 
 
 def _steps(value: Any) -> Sequence[Mapping[str, Any]]:

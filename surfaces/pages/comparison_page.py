@@ -9,7 +9,7 @@ from fepflow.errors import UserError
 from fepflow.store.store import Store
 from surfaces.baselines import compare
 from surfaces.pages.text import Span, differences
-from surfaces.reports.comparison import HEADLINES, figures, output_text
+from surfaces.reports.comparison import HEADLINES, figures, output_text, reason_of
 from tasks.analysis.regressions import JudgedComparisons
 from tasks.analysis.run_comparison import Flip, RunComparison
 
@@ -20,13 +20,17 @@ MAX_FLIPS = 20
 
 @dataclass(frozen=True, slots=True)
 class FlipView:
-    """A case that flipped, with both outputs; marked where they differ, None where they are too long for that."""
+    """A case that flipped, with both outputs, and why its check did not pass in the worse one.
+
+    Spans mark where the outputs differ; they are None where these are too long for that.
+    """
 
     flip: Flip
     base: str
     new: str
     base_spans: list[Span] | None
     new_spans: list[Span] | None
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,5 +87,5 @@ def _compared(store: Store, judged: JudgedComparisons, index: int) -> ComparedRu
 def _flip(store: Store, compared: RunComparison, flip: Flip) -> FlipView:
     base = output_text(store, compared.base.id, flip.base_index)
     new = output_text(store, compared.new.id, flip.new_index)
-    marked = differences(base, new)
-    return FlipView(flip, base, new, *(marked or (None, None)))
+    base_spans, new_spans = differences(base, new) or (None, None)
+    return FlipView(flip, base, new, base_spans, new_spans, reason_of(store, compared, flip))

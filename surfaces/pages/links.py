@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-from fepflow.page_links import case_path, compare_path, run_path, trends_path
+from fepflow.page_links import case_path, cases_path, compare_path, run_path, trends_path
 
 
 class PageLinks:
@@ -12,6 +12,7 @@ class PageLinks:
 
     run = staticmethod(run_path)
     case = staticmethod(case_path)
+    cases = staticmethod(cases_path)
     compare = staticmethod(compare_path)
     trends = staticmethod(trends_path)
 
@@ -38,6 +39,9 @@ class FileLinks:
         """See `PageLinks`."""
         index = self._case_ids.get(case_id)
         return None if index is None else f"#case-{index}"
+
+    def cases(self, run_id: str, show: str, check: str) -> None:
+        """See `PageLinks`."""
 
     def compare(self, base: str, new: str) -> None:
         """See `PageLinks`."""

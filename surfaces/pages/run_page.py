@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -10,7 +11,9 @@ from typing import Any, Literal
 
 from markupsafe import Markup
 
-from fepflow.store.case_grid import GridRow
+from checks.causes import CauseSummary
+from checks.explanation import explain
+from fepflow.store.case_grid import CheckMark, GridRow
 from fepflow.store.check_order import shared_check_ids
 from fepflow.store.records import Progress, RunRecord
 from fepflow.store.store import Store
@@ -51,12 +54,16 @@ class MetricView:
 
 @dataclass(frozen=True, slots=True)
 class GridView:
-    """A page of cases beside the checks, `shared` ones first. `total` is how many cases the filter leaves."""
+    """A page of cases beside the checks, `shared` ones first. `total` is how many cases the filter leaves.
+
+    `reasons` say of cases by index why their checks did not pass.
+    """
 
     wanted: GridFilter
     checks: list[str]
     shared: list[str]
     rows: list[GridRow]
+    reasons: Mapping[int, list[str]]
     total: int
 
     @property
@@ -89,7 +96,7 @@ class RunView:
         return [_metric(metric, self.run) for metric in self.run.metrics or ()]
 
     @cached_property
-    def causes(self) -> list[str]:
+    def causes(self) -> CauseSummary:
         """The most frequent causes of what did not pass."""
         return self._causes.of(self._store, self.run)
 
@@ -113,9 +120,9 @@ class EndedCauses:
     """Causes of the runs of one store that are over: they are read from many results, and stay until a run goes on."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, datetime], list[str]] = {}
+        self._known: dict[tuple[str, datetime], CauseSummary] = {}
 
-    def of(self, store: Store, run: RunRecord) -> list[str]:
+    def of(self, store: Store, run: RunRecord) -> CauseSummary:
         """The most frequent causes of what did not pass."""
         if run.completed_at is None:
             return causes_of(store, run)
@@ -139,7 +146,23 @@ def grid_view(store: Store, run: RunRecord, wanted: GridFilter, size: int = PAGE
     rows = store.grid_rows(run.id, indices[start : start + size])
     shared = shared_check_ids(run.suite)
     own = (check_id for row in rows for _, check_id in row.marks if check_id not in shared)
-    return GridView(wanted, [*dict.fromkeys(own), *shared], shared, rows, len(indices))
+    reasons = _reasons(store, run, rows, wanted.check)
+    return GridView(wanted, [*dict.fromkeys(own), *shared], shared, rows, reasons, len(indices))
+
+
+def _reasons(store: Store, run: RunRecord, rows: Sequence[GridRow], check_id: str | None) -> Mapping[int, list[str]]:
+    """Why checks did not pass, each sentence once; of the check that is asked for, if one is."""
+    wanted = Selection(failed=True, check_id=check_id)
+    failed = [row.case_index for row in rows if any(_is_problem(mark) for mark in row.marks.values())]
+    found: dict[int, dict[str, None]] = defaultdict(dict)
+    for result in store.results(run.id, case_indices=failed):
+        for check in wanted.checks(result):
+            found[result.case_index][f"{check.check_id}: {explain(check)}"] = None
+    return {case_index: list(sentences) for case_index, sentences in found.items()}
+
+
+def _is_problem(mark: CheckMark) -> bool:
+    return mark.status == "error" or mark.passed is False
 
 
 def bands_of(run: RunRecord, metric: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
-from fepflow.protocol.explanation import as_json
-from fepflow.text import brief
+from fepflow.text import as_json, brief
 
 MAX_TEXT = 100_000
 """Characters of one value on a page; the rest is counted."""

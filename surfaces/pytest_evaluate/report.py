@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from checks.causes import Causes
+from checks.explanation import explain
 from fepflow.evalguard.formatting import plural
-from fepflow.protocol.causes import Causes
-from fepflow.protocol.explanation import cut, explain
-from fepflow.text import printable
+from fepflow.text import cut, printable
 from fepflow.verdict.pass_rule import SampleOutcome, SampleResult
 from fepflow.verdict.verdict import Verdict
 from surfaces.pytest_evaluate.plan import Plan
@@ -42,7 +42,7 @@ def _all_causes(plan: Plan, results: Sequence[SampleResult]) -> Iterator[str]:
     causes = Causes()
     for result in without:
         causes.add(plan.cases[result.case_index].id, result.output, result.checks)
-    if lines := causes.lines():
+    if lines := causes.summary().lines():
         yield from ["", "Causes:", *(cut(printable(f"  {line}"), MAX_LINE) for line in lines)]
 
 
@@ -84,13 +84,13 @@ def _causes(plan: Plan, result: SampleResult) -> Iterator[tuple[str, str]]:
         return
     for check in result.checks:
         if check.error is not None:
-            yield check.check_id, f"{check.error.type}: {cut(printable(check.error.message), MAX_LINE)}"
+            yield check.check_id, f"{check.error.type}: {explain(check)}"
         elif check.status != "completed":
             yield check.check_id, check.status
         elif check.passed is None:
             yield check.check_id, f"gave neither pass nor fail, but {cut(_text(check.results), MAX_LINE)}"
         elif check.passed is False:
-            yield check.check_id, printable(explain(check, with_output=True).line(MAX_LINE)) or "failed"
+            yield check.check_id, explain(check)
 
 
 def _where(plan: Plan, examples: Sequence[tuple[int, str]]) -> str:

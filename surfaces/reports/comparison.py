@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from checks.explanation import explain
 from fepflow.page_links import compare_page, link, run_page
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
@@ -37,6 +38,16 @@ def output_text(store: Store, run_id: str, case_index: int) -> str:
         return f"(no output: {stored.output.failure['message']})"
     value = stored.output.value
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def reason_of(store: Store, compared: RunComparison, flip: Flip) -> str | None:
+    """Why the check of a case that flipped did not pass, in the run in which it is worse."""
+    check_id = next((metric.check_id for metric in compared.metrics if metric.id == flip.metric), None)
+    is_worse = flip.new < flip.base
+    run, index = (compared.new, flip.new_index) if is_worse else (compared.base, flip.base_index)
+    checks = (check for result in store.results(run.id, case_indices=[index]) for check in result.checks)
+    sentences = (explain(check) for check in checks if check.check_id == check_id and not check.passed)
+    return next(sentences, None)
 
 
 def as_json(store: Store, judged: JudgedComparisons) -> dict[str, Any]:
@@ -120,6 +131,8 @@ def _markdown_flips(
         yield f"- **{name}: {flip.base:.4g} → {flip.new:.4g})"
         for word, run, index in (("base", compared.base, flip.base_index), ("new", compared.new, flip.new_index)):
             yield f"  - {word}: {escape_text(output_text(store, run.id, index), MAX_OUTPUT)}"
+        if reason := reason_of(store, compared, flip):
+            yield f"  - why: {escape_text(reason)}"
     yield ""
     yield "</details>"
 
@@ -158,4 +171,4 @@ def _flip(store: Store, compared: RunComparison, flip: Flip) -> dict[str, Any]:
     runs = {"base": (compared.base, found.pop("base_index")), "new": (compared.new, found.pop("new_index"))}
     for word, (run, index) in runs.items():
         found[f"{word}_output"] = output_text(store, run.id, index)[: 10 * MAX_OUTPUT]
-    return found
+    return {**found, "reason": reason_of(store, compared, flip)}

@@ -16,12 +16,13 @@ from typing import Any, Literal, TextIO
 from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
-from fepflow.protocol.explanation import as_json, explain
+from checks.explanation import explain, findings
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.store.check_order import declared_check_ids, shared_check_ids
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
+from fepflow.text import as_json
 from surfaces.reports.text import printable
 from tasks.analysis.causes import causes_of
 from tasks.analysis.judge_reliability import reliability_of_judges
@@ -168,8 +169,8 @@ def _check(name: str, result: CaseResult, check: CheckResult) -> _Case:
         name,
         "failure" if check.error is None else "error",
         seconds,
-        why.line() or "failed",
-        "\n".join([*why.lines(MAX_VALUE), *given]),
+        why,
+        "\n".join([why, *findings(check, MAX_VALUE), *given]),
     )
 
 
@@ -262,5 +263,5 @@ def _summary(store: Store, run: RunRecord) -> Iterator[str]:
     yield from (f"warning: {warning}" for warning in verdict.get("warnings", ()))
     if not_judged := verdict.get("not_judged"):
         yield f"not judged: {', '.join(not_judged)}"
-    yield from causes_of(store, run)
+    yield from causes_of(store, run).lines()
     yield f"All of it: fepflow show {run.id[:8]} --failed"

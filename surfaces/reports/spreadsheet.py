@@ -8,12 +8,13 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
-from fepflow.protocol.explanation import cut, explain
+from checks.explanation import explain
 from fepflow.protocol.results import CheckResult, score_of
 from fepflow.protocol.tables import NOT_REACHED
 from fepflow.protocol.test_case import Output
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
+from fepflow.text import cut
 from surfaces.reports.text import printable
 
 COLUMNS = (
@@ -66,8 +67,8 @@ def _of_check(check: CheckResult) -> dict[str, Any]:
         "status": check.status,
         "passed": passed,
         "score": score_of(check),
-        "reason": None if check.error or passed else explain(check).line(MAX_CELL) or None,
-        "error": check.error.message if check.error else None,
+        "reason": None if check.error or passed else explain(check) or None,
+        "error": explain(check) if check.error else None,
     }
 
 

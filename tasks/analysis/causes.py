@@ -1,10 +1,11 @@
-"""The causes of what did not pass in a run. Needs no Prefect."""
+"""The causes of what did not pass in a run, and the way to their cases. Needs no Prefect."""
 
 from __future__ import annotations
 
+import shlex
 from itertools import islice
 
-from fepflow.protocol.causes import MAX_CAUSES, Causes
+from checks.causes import MAX_CAUSES, Cause, Causes, CauseSummary
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
@@ -12,13 +13,23 @@ MAX_RESULTS = 2_000
 """Results that did not pass and are looked at: some tenths of a second."""
 
 
-def causes_of(store: Store, run: RunRecord, limit: int = MAX_CAUSES) -> list[str]:
-    """The most frequent causes, each on a line (`22 × looked_up: missing: search`); text of agents is as it came."""
+def causes_of(store: Store, run: RunRecord, limit: int = MAX_CAUSES) -> CauseSummary:
+    """Summarize why results of a run did not pass; the most frequent causes first."""
     causes = Causes()
     failed = store.results(run.id, failed_only=True)
     for result in islice(failed, MAX_RESULTS):
         causes.add(result.case.id, result.output, result.checks)
-    lines = causes.lines(limit)
+    summary = causes.summary(limit)
     if next(failed, None) is not None:
-        lines.append(f"(of the first {MAX_RESULTS:,} results that did not pass)")
-    return lines
+        summary.remarks.append(f"(of the first {MAX_RESULTS:,} results that did not pass)")
+    return summary
+
+
+def show_command(run: RunRecord, cause: Cause) -> str:
+    """The command that shows the cases of a cause: the only one, or those that did not pass its check."""
+    if len(cause.case_ids) == 1:
+        return f"fepflow show {run.id[:8]} --case {shlex.quote(cause.case_ids[0])}"
+    options = ["--errors"] * (cause.kind != "failed") + [f"--check {shlex.quote(cause.check_id)}"] * bool(
+        cause.check_id
+    )
+    return f"fepflow show {run.id[:8]} {' '.join(options)}"

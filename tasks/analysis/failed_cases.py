@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
+from checks.explanation import MAX_SENTENCE, explain
 from fepflow.page_links import link, run_page
-from fepflow.protocol.explanation import explain
 from fepflow.store.records import CaseResult
 from fepflow.verdict.verdict import Verdict
 from tasks.analysis.markdown import plain
@@ -39,7 +39,8 @@ class FailedCases:
 
     def table(self) -> list[Row]:
         """The rows as Prefect's UI may show them."""
-        return [{name: plain(text, MAX_CELL) for name, text in row.items()} for row in self.rows]
+        limits = {"why": MAX_SENTENCE + len("error: ")}
+        return [{name: plain(text, limits.get(name, MAX_CELL)) for name, text in row.items()} for row in self.rows]
 
 
 def failed_cases(context: RunContext, verdict: Verdict) -> FailedCases:
@@ -78,9 +79,9 @@ def _rows_of(result: CaseResult, repeats: int, decided: str | None) -> Iterator[
         yield _row(result, repeats, "(no answer)", str(failure["message"]))
     for check in sorted(result.checks, key=lambda check: check.check_id != decided):
         if check.error is not None and failure is None:
-            yield _row(result, repeats, check.check_id, f"error: {check.error.message}")
+            yield _row(result, repeats, check.check_id, f"error: {explain(check)}")
         elif check.passed is False:
-            yield _row(result, repeats, check.check_id, explain(check).line())
+            yield _row(result, repeats, check.check_id, explain(check))
 
 
 def _row(result: CaseResult, repeats: int, check: str, why: str) -> Row:
@@ -88,7 +89,7 @@ def _row(result: CaseResult, repeats: int, check: str, why: str) -> Row:
     return {
         "case": case.id if repeats == 1 else f"{case.id} #{result.repeat + 1}",
         "check": check,
-        "why": why or "failed",
+        "why": why,
         "input": _text(case.input),
         "expected": _text(case.expected),
         "output": _text(output.value if output else None),

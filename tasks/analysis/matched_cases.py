@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from fepflow.evalguard.formatting import listed
 from fepflow.protocol.content_hash import content_hash
-from fepflow.protocol.explanation import cut
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
+from fepflow.text import cut
 from tasks.analysis.accumulation import cases_of
 
 NAMED = 3

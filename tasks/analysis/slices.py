@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fepflow.protocol.explanation import cut
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.models import Gate, Metric, Slices
+from fepflow.text import cut
 from fepflow.verdict.slice_rules import SliceEstimate
 from tasks.analysis.accumulator import MetricAccumulator
 from tasks.analysis.ranges import is_share_that_passed, scale_of_aggregate

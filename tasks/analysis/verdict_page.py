@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fepflow.page_links import case_page, compare_page, link, run_page
+from checks.causes import CauseSummary
+from fepflow.page_links import case_page, cases_page, compare_page, link, run_page
 from fepflow.store.records import RunRecord
 from fepflow.verdict.verdict import (
     Comparison,
@@ -19,6 +20,7 @@ from fepflow.verdict.verdict import (
     SliceVerdict,
     Verdict,
 )
+from tasks.analysis.causes import show_command
 from tasks.analysis.failed_cases import FailedCases
 from tasks.analysis.judge_reliability import JudgeReliability
 from tasks.analysis.markdown import escape_text, plain
@@ -42,7 +44,7 @@ def verdict_page(
     judges: Sequence[JudgeReliability] = (),
     failed: FailedCases | None = None,
     failed_artifact: str | None = None,
-    causes: Sequence[str] = (),
+    causes: CauseSummary | None = None,
     drifts: Sequence[str] = (),
 ) -> str:
     """The page; `failed_artifact` is the id of the artifact with the failed cases, if there is one. `drifts` are
@@ -67,7 +69,7 @@ def verdict_page(
     lines += [*_slice_table(verdict.slices), ""] if verdict.slices else []
     if failed is not None and failed.rows:
         lines += ["## What did not pass", ""]
-        lines += [*(f"- {escape_text(cause)}" for cause in causes), "", "The first:", ""] if causes else []
+        lines += [*_causes(run, causes), "", "The first:", ""] if causes else []
         lines += [*_first_cases(run, failed), ""]
     lines += [*(f"- {escape_text(judge.sentence())}" for judge in judges), ""] if judges else []
     lines += [f"> {escape_text(warning)}\n" for warning in verdict.warnings]
@@ -91,6 +93,19 @@ def _links(run: RunRecord, failed: FailedCases | None, failed_artifact: str | No
     if run.flow_run_id is not None:
         yield f"[the flow run](../../runs/flow-run/{run.flow_run_id})"
     yield f"run `{run.id[:8]}`"
+
+
+def _causes(run: RunRecord, causes: CauseSummary) -> Iterator[str]:
+    for cause in causes.causes:
+        cases = [link(escape_text(case_id, MAX_TEXT), case_page(run.id, case_id)) for case_id in cause.case_ids]
+        show = "failed" if cause.kind == "failed" else "errors"
+        if page := cases_page(run.id, show, cause.check_id):
+            way = link("in the list of cases", page)
+        else:
+            way = escape_text(show_command(run, cause))
+        more = ", …" if cause.has_more_cases else ""
+        yield f"- {escape_text(str(cause))} ({', '.join(cases)}{more}: {way})"
+    yield from (f"- {escape_text(remark)}" for remark in causes.remarks)
 
 
 def _first_cases(run: RunRecord, failed: FailedCases) -> Iterator[str]:

@@ -17,6 +17,7 @@ from checks.base import JSONPath, argument_fields
 from checks.constants import CheckType
 from checks.docgen import arguments_of, examples
 from checks.engine import evaluate, evaluate_async
+from checks.explanation import explain
 from checks.registry import CHECKS, find_check, list_checks
 from checks.validation.schemas import check_schema
 from fepflow.protocol.check import Check
@@ -74,6 +75,15 @@ def test_its_example_gives_its_documented_result(name):
     for check in checks_of_example(name):
         result = ask(check, name)
         assert (result.status, result.results) == ("completed", examples()[name]["results"]), result.error
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_its_failing_example_says_the_documented_sentence(name):
+    example = examples()[name]
+    for check in checks_of_example(name):
+        output = Output(value=example.get("failing", example["output"]))
+        result = evaluate([case_of(example)], [output], [check]).results[0].check_results[0]
+        assert (result.passed, explain(result)) == (False, example["says"])
 
 
 @pytest.mark.parametrize("name", CHECKS)

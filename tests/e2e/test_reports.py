@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 
 from fepflow.evalguard.report_reader import read_report
+from tasks.analysis.markdown import escape_text
+from tests.pages_process import pages_process
 
+from .browser import browsing
 from .conftest import Workplace
 
 pytestmark = pytest.mark.e2e
@@ -72,12 +75,15 @@ CHECKS = [
     },
     {"id": "polite", "type": "tone", "arguments": {"text": "$.output.value.text"}},
 ]
-LOOKED_UP = "16 × looked_up: missing: search"
+SENTENCE = "called nothing; wanted search"
+RUDE = "It does not say sorry."
+WRONG_TOTAL = "total: '12 EUR' is not of type 'number'"
+LOOKED_UP = f"16 × looked_up: {SENTENCE}"
 CAUSES = [
-    LOOKED_UP,
-    '4 × HTTP 401 Unauthorized: {"error": "invalid api key"}',
-    "4 × polite: reason: It does not say sorry.",
-    "4 × shape: validation_errors: total: '12 EUR' is not of type 'number'",
+    (LOOKED_UP, "q-001, q-002, q-003, …: fepflow show {run} --check looked_up"),
+    ('4 × HTTP 401 Unauthorized: {"error": "invalid api key"}', "q-009, q-019, q-029, …: fepflow show {run} --errors"),
+    (f"4 × polite: {RUDE}", "q-008, q-018, q-028, …: fepflow show {run} --check polite"),
+    (f"4 × shape: {WRONG_TOTAL}", "q-005, q-015, q-025, …: fepflow show {run} --check shape"),
 ]
 
 
@@ -100,25 +106,26 @@ def test_a_failed_run_shows_its_causes(suite: Workplace, read_junit: Callable[[P
     reports = [suite.folder / name for name in ("r.xml", "r.csv", "r.json", "r.evalguard.yaml")]
     done = suite.run(*(word for path in reports for word in ("-o", path)))
     assert done.returncode == 1, done.stderr
-    _reads_on_the_terminal(done.stdout)
+    run_id = suite.record.id
+    _reads_on_the_terminal(done.stdout, run_id)
     _reads_in_junit(read_junit(reports[0]))
     _reads_in_csv(reports[1])
     assert json.loads(reports[2].read_text(encoding="ascii"))["status"] == "completed"
     _reads_in_evalguard(reports[3])
 
     failed = suite.fepflow("show", "--failed")
-    _reads_on_the_terminal(failed.stdout)
+    _reads_on_the_terminal(failed.stdout, run_id)
     blocks = failed.stdout.split("\nq-")[1:]
     assert len(blocks) == 20, "as many as the limit"
     decided = [block for block in blocks if "failed    looked_up" in block]
     assert decided == blocks[:16], "the cases that decided come first"
-    assert "failed    looked_up: count: 0, missing: search" in blocks[0]
+    assert f"failed    looked_up: {SENTENCE}\n" in blocks[0]
     assert "polite" not in blocks[0], "checks that passed are left out"
     assert "20 of 28 cases" in failed.stdout
     assert "\x1b" not in failed.stdout
 
     only = suite.fepflow("show", "--check", "shape", "--limit", "50").stdout
-    assert only.count("failed    shape: validation_errors: total: '12 EUR' is not of type 'number'") == 4
+    assert only.count(f"failed    shape: {WRONG_TOTAL}\n") == 4
     assert "failed    looked_up" not in only
     errors = suite.fepflow("show", "--errors").stdout
     assert errors.count("no output HTTP 401 Unauthorized") == 4
@@ -129,14 +136,46 @@ def test_a_failed_run_shows_its_causes(suite: Workplace, read_junit: Callable[[P
         missing = suite.fepflow("show", option, wrong)
         assert (missing.returncode, missing.stdout) == (2, "")
         assert "did you mean" in missing.stderr
+    _reads_in_prefect(suite)
+    _reads_on_pages(suite)
 
 
-def _reads_on_the_terminal(text: str) -> None:
+def _reads_on_the_terminal(text: str, run_id: str) -> None:
     lines = [line.strip() for line in text.splitlines()]
-    start = lines.index("What did not pass:")
-    assert all(line.startswith(cause) for line, cause in zip(lines[start + 1 :], CAUSES, strict=False))
+    start = lines.index("What did not pass:") + 1
+    for index, (cause, cases) in enumerate(CAUSES):
+        assert lines[start + 2 * index].startswith(cause)
+        assert lines[start + 2 * index + 1] == cases.format(run=run_id[:8])
     (verdict,) = [line for line in lines if line.startswith("FAIL")]
     assert verdict.startswith("FAIL  looked_up: 0.5556 ")
+
+
+def _reads_in_prefect(suite: Workplace) -> None:
+    body = {"flow_runs": {"id": {"any_": [suite.record.flow_run_id]}}}
+    found = suite.stack.api.post("/artifacts/filter", json=body).raise_for_status().json()
+    artifacts = {artifact["key"]: artifact["data"] for artifact in found}
+    why = {(row["case"], row["check"]): row["why"] for row in json.loads(artifacts["failed-cases-e2e"])}
+    assert (why["q-001", "looked_up"], why["q-008", "polite"]) == (SENTENCE, RUDE)
+    assert why["q-005", "shape"] == WRONG_TOTAL
+    page = artifacts["verdict-e2e"]
+    assert f"- {escape_text(LOOKED_UP)} (q\\-001, q\\-002, q\\-003, …: " in page
+    assert escape_text(f"fepflow show {suite.record.id[:8]} --check looked_up") in page
+    assert f"- **q\\-001** · looked\\_up: {escape_text(SENTENCE)}\n" in page
+
+
+def _reads_on_pages(suite: Workplace) -> None:
+    home = suite.folder / "pages"
+    home.mkdir()
+    store = {"FEPFLOW_STORE_URL": suite.env["FEPFLOW_STORE_URL"]}
+    with pages_process(home, **store) as address, browsing(address, suite.folder / "profile") as browser:
+        browser.open(f"/runs/{suite.record.id}")
+        browser.shows(LOOKED_UP, f"looked_up: {SENTENCE}")
+        browser.follow("in the list of cases")
+        browser.until(lambda text: "16 cases" in text, "the cases of the cause")
+        browser.open(f"/runs/{suite.record.id}?show=failed&check=polite")
+        browser.shows("4 cases", f"polite: {RUDE}")
+        browser.follow("q-001")
+        browser.shows("q-001", SENTENCE)
 
 
 def _reads_in_evalguard(path: Path) -> None:
@@ -159,10 +198,10 @@ def _reads_in_junit(suites: dict[str, Any]) -> None:
     assert "HTTP 401 Unauthorized" in suites["calls"].said("q-009")
     assert suites["check looked_up"].counts == {"tests": 40, "failures": 16, "errors": 0, "skipped": 4}
     said = suites["check looked_up"].said("q-001")
-    assert said.startswith("count: 0, missing: search")
+    assert said.startswith(f"{SENTENCE}\n{SENTENCE}\n")
     assert 'input: "where is 1"' in said
     assert '"text": "sorry, There is no such order."' in said
-    assert "failed, which the gate allows: reason: It does not say sorry." in suites["check polite"].said("q-008")
+    assert f"failed, which the gate allows: {RUDE}" in suites["check polite"].said("q-008")
 
 
 def _reads_in_csv(path: Path) -> None:
@@ -171,8 +210,8 @@ def _reads_in_csv(path: Path) -> None:
     assert len(rows) == 120
     wrong = {(row["test_case_id"], row["check_id"]): row for row in rows if row["passed"] == "false"}
     assert len(wrong) == 24
-    assert wrong["q-001", "looked_up"]["reason"].startswith("count: 0, missing: search")
-    assert wrong["q-008", "polite"]["reason"].startswith("reason: It does not say sorry.")
+    assert wrong["q-001", "looked_up"]["reason"] == SENTENCE
+    assert wrong["q-008", "polite"]["reason"] == RUDE
     assert wrong["q-001", "looked_up"]["input"] == "where is 1"
     assert wrong["q-001", "looked_up"]["metadata"] == '{"topic": "orders"}'
     assert float(wrong["q-001", "looked_up"]["latency_ms"]) > 0
@@ -193,9 +232,7 @@ def test_a_gate_that_passes_is_green_with_its_single_failures_visible(
     assert done.returncode == 0, done.stdout + done.stderr
     suites = read_junit(report)
     assert all(found.counts["failures"] == found.counts["errors"] == 0 for found in suites.values())
-    assert (
-        suites["check looked_up"].said("q-001").startswith("failed, which the gate allows: count: 0, missing: search")
-    )
+    assert suites["check looked_up"].said("q-001").startswith(f"failed, which the gate allows: {SENTENCE}")
 
     quiet = suite.run("-q", "-o", report, "--overwrite", "--junit-failures", "checks")
     assert quiet.stdout.startswith("PASS  ")
@@ -243,6 +280,7 @@ def test_desk(test_case):
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
     lines = [line.strip() for line in done.stdout.splitlines()]
     causes = lines[lines.index("Causes:") + 1 :][:3]
-    assert causes[0] == "4 × looked_up: missing: search"
+    assert causes[0] == f"4 × looked_up: {SENTENCE} (q-1, q-2, q-3, …)"
     assert causes[1].startswith("1 × HTTPError: HTTP Error 401: Unauthorized")
-    assert causes[2] == "1 × shape: validation_errors: total: '12 EUR' is not of type 'number'"
+    assert causes[2] == f"1 × shape: {WRONG_TOTAL} (q-5)"
+    assert f"looked_up: {SENTENCE}" in lines

@@ -92,9 +92,9 @@ def test_a_failure_shows_the_rate_and_what_was_compared(pytester: pytest.Pyteste
     result.stdout.fnmatch_lines(
         [
             "2 of 4 results passed: 0.5 (95 % interval *), the threshold is 1.",
-            "  2 × contains: phrases: $.test_case.expected",
+            '  2 × contains: "Tokyo" is not in: "It is Paris." (japan)',
             "Failed: 2 results of 1 test case",
             '  japan in 2 of 2 samples, input: "Japan"',
-            '    contains, samples 1, 2; the first: text: "It is Paris.", phrases: "Tokyo"',
+            '    contains, samples 1, 2; the first: "Tokyo" is not in: "It is Paris."',
         ]
     )

@@ -15,6 +15,7 @@ from fepflow.settings import settings
 from fepflow.statistics.paired import mcnemar_mid_p, tango_interval
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
+from tasks.analysis.markdown import escape_text
 
 from .conftest import NASTY, Cli
 
@@ -59,6 +60,7 @@ def ran(store: Store) -> Ran:
                     status="error" if verdict is None else "completed",
                     results={} if verdict is None else {"passed": verdict, "response": {"score": score(index)}},
                     evaluated_at=utc_now(),
+                    resolved_arguments={"text": {"value": value}, "phrases": {"value": "yes"}},
                     metadata={"check_id": "says_so"},
                     **late,
                 )
@@ -239,6 +241,17 @@ def test_markdown_links_the_pages_where_their_address_is_known(
     site = "https://eval.example.org"
     assert f"[`{new.id[:8]}`]({site}/runs/{new.id}) against [`{base.id[:8]}`]({site}/runs/{base.id}), " in shown
     assert f"\n\n[Case by case]({site}/compare?base={base.id}&new={new.id})\n\n| metric |" in shown
+
+
+def test_a_case_that_flipped_says_why_it_failed(cli: Cli, ran: Ran) -> None:
+    base, new = ran([True] * 8), ran([False] * 8)
+    why = '"yes" is not in: "00000001 says False"'
+    assert cli("compare", base.id, new.id).stdout.count(f"    why   {why}\n") == 5
+    assert f"  - why: {escape_text(why)}\n" in cli("compare", base.id, new.id, "--format", "markdown").stdout
+    (each,) = compared(cli, base.id, new.id)["compared"]
+    assert {flip["reason"] for flip in each["worsened"]} == {why}
+    (back,) = compared(cli, new.id, base.id)["compared"]
+    assert {flip["reason"] for flip in back["improved"]} == {why}, "what was wrong before"
 
 
 def test_markdown_is_for_a_comment_and_nothing_that_agents_say_is_markup(cli: Cli, ran: Ran) -> None:

@@ -16,7 +16,7 @@ from .conftest import BROKE_OFF, NASTY, NO_ANSWER, FillRun, check
 
 ROWS = [
     ("good", Output(value="yes", metadata={"latency_ms": 20.0}), check(True)),
-    ("wrong", Output(value="no"), check(False, phrases=["yes"])),
+    ("wrong", Output(value="no"), check(False, text="no", phrases=["yes"])),
     ("broken", Output(value="no"), check(None, error="the path $.x found nothing")),
     ("silent", NO_ANSWER, check(None, error="the target gave no output: no answer within 2 s")),
     ("not got to", None, None),
@@ -58,7 +58,7 @@ def test_what_decided_a_failing_verdict_fails(fill_run: FillRun, junit) -> None:
         "good": "passed", "wrong": "failure", "broken": "error", "silent": "skipped",
     }  # fmt: skip
     why = suites["check says_so"].said("wrong")
-    assert why.startswith('phrases: ["yes"]\n')
+    assert why.startswith('"yes" is not in: "no"\n')
     assert all(line in why.splitlines() for line in ('input: "input of wrong"', 'expected: "yes"', 'output: "no"'))
     assert "the path $.x found nothing" in suites["check says_so"].said("broken")
     assert "attempt 2, 2500.0 ms" in suites["calls"].said("silent")
@@ -73,7 +73,7 @@ def test_a_failure_under_a_passing_gate_is_not_a_junit_failure(fill_run: FillRun
     assert all(suite.counts["failures"] == suite.counts["errors"] == 0 for suite in suites.values())
     assert suites["verdict"].outcomes == {"acc: at least 0.9": "passed"}
     assert suites["check says_so"].outcomes["wrong"] == "skipped"
-    assert suites["check says_so"].said("wrong").startswith('failed, which the gate allows: phrases: ["yes"]')
+    assert suites["check says_so"].said("wrong").startswith('failed, which the gate allows: "yes" is not in: "no"')
     every = junit(run, "checks")
     assert every["check says_so"].outcomes == {
         "good": "passed", "wrong": "failure", "broken": "error", "silent": "skipped",

@@ -63,7 +63,7 @@ def test_a_csv_has_input_and_reason(store: Store, fill_run: FillRun, tmp_path: P
         store,
         fill_run(
             [
-                ("wrong", answer, check(False, missing=["search"])),
+                ("wrong", answer, check(False, text="no", phrases="yes")),
                 ("right", Output(value="yes"), check(True)),
                 ("no answer", NO_ANSWER, None),
                 ("not got to", None, None),
@@ -80,7 +80,7 @@ def test_a_csv_has_input_and_reason(store: Store, fill_run: FillRun, tmp_path: P
         "check_type": "contains",
         "status": "completed",
         "passed": "false",
-        "reason": 'missing: ["search"]',
+        "reason": '"yes" is not in: "no"',
         "input": "input of wrong",
         "expected": "yes",
         "output": '{"text": "no"}',

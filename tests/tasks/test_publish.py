@@ -8,6 +8,7 @@ import pytest
 
 from fepflow.settings import settings
 from fepflow.store.store import Store
+from tasks.analysis.causes import causes_of
 from tasks.analysis.failed_cases import MAX_ROWS, failed_cases
 from tasks.analysis.markdown import escape_text
 from tasks.analysis.verdict_page import verdict_page, verdict_summary
@@ -39,7 +40,7 @@ async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
         ("fail 9 #2", *no_answer),
     ]
     assert failed.rows[2]["why"].startswith("HTTP 503 Service Unavailable")
-    assert "yes" in failed.rows[0]["why"]
+    assert failed.rows[0]["why"] == 'got "no", wanted "yes"'
     shown = f"`fepflow show {run_id[:8]} --failed`"
     assert failed.about.startswith(f"2 of 3 cases did not pass (all here). In full: {shown}. ")
     assert page.startswith(f"# FAIL: s\n\n**{escape_text(verdict.rules[0].reason)}**\n")
@@ -66,9 +67,12 @@ async def test_runs_are_linked_with_their_pages_where_these_are_known(
         await run_checks_of_batch(context, Batch(0, 4))
         verdict = await decide_run(context)
         failed = failed_cases(context, verdict)
-        page = verdict_page(context.run, verdict, (), failed)
+        page = verdict_page(context.run, verdict, (), failed, causes=causes_of(context.store, context.run))
     address = f"https://eval.example.org/runs/{run_id}"
     assert f"[the results]({address}) · " in page
+    cause = escape_text('2 × exact_match: got "no", wanted "yes"')
+    listed = f"[in the list of cases]({address}?show=failed&check=exact_match#cases-title)"
+    assert f"- {cause} ([a\\/\\(b\\)]({address}/case?id=a%2F%28b%29): {listed})\n" in page
     assert f"- **[a\\/\\(b\\) \\#2]({address}/case?id=a%2F%28b%29)** · exact\\_match: " in page
     assert f" [The results]({address}). The [verdicts](../../artifacts/key/verdict-s)" in failed.about
     assert payload_of(context.run, verdict, None)["page"] == drift_payload(context.run, verdict, [])["page"] == address

@@ -66,7 +66,11 @@ def simple(case_id: str, passed: bool = True, **case: Any) -> Row:
     """A case whose check passed or failed."""
     said = Output(value="yes" if passed else "no")
     fields = {"input": f"input of {case_id}", "expected": "yes", **case}
-    return Row(TestCase(id=case_id, **fields), [said], {"says_so": answer(passed, text=said.value), "polite": answer()})
+    return Row(
+        TestCase(id=case_id, **fields),
+        [said],
+        {"says_so": answer(passed, text=said.value, phrases="yes"), "polite": answer()},
+    )
 
 
 def fill(

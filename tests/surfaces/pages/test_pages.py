@@ -332,9 +332,9 @@ def test_only_get_is_answered(client: httpx.Client, store: Store) -> None:
 def test_what_did_not_pass_is_told_anew_when_a_run_has_gone_on(client: httpx.Client, store: Store) -> None:
     rows = [simple("a", False), Row(TestCase(id="b", input=1), [None])]
     run = fill(store, rows, run_id="aaaa1111")
-    assert "1 × says_so: text: no" in page(client, "/runs/aaaa1111")
-    assert "1 × says_so: text: no" in page(client, "/runs/aaaa1111")
-    found = answer(False, text="no").model_copy(update={"metadata": {"check_id": "says_so"}})
+    assert '1 × says_so: "yes" is not in: "no"' in unescape(page(client, "/runs/aaaa1111"))
+    assert '1 × says_so: "yes" is not in: "no"' in unescape(page(client, "/runs/aaaa1111"))
+    found = answer(False, text="no", phrases="yes").model_copy(update={"metadata": {"check_id": "says_so"}})
     store.acquire_lease(run.id, "host/2/b", 60)
     store.write(
         run.id,
@@ -342,4 +342,27 @@ def test_what_did_not_pass_is_told_anew_when_a_run_has_gone_on(client: httpx.Cli
         [NewCheckResult(1, 0, "says_so", "b" * 64, found, False)],
     )
     store.finish(run.id, "host/2/b", "completed", outcome="fail", metrics=run.metrics, verdict=run.verdict, stats={})
-    assert "2 × says_so: text: no" in page(client, "/runs/aaaa1111")
+    assert '2 × says_so: "yes" is not in: "no"' in unescape(page(client, "/runs/aaaa1111"))
+
+
+def markup(client: httpx.Client, path: str) -> str:
+    return client.get(path).raise_for_status().text
+
+
+def test_a_case_says_why_its_checks_failed_in_the_list_on_its_page_and_beside_a_base(
+    client: httpx.Client, store: Store
+) -> None:
+    fill(store, [simple("a"), simple("b")], run_id="aaaa1111")
+    run = fill(store, [simple("a", False), simple("b")], run_id="bbbb2222")
+    why = '"yes" is not in: "no"'
+    listed = unescape(markup(client, f"/runs/{run.id}"))
+    assert listed.count(f"says_so: {why}") == 2, "the cause, and the case"
+    assert f'<a href="/runs/{run.id}/case?id=a">a</a>' in listed
+    of_cause = f"/runs/{run.id}?show=failed&check=says_so#cases-title"
+    assert f'<a href="{of_cause}">in the list of cases</a>' in listed
+    assert '<p class="count" role="status">1 case</p>' in markup(client, of_cause)
+    assert f'<p class="why"><bdi>{why}</bdi></p>' in unescape(markup(client, f"/runs/{run.id}/case?id=a"))
+    assert f"Now: <bdi>{why}</bdi>" in unescape(markup(client, f"/compare?base=aaaa1111&new={run.id}"))
+    file = unescape(markup(client, f"/runs/{run.id}/report.html"))
+    assert file.count(why) == 3, "the cause, the list, the case"
+    assert "in the list of cases" not in file
