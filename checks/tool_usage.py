@@ -12,6 +12,7 @@ from checks.base import RESOLVED, BaseCheck, JSONPath, PathText
 from checks.core.sentences import MAX_PART, Given, shown
 from fepflow.json.equality import json_equal
 from fepflow.json.parser import parse
+from fepflow.protocol.tool_calls import tool_arguments, tool_name
 from fepflow.text import cut, printable
 
 _MOST_NAMES = 12
@@ -37,15 +38,19 @@ class ToolUsageCheck(BaseCheck):
 
     A call counts if it has the `name` and, among its own, all of the `arguments`, each with just that value. There must
     be `min_count` to `max_count` such calls: without either, at least one. `order` names tools that must have been
-    called one after the other, whatever came between; `missing` is the part of it that was not. An agent that gives
-    null for its calls has none: a fail where some must be there, an error where none may be, as it may just not tell.
+    called one after the other, whatever came between; `missing` is the part of it that was not. `calls: null`
+    counts as no calls. If a call was required, the check fails; if calls were forbidden, it is an error, because the
+    agent may not report calls at all. An assistant's message in the form of chat APIs (`role: assistant`) does report
+    them: without `tool_calls`, or with null, it made none.
     """
 
     check_type: ClassVar[str] = "tool_usage"
+    check_tool_calls: ClassVar[frozenset[str]] = frozenset({"calls"})
 
     calls: Calls | PathText | None = Field(
         description="What was called: a list of `{name, arguments}`. "
-        "`tool` and `args` are understood, too, and arguments that are JSON text."
+        "`{tool, args}` is understood, too, as are `{function: {name, arguments}}` (OpenAI), `{type: tool_use, name, "
+        "input}` (Anthropic), and arguments that are JSON text."
     )
     name: str | JSONPath | None = Field(default=None, description="Tool whose calls count; default: any.")
     arguments: dict[str, Any] | PathText | None = Field(
@@ -132,10 +137,12 @@ def _read(calls: Any) -> list[ToolCall]:
 
 def _read_call(call: dict[str, Any], location: str) -> ToolCall:
     """Raises ValueError for what is no call."""
-    name = call.get("name", call.get("tool"))
+    name = tool_name(call)
     if not isinstance(name, str):
         raise ValueError(f"{location} must have a name, a text")
-    arguments = call.get("arguments", call.get("args"))
+    arguments = tool_arguments(call)
+    if arguments == "":  # a call without any, as some models write it
+        arguments = None
     if isinstance(arguments, str):
         try:
             arguments = parse(arguments)

@@ -13,6 +13,7 @@ from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.path import Path, compile_path, is_path
 from fepflow.jsonpath.template import TextTemplate, compile_template, copy_containers
 from fepflow.protocol.model import construct_fast, to_jsonable
+from fepflow.protocol.tool_calls import made_no_calls
 from fepflow.security.secret_names import is_secret_name
 
 REDACTED = "***"
@@ -37,6 +38,26 @@ class OptionalPath:
         """The value of one node, the list of values of several, MISSING if there is none."""
         found = self._path.find(document)
         return (found[0] if len(found) == 1 else found) if found else MISSING
+
+
+class CallsPath:
+    """A path to tool calls: an assistant's message that has none made none."""
+
+    def __init__(self, expression: str) -> None:
+        self.expression = expression
+        self._path = compile_path(expression)
+
+    def is_quick(self, document: Any) -> bool:
+        """See Path.is_quick."""
+        return self._path.is_quick(document)
+
+    def find(self, document: Any) -> list[Any]:
+        """See Path.find."""
+        return [[]] if made_no_calls(self._path, document) else self._path.find(document)
+
+    def resolve(self, document: Any) -> Any:
+        """See Path.resolve."""
+        return [] if made_no_calls(self._path, document) else self._path.resolve(document)
 
 
 class Arguments:
@@ -138,6 +159,9 @@ def _special(check_class: type[BaseCheck], check_type: str, arguments: dict[str,
         text = arguments[name]
         if isinstance(text, str) and not is_path(text) and "{{" in text:
             special[name] = TextTemplate(text)
+    for name in check_class.check_tool_calls & arguments.keys():
+        if is_path(arguments[name]):
+            special[name] = CallsPath(arguments[name])
     for name in check_class.check_optional_paths & arguments.keys():
         if not is_path(arguments[name]):
             raise CheckArgumentsError(f"{check_type}: {name} must be a JSONPath, a text that starts with $.")

@@ -15,6 +15,7 @@ from fepflow.http.retry_after import seconds_to_wait
 from fepflow.json import parser
 from fepflow.json.limits import has_more_values
 from fepflow.jsonpath.path import Path, compile_path
+from fepflow.protocol.tool_calls import made_no_calls
 from fepflow.security.redaction import excerpt, holds_secret, redact, redact_json
 from fepflow.targets.base import TargetResponse
 from fepflow.targets.setting_names import HTTP, SettingNames
@@ -121,11 +122,14 @@ class ResponseParser:
 
 
 def found_metadata(paths: dict[str, Path], document: Any) -> dict[str, Any]:
-    """What the paths find in `document`, by name; a path that finds nothing is left out."""
-    found = {}
+    """What the paths find in `document`, by name; a path that finds nothing is left out.
+
+    The tool calls of an assistant's message that made none are an empty list.
+    """
+    found: dict[str, Any] = {}
     for name, path in paths.items():
         try:
-            found[name] = path.resolve(document)
+            found[name] = [] if made_no_calls(path, document) else path.resolve(document)
         except JSONPathError:
             continue
     return found

@@ -18,6 +18,7 @@ from fepflow.jsonpath.path import Key, SingularPath, compile_path, descend, is_p
 from fepflow.protocol.check import to_check
 from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.test_case import Output
+from fepflow.protocol.tool_calls import made_no_calls
 from fepflow.suite.target import Target
 from fepflow.targets.base import RESERVED_METADATA
 from fepflow.targets.base import Target as OpenTarget
@@ -56,6 +57,8 @@ class _Use:
         reached, parent = descend(value, self.keys)
         if reached == len(self.keys):
             self._try(parent, name)
+            return
+        if self.taker is not None and made_no_calls(compile_path(self.expression), value):
             return
         self.lacking += 1
         self.first = self.first or name

@@ -138,3 +138,46 @@ def test_it_can_be_called_directly():
         "count": 1,
         "missing": [],
     }
+
+
+OPENAI = [
+    {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": '{"q": "a", "limit": 3}'}},
+    {"id": "call_2", "type": "function", "function": {"name": "list_orders", "arguments": ""}},
+]
+ANTHROPIC = [{"type": "tool_use", "id": "toolu_1", "name": "search", "input": {"q": "a"}}]
+
+
+def test_calls_in_the_form_of_chat_apis_are_read(used):
+    assert used(OPENAI, name="search", arguments={"q": "a"}) == {"passed": True, "count": 1, "missing": []}
+    assert used(OPENAI, order=["search", "list_orders"], min_count=2, max_count=2)["passed"]
+    assert used(ANTHROPIC, name="search", arguments={"q": "a"})["count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ({"function": {"arguments": "{}"}}, "calls[0] must have a name"),
+        ({"function": {"name": "a", "arguments": "{"}}, "calls[0].arguments is not valid JSON"),
+        ({"function": {"name": "a", "arguments": "[1]"}}, "calls[0].arguments must be an object"),
+        ({"function": "a"}, "calls[0] must have a name"),
+    ],
+)
+def test_wrong_calls_in_the_form_of_chat_apis_are_refused(refused, call, why):
+    assert why in refused("tool_usage", answer=[call], calls="$.output.value")
+
+
+@pytest.mark.parametrize("message", [{}, {"tool_calls": None}, {"tool_calls": []}])
+def test_an_assistants_message_without_calls_tells_that_there_was_none(results, message):
+    answer = {"choices": [{"message": {"role": "assistant", "content": "No.", **message}}]}
+    calls = "$.output.value.choices[0].message.tool_calls"
+    none = {"count": 0, "missing": []}
+    assert results("tool_usage", answer=answer, calls=calls, max_count=0) == {"passed": True, **none}
+    assert results("tool_usage", answer=answer, calls=calls, name="search", negate=True) == {"passed": True, **none}
+    assert results("tool_usage", answer=answer, calls=calls, name="search") == {"passed": False, **none}
+
+
+@pytest.mark.parametrize(
+    "answer", [{"content": "No."}, {"role": "user"}, {"role": "assistant", "tool_calls": "none"}, "No.", None]
+)
+def test_nothing_else_tells_that_no_tool_was_called(ask, answer):
+    assert ask("tool_usage", answer=answer, calls="$.output.value.tool_calls", max_count=0).status == "error"

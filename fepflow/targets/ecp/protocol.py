@@ -8,6 +8,7 @@ from typing import Any
 
 from fepflow.errors import TargetError
 from fepflow.json.limits import finite
+from fepflow.protocol.tool_calls import tool_name
 from fepflow.security.redaction import excerpt
 from fepflow.targets.ecp.rpc import malformed
 from fepflow.targets.response_parser import describe
@@ -69,8 +70,11 @@ def incompatible(message: str) -> TargetError:
     return TargetError(message, kind="incompatible", retryable=False)
 
 
-def step_result(result: Any) -> Step:
-    """What agent/step gave; raises TargetError for what is no result of a step."""
+def step_result(result: Any, *, tells_calls: bool = False) -> Step:
+    """Return what agent/step gave; raises TargetError for what is no result of a step.
+
+    An agent that declares the capability `tool_calls` (`tells_calls`) and gives none made none.
+    """
     if not isinstance(result, dict):
         raise malformed(f"the result is {describe(result)}, and not an object with status and public_output")
     if result.get("status") not in STATUSES:
@@ -86,7 +90,7 @@ def step_result(result: Any) -> Step:
         "public_output": result.get("public_output"),
         "evaluation_context": _first_said(seen, thought),
         "private_thought": _first_said(thought, seen),
-        "tool_calls": _tool_calls(result.get("tool_calls")),
+        "tool_calls": _tool_calls(result.get("tool_calls")) or ([] if tells_calls else result.get("tool_calls")),
         "usage": _usage(result.get("usage")),
         "logs": result.get("logs"),
     }
@@ -128,7 +132,7 @@ def _tool_calls(calls: Any) -> list[dict[str, Any]] | None:
     if not isinstance(calls, list | None):
         raise malformed(f"the result's tool_calls is {describe(calls)}, and not a list or null")
     for index, call in enumerate(calls or ()):
-        name = call.get("name", call.get("tool")) if isinstance(call, dict) else None
+        name = tool_name(call) if isinstance(call, dict) else None
         if not isinstance(name, str):
             raise malformed(f"the result's tool_calls[{index}] is no object with a name")
     return calls

@@ -89,7 +89,8 @@ class Session:
 
     async def step(self, text: str) -> Step:
         """The result of one step; raises TargetError."""
-        return step_result(await self._ask("agent/step", {"input": text}, self._step_limit))
+        tells_calls = "tool_calls" in self.agent.capabilities
+        return step_result(await self._ask("agent/step", {"input": text}, self._step_limit), tells_calls=tells_calls)
 
     async def reset(self) -> None:
         """Have the agent forget what was; raises TargetError. One that knows no reset is warned of once."""

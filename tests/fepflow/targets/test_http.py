@@ -99,6 +99,25 @@ async def test_output_and_metadata_are_picked_out_of_the_answer(serve: Serve) ->
 
 
 @pytest.mark.parametrize(
+    ("message", "calls"),
+    [
+        ({"role": "assistant", "content": "No."}, []),
+        ({"role": "assistant", "tool_calls": None}, []),
+        ({"role": "assistant", "tool_calls": [{"id": "1"}]}, [{"id": "1"}]),
+        ({"content": "No."}, "left out"),
+    ],
+)
+async def test_an_assistants_message_without_tool_calls_has_none(serve: Serve, message: Any, calls: Any) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.json_response({"choices": [{"message": message}]})
+
+    metadata = {"tool_calls": "$.choices[0].message.tool_calls"}
+    output = await ask_once(configured(await serve(handler), output="$.choices[0]", metadata=metadata))
+    assert output.metadata is not None
+    assert output.metadata.get("tool_calls", "left out") == calls
+
+
+@pytest.mark.parametrize(
     ("body", "content_type", "expected"),
     [
         (b"forty-two", "text/plain", "forty-two"),

@@ -61,6 +61,21 @@ def step(request):
     ]
 
 
+@pytest.mark.parametrize(("capabilities", "calls"), [({}, None), ({"tool_calls": {}}, [])])
+async def test_an_agent_that_declares_tool_calls_made_none_where_it_gives_none(
+    open_agent: Open, capabilities: dict[str, Any], calls: Any
+) -> None:
+    code = f"""
+def initialize(request):
+    answer(request, {{"name": "a", "protocol_version": "1.0", "capabilities": {capabilities!r}}})
+def step(request):
+    answer(request, {{"status": "done", "public_output": "Hi"}})
+"""
+    _, client = open_agent(code)
+    output = await run(client, "hello")
+    assert output.value["steps"][0]["tool_calls"] == calls
+
+
 async def test_an_agent_of_0_4_has_evaluation_context_logs_and_pauses(open_agent: Open) -> None:
     code = """
 def step(request):
