@@ -44,6 +44,38 @@ class Options(TypedDict, total=False):
     verbose: bool
 
 
+class RunResults(ResultsView):
+    """The results of a run in the store, one for each repeat of each test case that the run has got to.
+
+    Each time that one goes through them they are read anew, a hundred cases at a time.
+    """
+
+    def __init__(self, record: RunRecord) -> None:
+        self._record = record
+
+    def __iter__(self) -> Iterator[TestCaseResult]:
+        with service.open_store() as store:
+            for result in test_case_results(store, store.run(self._record.id)):
+                yield TestCaseResult.model_validate_json(dumps(result))
+
+    @property
+    def results(self) -> RunResults:
+        """The results themselves."""
+        return self
+
+    @property
+    def expected_results(self) -> int:
+        """Test cases times repeats."""
+        return self._record.calls
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        with service.open_store() as store:
+            yield from stored_rows(store, store.run(self._record.id))
+
+    def __repr__(self) -> str:
+        return f"RunResults(run {self._record.id[:8]}, {self.expected_results} results)"
+
+
 class Run(ResultsView):
     """A run in the store: its verdict, and its results, which are read as they are asked for.
 
@@ -100,15 +132,12 @@ class Run(ResultsView):
         return {metric["id"]: metric["value"] for metric in self._record.metrics or ()}
 
     @property
-    def results(self) -> Iterator[TestCaseResult]:
-        """One result for each repeat of each test case that the run has got to, read a hundred cases at a time."""
-        with service.open_store() as store:
-            for result in test_case_results(store, store.run(self.id)):
-                yield TestCaseResult.model_validate_json(dumps(result))
+    def results(self) -> RunResults:
+        """One result for each repeat of each test case, with `pass_rate`, `failed` and `to_dataframe()` of its own."""
+        return RunResults(self._record)
 
     def _rows(self) -> Iterator[dict[str, Any]]:
-        with service.open_store() as store:
-            yield from stored_rows(store, store.run(self.id))
+        return self.results._rows()
 
     @property
     def expected_results(self) -> int:

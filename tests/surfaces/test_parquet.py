@@ -72,6 +72,18 @@ def test_python_has_the_same_rows(store: Store, run: RunRecord, home: Path) -> N
     assert frame["case_id"].tolist()[-1] == "not got to"
 
 
+def test_the_results_of_a_run_answer_as_the_run_does(run: RunRecord) -> None:
+    loaded = load_run(run.id)
+    results = loaded.results
+    pandas.testing.assert_frame_equal(results.to_dataframe(), loaded.to_dataframe())
+    assert results.pass_rate == loaded.pass_rate
+    assert [result.execution_context.test_case.id for result in results] == [
+        result.execution_context.test_case.id for result in results
+    ]
+    assert results.failed == loaded.failed
+    assert len(results.failed) > 0
+
+
 def test_whatever_an_agent_says_is_in_the_file(store: Store, fill_run: FillRun, home: Path) -> None:
     odd: list[Any] = [*NASTY.values(), [math.nan, -math.inf], 2**64, {"half \ud83d": "\x00"}, {"n": -(2**200)}]
     run = fill_run([(f"case {n}", Output(value=value), check(False, text=value)) for n, value in enumerate(odd)])
