@@ -108,6 +108,7 @@ def check_catalogue(entries: Sequence[Entry]) -> list[Problem]:
         if not entry.is_context:
             problems += _checks_of(entry, catalogue)
     problems += _without_definitions(entries, catalogue)
+    problems += _of_newer_layout(entries)
     return problems
 
 
@@ -143,7 +144,8 @@ def _checks_of(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
 
 
 def _check_task(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
-    metrics = entry.data.get("metrics") if isinstance(entry.data, Mapping) else None
+    data = entry.document.data  # without the metrics of policies, which are those documents' own
+    metrics = data.get("metrics") if isinstance(data, Mapping) else None
     names = metrics if isinstance(metrics, list) else []
     for index, name in enumerate(names):
         if not isinstance(name, str):
@@ -247,6 +249,20 @@ def _check_report(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
         for metric in results:
             if lacking := catalogue.lacks("metric", metric):
                 yield entry.warning(("results", index, metric), lacking[0], "4.4.6", lacking[1])
+
+
+def _is_of_newer_layout(entry: Entry) -> bool:
+    """Return whether a task lists no metrics, and has those of the policies beside it."""
+    return entry.kind == "task" and entry.data is not entry.document.data
+
+
+def _of_newer_layout(entries: Sequence[Entry]) -> Iterator[Problem]:
+    """One warning for all tasks without metrics, which v1 requires."""
+    tasks = [entry for entry in entries if not entry.is_context and _is_of_newer_layout(entry)]
+    if tasks:
+        which = f"this task and {len(tasks) - 1} more list" if len(tasks) > 1 else "this task lists"
+        message = f"{which} no metrics: those that the policies have thresholds for count, as in the newer layout"
+        yield tasks[0].warning((), message, "5.2", "fepflow evalguard migrate brings the catalogue to v1")
 
 
 def _without_definitions(entries: Sequence[Entry], catalogue: _Catalogue) -> Iterator[Problem]:

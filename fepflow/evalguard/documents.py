@@ -26,6 +26,8 @@ MODELS: Mapping[Kind, type[Definition]] = {
 SUFFIXES = (".yaml", ".yml", ".json")
 
 FOLDERS: Mapping[str, Kind] = {"tasks": "task", "metrics": "metric", "thresholds": "threshold", "policies": "policy"}
+REPORTS = "reports"
+"""Folder whose documents are reports, also those that only have what any document may have."""
 _OTHERS = ("guardrails", "models", "model_cards", "schemas")
 """Folders of newer catalogues whose documents v1 does not know."""
 
@@ -83,6 +85,8 @@ def kind_of(data: Any, path: Path) -> Kind | None:
     if path.parent.name in FOLDERS:
         kind = FOLDERS[path.parent.name]
         return "policy" if kind == "threshold" and is_policy(data) else kind
+    if path.parent.name == REPORTS and not is_lm_eval(data):
+        return "report"
     if not isinstance(data, Mapping):
         return None
     if "thresholds" in data:
@@ -93,7 +97,14 @@ def kind_of(data: Any, path: Path) -> Kind | None:
         return "lm-eval results"
     if any(name in data for name in ("results", "context", "tasks")):
         return "report"
+    if REPORTS in path.parts[:-1] and is_bare_report(data):
+        return "report"
     return "task" if "metrics" in data else None
+
+
+def is_bare_report(data: Any) -> bool:
+    """Return whether a document has fields of reports only, which may be few: all of them are optional."""
+    return isinstance(data, Mapping) and data.keys() <= Report.model_fields.keys()
 
 
 def is_lm_eval(data: Any) -> bool:

@@ -17,6 +17,7 @@ from fepflow.documents.loader import Document, read_document
 from fepflow.errors import InputError, Problem
 from fepflow.evalguard.documents import SUFFIXES, is_policy, leads_outside
 from fepflow.evalguard.models import Definition, Metric, Policy, Task, Thresholds
+from fepflow.evalguard.policy_metrics import PolicyMetrics
 from fepflow.evalguard.schema_errors import schema_errors
 
 D = TypeVar("D", bound=Definition)
@@ -49,7 +50,10 @@ def load_all_thresholds(path: Path) -> dict[str, Thresholds]:
 
 
 def load_tasks(path: Path) -> dict[str, Task]:
-    """Task definitions by id, from a file, a folder of files, or the `tasks` of an EvalGuard configuration folder."""
+    """Task definitions by id, from a file, a folder of files, or the `tasks` of an EvalGuard configuration folder.
+
+    One without metrics, as newer catalogues have them, gets those of the policies beside it.
+    """
     return _load(path, "tasks", Task, lambda definition: definition.id)
 
 
@@ -72,10 +76,11 @@ def _load(path: Path, kind: Kind, model: type[D], identify: Callable[[D], str]) 
     definitions: dict[str, D] = {}
     files: dict[str, str] = {}
     problems: list[Problem] = []
+    metrics = PolicyMetrics()
     for file in _files_of(path, kind, problems):
         try:
             document = read_document(file)
-            found = _definitions_in(document, model)
+            found = _definitions_in(document, model, metrics)
         except InputError as error:
             problems += error.problems
             continue
@@ -85,6 +90,8 @@ def _load(path: Path, kind: Kind, model: type[D], identify: Callable[[D], str]) 
                 field: DocumentPath = ("task",) if kind == "thresholds" else ("id",)
                 message = f"{name} is defined already, in {files[name]}"
                 advice = "keep all metrics of a task in one file" if kind == "thresholds" else "give it another id"
+                if is_policy(document.data):
+                    field, advice = ("thresholds", name), "policies are alternatives: name the file of one"
                 problems.append(document.problem(field, message, advice))
             definitions.setdefault(name, definition)
             files.setdefault(name, document.file)
@@ -93,11 +100,12 @@ def _load(path: Path, kind: Kind, model: type[D], identify: Callable[[D], str]) 
     return definitions
 
 
-def _definitions_in(document: Document, model: type[D]) -> Sequence[D]:
+def _definitions_in(document: Document, model: type[D], metrics: PolicyMetrics) -> Sequence[D]:
     if model is Thresholds and is_policy(document.data):
         policy = read_definition(Policy, document.data, document)
         return cast("list[D]", policy.by_task())
-    return [read_definition(model, document.data, document)]
+    data = metrics.completed(document.data, Path(document.file)) if model is Task else document.data
+    return [read_definition(model, data, document)]
 
 
 def _files_of(path: Path, kind: Kind, problems: list[Problem]) -> list[Path]:

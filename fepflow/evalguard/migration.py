@@ -3,6 +3,7 @@
 - Thresholds whose ranges had a `label` get an `impact`, and keep the label in their interpretation.
 - Thresholds of one task in several files, one for each metric, become one file (4.3.4).
 - A policy, which has the thresholds of several tasks, becomes a threshold file for each of them.
+- A task beside policies that lists no metrics gets those that they have thresholds for.
 - Reports with tasks or results by name become lists.
 
 Comments are kept where the text that they belong to is. Nothing is written before everything is valid.
@@ -27,6 +28,7 @@ from ruamel.yaml.util import load_yaml_guess_indent
 from fepflow.documents.loader import Document, parse_document, read_text, reason
 from fepflow.errors import InputError, Problem
 from fepflow.evalguard.documents import MODELS, Kind, find_documents, kind_of
+from fepflow.evalguard.policy_metrics import METRICS, PolicyMetrics
 from fepflow.evalguard.report import flattened
 from fepflow.evalguard.schema_errors import validated
 from fepflow.suite.models import IMPACTS
@@ -83,6 +85,7 @@ def plan_migration(path: Path, labels: Mapping[str, str] | None = None) -> Migra
         paths, problems = found.files, [*found.problems]
     impacts = {**_LABELS, **{_plain(label): impact for label, impact in (labels or {}).items()}}
     sources = []
+    metrics = PolicyMetrics()
     for each in paths:
         try:
             source = _read(each)
@@ -91,7 +94,7 @@ def plan_migration(path: Path, labels: Mapping[str, str] | None = None) -> Migra
             continue
         if source is None:
             continue
-        if without_impact := _edit(source, impacts):
+        if without_impact := _edit(source, impacts, metrics):
             problems += without_impact
         else:
             sources.append(source)
@@ -114,8 +117,13 @@ def _read(path: Path) -> _Source | None:
     return _Source(path, kind, data, document, (indent or 2, offset or 0))
 
 
-def _edit(source: _Source, impacts: Mapping[str, str]) -> list[Problem]:
+def _edit(source: _Source, impacts: Mapping[str, str], metrics: PolicyMetrics) -> list[Problem]:
     """Bring a document to v1's fields, in place."""
+    if source.kind == "task":
+        completed = metrics.completed(source.data, source.path)
+        if completed is not source.data:
+            source.data[METRICS], source.is_changed = completed[METRICS], True
+        return []
     if source.kind == "report":
         flat = flattened(source.data)
         source.is_changed, source.data = flat is not source.data, flat

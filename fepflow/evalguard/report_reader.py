@@ -16,7 +16,7 @@ from fepflow.documents.document_path import dotted
 from fepflow.documents.loader import Document, parse_document, read_text
 from fepflow.documents.yaml_parser import too_deep
 from fepflow.errors import InputError, Problem
-from fepflow.evalguard.documents import is_lm_eval
+from fepflow.evalguard.documents import is_bare_report, is_lm_eval, kind_of
 from fepflow.evalguard.lm_eval import convert
 from fepflow.evalguard.report import Report, flattened
 from fepflow.evalguard.reported_values import usable_results
@@ -42,7 +42,8 @@ def report_document(path: Path) -> Document | None:
     Raises InputError if it cannot be read.
     """
     document = _parse(read_text(path, str(path), MAX_BYTES), str(path))
-    is_report = isinstance(document.data, Mapping) and {"results", "context"} & set(document.data)
+    is_report = isinstance(document.data, Mapping) and bool({"results", "context"} & set(document.data))
+    is_report = is_report or (kind_of(document.data, path) == "report" and is_bare_report(document.data))
     return document if is_report else None
 
 

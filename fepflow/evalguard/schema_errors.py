@@ -13,7 +13,12 @@ from pydantic_core import ErrorDetails
 from fepflow.documents.did_you_mean import did_you_mean, names_at
 from fepflow.documents.document_path import DocumentPath
 from fepflow.evalguard.models import Definition
+from fepflow.security.redaction import excerpt
+from fepflow.security.secret_names import is_secret_name
 from fepflow.suite.models import Impact
+
+MAX_SHOWN = 60
+"""Characters of a value in a message."""
 
 D = TypeVar("D", bound=Definition)
 
@@ -94,7 +99,7 @@ _ADVICE: Mapping[str, str] = {
 
 def schema_errors(error: ValidationError, model: type[Definition]) -> list[SchemaError]:
     """The errors that pydantic found, in its order."""
-    return [_schema_error(detail, model) for detail in error.errors(include_url=False, include_input=False)]
+    return [_schema_error(detail, model) for detail in error.errors(include_url=False)]
 
 
 def _schema_error(detail: ErrorDetails, model: type[Definition]) -> SchemaError:
@@ -104,6 +109,24 @@ def _schema_error(detail: ErrorDetails, model: type[Definition]) -> SchemaError:
     advice = _ADVICE.get(kind)
     if kind == "extra_forbidden":
         advice = did_you_mean(str(path[-1]), names_at(model, path[:-1]))
+    found = _shown(detail["input"], path)
     if kind == "literal_error":
-        return SchemaError(path, f"must be one of {detail['ctx']['expected']}", advice)
-    return SchemaError(path, _MESSAGES.get(kind, detail["msg"]), advice, kind == "extra_forbidden")
+        return SchemaError(path, f"must be one of {detail['ctx']['expected']}, not {found}", advice)
+    message = _MESSAGES.get(kind, detail["msg"])
+    if kind == "label":
+        message = f"{message}: {_shown(detail['input'].get('label'), path)}"
+    elif kind in ("string_pattern_mismatch", "negative"):
+        message = f"{message}: {found}"
+    elif message.startswith("must"):
+        message = f"{message}, not {found}"
+    return SchemaError(path, message, advice, kind == "extra_forbidden")
+
+
+def _shown(value: Any, path: DocumentPath) -> str:
+    """Return what stands there, for a message: a short value as it is, and none under a name of a secret."""
+    if isinstance(value, Mapping | list):
+        return "a list" if isinstance(value, list) else "a mapping"
+    if any(isinstance(step, str) and is_secret_name(step) for step in path):
+        return "what is there"
+    as_yaml = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+    return excerpt(as_yaml, frozenset(), MAX_SHOWN)

@@ -14,6 +14,7 @@ from fepflow.documents.loader import Document, parse_document, read_text
 from fepflow.errors import InputError, Problem
 from fepflow.evalguard.catalogue_rules import Entry, check_catalogue, problem_at
 from fepflow.evalguard.documents import FOLDERS, MODELS, Kind, find_documents, kind_of
+from fepflow.evalguard.policy_metrics import PolicyMetrics
 from fepflow.evalguard.report import flattened
 from fepflow.evalguard.schema_errors import SchemaError, validated, without_unknown
 
@@ -46,6 +47,7 @@ class _Reading:
 
     is_lenient: bool
     result: CatalogueValidation
+    metrics: PolicyMetrics = field(default_factory=PolicyMetrics)
     entries: list[Entry] = field(default_factory=list)
 
     def read(self, path: Path, *, is_named: bool, is_context: bool = False) -> None:
@@ -70,6 +72,8 @@ class _Reading:
             return self._pass_over(document, path, kind, is_named=is_named)
         self.result.files += not is_context
         data = flattened(document.data) if kind == "report" else document.data
+        if kind == "task":
+            data = self.metrics.completed(data, path)
         definition, errors = validated(MODELS[kind], data)
         if self.is_lenient and definition is None and any(error.is_unknown for error in errors):
             definition, _ = validated(MODELS[kind], without_unknown(data, errors))

@@ -68,12 +68,12 @@ def test_a_faulty_manifest_is_run_as_far_as_it_goes_and_each_agent_is_asked_once
     manifest = workplace.folder / "manifest.json"
     manifest.write_text(json.dumps({**document, "scenarios": scenarios}))
     assert workplace.fepflow("validate", manifest).returncode == 2
-    done = workplace.fepflow("run", manifest, "--timeout", "3", "-o", workplace.folder / "results.json")
+    done = workplace.fepflow("run", manifest, "--timeout", "6", "-o", workplace.folder / "results.json")
     assert done.returncode == 4, done.stdout + done.stderr
     assert done.stderr.count("error: ") == 2
     assert sorted((workplace.folder / "asked").read_text().split()) == ["hang", "hello", "mute"]
     whole = json.loads((workplace.folder / "results.json").read_text(encoding="utf-8"))
     checks = {row["execution_context"]["test_case"]["id"]: row["check_results"] for row in whole["results"]}
     assert [check["status"] for check in checks["hello"]] == ["completed", "error", "error", "completed"]
-    assert "no answer within 3 s" in checks["hang"][0]["error"]["message"]
+    assert "no answer within 6 s" in checks["hang"][0]["error"]["message"]
     assert "neither a result nor an error" in checks["mute"][0]["error"]["message"]

@@ -75,8 +75,8 @@ class TestValidate:
         done = cli("evalguard", "validate", "config")
         assert done.exit_code == 1
         assert done.stderr.splitlines() == [
-            "error: config/thresholds/qa.yaml:4:7: thresholds.acc[0]: has a label, but no impact (write impact: with "
-            "one of no_measurable, very_low, low, moderate, high, severe) [EvalGuard 5.4]",
+            "error: config/thresholds/qa.yaml:4:7: thresholds.acc[0]: has a label, but no impact: 'Fine' (write "
+            "impact: with one of no_measurable, very_low, low, moderate, high, severe) [EvalGuard 5.4]",
             "3 documents: 1 error, 0 warnings.",
         ]
 

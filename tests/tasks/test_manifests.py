@@ -226,12 +226,12 @@ async def test_a_crash_or_a_time_out_is_tried_once(manifest: Any, store: Store, 
     faults += '    if text == "hang": import time; time.sleep(1000)\n    result = {"name"'
     path = manifest(a=[(step, [SAYS])], b=[("hello", [SAYS])])
     (tmp_path / "agent.py").write_text(AGENT.replace('result = {"name"', faults))
-    found, _ = await execute(store, create_run(store, validate_suite(path), RunOptions(timeout=1.0)), 2)
+    found, _ = await execute(store, create_run(store, validate_suite(path), RunOptions(timeout=6.0)), 2)
     assert found["a"]["step-1-text_match"] == ("timeout_error" if step == "hang" else "unknown_error")
     assert found["b"]["step-1-text_match"] is True
     assert (tmp_path / "asked").read_text().splitlines().count(step) == 1
     suite = store.run("latest").suite["target"]
-    assert (suite["timeout"], suite["ecp"]["step_timeout"], suite["ecp"]["start_timeout"]) == (3.0, 1.0, 1.0)
+    assert (suite["timeout"], suite["ecp"]["step_timeout"], suite["ecp"]["start_timeout"]) == (18.0, 6.0, 6.0)
 
 
 async def test_placeholders_in_braces_are_compared_as_they_stand(manifest: Any, store: Store) -> None:

@@ -120,11 +120,11 @@ class TestMistakes:
         files = [Path(problem.file or "").name for problem in problems_of(folder, "geometry")]
         assert files == ["a.yaml", "b.yaml"]
 
-    @pytest.mark.parametrize("text", ["", "- task", "text"])
-    def test_a_document_that_is_no_mapping(self, tmp_path: Path, text: str) -> None:
+    @pytest.mark.parametrize(("text", "found"), [("", "null"), ("- task", "a list"), ("text", "'text'")])
+    def test_a_document_that_is_no_mapping(self, tmp_path: Path, text: str, found: str) -> None:
         (tmp_path / "t.yaml").write_text(text)
         (problem,) = problems_of(tmp_path / "t.yaml")
-        assert problem.message == "must be a mapping"
+        assert problem.message == f"must be a mapping, not {found}"
 
     def test_yaml_1_2_reads_no_as_text_and_a_bare_number_as_no_identifier(self, tmp_path: Path) -> None:
         (tmp_path / "t.yaml").write_text("task: no\nthresholds: {}\n")
@@ -182,6 +182,14 @@ class TestPolicies:
         (tmp_path / "policies" / "default.yaml").write_text(POLICY)
         for path in (tmp_path, tmp_path / "policies", tmp_path / "policies" / "default.yaml"):
             assert load_thresholds(path, "geometry").thresholds["acc"][0].min == 0.7
+
+    def test_tasks_of_a_newer_catalogue_have_the_metrics_of_its_policies(self, tmp_path: Path) -> None:
+        for name, text in {"tasks/geometry": "id: geometry\nname: G\n", "policies/default": POLICY}.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / f"{name}.yaml").write_text(text)
+        for path in (tmp_path, tmp_path / "tasks", tmp_path / "tasks" / "geometry.yaml"):
+            (task,) = load_tasks(path).values()
+            assert task.metrics == ["acc"]
 
     def test_two_policies_for_a_task_contradict(self, tmp_path: Path) -> None:
         for name in ("a.yaml", "b.yaml"):

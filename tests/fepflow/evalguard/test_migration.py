@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from fepflow.errors import InputError
-from fepflow.evalguard.loader import load_thresholds
+from fepflow.evalguard.loader import load_tasks, load_thresholds
 from fepflow.evalguard.migration import Migration, plan_migration, write_migration
+from fepflow.evalguard.validation import validate_catalogue
 
 ACC = """\
 # of the first version
@@ -141,10 +142,28 @@ def test_a_policy_becomes_a_file_for_each_task_together_with_those_that_are_ther
     assert plan_migration(tmp_path).files == []
 
 
+def test_a_task_without_metrics_gets_those_of_the_policies(tmp_path):
+    task = "# ours\nid: {0}\nname: {0}\ntags:\n  - a  # first\n"
+    put(tmp_path, policies__default=POLICY, **{f"tasks__{name}": task.format(name) for name in ("bbq", "toxigen", "x")})
+    migration = plan_migration(tmp_path)
+    texts = written(migration, tmp_path)
+    assert texts["tasks/bbq.yaml"] == task.format("bbq") + "metrics:\n  - acc\n"
+    assert texts["tasks/x.yaml"] == task.format("x") + "metrics: []\n"
+    write_migration(migration)
+    assert {name: task.metrics for name, task in load_tasks(tmp_path).items()} == {
+        "bbq": ["acc"],
+        "toxigen": ["f1"],
+        "x": [],
+    }
+    assert validate_catalogue([tmp_path]).errors == []
+    assert plan_migration(tmp_path).files == []
+
+
 def test_a_policy_cannot_write_elsewhere(tmp_path):
     put(tmp_path, policies__p="id: p\nname: p\nthresholds:\n  ../../elsewhere:\n    acc: []\n")
     assert mistakes(tmp_path) == [
-        "policies/p.yaml:4: thresholds.../../elsewhere: is not an identifier (use letters, digits, _ and - only)"
+        "policies/p.yaml:4: thresholds.../../elsewhere: is not an identifier: '../../elsewhere' "
+        "(use letters, digits, _ and - only)"
     ]
 
 

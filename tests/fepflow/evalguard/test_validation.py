@@ -167,6 +167,86 @@ class TestWhatIsRead:
         assert caught.value.problems[0].file == str(tmp_path / name)
 
 
+POLICY = """\
+id: default
+name: Default
+description: For all contexts.
+thresholds:
+  qa:
+    acc: [{impact: severe, max: 0.5}, {impact: low, min: 0.5}]
+"""
+NEWER: Texts = {
+    "tasks/qa.yaml": TASK.replace("metrics: [acc]\n", ""),
+    "tasks/qb.yaml": "id: qb\nname: QB\n",
+    "metrics/acc.yaml": METRIC,
+    "policies/default.yaml": POLICY,
+}
+
+
+class TestNewerLayout:
+    def test_tasks_without_metrics_have_those_of_the_policies_and_one_warning_says_so(self, tmp_path: Path) -> None:
+        put(tmp_path, NEWER)
+        for paths in ([tmp_path], [tmp_path / "tasks", tmp_path / "metrics"], sorted((tmp_path / "tasks").iterdir())):
+            (problem,) = problems_of(*paths)
+            assert (problem.severity, problem.rule) == ("warning", "5.2")
+            assert problem.message.startswith("this task and 1 more list no metrics")
+
+    def test_without_policies_the_list_is_required(self, tmp_path: Path) -> None:
+        put(tmp_path, {**NEWER, "tasks/qb.yaml": TASK.replace("qa", "qb")})
+        (tmp_path / "policies" / "default.yaml").unlink()
+        (tmp_path / "policies").rmdir()
+        assert [(each.path, each.message) for each in problems_of(tmp_path)] == [("metrics", "is missing")]
+
+    def test_a_metric_of_a_policy_that_is_not_defined_is_an_error_of_the_policy(self, tmp_path: Path) -> None:
+        put(tmp_path, {**NEWER, "policies/default.yaml": POLICY.replace("acc:", "f1:")})
+        (problem,) = validate_catalogue([tmp_path]).errors
+        assert (Path(problem.file or "").name, problem.path) == ("default.yaml", "thresholds.qa.f1")
+
+    def test_a_policy_that_cannot_be_read_is_its_own_error_only(self, tmp_path: Path) -> None:
+        put(tmp_path, {**NEWER, "policies/default.yaml": "id: [", "policies/list.yaml": "thresholds: [a]\n"})
+        assert {Path(each.file or "").name for each in validate_catalogue([tmp_path]).errors} == {
+            "default.yaml",
+            "list.yaml",
+        }
+
+
+class TestReportsFolder:
+    def test_a_document_with_metadata_only_is_a_report(self, tmp_path: Path) -> None:
+        bare = "metadata: {run: 5}\n"
+        put(tmp_path, {**SOUND, "reports/a.yaml": bare, "reports/org/model/b.yaml": f"id: b\n{bare}", "c.yaml": bare})
+        found = validate_catalogue([tmp_path])
+        assert (found.files, found.problems) == (5, [])
+        assert [path.name for path in found.ignored] == ["c.yaml"]
+
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("metadata: 5\n", "metadata: must be a mapping, not 5"),
+            ("metadata: {}\nowner: me\n", "owner: is no field of EvalGuard"),
+            ("id: 5\n", "id: must be text, not 5"),
+            ("[]\n", "must be a mapping, not a list"),
+            ("metrics: [acc]\nid: x\nname: x\n", "metrics: is no field of EvalGuard"),
+        ],
+    )
+    def test_it_is_validated_as_one(self, tmp_path: Path, text: str, says: str) -> None:
+        put(tmp_path, {"reports/a.yaml": text})
+        assert any(says in str(problem) for problem in validate_catalogue([tmp_path]).errors)
+
+    def test_results_of_lm_eval_are_still_passed_over(self, tmp_path: Path) -> None:
+        put(tmp_path, {**SOUND, "reports/r.json": '{"results": {"qa": {"acc,none": 1}}, "configs": {}}'})
+        assert [path.name for path in validate_catalogue([tmp_path]).ignored] == ["r.json"]
+
+
+def test_a_message_shows_no_secret_and_the_beginning_of_a_long_value(tmp_path: Path) -> None:
+    secret = "context: {execution: {model_args_dict: {api_key: 12345, device: 67890}}}\n"
+    long = {"reports/b.yaml": f"id: {[1] * 90}\n", "tasks/t.yaml": f"id: '{'a ' * 900}'\n"}
+    put(tmp_path, {"reports/a.yaml": secret, **long})
+    told = [str(problem) for problem in validate_catalogue([tmp_path]).errors]
+    assert not any("12345" in line for line in told)
+    assert any("device: must be text, not 67890" in line for line in told)
+    assert all(len(line) < 400 for line in told)
+
+
 def test_evalguards_own_catalogue_is_valid_with_the_warning_that_is_due() -> None:
     folder = os.environ.get("FEPFLOW_TEST_DATA")
     if not folder:

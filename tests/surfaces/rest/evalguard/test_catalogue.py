@@ -71,6 +71,21 @@ class TestCatalogue:
         (folder / "tasks" / "more.yaml").write_text("id: more\nname: More\nmetrics: []\n", encoding="utf-8")
         assert [task["id"] for task in api.get("/tasks")["tasks"]] == ["more", "refund_desk"]
 
+    def test_a_catalogue_of_the_newer_layout_is_served_in_that_of_v1(self, serve: Serve, tmp_path: Path) -> None:
+        files = {
+            "tasks/qa": "id: qa\nname: QA\n",
+            "metrics/acc": "id: acc\nname: acc\ndirection: higher_is_better\n",
+            "policies/p": "id: p\nname: P\ndescription: P\nthresholds: {qa: {acc: [{impact: low, min: 0.5}]}}\n",
+        }
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir()
+            (tmp_path / f"{name}.yaml").write_text(text)
+        api = serve(tmp_path)
+        assert api.get("/tasks")["tasks"] == [{"id": "qa", "name": "QA", "metrics": ["acc"]}]
+        assert api.get("/thresholds", tasks="qa")["thresholds"] == [
+            {"task": "qa", "thresholds": {"acc": [{"impact": "low", "min": 0.5}]}}
+        ]
+
     @pytest.mark.parametrize("content", [None, {}, {"tasks/a.yaml": "id: a\n"}, {"tasks/a.txt": ""}])
     def test_definitions_that_never_could_be_read_are_a_503_and_reports_are_there(
         self, serve: Serve, tmp_path: Path, content: dict[str, str] | None
