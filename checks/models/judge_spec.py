@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from checks.llm_judge import SAMPLED, LLMJudgeCheck
@@ -24,7 +24,8 @@ class JudgeSpec:
     """A judge of a suite. `judge` is the content hash of the model and its parameters, `rubric` that of the rest.
 
     `fields` are those of its responses that can be compared with a person's label, by name: `boolean`, `number`, or
-    the words that a `word` may be.
+    the words that a `word` may be. `prompt` is what it is asked, with its placeholders, and `criteria` what the schema
+    says of a field, by its name.
     """
 
     check_id: str
@@ -34,6 +35,8 @@ class JudgeSpec:
     judge: str
     rubric: str
     fields: dict[str, tuple[Kind, tuple[str, ...]]]
+    prompt: str = ""
+    criteria: Mapping[str, str] = field(default_factory=dict)
 
 
 def judges_of_suite(suite: LoadedSuite) -> list[JudgeSpec]:
@@ -71,6 +74,8 @@ def _judge(check_id: str, check: Check) -> JudgeSpec:
         judge=content_hash("judge", model, parameters, address),
         rubric=content_hash("rubric", arguments.get("prompt"), schema, samples, LLMJudgeCheck.check_version),
         fields=_fields(schema) if isinstance(schema, dict) else {},
+        prompt=str(arguments.get("prompt", "")),
+        criteria=_criteria(schema) if isinstance(schema, dict) else {},
     )
 
 
@@ -95,10 +100,16 @@ def _schema(response_format: Any) -> Any:
         return response_format
 
 
+def _criteria(schema: dict[str, Any]) -> dict[str, str]:
+    properties = _mapping(schema.get("properties")).items()
+    found = {name: resolved_schema(known, schema).get("description") for name, known in properties}
+    return {name: text for name, text in found.items() if isinstance(text, str)}
+
+
 def _fields(schema: dict[str, Any]) -> dict[str, tuple[Kind, tuple[str, ...]]]:
     fields: dict[str, tuple[Kind, tuple[str, ...]]] = {}
-    for name, field in _mapping(schema.get("properties")).items():
-        known = resolved_schema(field, schema)
+    for name, given in _mapping(schema.get("properties")).items():
+        known = resolved_schema(given, schema)
         types = known.get("type")
         types = types if isinstance(types, list) else [types]
         words = tuple(word for word in known.get("enum") or () if isinstance(word, str))

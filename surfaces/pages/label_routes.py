@@ -73,7 +73,7 @@ class LabelPages:
         person = person_of(caller_of(request))
         queue = label_queue(self._store, run, judge, order, who=person, field=named)  # type: ignore[arg-type]  # see above
         wanted = ToLabel(case, _whole(repeat) - 1, 1, 1, None) if case else queue.next(_whole(after))
-        output = output_to_label(self._store, run, wanted) if wanted else None
+        output = output_to_label(self._store, run, judge, wanted) if wanted else None
         kind, words = judge.fields[named]
         view = LabelView(run, judge, named, kind, words, queue, wanted, output)
         return page_of(request, "labels.html", view=view, person=person, case=case,

@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 from checks.constants import CheckType
 from checks.models.judge_spec import JudgeSpec
-from fepflow.errors import NotFoundError, UserError
+from fepflow.errors import JSONPathError, NotFoundError, UserError
+from fepflow.jsonpath.template import TextTemplate
+from fepflow.protocol.context import Context, evaluation_context
 from fepflow.protocol.test_case import Output
 from fepflow.store.labels import NewLabel
 from fepflow.store.records import LabelDraw, RunRecord
@@ -82,15 +84,26 @@ def label_queue(
     return LabelQueue(order, outputs, frozenset(labelled.intersection(outputs)), disputed=disputed)
 
 
-def output_to_label(store: Store, run: RunRecord, output: ToLabel) -> dict[str, Any]:
-    """What the person sees of it: `input`, `expected` and `output`, not what the judge said, which would sway them.
+def output_to_label(store: Store, run: RunRecord, judge: JudgeSpec, output: ToLabel) -> dict[str, Any]:
+    """Return what the person sees of it: `input`, `expected`, `output`, and what the judge was `asked` about it.
+
+    What the judge said is not in it: it would sway them.
 
     Raises NotFoundError where there is no output that could be labelled.
     """
     case_index = _case_index(store, run, output.case_id)
     case = store.cases(run.id, case_index, case_index + 1)[0]
     found = _output(store, run, output.case_id, case_index, output.repeat)
-    return {"input": case.input, "expected": case.expected, "output": found.value}
+    asked = _asked(judge.prompt, evaluation_context(case, found))
+    return {"input": case.input, "expected": case.expected, "output": found.value, "asked": asked}
+
+
+def _asked(prompt: str, context: Context) -> str:
+    """Return the prompt with its placeholders filled, or as it is written where one finds nothing."""
+    try:
+        return TextTemplate(prompt).resolve(context)
+    except JSONPathError:
+        return prompt
 
 
 def _by_disagreement(store: Store, run: RunRecord, judge: JudgeSpec, field: str) -> tuple[list[OutputKey], int]:

@@ -9,9 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from fepflow.protocol.test_case import Output
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tests.pages_process import pages_process
+from tests.tasks.analysis.test_calibration import CHECK as JUDGE
 from tests.tasks.analysis.test_calibration import stored
 
 CHECK = "llm_judge"
@@ -108,6 +110,19 @@ def test_a_label_of_one_case_is_shown_on_its_page_and_withdrawn(client: httpx.Cl
     assert "&lt;b&gt;polite&lt;/b&gt;" in shown.text
     client.post(f"/runs/{run.id}/labels", data={**fields, "withdraw": "1"})
     assert store.labels(run.id) == []
+
+
+def test_the_page_shows_what_the_judge_was_asked_and_leads_to_the_case(client: httpx.Client, store: Store):
+    judge = {**JUDGE, "arguments": {**JUDGE["arguments"], "prompt": "<i>Polite?</i> {{$.output.value}}"}}
+    schema = {"type": "object", "properties": {"passed": {"type": "boolean", "description": "No <b>rude</b> word."}}}
+    judge["arguments"]["response_format"] = schema
+    run = stored(store, [{"passed": True}] * 2, check=judge, output=Output(value="Good day."))
+    page = queue(client, run, order="disagreement")
+    assert "What the judge was asked" in page
+    assert "&lt;i&gt;Polite?&lt;/i&gt; Good day." in page
+    assert "No &lt;b&gt;rude&lt;/b&gt; word." in page
+    (way_back,) = set(re.findall(rf'href="(/runs/{run.id}/case[^"]*)"', page))
+    assert client.get(way_back.replace("&amp;", "&")).status_code == 200
 
 
 def test_the_page_of_a_chosen_case_does_not_call_it_drawn(client: httpx.Client, run: RunRecord):

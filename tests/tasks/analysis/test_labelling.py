@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -108,15 +109,16 @@ class TestAdding:
         drawn = draw_for_labels(store, run, judge, 1, seed=1)
         shown = queue(store, run, "random").next()
         assert shown is not None
-        assert output_to_label(store, run, shown)["output"] == begun.value
+        assert output_to_label(store, run, judge, shown)["output"] == begun.value
         say(store, run, 0, draw_id=drawn.id)
         assert queue(store, run, "random").next() is None
 
     @pytest.mark.parametrize(("case_id", "repeat"), [("c0", 1), ("c0", -1), ("c1", 0)])
     def test_where_there_is_no_output_none_is_shown(self, store: Store, case_id: str, repeat: int):
         run = run_with_failed_output(store)
+        (judge,) = judges_of_run(run)
         with pytest.raises(NotFoundError, match=f"no output {repeat + 1} of the case '{case_id}' to label"):
-            output_to_label(store, run, ToLabel(case_id, repeat, 1, 1, None))
+            output_to_label(store, run, judge, ToLabel(case_id, repeat, 1, 1, None))
 
 
 def run_with_failed_output(store: Store) -> RunRecord:
@@ -177,7 +179,14 @@ class TestRandomQueue:
         draw_for_labels(store, run, judge, 1, seed=1)
         shown = queue(store, run, "random").next()
         assert shown is not None
-        assert output_to_label(store, run, shown) == {"input": 0, "expected": None, "output": "x"}
+        assert output_to_label(store, run, judge, shown) == {
+            "input": 0,
+            "expected": None,
+            "output": "x",
+            "asked": judge.prompt.replace("{{$.output.value}}", "x"),
+        }
+        without = replace(judge, prompt="{{$.output.value.answer}}?")
+        assert output_to_label(store, run, without, shown)["asked"] == "{{$.output.value.answer}}?"
 
 
 class TestQueueByDisagreement:
