@@ -13,10 +13,11 @@ from typing import Literal
 from fepflow.documents.loader import Document, parse_document, read_text
 from fepflow.errors import InputError, Problem
 from fepflow.evalguard.catalogue_rules import Entry, check_catalogue, problem_at
-from fepflow.evalguard.documents import FOLDERS, MODELS, Kind, find_documents, kind_of
+from fepflow.evalguard.documents import FOLDERS, MODELS, Kind, find_documents, is_lm_eval, kind_of
 from fepflow.evalguard.policy_metrics import PolicyMetrics
 from fepflow.evalguard.report import flattened
 from fepflow.evalguard.schema_errors import SchemaError, validated, without_unknown
+from fepflow.json.decoder import loads_with_nan
 
 _RULES = {"task": "5.2", "metric": "5.3", "threshold": "5.4", "policy": "5.4", "report": "4.4.2"}
 _KINDS = "a task, metric, threshold, policy or report"
@@ -60,7 +61,10 @@ class _Reading:
         except InputError as error:
             if is_named and text is None:
                 raise
-            problems += (replace(problem, rule="5.1.1") for problem in error.problems)
+            if results := _lm_eval_results(path, text or ""):
+                problems += self._pass_over(results, path, "lm-eval results", is_named=is_named)
+            else:
+                problems += (replace(problem, rule="5.1.1") for problem in error.problems)
         else:
             problems += self._take(document, path, is_named=is_named, is_context=is_context)
         if not is_context:
@@ -93,6 +97,15 @@ class _Reading:
         rule = "5.1.1" if error.is_unknown else _RULES[kind]
         severity: Literal["error", "warning"] = "warning" if error.is_unknown and self.is_lenient else "error"
         return problem_at(document, error.path, error.message, rule, error.advice, severity)
+
+
+def _lm_eval_results(path: Path, text: str) -> Document | None:
+    """Return the document of lm-evaluation-harness in a text that is no JSON because of NaN, which it writes."""
+    try:
+        data = loads_with_nan(text) if path.suffix == ".json" else None
+    except (ValueError, RecursionError):
+        return None
+    return Document(data, str(path), text) if is_lm_eval(data) else None
 
 
 def validate_catalogue(paths: Sequence[Path], *, is_lenient: bool = False) -> CatalogueValidation:

@@ -233,8 +233,12 @@ class TestReportsFolder:
         assert any(says in str(problem) for problem in validate_catalogue([tmp_path]).errors)
 
     def test_results_of_lm_eval_are_still_passed_over(self, tmp_path: Path) -> None:
-        put(tmp_path, {**SOUND, "reports/r.json": '{"results": {"qa": {"acc,none": 1}}, "configs": {}}'})
-        assert [path.name for path in validate_catalogue([tmp_path]).ignored] == ["r.json"]
+        lm_eval = '{"results": {"qa": {"acc,none": 1}}, "configs": {}}'
+        put(tmp_path, {**SOUND, "reports/a.json": lm_eval, "reports/b.json": lm_eval.replace("1}", "NaN}")})
+        found = validate_catalogue([tmp_path])
+        assert ([path.name for path in found.ignored], found.problems) == (["a.json", "b.json"], [])
+        (problem,) = problems_of(tmp_path / "reports" / "b.json")
+        assert problem.advice == "fepflow evalguard import reads it"
 
 
 def test_a_message_shows_no_secret_and_the_beginning_of_a_long_value(tmp_path: Path) -> None:
