@@ -89,7 +89,7 @@ async def _store_later(context: RunContext, output: PendingChecks, results: Awai
     found = await results
     if is_large(evaluation_context(output.case, output.stored.output)):
         # A result's content hash is made of all that was checked.
-        rows = await LOOKUPS.run(partial(_small_rows, output, output.checks, found))
+        rows = await LOOKUPS.run(partial(_rows, output, output.checks, found))
         _store_rows(context, rows)
     else:
         store_results(context, output, output.checks, found)
@@ -99,7 +99,7 @@ def store_results(
     context: RunContext, output: PendingChecks, checks: Sequence[CompiledCheck], results: Sequence[CheckResult]
 ) -> None:
     """Store the results of checks of an output, in one transaction."""
-    _store_rows(context, _small_rows(output, checks, results))
+    _store_rows(context, _rows(output, checks, results))
 
 
 def _store_rows(context: RunContext, rows: Sequence[NewCheckResult]) -> None:
@@ -112,16 +112,11 @@ def _store_rows(context: RunContext, rows: Sequence[NewCheckResult]) -> None:
     )
 
 
-def _small_rows(
-    output: PendingChecks, checks: Sequence[CompiledCheck], results: Sequence[CheckResult]
-) -> list[NewCheckResult]:
-    return _rows(output, checks, leave_out_large(results, output.case, output.stored.output))
-
-
 def _rows(
     output: PendingChecks, checks: Sequence[CompiledCheck], results: Sequence[CheckResult]
 ) -> list[NewCheckResult]:
-    return [_row(output, check, result) for check, result in zip(checks, results, strict=True)]
+    small = leave_out_large(results, [check.check for check in checks])
+    return [_row(output, check, result) for check, result in zip(checks, small, strict=True)]
 
 
 def _row(output: PendingChecks, check: CompiledCheck, result: CheckResult) -> NewCheckResult:

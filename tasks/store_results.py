@@ -11,6 +11,7 @@ from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import to_jsonable
 from fepflow.protocol.test_case import TestCase
+from fepflow.store.large_arguments import leave_out_large
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 from fepflow.verdict.pass_rule import SampleResult
@@ -72,7 +73,7 @@ def _rows(run_id: str, results: Sequence[SampleResult]) -> tuple[list[NewOutput]
         # The hash covers the run's id: it is not known whether a function would give the same answer again.
         output_hash = content_hash("pytest", run_id, *unit)
         outputs.append(NewOutput(*unit, output_hash, result.output))
-        for check in result.checks:
+        for check in leave_out_large(result.checks):
             checks.append(
                 NewCheckResult(*unit, check.check_id, content_hash(output_hash, check.check_id), check, check.passed)
             )

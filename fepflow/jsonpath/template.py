@@ -116,6 +116,11 @@ class RenderedPrompt(str):
 _PLACEHOLDER = re.compile(r"\{\{\s*(\$\.(?:(?!\{\{|\}\}).)*)\}\}", re.DOTALL)
 
 
+def placeholders(text: str) -> list[str]:
+    """Return the paths of the placeholders of a text, as they are written."""
+    return [path.rstrip() for path in _PLACEHOLDER.findall(text)]
+
+
 class TextTemplate:
     r"""A text with `{{$.path}}` placeholders (FEP 2.3.6, llm_judge). It fits where a path does.
 

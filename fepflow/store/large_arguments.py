@@ -1,65 +1,73 @@
-"""Large values that the checks of one output resolve again and again: stored once, with the test case or the output.
+"""Large values among the resolved arguments of a check: a hash and the path that leads to the value stand in its place.
 
-FEP 2.3.4 shows every resolved argument in each check result. A dozen checks of an answer of 10 MB would be 120 MB to
-encode, hash and store. A large argument that a path found is stored as its path and its hash, and read back from the
-test case or the output that it came from.
+FEP 2.3.4 shows every resolved argument in each check result. A thousand checks of an answer of 1 MB would be 1 GB to
+encode, store and send, although the answer itself stands once in `execution_context`, or in the check that was sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fepflow.json.limits import is_large
-from fepflow.jsonpath.path import SingularPath, compile_path
-from fepflow.protocol.content_hash import content_hash
-from fepflow.protocol.context import Context, evaluation_context
+from fepflow.jsonpath.path import is_path
+from fepflow.jsonpath.template import placeholders
+from fepflow.protocol.check import Check
+from fepflow.protocol.content_hash import canonical_json
 from fepflow.protocol.results import CheckResult
-from fepflow.protocol.test_case import Output, TestCase
 
 HASH = "value_sha256"
 """Stands in place of `value`: SHA-256 of the value in canonical JSON."""
 
 
-def leave_out_large(results: Sequence[CheckResult], case: TestCase, output: Output) -> Sequence[CheckResult]:
-    """The results as they are stored."""
-    context = evaluation_context(case, output)
-    if not is_large(context):
-        return results
-    hashes: dict[str, str] = {}
-    return [_leave_out(result, context, hashes) for result in results]
+class LargeArguments:
+    """The large arguments of one output's checks: a value that several of them share is hashed once."""
+
+    def __init__(self) -> None:
+        self._hashes: dict[int, tuple[Any, str]] = {}
+
+    def left_out(self, result: CheckResult, declared: Check | None = None) -> CheckResult:
+        """Return the result with hashes in place of large values.
+
+        A value that a path found keeps its `jsonpath`. Any other one has `argument`, its place in the check as
+        declared, and in `jsonpaths` the paths that stand inside of that.
+        """
+        arguments = result.resolved_arguments or {}
+        short = {
+            name: self._short(name, argument, declared)
+            for name, argument in arguments.items()
+            if "value" in argument and is_large(argument["value"])
+        }
+        return result.model_copy(update={"resolved_arguments": {**arguments, **short}}) if short else result
+
+    def _short(self, name: str, argument: dict[str, Any], declared: Check | None) -> dict[str, Any]:
+        hashed = {HASH: self._hash(argument["value"])}
+        if "jsonpath" in argument:
+            return {"jsonpath": argument["jsonpath"], **hashed}
+        paths = list(_paths_in(declared.arguments.get(name))) if declared is not None else []
+        return {"argument": f"$.arguments.{name}", **({"jsonpaths": paths} if paths else {}), **hashed}
+
+    def _hash(self, value: Any) -> str:
+        # The value is kept, as another one could have its id once it is gone.
+        known, found = self._hashes.get(id(value), (None, ""))
+        if known is not value:
+            found = hashlib.sha256(canonical_json(value)).hexdigest()
+            self._hashes[id(value)] = value, found
+        return found
 
 
-def fill_in_large(result: dict[str, Any], case: TestCase, output: Output | None) -> dict[str, Any]:
-    """A stored result as the check gave it."""
-    arguments = result.get("resolved_arguments") or {}
-    left_out = {name: argument for name, argument in arguments.items() if HASH in argument}
-    if not left_out or output is None:
-        return result
-    context = evaluation_context(case, output)
-    filled = {
-        name: {"jsonpath": argument["jsonpath"], "value": value}
-        for name, argument in left_out.items()
-        for value in compile_path(argument["jsonpath"]).find(context)
-    }
-    return {**result, "resolved_arguments": {**arguments, **filled}}
+def leave_out_large(results: Sequence[CheckResult], checks: Sequence[Check | None] = ()) -> list[CheckResult]:
+    """Return the results of one output's checks as they are stored and sent; `checks` are the declarations."""
+    large = LargeArguments()
+    declared = checks or [None] * len(results)
+    return [large.left_out(result, check) for result, check in zip(results, declared, strict=True)]
 
 
-def _leave_out(result: CheckResult, context: Context, hashes: dict[str, str]) -> CheckResult:
-    arguments = result.resolved_arguments or {}
-    large = {name: argument["jsonpath"] for name, argument in arguments.items() if _stands_at_path(argument, context)}
-    if not large:
-        return result
-    for path in large.values():
-        if path not in hashes:
-            hashes[path] = content_hash(compile_path(path).resolve(context))
-    shown = {name: {"jsonpath": path, HASH: hashes[path]} for name, path in large.items()}
-    return result.model_copy(update={"resolved_arguments": {**arguments, **shown}})
-
-
-def _stands_at_path(argument: dict[str, Any], context: Context) -> bool:
-    """Whether a large argument is the very value that its path finds, so that the path is enough to know it again."""
-    if "jsonpath" not in argument or not is_large(argument["value"]):
-        return False
-    path = compile_path(argument["jsonpath"])
-    return isinstance(path, SingularPath) and any(found is argument["value"] for found in path.find(context))
+def _paths_in(argument: Any) -> Iterator[str]:
+    """Yield the paths in an argument as declared; one that is nested too deep for a check has been refused."""
+    if isinstance(argument, str):
+        yield from [argument] if is_path(argument) else placeholders(argument)
+    elif isinstance(argument, dict | list):
+        for item in argument.values() if isinstance(argument, dict) else argument:
+            yield from _paths_in(item)

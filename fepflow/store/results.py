@@ -29,7 +29,6 @@ from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.bulk_insert import insert_new
 from fepflow.store.case_lookup import CaseLookup
 from fepflow.store.check_order import declared_check_ids, rank_of, ranks, shared_check_ids
-from fepflow.store.large_arguments import fill_in_large
 from fepflow.store.records import CaseResult, CheckCounts, CheckRow, NewCheckResult, NewOutput, Progress, StoredOutput
 from fepflow.store.result_rows import check_key, check_row, output_key, output_row
 from fepflow.store.runs import no_such_run
@@ -189,7 +188,7 @@ class Results(CaseLookup):
                 stored = outputs.get((case_index, repeat))
                 case, output = cases[case_index], stored.output if stored else None
                 rows = sorted(checks.get((case_index, repeat), ()), key=lambda row: rank_of(places, row.check_id))
-                results = [CheckResult.model_validate(fill_in_large(row.result, case, output)) for row in rows]
+                results = [CheckResult.model_validate(row.result) for row in rows]
                 yield (
                     CaseResult(case_index, repeat, case, output, results),
                     bool(stored and stored.failed) or any(row.status == "error" or row.passed is False for row in rows),
