@@ -191,22 +191,30 @@ def run_checks(
     An output that stands for a failed call cannot be checked: each check ends in a recoverable error with the cause,
     but for those that read steps which were completed before.
     """
-    failure = failure_of(output)
-    if failure is not None and not output.is_partial:
-        return [check.failed(failure, None, perf_counter()) for check in checks]
-    context = evaluation_context(case, output)
-    large = is_large(context)
-
-    def answer(check: CompiledCheck) -> CheckResult | Awaitable[CheckResult]:
-        if failure is None or reads_only_completed_steps(check.check, output):
-            return check.run(context, requests, large=large)
-        return check.failed(failure, None, perf_counter())
-
+    seen = CheckedOutput(case, output)
     if limit is not None:
-        return _answer_within(limit, [partial(answer, check) for check in checks])
-    answers = [answer(check) for check in checks]
+        return _answer_within(limit, [partial(seen.answer, check, requests) for check in checks])
+    answers = [seen.answer(check, requests) for check in checks]
     ready = [answer for answer in answers if isinstance(answer, CheckResult)]
     return ready if len(ready) == len(answers) else _await_all(answers)
+
+
+class CheckedOutput:
+    """One output as its checks see it, see `run_checks`."""
+
+    def __init__(self, case: TestCase, output: Output) -> None:
+        self._output = output
+        self._failure = failure_of(output)
+        self._context = evaluation_context(case, output)
+        self._is_large = is_large(self._context)
+
+    def answer(
+        self, check: CompiledCheck, requests: ModelRequests | None = None
+    ) -> CheckResult | Awaitable[CheckResult]:
+        """Return the result of one check; awaitable only if it has to wait for something."""
+        if self._failure is None or (self._output.is_partial and reads_only_completed_steps(check.check, self._output)):
+            return check.run(self._context, requests, large=self._is_large)
+        return check.failed(self._failure, None, perf_counter())
 
 
 def failure_of(output: Output) -> TargetError | None:

@@ -116,6 +116,11 @@ def list_checks() -> list[str]:
     return sorted({*CHECKS, *_registered, *installed_checks()})
 
 
+def others_checks() -> set[str]:
+    """Return the check types that did not come with fepflow, or not only: installed ones, and those of code."""
+    return {*_registered, *installed_checks()}
+
+
 def list_versions(check_type: str) -> list[str]:
     """The versions of a check type, oldest first."""
     return sorted(_versions(check_type), key=parse_version)

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fepflow.protocol.status import ErrorTypeText
 from fepflow.text import brief, printable
@@ -111,6 +111,10 @@ class InputError(UserError):
         if len(found) > MAX_PROBLEMS:
             self.problems.append(Problem(f"... and {len(found) - MAX_PROBLEMS:,} more", found[-1].file))
         Exception.__init__(self, "\n".join(str(problem) for problem in self.problems))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # It comes from another process as it was; its text is not what it is made of.
+        return type(self).__new__, (type(self),), {"problems": self.problems, "args": self.args}
 
 
 class CheckArgumentsError(UserError):

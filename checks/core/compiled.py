@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Collection, Sequence
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction, unwrap
 from time import perf_counter
@@ -268,6 +269,8 @@ class CompiledCheck:
             cause = CheckError(type=error.fep_type, message=str(error), recoverable=error.recoverable)
         else:
             message = f"{self.check_type} failed: {type(error).__name__}: {words_of(error)}"
+            if isinstance(error, MemoryError):
+                message = f"{self.check_id} takes more memory than a check may have"
             kind: ErrorTypeText = "timeout_error" if isinstance(error, TimeoutError) else "unknown_error"
             cause = CheckError(type=kind, message=message)
         metadata: dict[str, Any] = {"check_id": self.check_id}
@@ -296,13 +299,17 @@ def compile_checks(
 
     `refusals` say of each check why it may not be run; None of one that may, and nothing if all may.
     """
-    declared = [to_check(check) for check in checks]
-    given = [check.id for check in declared if check.id]
-    if twice := sorted({name for name in given if given.count(name) > 1 or name in taken}):
-        raise InputError(Problem(f"the check id {twice[0]} stands twice", path="checks", advice="ids are unique"))
-    ids = check_ids(declared, taken)
+    require_unique_ids(checks, taken)
+    ids = check_ids([to_check(check) for check in checks], taken)
     refused = refusals or [None] * len(ids)
     return [CompiledCheck(*each) for each in zip(checks, ids, refused, strict=True)]
+
+
+def require_unique_ids(checks: Sequence[AnyCheck], taken: Collection[str] = ()) -> None:
+    """Raise InputError if two checks have the same id, or one has an id that is taken."""
+    counts = Counter(check.id for check in map(to_check, checks) if check.id)
+    if twice := sorted(name for name, count in counts.items() if count > 1 or name in taken):
+        raise InputError(Problem(f"the check id {twice[0]} stands twice", path="checks", advice="ids are unique"))
 
 
 def _is_being_stopped() -> bool:

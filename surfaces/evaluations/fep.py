@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Self
 from uuid import UUID, uuid4
 
-from checks.core.compiled import CompiledCheck
-from checks.core.data_checks import REQUEST, CaseChecks
-from checks.engine import case_result, case_results, run_result
-from checks.models.defaults import CheckDefaults
+from checks.engine import case_result, run_result
 from fepflow.errors import NotFoundError, TooLargeError
 from fepflow.llm.client import ModelClient
 from fepflow.llm.model_requests import ModelRequests
 from fepflow.llm.request_context import RequestContext
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import EvaluationRunResult, ExperimentMetadata, TestCaseResult
-from fepflow.protocol.test_case import TestCase
-from fepflow.settings import settings
 from fepflow.store.operations import OPERATION
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.verdict.pass_rule import SampleResult, judge_samples, outcome_of
-from fepflow.verdict.verdict import Verdict
 from surfaces.access.caller import Caller
+from surfaces.evaluations.case_results import Tell, bare
+from surfaces.evaluations.check_pool import CheckPool, Reading
+from surfaces.evaluations.check_process import Place, Source, places_of
+from surfaces.evaluations.checks_here import ChecksHere, types_here
 from surfaces.evaluations.requests import EvaluationRequest
 from surfaces.reports.fep import run_parts
+from tasks.run.asyncio_helpers import gather_or_raise
 from tasks.run.response_cache import StoredResponseCache
 from tasks.store_results import new_run, record_run
 
@@ -37,7 +36,7 @@ CAUSE: Literal["evaluate"] = "evaluate"
 NAME = "evaluate"
 """Of an evaluation whose request names no experiment."""
 AT_ONCE = 16
-"""Evaluations that are carried out at once; others wait."""
+"""Evaluations that ask models, or run checks of others, at once; others wait."""
 MAX_SECONDS = 300
 """That one may take."""
 
@@ -66,11 +65,22 @@ class Pending:
     total_test_cases: int
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """An evaluation that has begun: what was read of it, and the checks that do not run in the pool."""
+
+    id: str
+    reading: Reading
+    places_here: list[Place]
+    caller: Caller
+
+
 class FepService:
     """What the REST and gRPC interfaces of FEP have in common. Open it in the event loop that it is used in."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, pool: CheckPool) -> None:
         self._store = store
+        self._pool = pool
         self._models = ModelClient(StoredResponseCache(store))
         self._slots = asyncio.Semaphore(AT_ONCE)
 
@@ -78,29 +88,41 @@ class FepService:
     @asynccontextmanager
     async def open(cls, store: Store) -> AsyncIterator[Self]:
         """The service, over a store that stays open."""
-        service = cls(store)
-        async with service._models:
-            yield service
+        async with CheckPool.open() as pool:
+            service = cls(store, pool)
+            async with service._models:
+                yield service
 
-    async def evaluate(self, request: EvaluationRequest, caller: Caller) -> EvaluationRunResult:
+    async def read(self, source: Source) -> EvaluationRequest:
+        """Read a request. Raises InputError with what is wrong, TooLargeError."""
+        return (await self._pool.read(source)).request
+
+    async def begin(self, source: Source, caller: Caller) -> Evaluation:
+        """Read a request, and begin with its checks. Raises as `read` does."""
+        types = types_here()
+        reading = await self._pool.read(source, types)
+        here = list(places_of(reading.request, lambda check_type: check_type in types))
+        return Evaluation(uuid4().hex, reading, here, caller)
+
+    async def evaluate(self, source: Source, caller: Caller) -> EvaluationRunResult:
         """Check the outputs and store the results. Raises InfrastructureError when they cannot be stored."""
-        return await self._evaluate(uuid4().hex, request, caller, None)
+        return await self._evaluate(await self.begin(source, caller), None)
 
-    async def stream(self, request: EvaluationRequest, caller: Caller) -> AsyncIterator[EvaluationProgress]:
+    async def stream(self, evaluation: Evaluation) -> AsyncIterator[EvaluationProgress]:
         """As `evaluate`, telling of each test case as it is done. Raises as it does, after what was told."""
-        evaluation_id, total = uuid4().hex, len(request.test_cases)
+        evaluation_id, total = evaluation.id, len(evaluation.reading.request.test_cases)
         told: asyncio.Queue[TestCaseResult | None] = asyncio.Queue()
         yield EvaluationProgress(evaluation_id, "running", 0, total)
-        evaluation = asyncio.create_task(self._evaluate(evaluation_id, request, caller, told.put_nowait))
-        evaluation.add_done_callback(lambda _: told.put_nowait(None))
+        task = asyncio.create_task(self._evaluate(evaluation, told.put_nowait))
+        task.add_done_callback(lambda _: told.put_nowait(None))
         try:
             done = 0
             while (result := await told.get()) is not None:
                 done += 1
                 yield EvaluationProgress(evaluation_id, "running", done, total, result)
-            yield EvaluationProgress(evaluation_id, "completed", total, total, final_result=await evaluation)
+            yield EvaluationProgress(evaluation_id, "completed", total, total, final_result=await task)
         finally:
-            evaluation.cancel()
+            task.cancel()
 
     async def ping(self) -> None:
         """Raises InfrastructureError if the store is unavailable."""
@@ -121,39 +143,40 @@ class FepService:
             raise NotFoundError(f"There is no evaluation {evaluation_id[:100]!r}.")
         return run
 
-    async def _evaluate(
-        self,
-        evaluation_id: str,
-        request: EvaluationRequest,
-        caller: Caller,
-        tell: Callable[[TestCaseResult], None] | None,
-    ) -> EvaluationRunResult:
-        async with self._slots:
-            started_at = utc_now()
-            requests = ModelRequests(self._models, RequestContext())
-            try:
-                async with asyncio.timeout(MAX_SECONDS):
-                    results = await case_results(_with_checks(request), requests, tell)
-            except TimeoutError:
-                advice = "send fewer test cases at a time, or run a suite"
-                raise TooLargeError(f"The evaluation takes longer than {MAX_SECONDS} s: {advice}.") from None
-            verdict = judge_samples([_sample(*item) for item in enumerate(results)], 1, "case", 1.0)
-            run = await asyncio.to_thread(self._record, evaluation_id, request, caller, results, verdict, started_at)
+    async def _evaluate(self, evaluation: Evaluation, tell: Tell | None) -> EvaluationRunResult:
+        started_at = utc_now()
+        try:
+            async with asyncio.timeout(MAX_SECONDS):
+                results = await self._results(evaluation, tell)
+        except TimeoutError:
+            advice = "send fewer test cases at a time, or run a suite"
+            raise TooLargeError(f"The evaluation takes longer than {MAX_SECONDS} s: {advice}.") from None
+        request = evaluation.reading.request
+        run = await asyncio.to_thread(self._record, evaluation, results, started_at)
         metadata = _metadata(run, request.unknown)
         return run_result(run.id, results, run.started_at or started_at, request.experiment, run.completed_at, metadata)
 
-    def _record(
-        self,
-        evaluation_id: str,
-        request: EvaluationRequest,
-        caller: Caller,
-        results: Sequence[TestCaseResult],
-        verdict: Verdict,
-        started_at: datetime,
-    ) -> RunRecord:
-        run = new_run(CAUSE, name_of(request), request.checks, started_at, run_id=evaluation_id)
-        run.suite["evaluate"] = asked(request, caller)
+    async def _results(self, evaluation: Evaluation, tell: Tell | None) -> list[TestCaseResult]:
+        reading = evaluation.reading
+        if tell is not None:
+            reading.results.tell(tell)
+        await gather_or_raise([self._pool.finish(reading), self._run_here(evaluation)])
+        return reading.results.all()
+
+    async def _run_here(self, evaluation: Evaluation) -> None:
+        if not evaluation.places_here:
+            return
+        async with self._slots:
+            requests = ModelRequests(self._models, RequestContext())
+            reading = evaluation.reading
+            await ChecksHere(reading.request, requests, reading.results.put).run(evaluation.places_here)
+
+    def _record(self, evaluation: Evaluation, results: Sequence[TestCaseResult], started_at: datetime) -> RunRecord:
+        request = evaluation.reading.request
+        run = new_run(CAUSE, name_of(request), request.checks, started_at, run_id=evaluation.id)
+        run.suite["evaluate"] = asked(request, evaluation.caller)
         samples = [_sample(*item) for item in enumerate(results)]
+        verdict = judge_samples(samples, 1, "case", 1.0)
         record_run(self._store, run, request.cases_with_checks(), samples, verdict)
         return self._store.run(run.id)
 
@@ -166,7 +189,7 @@ class FepService:
         if given is None:
             return EvaluationRunResult.model_validate_json("".join(run_parts(self._store, run)))
         results = [
-            case_result(_bare(result.case), result.output, result.checks)
+            case_result(bare(result.case), result.output, result.checks)
             for result in self._store.results(run.id)
             if result.output is not None
         ]
@@ -206,25 +229,6 @@ def canonical(evaluation_id: str) -> str:
         return UUID(evaluation_id).hex
     except ValueError:
         raise NotFoundError(f"There is no evaluation {evaluation_id[:100]!r}.") from None
-
-
-def _with_checks(request: EvaluationRequest) -> list[tuple[TestCase, Any, list[CompiledCheck]]]:
-    """Each test case with its output and checks. One that may not ask its model is an error, as is an unknown one."""
-    case_checks = CaseChecks(CheckDefaults(), (), settings().allowed_models, from_data=True, source=REQUEST)
-    shared = case_checks.compiled(request.checks)
-    taken = [check.check_id for check in shared]
-    found = []
-    for index, (case, output) in enumerate(zip(request.test_cases, request.outputs, strict=True)):
-        own = request.own_checks(index)
-        found.append((_bare(case), output, [*(case_checks.compiled(own, taken) if own else ()), *shared]))
-    return found
-
-
-def _bare(case: TestCase) -> TestCase:
-    """A test case as FEP 4.1 has it in results, without checks."""
-    if case.checks is None:
-        return case
-    return TestCase.model_validate({name: getattr(case, name) for name in case.model_fields_set - {"checks"}})
 
 
 def _sample(index: int, result: TestCaseResult) -> SampleResult:

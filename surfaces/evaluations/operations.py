@@ -16,6 +16,7 @@ from fepflow.store.records import RunRecord, RunStatus
 from fepflow.store.store import Store
 from fepflow.text import brief, printable
 from surfaces.access.caller import Caller
+from surfaces.evaluations.check_process import Source
 from surfaces.evaluations.fep import FepService, Pending, asked, canonical, name_of
 from surfaces.evaluations.request_run import request_run
 from surfaces.evaluations.requests import EvaluationRequest
@@ -43,11 +44,12 @@ class Operations:
         self._store = store
         self._service = service
 
-    async def start(self, request: EvaluationRequest, caller: Caller, idempotency_key: str | None) -> OperationRecord:
+    async def start(self, source: Source, caller: Caller, idempotency_key: str | None) -> OperationRecord:
         """Request a run of these outputs, which a flow run executes; that of an earlier request with the same key.
 
         Raises ConflictError for a key that belongs to another request, InputError for one that no run can have.
         """
+        request = await self._service.read(source)
         run = await asyncio.to_thread(self._request, request, caller, idempotency_key)
         return await asyncio.to_thread(self._store.operation, run.id)
 

@@ -8,19 +8,24 @@ left out, and `unknown` names them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from checks.core.compiled import require_unique_ids
 from checks.engine import require_match
 from fepflow.documents.document_path import dotted
 from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import InputError, Problem, TooLargeError
-from fepflow.protocol.check import CHECK_ID, SEMVER, AnyCheck
+from fepflow.json.parser import parse
+from fepflow.protocol.check import CHECK_ID, SEMVER, AnyCheck, to_check
 from fepflow.protocol.check import Check as FepCheck
 from fepflow.protocol.results import ExperimentMetadata
 from fepflow.protocol.test_case import Output as FepOutput
 from fepflow.protocol.test_case import TestCase as FepTestCase
+from fepflow.suite.models import check_ids
+from surfaces.evaluations.sizes import require_bounded
 
 MAX_CHECKS = 100_000
 """Check results of one request: its checks, times the test cases that they are for."""
@@ -112,7 +117,7 @@ class EvaluationRequest(BaseModel):
 
     @classmethod
     def read(cls, data: Any) -> EvaluationRequest:
-        """The request that a JSON value is. Raises InputError with all that is wrong, TooLargeError."""
+        """Return the request that a JSON value is. Raises InputError with all that is wrong, TooLargeError."""
         body = _body(data)
         shared, per_case = _checks(body)
         if "checks" not in body.model_fields_set and not all(case.checks is not None for case in body.test_cases):
@@ -125,18 +130,53 @@ class EvaluationRequest(BaseModel):
         if own + len(shared) * len(cases) > MAX_CHECKS:
             raise TooLargeError(f"A request has at most {MAX_CHECKS:,} checks, each counted for each of its test cases")
         experiment = body.experiment_metadata
-        return cls.model_construct(
+        request = cls.model_construct(
             test_cases=cases,
             outputs=outputs,
             checks=shared,
             per_case=per_case,
             experiment=None if experiment is None else ExperimentMetadata.model_validate(_plain(experiment)),
-            unknown=list(_unknown(body, ()))[:MAX_UNKNOWN],
+            unknown=list(islice(_unknown(body, ()), MAX_UNKNOWN)),
         )
+        request._require_unique_ids()
+        require_bounded(
+            (case, output, request.own_checks(index), shared)
+            for index, (case, output) in enumerate(zip(cases, outputs, strict=True))
+        )
+        return request
+
+    @classmethod
+    def read_json(cls, body: bytes) -> EvaluationRequest:
+        """As `read`, of a body in JSON."""
+        try:
+            text = body.decode("utf-8")
+        except UnicodeDecodeError:
+            raise InputError(Problem("the body is not UTF-8")) from None
+        try:
+            data = parse(text)
+        except ValueError as error:
+            raise InputError(Problem(f"the body is not valid JSON: {error}")) from None
+        return cls.read(data)
 
     def own_checks(self, index: int) -> Sequence[AnyCheck]:
         """The checks of one test case alone, its own before those of the request."""
         return [*(self.test_cases[index].checks or ()), *(self.per_case[index] if self.per_case else ())]
+
+    def shared_ids(self) -> list[str]:
+        """Return the ids of the checks that all test cases share."""
+        return check_ids([to_check(check) for check in self.checks])
+
+    def own_ids(self, index: int, shared: Sequence[str]) -> list[str]:
+        """Return the ids of the checks of one test case alone, beside those that all share."""
+        return check_ids([to_check(check) for check in self.own_checks(index)], shared)
+
+    def _require_unique_ids(self) -> None:
+        shared = self.shared_ids()
+        taken = set(shared)
+        require_unique_ids(self.checks)
+        for index in range(len(self.test_cases)):
+            if own := self.own_checks(index):
+                require_unique_ids(own, taken)
 
     def cases_with_checks(self) -> list[FepTestCase]:
         """The test cases, each with all checks of its own."""

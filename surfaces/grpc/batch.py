@@ -12,7 +12,8 @@ from surfaces.evaluations.fep import FepService
 from surfaces.grpc.calls import Call
 from surfaces.grpc.errors import ResultTooLargeError, fep_error, known
 from surfaces.grpc.fep.v1 import fep_pb2
-from surfaces.grpc.messages import read_request, result_message
+from surfaces.grpc.messages import result_message
+from surfaces.grpc.requests import source_of
 from surfaces.grpc.values import write_struct
 
 MAX_EVALUATIONS = 100
@@ -88,8 +89,7 @@ class Batch:
     async def _evaluate(self, index: int) -> None:
         if index:
             self._call.count()
-        request = await asyncio.to_thread(read_request, self._evaluations[index])
-        result = await self._service.evaluate(request, self._call.caller)
+        result = await self._service.evaluate(source_of(self._evaluations[index]), self._call.caller)
         message = await asyncio.to_thread(result_message, result)
         size = message.ByteSize()
         if size > self._room:

@@ -13,7 +13,8 @@ from surfaces.grpc.batch import Batch
 from surfaces.grpc.calls import current_call
 from surfaces.grpc.errors import PendingError
 from surfaces.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
-from surfaces.grpc.messages import progress_message, read_request, result_message
+from surfaces.grpc.messages import progress_message, result_message
+from surfaces.grpc.requests import source_of
 
 
 class EvaluationServicer(fep_pb2_grpc.EvaluationServiceServicer):
@@ -25,8 +26,7 @@ class EvaluationServicer(fep_pb2_grpc.EvaluationServiceServicer):
 
     async def RunEvaluation(self, request: fep_pb2.EvaluationRequest, context: Any) -> fep_pb2.EvaluationRunResult:
         """Carry out an evaluation."""
-        read = await asyncio.to_thread(read_request, request)
-        result = await self._service.evaluate(read, current_call().caller)
+        result = await self._service.evaluate(source_of(request), current_call().caller)
         current_call().resource = result.evaluation_id
         return await asyncio.to_thread(result_message, result)
 
@@ -47,8 +47,8 @@ class EvaluationServicer(fep_pb2_grpc.EvaluationServiceServicer):
         self, request: fep_pb2.EvaluationRequest, context: Any
     ) -> AsyncIterator[fep_pb2.EvaluationProgress]:
         """Carry out an evaluation, telling of each test case."""
-        read = await asyncio.to_thread(read_request, request)
-        stream = cast(AsyncGenerator[EvaluationProgress, None], self._service.stream(read, current_call().caller))
+        evaluation = await self._service.begin(source_of(request), current_call().caller)
+        stream = cast(AsyncGenerator[EvaluationProgress, None], self._service.stream(evaluation))
         async with aclosing(stream):  # a caller who leaves ends the evaluation
             async for progress in stream:
                 current_call().resource = progress.evaluation_id

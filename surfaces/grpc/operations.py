@@ -18,7 +18,8 @@ from surfaces.evaluations.request_run import MAX_KEY
 from surfaces.grpc.calls import current_call
 from surfaces.grpc.errors import ResultTooLargeError
 from surfaces.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
-from surfaces.grpc.messages import read_request, result_message
+from surfaces.grpc.messages import result_message
+from surfaces.grpc.requests import source_of
 from surfaces.grpc.values import sendable, write_struct
 
 PAGE, MAX_PAGE = 50, 500
@@ -34,8 +35,7 @@ class OperationServicer(fep_pb2_grpc.AsyncEvaluationServiceServicer):
     async def StartEvaluation(self, request: fep_pb2.EvaluationRequest, context: Any) -> fep_pb2.EvaluationOperation:
         """Start an evaluation."""
         key = _idempotency_key(context)
-        read = await asyncio.to_thread(read_request, request)
-        started = await self._operations.start(read, current_call().caller, key)
+        started = await self._operations.start(source_of(request), current_call().caller, key)
         current_call().resource = started.id
         return _message(started)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from importlib.metadata import version
@@ -12,11 +13,17 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from fepflow.errors import FepflowError
-from fepflow.protocol.results import EvaluationRunResult
+from fepflow.protocol.results import EvaluationRunResult, TestCaseResult
+from surfaces.evaluations.check_process import Source
 from surfaces.evaluations.fep import EvaluationProgress, FepService, Pending
 from surfaces.evaluations.requests import EvaluationRequest, EvaluationRequestBody, example
 from surfaces.rest.errors import documented, error_response
-from surfaces.rest.request import caller_of, json_body
+from surfaces.rest.request import caller_of, json_bytes
+
+_AT_ONCE = 100
+"""Check results that are written as JSON in one go."""
+
+_CHUNK = 32_000
 
 JSON, NDJSON, EVENTS = "application/json", "application/x-ndjson", "text/event-stream"
 
@@ -86,8 +93,7 @@ def fep_router(service: FepService) -> APIRouter:
         openapi_extra=BODY,
     )
     async def evaluate(request: Request) -> Response:
-        read = EvaluationRequest.read(await json_body(request))
-        return _result(await service.evaluate(read, caller_of(request)))
+        return _result(await service.evaluate(await _source(request), caller_of(request)))
 
     @router.post(
         "/evaluate/stream",
@@ -104,9 +110,9 @@ def fep_router(service: FepService) -> APIRouter:
         openapi_extra=BODY,
     )
     async def stream(request: Request) -> Response:
-        read = EvaluationRequest.read(await json_body(request))
+        evaluation = await service.begin(await _source(request), caller_of(request))
         as_events = EVENTS in request.headers.get("accept", "")
-        lines = _lines(service.stream(read, caller_of(request)), as_events=as_events)
+        lines = _lines(service.stream(evaluation), as_events=as_events)
         return StreamingResponse(
             lines, media_type=EVENTS if as_events else NDJSON, headers={"Cache-Control": "no-store"}
         )
@@ -143,8 +149,48 @@ def fep_router(service: FepService) -> APIRouter:
     return router
 
 
+async def _source(request: Request) -> Source:
+    return Source(EvaluationRequest.read_json, await json_bytes(request))
+
+
 def _result(result: EvaluationRunResult) -> Response:
-    return Response(result.model_dump_json(), media_type=JSON)
+    if result.summary.total_checks + len(result.results) <= _AT_ONCE:
+        return Response(result.model_dump_json(), media_type=JSON)
+    return StreamingResponse(_in_chunks(_run_parts(result)), media_type=JSON)
+
+
+async def _in_chunks(parts: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Yield texts together that are not worth a chunk of their own."""
+    waiting, length = [], 0
+    async for part in parts:
+        waiting.append(part)
+        length += len(part)
+        if length >= _CHUNK:
+            yield "".join(waiting)
+            waiting, length = [], 0
+            await asyncio.sleep(0)
+    yield "".join(waiting)
+
+
+async def _run_parts(result: EvaluationRunResult) -> AsyncIterator[str]:
+    """Yield the JSON of a result in pieces: whole it would be one more copy, and hold up others while it is made."""
+    yield f'{result.model_copy(update={"results": []}).model_dump_json(exclude={"results"})[:-1]},"results":['
+    for index, case in enumerate(result.results):
+        yield "," if index else ""
+        async for part in _case_parts(case):
+            yield part
+    yield "]}"
+
+
+async def _case_parts(case: TestCaseResult) -> AsyncIterator[str]:
+    if len(case.check_results) <= _AT_ONCE:
+        yield case.model_dump_json()
+        return
+    yield f'{case.model_dump_json(exclude={"check_results"})[:-1]},"check_results":['
+    for start in range(0, len(case.check_results), _AT_ONCE):
+        parts = [check.model_dump_json() for check in case.check_results[start : start + _AT_ONCE]]
+        yield f"{',' if start else ''}{','.join(parts)}"
+    yield "]}"
 
 
 async def _lines(progress: AsyncIterator[EvaluationProgress], *, as_events: bool) -> AsyncIterator[str]:
@@ -157,14 +203,23 @@ async def _lines(progress: AsyncIterator[EvaluationProgress], *, as_events: bool
                 "completed_test_cases": one.completed_test_cases,
                 "total_test_cases": one.total_test_cases,
             }
-            models = {"result": one.result, "final_result": one.final_result}
-            parts = [f'"{name}":{model.model_dump_json()}' for name, model in models.items() if model is not None]
-            yield _line(one.status, ",".join([json.dumps(told)[1:-1], *parts]), as_events=as_events)
+            before, after = _line(one.status, json.dumps(told)[1:-1], as_events=as_events)
+            yield before
+            if one.result is not None:
+                yield ',"result":'
+                async for part in _case_parts(one.result):
+                    yield part
+            if one.final_result is not None:
+                yield ',"final_result":'
+                async for part in _run_parts(one.final_result):
+                    yield part
+            yield after
     except FepflowError as error:  # the status has gone out: the stream itself says how it ended
         body = bytes(error_response(error.http_status, error).body).decode()
         text = ",".join([json.dumps({**told, "status": "failed"})[1:-1], f'"error":{body}'])
-        yield _line("failed", text, as_events=as_events)
+        yield "".join(_line("failed", text, as_events=as_events))
 
 
-def _line(event: str, members: str, *, as_events: bool) -> str:
-    return f"event: {event}\ndata: {{{members}}}\n\n" if as_events else f"{{{members}}}\n"
+def _line(event: str, members: str, *, as_events: bool) -> tuple[str, str]:
+    """Return the beginning of a line or event, with its first members, and its end."""
+    return (f"event: {event}\ndata: {{{members}", "}\n\n") if as_events else (f"{{{members}", "}\n")

@@ -40,11 +40,22 @@ async def text_body(request: Request) -> str:
         raise InputError(Problem("the body is not UTF-8")) from None
 
 
-async def json_body(request: Request) -> Any:
-    """The body as a JSON value, within the limits of `fepflow.json.parser`. Raises InputError."""
+async def json_bytes(request: Request) -> bytes:
+    """The body, which is said to be JSON. Raises InputError if it is said to be another thing."""
+    require_plain(request)
+    _require_json(request)
+    return await request.body()
+
+
+def _require_json(request: Request) -> None:
     kind = media_type(request)
     if kind != "application/json" and not kind.endswith("+json"):
         raise InputError(Problem(f"a body of type {kind[:60]!a} is not read", advice="send application/json"))
+
+
+async def json_body(request: Request) -> Any:
+    """The body as a JSON value, within the limits of `fepflow.json.parser`. Raises InputError."""
+    _require_json(request)
     text = await text_body(request)
     try:
         return parse(text)

@@ -60,8 +60,7 @@ def watch(work: Callable[[], object], control: int, of_worker: Sequence[int] = (
 def _work(work: Callable[[], object], guard: int) -> NoReturn:
     try:
         os.setpgid(0, 0)
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == guard:
+        if die_with(guard):
             work()
             os._exit(0)
     except BaseException:
@@ -123,6 +122,12 @@ def _nothing_left() -> bool:
             pass
         return False
     return True
+
+
+def die_with(parent: int) -> bool:
+    """Have this process killed when its parent ends; False if that has ended already."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    return os.getppid() == parent
 
 
 def _prctl(option: int, value: int) -> None:

@@ -14,7 +14,8 @@ from fepflow.json.equality import json_equal
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult, EvaluationRunResult, ExperimentMetadata
 from surfaces.grpc.fep.v1 import fep_pb2
-from surfaces.grpc.messages import read_request, request_data, result_message
+from surfaces.grpc.messages import result_message
+from surfaces.grpc.requests import read_message, request_data
 from tests.hostile.strategies import JSON_VALUES, TEXTS_OF_JSON
 from tests.properties import holds_for
 from tests.surfaces.conftest import BROKE_OFF, NASTY, NO_ANSWER
@@ -117,7 +118,7 @@ def wrong(change: Any) -> str:
     request = request_of()
     change(request)
     with pytest.raises(InputError) as error:
-        read_request(request)
+        read_message(request.SerializeToString())
     return str(error.value)
 
 
@@ -146,4 +147,4 @@ def test_a_request_is_judged_as_strictly_as_json(change: Any, where: str) -> Non
 def test_no_shared_checks_is_a_configuration() -> None:
     request = request_of()
     del request.checks.shared_checks.checks[:]
-    assert read_request(request).checks == []
+    assert read_message(request.SerializeToString()).checks == []

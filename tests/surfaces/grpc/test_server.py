@@ -156,7 +156,7 @@ async def test_a_request_that_is_too_large_is_refused(serve: Serve) -> None:
 
 async def test_a_result_that_is_too_large_is_refused_with_its_id(serve: Serve) -> None:
     async with serve(max_message=100_000) as served:
-        error = await failed(served.evaluations.RunEvaluation(request_of(("x", "y" * 60_000))))
+        error = await failed(served.evaluations.RunEvaluation(request_of(("x", "y" * 40_000), ("z", "y" * 40_000))))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         stored = served.store.runs()[0].id
         assert error_of(error).details["evaluation_id"] == stored
