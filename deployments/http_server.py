@@ -1,19 +1,32 @@
-"""The HTTP server under REST and the pages: uvicorn, which ends when it is told to."""
+"""The HTTP server under REST and the pages: uvicorn, with deadlines and a limit of connections; ends when told to."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fepflow.errors import InfrastructureError
+from surfaces.access.connections import BODY_SECONDS, HEAD_SECONDS, Acceptor, most_connections
 
 KEEP_ALIVE, STOP_SECONDS = 15, 5
 """Seconds for which an idle connection stays open, and which requests under way have when we stop."""
+
+MAX_HEAD = 65_536
+"""Bytes of the head of a request."""
+
+_logger = logging.getLogger("fepflow.http")
+_logger.setLevel(logging.ERROR)  # a warning would be a line for each request that cannot be read, whoever sends them
 
 
 class HttpServer(uvicorn.Server):
@@ -27,6 +40,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=Connection,
                 log_config=None,
                 access_log=False,  # the audit log is more, and shows no secret
                 server_header=False,
@@ -45,9 +59,127 @@ class HttpServer(uvicorn.Server):
         """Leave them to the loop."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on these sockets."""
+        await super().startup(sockets=[])
+        make = partial(Connection, self.config, self.server_state, {})
+        self.servers += [
+            Acceptor(listener, make, self.config.ssl, most_connections(), self._count, self._make_room)  # type: ignore[misc]  # alike enough
+            for listener in sockets or ()
+        ]
+
+    def _count(self) -> int:
+        return len(self.server_state.connections)
+
+    def _make_room(self) -> bool:
+        """Close the connection on which nobody has been working for the longest time."""
+        connections: Any = self.server_state.connections
+        waiting = [one for one in connections if one.waiting_since is not None]
+        if waiting:
+            min(waiting, key=lambda one: one.waiting_since).leave()
+        return bool(waiting)
+
     def stop(self) -> None:
         """Answer what is under way, and end."""
         self.should_exit = True
+
+
+class Connection(H11Protocol):
+    """A connection of a client. The head of a request has a deadline, as its body and a client that reads nothing.
+
+    uvicorn has a time-out for idle connections only, and stops it with the first byte.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.logger = _logger
+        self.conn = _StrictConnection(h11.SERVER, MAX_HEAD)
+        self.waiting_since: float | None = None
+        """Since when nobody works on a request of this connection, by the loop's clock; None while somebody does."""
+        self._phase: object = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        """Wait for a request."""
+        super().connection_made(transport)
+        self.waiting_since = self.loop.time()
+        self._set_deadline()
+
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request."""
+        super().data_received(data)
+        self._set_deadline()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self.waiting_since = self.loop.time()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget all deadlines."""
+        for timer in (self._deadline, self._stalled):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read."""
+        super().pause_writing()
+        self._stalled = self.loop.call_later(BODY_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        super().resume_writing()
+        if self._stalled is not None:
+            self._stalled.cancel()
+
+    def leave(self) -> None:
+        """Close the connection at once, for another one."""
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _set_deadline(self) -> None:
+        """Set a deadline where the client is to send more: one for a head, and one for a body."""
+        if self.conn.their_state is not h11.IDLE and self.cycle is not None and not self.cycle.response_complete:
+            self.waiting_since = None
+        phase = self.conn.their_state if self.conn.their_state in (h11.IDLE, h11.SEND_BODY) else None
+        if phase is self._phase and self._deadline is not None:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._phase, self._deadline = phase, None
+        if phase is not None and not self.transport.is_closing():
+            seconds = HEAD_SECONDS if phase is h11.IDLE else BODY_SECONDS
+            self._deadline = self.loop.call_later(seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # to the application, the client has left
+            self.cycle.message_event.set()
+        has_begun = self._phase is h11.SEND_BODY or bool(self.conn.trailing_data[0])
+        if has_begun and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self.transport.is_closing():
+            headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]
+            for event in (
+                h11.Response(status_code=408, headers=headers, reason=b"Request Timeout"),
+                h11.Data(data=b"The request did not come in time."),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+class _StrictConnection(h11.Connection):
+    """Refuses a request whose length others may read in another way: it could hide a second request."""
+
+    def next_event(self) -> Any:
+        """As h11's."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = [name for name, _ in event.headers]
+            if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
+                raise h11.RemoteProtocolError("Transfer-Encoding beside Content-Length, or in HTTP/1.0")
+        return event
 
 
 def bind(host: str, port: int, named_by: str) -> socket.socket:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from socket import socket
 
 HEAD_SECONDS = 10.0
 """For TLS, and for the head of a request, from its first byte or the connection's beginning."""
@@ -17,7 +22,77 @@ _SHARE = 5
 def most_connections() -> int:
     """Return how many connections an interface has at once: a fifth of what this process may open, at most 1,000.
 
-    Two interfaces, of which one may hold two descriptors a connection, leave the rest to the store and to files.
+    What two interfaces leave is for the store, for files and for agents.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_CONNECTIONS if files == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, files // _SHARE))
+
+
+class Acceptor:
+    """Accepts connections, of which there are so many at once, for protocols that `make` makes.
+
+    `count` says how many are open. A further one takes the place of the one on which nobody has been working for the
+    longest time: one in the middle of TLS, or else whichever `make_room` closes. Where there is none, it is closed.
+    asyncio's own server accepts whatever comes, a hundred at a time.
+    """
+
+    def __init__(
+        self,
+        listener: socket,
+        make: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext | None,
+        most: int,
+        count: Callable[[], int],
+        make_room: Callable[[], bool],
+    ) -> None:
+        self._listener = listener
+        self._make = make
+        self._tls = tls
+        self._most = most
+        self._count = count
+        self._make_room = make_room
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+        listener.setblocking(False)
+        self._task = asyncio.create_task(self._accept())
+
+    def close(self) -> None:
+        """Accept no connection any more."""
+        asyncio.get_running_loop().remove_reader(self._listener.fileno())  # it is about to be closed
+        for task in (self._task, *self._handshakes):
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Return when none is accepted any more."""
+        await asyncio.gather(self._task, *self._handshakes, return_exceptions=True)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._listener)
+            except OSError:  # no descriptor is free, or the client has left
+                await asyncio.sleep(0.1)
+                continue
+            if not self._has_room():
+                connection.close()
+            elif self._tls is None:
+                await self._begin(connection)
+            else:
+                task = asyncio.create_task(self._begin(connection))
+                self._handshakes[task] = None
+                task.add_done_callback(self._handshakes.pop)
+            await asyncio.sleep(0)  # others have their turn, however many clients there are
+
+    def _has_room(self) -> bool:
+        if len(self._handshakes) + self._count() < self._most:
+            return True
+        return any(task.cancel() for task in self._handshakes) or self._make_room()
+
+    async def _begin(self, connection: socket) -> None:
+        with suppress(OSError):  # it closes the connection itself
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._make,
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else HEAD_SECONDS,
+            )

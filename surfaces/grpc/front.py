@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 from asyncio import IncompleteReadError, StreamReader, StreamWriter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from socket import socket
 
 from hpack import Decoder, HPACKError
+
+from surfaces.access.connections import Acceptor
 
 AUTHORITY, PEER = "fepflow-authority", "fepflow-peer"
 """Metadata that the relay adds: the host that a call is for, empty unless there is exactly one, and who calls."""
@@ -32,30 +34,47 @@ _CLOSE_SECONDS = 5
 
 @asynccontextmanager
 async def relaying(listener: socket, path: Path, tls: ssl.SSLContext | None, most: int) -> AsyncIterator[None]:
-    """Relay connections of `listener` to the server at the socket `path`, `most` of them at once."""
+    """Relay connections of `listener` to the server at the socket `path`, `most` of them at once.
+
+    Each holds three descriptors of this process.
+    """
     connections: set[asyncio.Task[None]] = set()
+    waiting: dict[asyncio.Task[None], None] = {}
+    """Those without a call yet, the oldest first."""
 
     async def relay(reader: StreamReader, writer: StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         connections.add(task)
+        waiting[task] = None
         try:
-            if len(connections) <= most:
-                with suppress(OSError, IncompleteReadError, HPACKError, ValueError):
-                    await _relay(reader, writer, path)
+            with suppress(OSError, IncompleteReadError, HPACKError, ValueError):
+                await _relay(reader, writer, path, lambda: waiting.pop(task, None))
+        except asyncio.CancelledError:  # of this task alone, and nobody waits for how it ends
+            writer.transport.abort()
         finally:
+            waiting.pop(task, None)
             await _close(writer)
             connections.discard(task)
 
-    handshake = {} if tls is None else {"ssl_handshake_timeout": 10.0}
-    server = await asyncio.start_server(relay, sock=listener, ssl=tls, limit=_CHUNK, **handshake)
+    def make() -> asyncio.StreamReaderProtocol:
+        return asyncio.StreamReaderProtocol(StreamReader(_CHUNK), relay)
+
+    def make_room() -> bool:
+        if not waiting:
+            return False
+        task = next(iter(waiting))
+        del waiting[task]
+        return task.cancel()
+
+    acceptor = Acceptor(listener, make, tls, most, lambda: len(connections), make_room)
     try:
         yield
     finally:
-        server.close()
+        acceptor.close()
         for task in connections:
             task.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
+        await asyncio.gather(*connections, acceptor.wait_closed(), return_exceptions=True)
 
 
 async def _close(writer: StreamWriter) -> None:
@@ -67,12 +86,12 @@ async def _close(writer: StreamWriter) -> None:
     writer.transport.abort()
 
 
-async def _relay(reader: StreamReader, writer: StreamWriter, path: Path) -> None:
-    """Relay one connection until either side ends it."""
+async def _relay(reader: StreamReader, writer: StreamWriter, path: Path, on_call: Callable[[], object]) -> None:
+    """Relay one connection until either side ends it. `on_call` is told of each call."""
     upstream, to_server = await asyncio.open_unix_connection(str(path))
     try:
         directions = [
-            asyncio.create_task(_requests(reader, to_server, str(writer.get_extra_info("peername")[0]))),
+            asyncio.create_task(_requests(reader, to_server, str(writer.get_extra_info("peername")[0]), on_call)),
             asyncio.create_task(_copy(upstream, writer)),
         ]
         try:
@@ -93,7 +112,7 @@ async def _copy(reader: StreamReader, writer: StreamWriter) -> None:
         await writer.drain()
 
 
-async def _requests(reader: StreamReader, writer: StreamWriter, peer: str) -> None:
+async def _requests(reader: StreamReader, writer: StreamWriter, peer: str, on_call: Callable[[], object]) -> None:
     """Pass frames on (RFC 9113, 4), and add to the headers of each call. Raises ValueError for headers without end."""
     decoder, block, frames = Decoder(), b"", 0
     writer.write(await reader.readexactly(_PREFACE))
@@ -120,6 +139,7 @@ async def _requests(reader: StreamReader, writer: StreamWriter, peer: str) -> No
             added = _literal(AUTHORITY, host) + _literal(PEER, peer)
             writer.write(len(added).to_bytes(3) + bytes([_CONTINUATION, _END_HEADERS]) + stream + added)
             block, frames = b"", 0
+            on_call()
         await writer.drain()
 
 

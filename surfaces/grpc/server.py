@@ -140,7 +140,7 @@ async def serve_grpc(
             server.add_insecure_port(f"unix:{path}")
             await server.start()
             bound = listener.getsockname()[1]
-            await stack.enter_async_context(relaying(listener, path, context, most_connections()))
+            await stack.enter_async_context(relaying(listener, path, context, max(1, most_connections() // 2)))
         for name in HEALTHS:
             await healths.set(name, health_pb2.HealthCheckResponse.SERVING)
         served = GrpcServer(server, healths, address_of(host, bound), grace)
