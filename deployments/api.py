@@ -37,6 +37,7 @@ from surfaces.rest.errors import Errors, error_response
 from surfaces.rest.evalguard import PATHS, evalguard_error, evalguard_router
 from surfaces.rest.evaluations import error_envelope, evaluations_router
 from surfaces.rest.fep import fep_router
+from surfaces.rest.health import health_router
 from surfaces.rest.middleware import AccessMiddleware, with_cors
 
 LOOPBACK = "127.0.0.1"
@@ -91,6 +92,7 @@ def _application(
     errors = Errors({"/api": error_envelope, "/v1": error_response, **of_evalguard, "": html_error})
     app = create_app([fep_router(fep), evaluations_router(EvaluationService(store))], errors)
     app.include_router(evalguard_router(Catalogue(config.evalguard_folder), store), prefix="/v1", tags=["EvalGuard"])
+    app.include_router(health_router(store))
     app.include_router(Pages(store).router())
     origins = allowed_origins(config)
     guarded = AccessMiddleware(app, access, errors.render, max_body=int(config.max_body))

@@ -22,6 +22,7 @@ from surfaces.pages.rendering import prepare
 from surfaces.pages.routes import Pages, html_error
 from surfaces.pages.session import PagesMiddleware
 from surfaces.rest.errors import Errors
+from surfaces.rest.health import health_router
 from surfaces.rest.middleware import AccessMiddleware, HeadAsGet
 
 LOOPBACK = "127.0.0.1"
@@ -48,6 +49,7 @@ def application(store: Store, config: Settings, access: Access) -> ASGIApp:
     """The pages, with all that is around them."""
     errors = Errors({"": html_error})
     app = FastAPI(openapi_url=None, redirect_slashes=False)
+    app.include_router(health_router(store))
     app.include_router(Pages(store).router())
     errors.install(app)
     app.add_middleware(HeadAsGet)

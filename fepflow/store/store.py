@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Self
 
+from fepflow.errors import InfrastructureError
 from fepflow.store.api_keys import ApiKeys
 from fepflow.store.audit_log import AuditLog
 from fepflow.store.baselines import Baselines
@@ -74,6 +75,13 @@ class Store(
         """The time by the database's clock, which all machines that use the store have in common."""
         with self._database.reading() as connection:
             return now_of(connection)
+
+    def check(self) -> None:
+        """Raise InfrastructureError unless the database is there, with its tables."""
+        file = self._database.file
+        if file is not None and not file.is_file():  # a connection that is open would not notice
+            raise InfrastructureError(f"{self._database.location} is not there (any more).")
+        self.has_api_keys(active=False)
 
     def close(self) -> None:
         """Close all connections."""

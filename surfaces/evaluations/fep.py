@@ -126,7 +126,7 @@ class FepService:
 
     async def ping(self) -> None:
         """Raises InfrastructureError if the store is unavailable."""
-        await asyncio.to_thread(self._store.now)
+        await asyncio.to_thread(self._store.check)
 
     async def find(self, evaluation_id: str) -> EvaluationRunResult | Pending:
         """An evaluation by its id: its result, or how far it is. Raises NotFoundError."""

@@ -90,6 +90,27 @@ def test_what_was_asked_for_over_the_network_is_seen_on_the_command_line(without
     }
 
 
+def test_anybody_may_probe_the_process_and_its_store(tmp_path: Path) -> None:
+    foreign = {"Host": "10.0.0.7:4280", "X-Forwarded-For": "192.0.2.1"}
+    with api_process(tmp_path) as api, httpx.Client(base_url=api.rest) as client:
+        for key in (None, fepflow(tmp_path, "keys", "create", "ci", "--scope", "read")):
+            for path in ("/livez", "/readyz", "/healthz"):
+                answer = client.get(path, headers=foreign)
+                assert (answer.status_code, answer.json()) == (200, {"status": "ok"}), (path, key)
+                assert client.head(path).status_code == 200
+                assert client.post(path).status_code in (401, 403, 405)
+        assert client.get("/livez/x").status_code == 303, "only these paths"
+        entries = [json.loads(line) for line in fepflow(tmp_path, "audit", "--json").splitlines()]
+        assert not [entry for entry in entries if entry["action"].startswith(("GET /livez ", "GET /readyz", "HEAD"))]
+
+        (tmp_path / "fepflow.db").rename(tmp_path / "away.db")
+        assert [client.get(path).status_code for path in ("/livez", "/readyz", "/healthz")] == [200, 503, 503]
+        assert client.get("/readyz").json()["status"] == "unavailable"
+        assert str(tmp_path) not in client.get("/readyz").text
+        (tmp_path / "away.db").rename(tmp_path / "fepflow.db")
+        assert client.get("/readyz").status_code == 200
+
+
 def test_compressed_messages_are_refused_and_leave_no_line_in_the_log(without_keys: ApiProcess) -> None:
     before = without_keys.log.read_text()
     with stub_of(without_keys.grpc) as stub:

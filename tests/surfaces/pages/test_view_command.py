@@ -105,3 +105,8 @@ def test_show_writes_the_report_of_one_file_for_its_reader_only(store: Store, tm
     assert "<script" not in html
     assert not re.search(r"""(?:src|href|action)=["'](?!#)""", html), "nothing in it leads out of it"
     assert html.count('<details class="case"') == 2
+
+
+def test_view_has_the_probes_too(address: str) -> None:
+    for path in ("/livez", "/readyz", "/healthz"):
+        assert httpx.get(f"{address}{path}", headers={"Host": "evil.example"}).json() == {"status": "ok"}
