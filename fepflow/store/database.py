@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from sqlalchemy import URL, ColumnElement, Connection, Engine, Table, collate, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from tenacity import (
     Retrying,
     retry_if_exception,
@@ -119,9 +119,16 @@ class Database:
         return result
 
     def write_once(self, work: Callable[[Connection], T]) -> T:
-        """As `write`, for work that cannot be done twice."""
+        """As `write`, for work that cannot be done twice: only a locked file is waited for, as nothing is done then."""
+        retrying = Retrying(
+            retry=retry_if_exception(lambda error: isinstance(error, DBAPIError) and is_busy(error.orig)),
+            stop=stop_after_delay(self._wait_seconds),
+            wait=wait_random(0, 0.05),
+            reraise=True,
+        )
         with translated(self.location):
-            return self._transact(work)
+            result: T = retrying(self._transact, work)
+            return result
 
     def migrate(self, to: str | None = None, *, back: bool = False) -> tuple[str | None, str]:
         """Bring the schema to the newest revision or to another, with `back` to an older one; all of it or nothing.

@@ -59,7 +59,7 @@ def is_passing(error: BaseException) -> bool:
     return _sqlite_code(error.orig) == sqlite3.SQLITE_BUSY or (_state_of(error) or "")[:2] in ("08", "57")
 
 
-def is_busy(error: BaseException) -> bool:
+def is_busy(error: BaseException | None) -> bool:
     """Whether SQLite's driver found the file locked."""
     return _sqlite_code(error) == sqlite3.SQLITE_BUSY
 

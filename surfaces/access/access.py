@@ -133,16 +133,25 @@ class Access:
         caller.require(needs)
 
     async def record(
-        self, caller_name: str | None, source: str | None, action: str, resource: str | None, outcome: str
+        self,
+        caller_name: str | None,
+        source: str | None,
+        action: str,
+        resource: str | None,
+        outcome: str,
+        *,
+        may_be_late: bool = False,
     ) -> None:
         """Return once the entry is committed. Raises InfrastructureError; then nothing may be done.
 
-        Keys and tokens in the texts are taken out.
+        One that `may_be_late`, of a request that changes nothing, may be in the file only while another process holds
+        the store. Keys and tokens in the texts are taken out.
         """
         if outcome in OVER_LIMIT and not self._rates.is_recorded(caller_name, source):
             return
         texts = _shown(source), _shown(action) or "", _shown(resource)
-        await self._audit.write(AuditEntry(caller_name, *texts, (_shown(outcome) or "")[:_MAX_OUTCOME]))
+        entry = AuditEntry(caller_name, *texts, (_shown(outcome) or "")[:_MAX_OUTCOME])
+        await self._audit.write(entry, may_be_late=may_be_late)
 
     async def _by_key(self, text: str) -> Caller:
         parsed = parse_api_key(text)

@@ -11,10 +11,11 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.protocol.model import utc_now
@@ -29,83 +30,79 @@ MAX_GROUP = 500
 _DAY = 86_400
 
 
+LOCKED_SECONDS = 30.0
+"""How long a store that is locked by another process is waited for, as by runs."""
+
+LATE_SECONDS = 1.0
+"""After which a request that changes nothing is answered though its entry is in the file only."""
+
+MAX_LATE = 10_000
+"""Entries that wait for the table."""
+
+
+@dataclass(slots=True)
+class _Item:
+    """An entry on its way: to the file, then to the table."""
+
+    entry: AuditEntry
+    written: asyncio.Future[None]
+    is_in_file: bool = False
+
+
 class AuditWriter:
     """Commits the entries of concurrent requests together; used as an async context manager.
 
-    While one group is committed, the next gathers. Entries older than `retention` seconds are deleted at the beginning
-    and once a day. What was handed over is written before the context ends. It begins with an InfrastructureError if
-    nothing could be written.
+    An entry is written to the file first and then to the table, both in the order in which requests came. While one
+    group is written, the next gathers. Entries older than `retention` seconds are deleted at the beginning and once a
+    day. What was handed over is written before the context ends. It begins with an InfrastructureError if nothing could
+    be written.
     """
 
     def __init__(self, store: Store, folder: Path, retention: float) -> None:
-        self._store = store
+        self._store = store.waiting(LOCKED_SECONDS)
         self._folder = folder
         self._retention = timedelta(seconds=retention)
-        self._queue: asyncio.Queue[tuple[AuditEntry, asyncio.Future[None]] | None] = asyncio.Queue()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fepflow-audit")
-        self._tasks: list[asyncio.Task[None]] = []
+        self._file = _GroupWriter(partial(append_lines, folder), f"The audit log in {folder}", self._on_file)
+        self._table = _GroupWriter(self._store.add_audit_entries, "The audit log", _on_table)
+        self._daily: asyncio.Task[None] | None = None
         self._closed = True
 
     async def __aenter__(self) -> Self:
-        try:
-            await self._in_thread(self._prepare)
-        except BaseException:
-            self._thread.shutdown()
-            raise
+        await asyncio.to_thread(self._prepare)
         self._closed = False
-        self._tasks = [asyncio.create_task(self._write_groups()), asyncio.create_task(self._delete_old_daily())]
+        self._file.start()
+        self._table.start()
+        self._daily = asyncio.create_task(self._delete_old_daily())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._closed = True
-        writer, daily = self._tasks
-        self._queue.put_nowait(None)
-        daily.cancel()
-        with suppress(asyncio.CancelledError):
-            await daily
-        await writer
-        self._thread.shutdown()
+        if self._daily is not None:
+            self._daily.cancel()
+        await self._file.close()
+        await self._table.close()
 
-    async def write(self, entry: AuditEntry) -> None:
-        """Return once the entry is in the table and in the file. Raises InfrastructureError."""
+    async def write(self, entry: AuditEntry, *, may_be_late: bool = False) -> None:
+        """Return once the entry is in the file and in the table. Raises InfrastructureError.
+
+        One that `may_be_late`, of a request that changes nothing, is waited for a second only: it is in the file, and
+        comes into the table once another process lets go of the store.
+        """
         if self._closed:
             raise InfrastructureError("The audit log is closed: this server is about to end.")
-        written = asyncio.get_running_loop().create_future()
-        self._queue.put_nowait((entry, written))
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        written.add_done_callback(lambda done: done.cancelled() or done.exception())  # maybe nobody waits any more
+        item = _Item(entry, written)
+        self._file.put(item)
+        if may_be_late:
+            await asyncio.wait({written}, timeout=LATE_SECONDS)
+            if not written.done() and item.is_in_file and self._table.waiting <= MAX_LATE:
+                return
         await written
 
-    async def _write_groups(self) -> None:
-        while (first := await self._queue.get()) is not None:
-            group = [first]
-            while not self._queue.empty() and len(group) < MAX_GROUP:
-                following = self._queue.get_nowait()
-                if following is None:
-                    self._queue.put_nowait(None)
-                    break
-                group.append(following)
-            problem = await self._written([entry for entry, _ in group])
-            for _, written in group:
-                if written.done():  # its request was given up
-                    continue
-                if problem is None:
-                    written.set_result(None)
-                else:
-                    written.set_exception(InfrastructureError(problem))
-
-    async def _written(self, entries: Sequence[AuditEntry]) -> str | None:
-        """Write a group; what went wrong, in words."""
-        try:
-            await self._in_thread(write_entries, self._store, self._folder, entries)
-        except OSError as error:
-            problem = f"The audit log in {self._folder} cannot be written ({error.strerror})"
-        except FepflowError as error:
-            problem = f"The audit log cannot be written: {error}"
-        except Exception as error:
-            problem = f"The audit log cannot be written ({type(error).__name__})"
-        else:
-            return None
-        logger.error("%s; %d requests are refused", problem, len(entries))
-        return "The audit log cannot be written, and without it nothing is done: try again later."
+    def _on_file(self, item: _Item) -> None:
+        item.is_in_file = True
+        self._table.put(item)
 
     def _prepare(self) -> None:
         try:
@@ -122,7 +119,7 @@ class AuditWriter:
         while True:
             await asyncio.sleep(_DAY)
             try:
-                await self._in_thread(self._delete_old)
+                await asyncio.to_thread(self._delete_old)
             except (FepflowError, OSError) as error:
                 logger.warning("old entries of the audit log could not be deleted: %s", error)
 
@@ -131,8 +128,78 @@ class AuditWriter:
         self._store.delete_audit_entries(before)
         delete_files(self._folder, before.date())
 
-    async def _in_thread(self, work: Callable[..., None], *arguments: Any) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+class _GroupWriter:
+    """Hands the entries of concurrent requests to `write` in groups, in a thread of its own, and then to `hand_on`.
+
+    `name` is for the log.
+    """
+
+    def __init__(
+        self, write: Callable[[Sequence[AuditEntry]], None], name: str, hand_on: Callable[[_Item], None]
+    ) -> None:
+        self._write = write
+        self._name = name
+        self._hand_on = hand_on
+        self._queue: asyncio.Queue[_Item | None] = asyncio.Queue()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fepflow-audit")
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many entries are not handed over yet."""
+        return self._queue.qsize()
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._task = asyncio.create_task(self._write_groups())
+
+    def put(self, item: _Item) -> None:
+        """Write an entry after those before it."""
+        self._queue.put_nowait(item)
+
+    async def close(self) -> None:
+        """Write what is left."""
+        self._queue.put_nowait(None)
+        if self._task is not None:
+            await self._task
+        self._thread.shutdown()
+
+    async def _write_groups(self) -> None:
+        while (first := await self._queue.get()) is not None:
+            group = [first]
+            while not self._queue.empty() and len(group) < MAX_GROUP:
+                following = self._queue.get_nowait()
+                if following is None:
+                    self._queue.put_nowait(None)
+                    break
+                group.append(following)
+            problem = await self._written([item.entry for item in group])
+            for item in group:
+                if problem is None:
+                    self._hand_on(item)
+                elif not item.written.done():
+                    item.written.set_exception(InfrastructureError(problem))
+
+    async def _written(self, entries: Sequence[AuditEntry]) -> str | None:
+        """Write a group; what went wrong, in words."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._write, entries)
+        except OSError as error:
+            problem = f"{self._name} cannot be written ({error.strerror})"
+        except FepflowError as error:
+            problem = f"{self._name} cannot be written: {error}"
+        except Exception as error:
+            problem = f"{self._name} cannot be written ({type(error).__name__})"
+        else:
+            return None
+        logger.error("%s; %d requests are refused, or their entries are in the file only", problem, len(entries))
+        return "The audit log cannot be written, and without it nothing is done: try again later."
+
+
+def _on_table(item: _Item) -> None:
+    if not item.written.done():  # else its request was given up
+        item.written.set_result(None)
 
 
 def write_entries(store: Store, folder: Path, entries: Sequence[AuditEntry]) -> None:

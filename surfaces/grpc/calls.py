@@ -193,7 +193,8 @@ class Guard:
 
         async def record(outcome: str) -> None:
             caller, resource = (call.caller.name, call.resource) if call else (None, None)
-            await self._access.record(caller, source, self._action, resource, outcome)
+            may_be_late = call is None or needs == "read"
+            await self._access.record(caller, source, self._action, resource, outcome, may_be_late=may_be_late)
 
         try:
             caller = await self._access.admit(headers, source)

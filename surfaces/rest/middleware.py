@@ -156,7 +156,8 @@ class AccessMiddleware:
 
     async def _record(self, request: _Request, caller: Caller | None, outcome: str) -> None:
         action, resource = request.action
-        await self._access.record(caller.name if caller else None, request.source, action, resource, outcome)
+        name, may_be_late = caller.name if caller else None, caller is None or request.needs == "read"
+        await self._access.record(name, request.source, action, resource, outcome, may_be_late=may_be_late)
 
 
 class _Exchange:

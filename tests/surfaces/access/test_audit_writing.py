@@ -58,6 +58,9 @@ class CountedStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
 
+    def waiting(self, seconds: float) -> Any:
+        return self
+
     def add_audit_entries(self, entries: Any) -> None:
         self.groups.append(len(entries))
         self.store.add_audit_entries(entries)

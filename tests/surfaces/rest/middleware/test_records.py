@@ -6,9 +6,15 @@ import asyncio
 import json
 import logging
 import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from fepflow.store.store import Store
@@ -32,6 +38,9 @@ class FailingLog:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+    def waiting(self, seconds: float) -> Any:
+        return self
 
     def add_audit_entries(self, entries: Any) -> None:
         self._groups -= 1
@@ -107,3 +116,61 @@ async def test_a_secret_is_in_no_log_no_table_and_no_file(serve: Serve, caplog: 
     # Paths are in the records of the client alone, for the server's access log is off.
     ours = [record for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))]
     assert not any(secret in record.getMessage() for record in ours)
+
+
+HOLD = """
+import sqlite3, sys, time
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute(f"BEGIN {sys.argv[2]}")
+print("held", flush=True)
+time.sleep(8)
+connection.execute("COMMIT")
+"""
+
+
+@contextmanager
+def held(file: Path, mode: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process, which holds the store for 8 s."""
+    command = [sys.executable, "-c", HOLD, str(file), mode]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+
+
+@pytest.mark.parametrize("mode", ["IMMEDIATE", "EXCLUSIVE"])
+async def test_while_another_process_holds_the_store_reads_are_answered_and_writes_wait(
+    serve: Serve, mode: str
+) -> None:
+    async with serve() as service:
+        mine = service.key()
+        service.client.timeout = httpx.Timeout(30)
+        with held(service.home / "fepflow.db", mode) as holder:
+            writing = asyncio.create_task(service.send("POST", "/api/evaluations", mine))
+            began = time.monotonic()
+            for number in range(3):
+                assert (await service.send("GET", f"/v1/runs/{number}", mine)).status_code == 201
+                assert (await service.send("GET", f"/v1/runs/{number}")).status_code == 401
+            assert holder.poll() is None, "it holds the store still"
+            assert service.entries() == []
+            assert time.monotonic() - began < 8
+            (file,) = (service.home / "audit").iterdir()
+            assert len(file.read_text().splitlines()) == 7, "nothing is lost if this process dies now"
+            assert (await writing).status_code == 201
+        await service.send("GET", "/v1/last", mine)
+        found = [(action, resource, outcome) for _, action, resource, outcome in service.entries()]
+        reads = [("GET /v1/runs/{id}", str(number), status) for number in range(3) for status in ("201", "401")]
+        assert [entry for entry in found if entry[0] == "GET /v1/runs/{id}"] == reads
+        assert [outcome for action, _, outcome in found if action.startswith("POST")] == ["begun", "201"]
+        assert found[-1] == ("GET /v1/last", None, "201")
+
+
+async def test_what_waits_for_the_store_is_written_before_the_end(serve: Serve) -> None:
+    async with serve() as service:
+        mine = service.key()
+        context = held(service.home / "fepflow.db", "IMMEDIATE")
+        process = await asyncio.to_thread(context.__enter__)
+        assert (await service.send("GET", "/v1/runs/a", mine)).status_code == 201
+        assert service.entries() == []
+    assert [outcome for *_, outcome in service.entries()] == ["201"]
+    assert process.wait(20) == 0
