@@ -118,5 +118,5 @@ def test_pages_show_checks_in_the_order_declared(store: Store) -> None:
 
 def test_show_prints_checks_in_the_order_declared(cli: Cli) -> None:
     printed = cli("show", RUN[:8], "--case", "own").stdout
-    assert re.findall(r"^  (?:passed|failed) +([\w-]+):", printed, re.MULTILINE) == [*BEFORE, *DECLARED]
+    assert re.findall(r"^  (?:passed|failed) +([\w-]+)\b", printed, re.MULTILINE) == [*BEFORE, *DECLARED]
     assert re.findall(r"^([\w-]+) +(?:[12·] +){4}·$", printed, re.MULTILINE) == [*BEFORE, *DECLARED], "counts of each"
