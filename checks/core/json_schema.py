@@ -14,7 +14,8 @@ from fepflow.json.parser import parse
 if TYPE_CHECKING:
     from checks.core.json_schema_2020 import CompiledSchema
 
-_QUICK_NODES = 1_000
+_SIZES = (10, 100, 1_000)
+_QUICK_NODES = _SIZES[-1]
 _QUICK_CHARACTERS = 4_000
 
 
@@ -41,7 +42,14 @@ else:
 
 def is_quick(schema: dict[str, Any], data: Any) -> bool:
     """Whether applying the schema to this data is bound to take milliseconds."""
-    return is_small(data, _QUICK_NODES, _QUICK_CHARACTERS) and _compiled(schema).is_quick_up_to(_QUICK_CHARACTERS)
+    if not is_small(data, _QUICK_NODES, _QUICK_CHARACTERS):
+        return False
+    compiled = _compiled(schema)
+    if isinstance(data, str):  # it is JSON; a value in it has a comma, a bracket or a colon
+        nodes = 1 + sum(map(data.count, ",[{:"))
+    else:
+        nodes = next(nodes for nodes in _SIZES if is_small(data, nodes))
+    return compiled.is_quick_for(nodes) and compiled.is_quick_up_to(_QUICK_CHARACTERS)
 
 
 def schema_errors(schema: dict[str, Any], data: Any) -> list[str]:

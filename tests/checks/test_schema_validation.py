@@ -9,8 +9,13 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field, field_validator
 
 from checks.core import json_schema_2020
+from checks.engine import evaluate_async
 from checks.schema_validation import SchemaValidationCheck
 from fepflow.errors import CheckTimeoutError, FepflowError
+from fepflow.protocol.test_case import Output
+from tests.watch import watched
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 CITY = {
     "type": "object",
@@ -245,3 +250,35 @@ def test_called_directly_a_schema_with_a_mistake_is_refused_at_once():
         SchemaValidationCheck(schema={"type": 5}, data={})
     with pytest.raises(FepflowError, match="called directly"):
         SchemaValidationCheck(schema={}, data="$.output.value")()
+
+
+DOUBLING = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)} | {"d40": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/d0", "$defs": DOUBLING},
+        {"allOf": [{"$schema": DIALECT, "$ref": "#/$defs/d0"}], "$defs": DOUBLING},
+        {"items": {"$schema": DIALECT, "pattern": BOMB}},
+    ],
+    ids=["references", "references of a dialect", "a pattern of a dialect"],
+)
+async def test_a_schema_that_runs_away_on_small_data_ends_in_time_and_leaves_the_loop_free(schema):
+    check = {"type": "schema_validation", "arguments": {"schema": schema, "data": "$.output.value"}}
+    async with watched() as taken:
+        ((result, *_),) = [
+            case.check_results for case in (await evaluate_async(["?"], [Output(value=[TEXT])], [check] * 3)).results
+        ]
+    taken.refuse_stall()
+    assert result.error.type == "timeout_error"
+
+
+def test_reading_a_schema_has_a_time_limit(ask, monkeypatch):
+    monkeypatch.setattr(json_schema_2020, "READ_LIMIT", 0.01)
+    schema = {"properties": {f"p{index}": {"type": "string"} for index in range(3_000)}}
+    result = ask("schema_validation", schema=schema, data={})
+    assert (result.error.type, result.error.message) == (
+        "timeout_error",
+        "the schema took longer than 0.01 s to be read",
+    )
