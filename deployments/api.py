@@ -90,7 +90,7 @@ def _application(
 ) -> ASGIApp:
     of_evalguard = dict.fromkeys((f"/v1{path}" for path in PATHS), evalguard_error)
     errors = Errors({"/api": error_envelope, "/v1": error_response, **of_evalguard, "": html_error})
-    app = create_app([fep_router(fep), evaluations_router(EvaluationService(store))], errors)
+    app = create_app([fep_router(fep), evaluations_router(EvaluationService(store), fep.pool)], errors)
     app.include_router(evalguard_router(Catalogue(config.evalguard_folder), store), prefix="/v1", tags=["EvalGuard"])
     app.include_router(health_router(store))
     app.include_router(Pages(store).router())

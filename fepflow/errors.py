@@ -60,6 +60,10 @@ class FepflowError(Exception):
     def __init__(self, message: str = "") -> None:
         super().__init__(brief(message, MAX_MESSAGE))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Else it would be made anew of its message, which is not all that it is made of, after pickling.
+        return type(self).__new__, (type(self),), {**self.__dict__, "args": self.args}
+
 
 class UserError(FepflowError):
     """Something that the user handed to us is wrong; doing the same again gives the same error."""
@@ -111,10 +115,6 @@ class InputError(UserError):
         if len(found) > MAX_PROBLEMS:
             self.problems.append(Problem(f"... and {len(found) - MAX_PROBLEMS:,} more", found[-1].file))
         Exception.__init__(self, "\n".join(str(problem) for problem in self.problems))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # It comes from another process as it was; its text is not what it is made of.
-        return type(self).__new__, (type(self),), {"problems": self.problems, "args": self.args}
 
 
 class CheckArgumentsError(UserError):

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from fepflow.documents.document_path import dotted
 from fepflow.documents.validation_errors import validation_messages
-from fepflow.errors import InvalidRequestError, TooLargeError
+from fepflow.errors import InputError, InvalidRequestError, Problem, TooLargeError
 from fepflow.json.parser import parse
 from fepflow.protocol.test_case import TestCase
 from fepflow.text import brief, printable
@@ -57,8 +57,12 @@ def read_cases(documents: Any) -> list[TestCase]:
     return cases
 
 
-def read_lines(text: str) -> list[Any]:
-    """The documents of JSON lines; empty lines are left out. Raises InvalidRequestError."""
+def read_lines(body: bytes) -> list[Any]:
+    """The documents of JSON lines; empty lines are left out. Raises InputError, InvalidRequestError."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(Problem("the body is not UTF-8")) from None
     documents = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import gc
 import os
 import pickle
 import signal
@@ -20,7 +21,7 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self, TypeVar
 
 from fepflow.errors import CheckTimeoutError, FepflowError, InfrastructureError, InputError, Problem
 from fepflow.protocol.results import CheckResult
@@ -37,6 +38,8 @@ from surfaces.evaluations.check_process import (
     places_of,
 )
 from surfaces.evaluations.requests import EvaluationRequest
+
+T = TypeVar("T")
 
 READ_SECONDS = 10.0
 """Seconds that reading a request may take."""
@@ -103,28 +106,23 @@ class CheckPool:
             await pool._quick.close()
             await pool._slow.close()
 
-    async def read(self, source: Source, elsewhere: frozenset[str] | None = None) -> Reading:
-        """Read a request, and run what checks there is time for; none if no types are `elsewhere`.
+    async def read(self, source: Source[T]) -> T:
+        """Return what a body is. Raises what its `read` raises, and InputError for one that takes too long to read."""
+        return (await self._read(source, [], frozenset()))[0]
 
-        Raises InputError and TooLargeError, as `EvaluationRequest.read` does, also for one that takes too long to read.
-        """
-        is_small = len(source.data) <= LARGE
-        places: list[Place] | None = [] if elsewhere is None else None
-        types = elsewhere or frozenset()
-        if is_small:
-            task = Task(source, places, types, QUICK_SECONDS, QUICK_SECONDS, QUICK_SECONDS, is_last=False)
-            if (reading := await self._read(self._quick, task)) is not None:
-                return reading
-        task = Task(source, places, types, READ_SECONDS, CHECK_SECONDS, SLICE_SECONDS, is_last=True)
-        reading = await self._read(self._slow, task)
-        if reading is None:
-            advice = "send fewer test cases and checks at a time"
-            why = f"the request takes more than {READ_SECONDS:g} s, or too much memory, to be read"
-            raise InputError(Problem(why, advice=advice))
+    async def begin(self, source: Source[EvaluationRequest], elsewhere: frozenset[str]) -> Reading:
+        """As `read`, and run what checks there is time for, but those of the types `elsewhere`."""
+        request, pickled, results = await self._read(source, None, elsewhere)
+        left = places_of(request, lambda check_type: check_type not in elsewhere)
+        reading = Reading(request, pickled, CaseResults(request), [place for place in left if place not in results])
+        for place, result in results.items():
+            reading.results.put(place, result)
         return reading
 
-    async def _read(self, processes: _Processes, task: Task) -> Reading | None:
-        """Return the request and its first results; None if it took too long to read."""
+    async def _read(
+        self, source: Source[T], places: list[Place] | None, elsewhere: frozenset[str]
+    ) -> tuple[T, bytes, dict[Place, CheckResult]]:
+        """Return what a body is, also as pickled, and the first results."""
         pickled: bytes | None = None
         results: dict[Place, CheckResult] = {}
 
@@ -136,19 +134,20 @@ class CheckPool:
                 pickled = answer
             results.update((place, result) for place, result in _results(answer) if result is not None)
 
-        await processes.run(task, take)
+        if len(source.data) <= LARGE:
+            task = Task(source, places, elsewhere, QUICK_SECONDS, QUICK_SECONDS, QUICK_SECONDS, is_last=False)
+            await self._quick.run(task, take)
         if pickled is None:
-            return None
+            task = Task(source, places, elsewhere, READ_SECONDS, CHECK_SECONDS, SLICE_SECONDS, is_last=True)
+            await self._slow.run(task, take)
+        if pickled is None:
+            why = f"the request takes more than {READ_SECONDS:g} s, or too much memory, to be read"
+            raise InputError(Problem(why, advice="send less at a time"))
         if len(pickled) <= LARGE:
-            request = pickle.loads(pickled)  # noqa: S301  # our own process wrote it
+            found = pickle.loads(pickled)  # noqa: S301  # our own process wrote it
         else:
-            request = await asyncio.to_thread(pickle.loads, pickled)
-        left = places_of(request, task.is_here) if task.places is None else ()
-        todo = [place for place in left if place not in results]
-        reading = Reading(request, pickled, CaseResults(request), todo)
-        for place, result in results.items():
-            reading.results.put(place, result)
-        return reading
+            found = await asyncio.to_thread(_unpickled, pickled)
+        return found, pickled, results
 
     async def finish(self, reading: Reading) -> None:
         """Run the checks that are left for the pool. What is wrong with a check is in its result."""
@@ -187,6 +186,17 @@ class CheckPool:
         task = Task(reading.pickled, places, frozenset(), READ_SECONDS, CHECK_SECONDS, SLICE_SECONDS, is_last=True)
         reading.was_killed = not await self._slow.run(task, take, begun.append)
         return monotonic() - begun[0]
+
+
+def _unpickled(data: bytes) -> Any:
+    """Return the value of a large pickle. A million lists take 0.1 s, and 2 s with the collections that they cause."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return pickle.loads(data)  # noqa: S301  # our own process wrote it
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _results(answer: Answer) -> list[tuple[Place, CheckResult | None]]:

@@ -25,13 +25,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from time import monotonic
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 from checks.core.compiled import CompiledCheck
 from checks.engine import CheckedOutput
 from checks.extension.entry_points import installed_checks
 from checks.registry import CHECKS
 from fepflow.errors import CheckTimeoutError, FepflowError, TooLargeError
+from fepflow.jsonpath.path import compile_path
 from fepflow.limits.thread_pool import work_inline
 from fepflow.protocol.check import AnyCheck, to_check
 from fepflow.protocol.results import CheckResult
@@ -59,10 +60,10 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A request as it came, and the function of a module that reads it."""
+class Source(Generic[T]):
+    """A body as it came, and the function of a module that reads it."""
 
-    read: Callable[[bytes], EvaluationRequest]
+    read: Callable[[bytes], T]
     data: bytes
 
 
@@ -70,11 +71,11 @@ class Source:
 class Task:
     """Read a request, or take one that was read, and run its checks, until `slice_seconds` are over.
 
-    `places` are the checks to run; None: all but those of the types `elsewhere`. Of each the time limit is
-    `check_seconds`: beyond it the check is `is_last` an error, else it is left for another process.
+    `places` are the checks to run; None: all but those of the types `elsewhere`. Where none is run, what is read need
+    not be a request. Beyond `check_seconds` a check is an error if the task `is_last`, else left for another process.
     """
 
-    given: Source | bytes
+    given: Source[Any] | bytes
     places: list[Place] | None
     elsewhere: frozenset[str]
     read_seconds: float
@@ -186,12 +187,12 @@ class Worker:
             return
         if isinstance(task.given, Source):
             self._send(pickle.dumps(request, pickle.HIGHEST_PROTOCOL))
-        self._run(task, request)
+        if task.places != []:
+            self._run(task, request)
 
-    def _read(self, given: Source | bytes) -> EvaluationRequest:
+    def _read(self, given: Source[Any] | bytes) -> Any:
         if isinstance(given, bytes):
-            request: EvaluationRequest = pickle.loads(given)  # noqa: S301  # this program wrote it
-            return request
+            return pickle.loads(given)  # noqa: S301  # this program wrote it
         return given.read(given.data)
 
     def _run(self, task: Task, request: EvaluationRequest) -> None:
@@ -282,6 +283,7 @@ def main() -> None:
     for module in (*_LIBRARIES, *{address.partition(":")[0] for (address, *_) in CHECKS.values()}):
         import_module(module)
     installed_checks()
+    compile_path("$.`len`")  # loads the library for such paths
     gc.collect()
     gc.freeze()
     server = os.getpid()

@@ -80,7 +80,7 @@ class FepService:
 
     def __init__(self, store: Store, pool: CheckPool) -> None:
         self._store = store
-        self._pool = pool
+        self.pool = pool
         self._models = ModelClient(StoredResponseCache(store))
         self._slots = asyncio.Semaphore(AT_ONCE)
 
@@ -93,18 +93,18 @@ class FepService:
             async with service._models:
                 yield service
 
-    async def read(self, source: Source) -> EvaluationRequest:
+    async def read(self, source: Source[EvaluationRequest]) -> EvaluationRequest:
         """Read a request. Raises InputError with what is wrong, TooLargeError."""
-        return (await self._pool.read(source)).request
+        return await self.pool.read(source)
 
-    async def begin(self, source: Source, caller: Caller) -> Evaluation:
+    async def begin(self, source: Source[EvaluationRequest], caller: Caller) -> Evaluation:
         """Read a request, and begin with its checks. Raises as `read` does."""
         types = types_here()
-        reading = await self._pool.read(source, types)
+        reading = await self.pool.begin(source, types)
         here = list(places_of(reading.request, lambda check_type: check_type in types))
         return Evaluation(uuid4().hex, reading, here, caller)
 
-    async def evaluate(self, source: Source, caller: Caller) -> EvaluationRunResult:
+    async def evaluate(self, source: Source[EvaluationRequest], caller: Caller) -> EvaluationRunResult:
         """Check the outputs and store the results. Raises InfrastructureError when they cannot be stored."""
         return await self._evaluate(await self.begin(source, caller), None)
 
@@ -160,7 +160,7 @@ class FepService:
         reading = evaluation.reading
         if tell is not None:
             reading.results.tell(tell)
-        await gather_or_raise([self._pool.finish(reading), self._run_here(evaluation)])
+        await gather_or_raise([self.pool.finish(reading), self._run_here(evaluation)])
         return reading.results.all()
 
     async def _run_here(self, evaluation: Evaluation) -> None:

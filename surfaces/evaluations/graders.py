@@ -22,6 +22,7 @@ from fepflow.settings import settings
 from fepflow.store.records import Grader
 from fepflow.text import brief, printable
 from surfaces.evaluations.cases import INVALID, invalid
+from surfaces.evaluations.requests import parse_body
 
 MAX_CHECKS = 20
 """Checks of one grader."""
@@ -64,12 +65,13 @@ BUILT_IN: Mapping[str, Grader] = {
 """Graders that need nothing but an output and what was expected, by id."""
 
 
-def read_grader(document: Any) -> Grader:
-    """The grader that a caller gives, `{id, name, checks}`; without an id it gets one.
+def read_grader(body: bytes) -> Grader:
+    """The grader that a caller gives, `{id, name, checks}`; without an id it gets one. It may take long.
 
-    Raises InvalidRequestError for what is none, or has a check that does not run, or that gives no yes or no; and
-    TooLargeError for too many checks.
+    Raises InputError for what is no JSON, InvalidRequestError for what is no grader, or has a check that does not run,
+    or that gives no yes or no; and TooLargeError for too many checks.
     """
+    document = parse_body(body)
     if not isinstance(document, dict):
         raise InvalidRequestError(INVALID, "a grader is an object {id, name, checks}")
     for name in ("name", "checks"):
@@ -94,6 +96,14 @@ def read_grader(document: Any) -> Grader:
     if len(checks) > MAX_CHECKS:
         raise TooLargeError(f"checks: a grader has at most {MAX_CHECKS}, and here are {len(checks):,}")
     return Grader(grader_id, document["name"], [_declared(check, i) for i, check in enumerate(checks)], utc_now())
+
+
+def require_allowed(grader: Grader) -> None:
+    """Raise InvalidRequestError for a check that asks a model which the operator does not allow."""
+    policy = CaseChecks(CheckDefaults(), [], settings().allowed_models, from_data=True)
+    for index, check in enumerate(grader.checks):
+        if refusal := policy.refusal(Check.model_validate(check)):
+            raise invalid(f"checks[{index}]", refusal)
 
 
 def checks_of(graders: Sequence[Grader]) -> list[dict[str, Any]]:
@@ -127,9 +137,6 @@ def _refusal(check: Check) -> str | None:
     """Why a check is not taken from the network."""
     if check.type == CheckType.CUSTOM_FUNCTION:
         return "custom_function runs code, which no request may bring"
-    policy = CaseChecks(CheckDefaults(), [], settings().allowed_models, from_data=True)
-    if refusal := policy.refusal(check):
-        return refusal
     compiled = CompiledCheck(check, "check")
     if compiled.error is not None:
         return str(compiled.error)

@@ -44,7 +44,9 @@ class Operations:
         self._store = store
         self._service = service
 
-    async def start(self, source: Source, caller: Caller, idempotency_key: str | None) -> OperationRecord:
+    async def start(
+        self, source: Source[EvaluationRequest], caller: Caller, idempotency_key: str | None
+    ) -> OperationRecord:
         """Request a run of these outputs, which a flow run executes; that of an earlier request with the same key.
 
         Raises ConflictError for a key that belongs to another request, InputError for one that no run can have.

@@ -148,15 +148,7 @@ class EvaluationRequest(BaseModel):
     @classmethod
     def read_json(cls, body: bytes) -> EvaluationRequest:
         """As `read`, of a body in JSON."""
-        try:
-            text = body.decode("utf-8")
-        except UnicodeDecodeError:
-            raise InputError(Problem("the body is not UTF-8")) from None
-        try:
-            data = parse(text)
-        except ValueError as error:
-            raise InputError(Problem(f"the body is not valid JSON: {error}")) from None
-        return cls.read(data)
+        return cls.read(parse_body(body))
 
     def own_checks(self, index: int) -> Sequence[AnyCheck]:
         """The checks of one test case alone, its own before those of the request."""
@@ -182,6 +174,16 @@ class EvaluationRequest(BaseModel):
         """The test cases, each with all checks of its own."""
         cases = enumerate(self.test_cases)
         return [case.model_copy(update={"checks": list(self.own_checks(index))}) for index, case in cases]
+
+
+def parse_body(body: bytes) -> Any:
+    """Return the JSON value that a body is, within the limits of `fepflow.json.parser`. Raises InputError."""
+    try:
+        return parse(body.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise InputError(Problem("the body is not UTF-8")) from None
+    except ValueError as error:
+        raise InputError(Problem(f"the body is not valid JSON: {error}")) from None
 
 
 def _body(data: Any) -> EvaluationRequestBody:

@@ -21,7 +21,7 @@ from fepflow.store.store import Store
 from fepflow.text import brief, printable
 from surfaces.access.caller import Caller
 from surfaces.evaluations.cases import CASE_ID, INVALID, MAX_CASES, read_case, read_cases
-from surfaces.evaluations.graders import BUILT_IN, checks_of, read_grader
+from surfaces.evaluations.graders import BUILT_IN, checks_of, require_allowed
 from surfaces.evaluations.request_run import MAX_KEY, request_run, unique_key
 from surfaces.evaluations.results import STATUSES, Status, evaluation, result_counts, results_page
 
@@ -129,10 +129,10 @@ class EvaluationService:
         self._store.delete_test_case(case_id)
         return {"id": case_id, "deleted": True}
 
-    def add_grader(self, caller: Caller, document: Any) -> dict[str, Any]:
+    def add_grader(self, caller: Caller, grader: Grader) -> dict[str, Any]:
         """Store a grader. Raises InvalidRequestError, ConflictError, TooLargeError."""
         caller.require("evaluate")
-        grader = read_grader(document)
+        require_allowed(grader)
         if grader.id in BUILT_IN:
             raise ConflictError(f"The grader {grader.id} is built in: choose another id.")
         if len(self._store.graders()) >= MAX_STORED_GRADERS:

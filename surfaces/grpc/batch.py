@@ -8,12 +8,13 @@ from datetime import datetime
 
 from fepflow.errors import InputError, Problem
 from fepflow.protocol.model import utc_now
+from surfaces.evaluations.check_process import Source
 from surfaces.evaluations.fep import FepService
 from surfaces.grpc.calls import Call
 from surfaces.grpc.errors import ResultTooLargeError, fep_error, known
 from surfaces.grpc.fep.v1 import fep_pb2
 from surfaces.grpc.messages import result_message
-from surfaces.grpc.requests import source_of
+from surfaces.grpc.requests import read_message
 from surfaces.grpc.values import write_struct
 
 MAX_EVALUATIONS = 100
@@ -89,7 +90,9 @@ class Batch:
     async def _evaluate(self, index: int) -> None:
         if index:
             self._call.count()
-        result = await self._service.evaluate(source_of(self._evaluations[index]), self._call.caller)
+        result = await self._service.evaluate(
+            Source(read_message, self._evaluations[index].SerializeToString()), self._call.caller
+        )
         message = await asyncio.to_thread(result_message, result)
         size = message.ByteSize()
         if size > self._room:

@@ -39,6 +39,9 @@ NEEDS: dict[str, Scope] = {
 STARTS = frozenset({"StartEvaluation"})
 """RPCs that start runs."""
 
+UNREAD = frozenset({"RunEvaluation", "StreamEvaluation", "StartEvaluation"})
+"""RPCs whose handlers take the bytes of the message: to read them may take long, and is done in another process."""
+
 Context = Any
 """A `grpc.aio.ServicerContext`."""
 
@@ -158,6 +161,9 @@ class Guard:
                 return
             except TimeoutError:
                 raise SlowRequestError(f"The message did not come within {seconds:.0f} s.") from None
+            if self._needs is not None and self._name in UNREAD:
+                yield data
+                continue
             try:
                 message = self._handler.request_deserializer(data)
             except DecodeError:

@@ -8,13 +8,14 @@ from contextlib import aclosing
 from importlib.metadata import version
 from typing import Any, cast
 
+from surfaces.evaluations.check_process import Source
 from surfaces.evaluations.fep import EvaluationProgress, FepService, Pending
 from surfaces.grpc.batch import Batch
 from surfaces.grpc.calls import current_call
 from surfaces.grpc.errors import PendingError
 from surfaces.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
 from surfaces.grpc.messages import progress_message, result_message
-from surfaces.grpc.requests import source_of
+from surfaces.grpc.requests import read_message
 
 
 class EvaluationServicer(fep_pb2_grpc.EvaluationServiceServicer):
@@ -24,9 +25,9 @@ class EvaluationServicer(fep_pb2_grpc.EvaluationServiceServicer):
         self._service = service
         self._max_message = max_message
 
-    async def RunEvaluation(self, request: fep_pb2.EvaluationRequest, context: Any) -> fep_pb2.EvaluationRunResult:
+    async def RunEvaluation(self, request: bytes, context: Any) -> fep_pb2.EvaluationRunResult:
         """Carry out an evaluation."""
-        result = await self._service.evaluate(source_of(request), current_call().caller)
+        result = await self._service.evaluate(Source(read_message, request), current_call().caller)
         current_call().resource = result.evaluation_id
         return await asyncio.to_thread(result_message, result)
 
@@ -43,11 +44,9 @@ class EvaluationServicer(fep_pb2_grpc.EvaluationServiceServicer):
         await self._service.ping()
         return fep_pb2.HealthCheckResponse(status="healthy", version=version("fepflow"))
 
-    async def StreamEvaluation(
-        self, request: fep_pb2.EvaluationRequest, context: Any
-    ) -> AsyncIterator[fep_pb2.EvaluationProgress]:
+    async def StreamEvaluation(self, request: bytes, context: Any) -> AsyncIterator[fep_pb2.EvaluationProgress]:
         """Carry out an evaluation, telling of each test case."""
-        evaluation = await self._service.begin(source_of(request), current_call().caller)
+        evaluation = await self._service.begin(Source(read_message, request), current_call().caller)
         stream = cast(AsyncGenerator[EvaluationProgress, None], self._service.stream(evaluation))
         async with aclosing(stream):  # a caller who leaves ends the evaluation
             async for progress in stream:

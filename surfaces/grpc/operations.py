@@ -13,13 +13,14 @@ from uuid import UUID
 from fepflow.errors import InputError, Problem
 from fepflow.store.operations import OperationRecord
 from fepflow.text import brief
+from surfaces.evaluations.check_process import Source
 from surfaces.evaluations.operations import STATUSES, Operations, OperationStatus, status_of
 from surfaces.evaluations.request_run import MAX_KEY
 from surfaces.grpc.calls import current_call
 from surfaces.grpc.errors import ResultTooLargeError
 from surfaces.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
 from surfaces.grpc.messages import result_message
-from surfaces.grpc.requests import source_of
+from surfaces.grpc.requests import read_message
 from surfaces.grpc.values import sendable, write_struct
 
 PAGE, MAX_PAGE = 50, 500
@@ -32,10 +33,10 @@ class OperationServicer(fep_pb2_grpc.AsyncEvaluationServiceServicer):
         self._operations = operations
         self._max_message = max_message
 
-    async def StartEvaluation(self, request: fep_pb2.EvaluationRequest, context: Any) -> fep_pb2.EvaluationOperation:
+    async def StartEvaluation(self, request: bytes, context: Any) -> fep_pb2.EvaluationOperation:
         """Start an evaluation."""
         key = _idempotency_key(context)
-        started = await self._operations.start(source_of(request), current_call().caller, key)
+        started = await self._operations.start(Source(read_message, request), current_call().caller, key)
         current_call().resource = started.id
         return _message(started)
 

@@ -8,15 +8,9 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from fepflow.errors import InputError, Problem
-from surfaces.evaluations.check_process import Source
 from surfaces.evaluations.requests import EvaluationRequest
 from surfaces.grpc.fep.v1 import fep_pb2
 from surfaces.grpc.values import read_any, read_object
-
-
-def source_of(message: fep_pb2.EvaluationRequest) -> Source:
-    """Return the request that a message is, to be read in another process."""
-    return Source(read_message, message.SerializeToString())
 
 
 def read_message(data: bytes) -> EvaluationRequest:

@@ -12,12 +12,15 @@ from starlette.responses import JSONResponse, Response
 
 from fepflow.errors import FepflowError, InvalidRequestError
 from surfaces.evaluations.cases import read_lines
+from surfaces.evaluations.check_pool import CheckPool
+from surfaces.evaluations.check_process import Source
+from surfaces.evaluations.graders import read_grader
 from surfaces.evaluations.service import EvaluationService
 from surfaces.rest import evaluations_contract as contract
 from surfaces.rest.errors import documented
 from surfaces.rest.evaluations_contract import Envelope, ErrorEnvelope, links, page_parameters
 from surfaces.rest.parameters import parse_query, query_schema
-from surfaces.rest.request import caller_of, json_body, media_type, text_body
+from surfaces.rest.request import caller_of, json_body, json_bytes, media_type, read_body, require_plain
 
 Query = dict[str, Any]
 Handler = Callable[[Request, Query], Awaitable[Any]]
@@ -27,8 +30,8 @@ _BY_ID = [contract.ID_PARAMETER]
 _EVALUATION_LINKS = links("/data/id", "getEvaluationRun", "getEvaluationResults")
 
 
-def evaluations_router(service: EvaluationService) -> APIRouter:
-    """The routes of the contract, of stored test cases and of graders, over a service."""
+def evaluations_router(service: EvaluationService, pool: CheckPool) -> APIRouter:
+    """The routes of the contract, of stored test cases and of graders, over a service; `pool` reads large bodies."""
     router = APIRouter(prefix="/api", tags=["Evaluations"])
 
     def route(
@@ -76,7 +79,7 @@ def evaluations_router(service: EvaluationService) -> APIRouter:
     async def create(request: Request, _: Query) -> Any:
         """Have an agent evaluated; the run goes on after the answer."""
         key = request.headers.get("Idempotency-Key")
-        return await asyncio.to_thread(service.create, caller_of(request), await json_body(request), key)
+        return await asyncio.to_thread(service.create, caller_of(request), await json_body(request, pool), key)
 
     @route(
         "GET",
@@ -120,8 +123,10 @@ def evaluations_router(service: EvaluationService) -> APIRouter:
     async def add_cases(request: Request, _: Query) -> Any:
         """Store a test case, or several: a list, `{test_cases}`, or JSON lines; all of them or none."""
         if media_type(request) in contract.LINES:
-            return await asyncio.to_thread(service.add_cases, caller_of(request), read_lines(await text_body(request)))
-        document = await json_body(request)
+            require_plain(request)
+            lines = await read_body(await request.body(), read_lines, pool)
+            return await asyncio.to_thread(service.add_cases, caller_of(request), lines)
+        document = await json_body(request, pool)
         if isinstance(document, dict) and "test_cases" in document:
             document = document["test_cases"]
         elif isinstance(document, dict):
@@ -154,7 +159,9 @@ def evaluations_router(service: EvaluationService) -> APIRouter:
     )
     async def add_grader(request: Request, _: Query) -> Any:
         """Store a grader."""
-        return await asyncio.to_thread(service.add_grader, caller_of(request), await json_body(request))
+        caller_of(request).require("evaluate")
+        grader = await pool.read(Source(read_grader, await json_bytes(request)))
+        return await asyncio.to_thread(service.add_grader, caller_of(request), grader)
 
     @route("GET", "/graders", "listGraders", contract.Graders, parameters=page_parameters(50, 500))
     async def graders(request: Request, query: Query) -> Any:

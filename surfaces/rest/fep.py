@@ -149,7 +149,7 @@ def fep_router(service: FepService) -> APIRouter:
     return router
 
 
-async def _source(request: Request) -> Source:
+async def _source(request: Request) -> Source[EvaluationRequest]:
     return Source(EvaluationRequest.read_json, await json_bytes(request))
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from fastapi import Request
 
 from fepflow.errors import InputError, Problem
-from fepflow.json.parser import parse
 from surfaces.access.caller import Caller
+from surfaces.evaluations.check_pool import CheckPool
+from surfaces.evaluations.check_process import Source
+from surfaces.evaluations.requests import parse_body
+
+T = TypeVar("T")
+
+_QUICK = 20_000
+"""Bytes of JSON that are read in a millisecond or two, whatever they are."""
 
 
 def caller_of(request: Request) -> Caller:
@@ -31,15 +39,6 @@ def require_plain(request: Request) -> None:
         )
 
 
-async def text_body(request: Request) -> str:
-    """The body as a text. Raises InputError."""
-    require_plain(request)
-    try:
-        return (await request.body()).decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError(Problem("the body is not UTF-8")) from None
-
-
 async def json_bytes(request: Request) -> bytes:
     """The body, which is said to be JSON. Raises InputError if it is said to be another thing."""
     require_plain(request)
@@ -53,11 +52,11 @@ def _require_json(request: Request) -> None:
         raise InputError(Problem(f"a body of type {kind[:60]!a} is not read", advice="send application/json"))
 
 
-async def json_body(request: Request) -> Any:
-    """The body as a JSON value, within the limits of `fepflow.json.parser`. Raises InputError."""
-    _require_json(request)
-    text = await text_body(request)
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise InputError(Problem(f"the body is not valid JSON: {error}")) from None
+async def json_body(request: Request, pool: CheckPool) -> Any:
+    """The body as a JSON value. Raises InputError."""
+    return await read_body(await json_bytes(request), parse_body, pool)
+
+
+async def read_body(body: bytes, read: Callable[[bytes], T], pool: CheckPool) -> T:
+    """What a body is, which a process of the pool finds out unless it takes a moment only."""
+    return read(body) if len(body) <= _QUICK else await pool.read(Source(read, body))

@@ -173,7 +173,7 @@ def others_beside(api: ApiProcess) -> Iterator[Meanwhile]:
 
     def ask() -> None:
         with httpx.Client(base_url=api.rest, timeout=60, trust_env=False) as client:
-            while not stop.wait(0.05):
+            while not meanwhile.answers or not stop.wait(0.05):
                 for send in (lambda: client.get("/v1/health"), lambda: client.post("/v1/evaluate", json=SMALL)):
                     begun, waited = time.monotonic(), _waited(process.pid)
                     response = send()

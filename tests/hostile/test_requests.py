@@ -5,6 +5,7 @@ The short form is in every run of the tests; each bomb by itself, over both inte
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -121,6 +122,47 @@ def test_a_body_that_takes_long_to_read_keeps_nobody_waiting(interfaces: Interfa
     with others_beside(interfaces.api) as meanwhile:
         assert interfaces.post(body).status_code == 400
     meanwhile.require_kept()
+
+
+@pytest.mark.parametrize("path", ["/api/test-cases", pytest.param("/api/graders", marks=pytest.mark.battery)])
+def test_a_body_for_the_evaluations_contract_keeps_nobody_waiting(interfaces: Interfaces, path: str) -> None:
+    with others_beside(interfaces.api) as meanwhile:
+        assert interfaces.post(LARGE["deep values"], path).status_code == 400
+    meanwhile.require_kept()
+
+
+def test_a_grader_with_a_schema_that_takes_long_to_read_keeps_nobody_waiting(interfaces: Interfaces) -> None:
+    check = {"type": "schema_validation", "arguments": {"data": "$.output.value", "schema": {"allOf": [{}] * 300_000}}}
+    with others_beside(interfaces.api) as meanwhile:
+        refused = interfaces.post(json.dumps({"name": "slow", "checks": [check]}).encode(), "/api/graders")
+    meanwhile.require_kept()
+    assert refused.status_code == 400
+    assert "10 s" in refused.json()["error"]["message"]
+
+
+MESSAGES = {
+    "no test case often": b"\x0a\x00" * 2_000_000,
+    "no output often": b"\x12\x00" * 2_000_000,
+    "a check without anything often": b"\x1a\x84\x80\xf4\x01\x0a\x80\x80\xf4\x01" + b"\x0a\x00" * 2_000_000,
+    "no message": b"\xff" * 4_000_000,
+}
+
+
+@pytest.mark.parametrize("method", ["RunEvaluation", "BatchEvaluation"])
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(message, id=name, marks=[pytest.mark.battery] * (index > 0))
+        for index, (name, message) in enumerate(MESSAGES.items())
+    ],
+)
+def test_a_message_of_many_small_parts_keeps_nobody_waiting(
+    interfaces: Interfaces, message: bytes, method: str
+) -> None:
+    with others_beside(interfaces.api) as meanwhile, pytest.raises(grpc.RpcError) as error:
+        interfaces.channel.unary_unary(f"/fep.v1.EvaluationService/{method}", None, None)(message, timeout=120)
+    meanwhile.require_kept()
+    assert error.value.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
 def test_a_thousand_checks_of_a_large_output_take_little(interfaces: Interfaces) -> None:

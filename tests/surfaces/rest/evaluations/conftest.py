@@ -19,6 +19,7 @@ from fepflow.store.records import NewCheckResult, NewOutput
 from fepflow.store.store import Store
 from surfaces.access.caller import Caller
 from surfaces.access.caller import Scope as AccessScope
+from surfaces.evaluations.check_pool import CheckPool
 from surfaces.evaluations.service import EvaluationService
 from surfaces.rest.app import create_app
 from surfaces.rest.errors import Errors
@@ -55,8 +56,9 @@ def store(tmp_path: Path, new_store: Callable[[str], str]) -> Iterator[Store]:
 def called_by(store: Store, *scopes: AccessScope) -> Iterator[httpx.Client]:
     @asynccontextmanager
     async def evaluations() -> AsyncIterator[ASGIApp]:
-        app = create_app([evaluations_router(EvaluationService(store))], Errors({"/api": error_envelope}))
-        yield Admitted(app, Caller("key:1", frozenset(scopes)))
+        async with CheckPool.open() as pool:
+            app = create_app([evaluations_router(EvaluationService(store), pool)], Errors({"/api": error_envelope}))
+            yield Admitted(app, Caller("key:1", frozenset(scopes)))
 
     with served_by(evaluations) as client:
         yield client
