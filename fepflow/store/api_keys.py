@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import datetime
 
-from sqlalchemy import Connection, exists, insert, or_, select, update
+from sqlalchemy import Connection, delete, exists, insert, or_, select, update
 
 from fepflow.errors import NotFoundError
 from fepflow.store.access_records import ApiKey
 from fepflow.store.database import Repository, now_of
-from fepflow.store.network_tables import API_KEY
+from fepflow.store.network_tables import API_KEY, PAGE_SESSION
 
 
 class ApiKeys(Repository):
@@ -42,12 +42,13 @@ class ApiKeys(Repository):
             return bool(connection.scalar(select(exists(keys))))
 
     def revoke_api_key(self, key_id: str) -> ApiKey:
-        """End a key for good; one that was revoked before stays as it is. Raises NotFoundError."""
+        """End a key for good, with its sessions; one that was revoked before stays as it is. Raises NotFoundError."""
 
         def revoke(connection: Connection) -> ApiKey:
             mine = API_KEY.c.id == key_id
             now = now_of(connection)
             connection.execute(update(API_KEY).where(mine, API_KEY.c.revoked_at.is_(None)).values(revoked_at=now))
+            connection.execute(delete(PAGE_SESSION).where(PAGE_SESSION.c.key_id == key_id))
             row = connection.execute(select(API_KEY).where(mine)).mappings().first()
             if row is None:
                 raise NotFoundError("There is no API key of this id: `fepflow keys list` shows all.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, ClassVar
 
-from sqlalchemy import Column, ForeignKeyConstraint, String, Table, UniqueConstraint
+from sqlalchemy import Column, ForeignKeyConstraint, Index, String, Table, UniqueConstraint
 from sqlmodel import Field
 
 from fepflow.store.column_types import EscapedText, JsonText
@@ -38,6 +38,21 @@ class AuditEntryRow(Row, table=True):
     action: str = Field(sa_column=Column(EscapedText, nullable=False))
     resource: str | None = Field(sa_column=Column(EscapedText))
     outcome: str = Field(sa_column=Column(String(32), nullable=False))
+
+
+class PageSessionRow(Row, table=True):
+    """A browser that has signed in to the pages with a key; of the session's id there is only the SHA-256."""
+
+    __tablename__: ClassVar[str] = "page_session"
+    __table_args__ = (
+        ForeignKeyConstraint(["key_id"], ["api_key.id"], ondelete="CASCADE"),
+        Index("ix_page_session_key_id", "key_id", "created_at"),
+    )
+
+    id_hash: str = Field(sa_column=Column(String(64), primary_key=True))
+    key_id: str = Field(sa_column=Column(String(16), nullable=False))
+    created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
+    expires_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
 
 
 class TestCaseRow(Row, table=True):
@@ -82,6 +97,7 @@ class RunRequestRow(Row, table=True):
 
 API_KEY: Table = METADATA.tables["api_key"]
 AUDIT_ENTRY: Table = METADATA.tables["audit_entry"]
+PAGE_SESSION: Table = METADATA.tables["page_session"]
 TEST_CASE: Table = METADATA.tables["test_case"]
 GRADER: Table = METADATA.tables["grader"]
 RUN_REQUEST: Table = METADATA.tables["run_request"]

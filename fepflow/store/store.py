@@ -20,6 +20,7 @@ from fepflow.store.graders import Graders
 from fepflow.store.labels import Labels
 from fepflow.store.leases import Leases
 from fepflow.store.operations import OperationRecords
+from fepflow.store.page_sessions import PageSessions
 from fepflow.store.response_cache import ResponseCacheTable
 from fepflow.store.results import Results
 from fepflow.store.run_requests import RunRequests
@@ -45,6 +46,7 @@ class Store(
     OperationRecords,
     CompletedRuns,
     ApiKeys,
+    PageSessions,
     AuditLog,
     StoredCases,
     Graders,
@@ -52,7 +54,8 @@ class Store(
     CompleteResults,
 ):
     """Runs with their cases, outputs and check results, cached responses, calibrations, labels, reports, baselines, and
-    what the network's interfaces need: API keys, the audit log, test cases, graders and requests of runs.
+    what the network's interfaces need: API keys, sessions of browsers, the audit log, test cases, graders and requests
+    of runs.
 
     Many processes may share it. Every method is one or more whole transactions, blocks while it works, and may be
     called from any thread. All raise InfrastructureError when the database is unavailable.

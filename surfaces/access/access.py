@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -10,9 +11,9 @@ from ipaddress import ip_address
 from typing import Self, TypeVar, cast
 
 from fepflow.errors import AuthenticationError, InputError, PermissionDeniedError, Problem
-from fepflow.security.api_keys import is_secret_of, parse_api_key, without_credentials
+from fepflow.security.api_keys import hash_of, is_secret_of, parse_api_key, without_credentials
 from fepflow.settings import Settings
-from fepflow.store.access_records import AuditEntry
+from fepflow.store.access_records import ApiKey, AuditEntry
 from fepflow.store.store import Store
 from fepflow.text import brief
 from surfaces.access.audit_writer import AuditWriter
@@ -29,6 +30,9 @@ BEGUN = "begun"
 OVER_LIMIT = frozenset({"429", "RESOURCE_EXHAUSTED"})
 """Outcomes of which the audit log has the first in a minute of each caller: else a flood would fill it."""
 
+SESSION_SECONDS = 12 * 3_600.0
+"""How long a browser stays signed in."""
+
 _READERS = 4
 _MAX_TEXT = 200
 _MAX_OUTCOME = 32
@@ -36,10 +40,11 @@ _MAX_OUTCOME = 32
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a request shows: `X-API-Key`, or else `Authorization`, and the IP address that it came from."""
+    """What a request shows: `X-API-Key`, or else `Authorization`, or a browser's session; and where it came from."""
 
     api_key: str | None = field(default=None, repr=False)
     authorization: str | None = field(default=None, repr=False)
+    session: str | None = field(default=None, repr=False)
     source: str | None = None
 
 
@@ -83,7 +88,7 @@ class Access:
             self._asks = True
         return self._asks
 
-    async def admit(self, headers: Sequence[tuple[str, str]], source: str | None) -> Caller:
+    async def admit(self, headers: Sequence[tuple[str, str]], source: str | None, session: str | None = None) -> Caller:
         """Return the caller of a request with these headers, or gRPC metadata; names are in lower case.
 
         Where no key is asked for, what a page of another site or a proxy may have sent is refused. Raises
@@ -92,7 +97,7 @@ class Access:
         try:
             if not await self.asks_for_keys():
                 refuse_pages_of_others(headers, self._origins)
-            shown = Credentials(_only(headers, "x-api-key"), _only(headers, "authorization"), source)
+            shown = Credentials(_only(headers, "x-api-key"), _only(headers, "authorization"), session, source)
         except (AuthenticationError, PermissionDeniedError):
             self.count_failure(source)
             raise
@@ -109,6 +114,8 @@ class Access:
                 return await self._by_key(credentials.api_key)
             if credentials.authorization is not None:
                 return self._by_token(credentials.authorization)
+            if credentials.session is not None:
+                return await self._by_session(credentials.session)
             return await self._without(credentials.source)
         except AuthenticationError:
             self.count_failure(credentials.source)
@@ -163,7 +170,31 @@ class Access:
             raise AuthenticationError("The API key is not valid.")
         if (state := key.state_at(now)) != "active":
             raise AuthenticationError(f"The API key {key_id} is {state}: `fepflow keys create` makes another.")
-        return Caller(f"key:{key_id}", frozenset(scope for scope in SCOPES if scope in key.scopes))
+        return _caller_of(key)
+
+    async def _by_session(self, session: str) -> Caller:
+        key = await self._read(lambda: self._store.key_of_page_session(hash_of(session)))
+        if key is None:
+            raise AuthenticationError("The session is over: sign in again.")
+        return _caller_of(key)
+
+    async def begin_session(self, api_key: str, source: str | None) -> tuple[Caller, str]:
+        """Begin a session of a browser that shows a key: its caller, and the session's id, which nobody guesses.
+
+        Raises as `identify` does, and RateLimitError for a key that begins too many.
+        """
+        caller = await self.identify(Credentials(api_key=api_key, source=source))
+        assert caller.name is not None
+        self._rates.take(caller.name, starts_run=False)
+        session, key_id = secrets.token_urlsafe(32), caller.name.removeprefix("key:")
+        await self._read(lambda: self._store.add_page_session(hash_of(session), key_id, SESSION_SECONDS))
+        return caller, session
+
+    async def end_session(self, session: str) -> Caller | None:
+        """End a session for good: the caller whose it was. Raises InfrastructureError."""
+        key = await self._read(lambda: self._store.key_of_page_session(hash_of(session)))
+        await self._read(lambda: self._store.end_page_session(hash_of(session)))
+        return None if key is None else _caller_of(key)
 
     def _by_token(self, authorization: str) -> Caller:
         scheme, _, token = authorization.partition(" ")
@@ -181,6 +212,10 @@ class Access:
 
     async def _read(self, work: Callable[[], T]) -> T:
         return cast(T, await asyncio.get_running_loop().run_in_executor(self._threads, work))
+
+
+def _caller_of(key: ApiKey) -> Caller:
+    return Caller(f"key:{key.id}", frozenset(scope for scope in SCOPES if scope in key.scopes))
 
 
 def _values(headers: Sequence[tuple[str, str]], name: str) -> list[str]:

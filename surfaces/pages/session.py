@@ -1,7 +1,9 @@
-"""A browser as a caller: its key is in a cookie, forms carry a token, and responses say what a page may load.
+"""A browser as a caller: a session is in its cookie, forms carry a token, and responses say what a page may load.
 
-A key stays a key: what is in the cookie is shown to `Access` as `X-API-Key` at each request, so that scopes, limits,
-expiry and the audit log are the same as for programs. Pages of other sites send no cookie (SameSite), and no token.
+The cookie holds an id that means nothing elsewhere: which key it stands for is in the store, so that scopes, limits,
+expiry and the audit log are the same as for programs. What changes something has to come from a page of ours, by what
+the browser says (Origin, Sec-Fetch-Site) and by a token that only such a page knows. Cookies know no ports: another
+server on this host is sent them, too, and may set others.
 """
 
 from __future__ import annotations
@@ -10,20 +12,23 @@ import hmac
 import secrets
 from urllib.parse import parse_qsl, quote
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fepflow.errors import AuthenticationError, FepflowError, PermissionDeniedError, RateLimitError, UserError
-from fepflow.security.api_keys import parse_api_key
-from surfaces.access.access import Access, Credentials
+from surfaces.access.access import Access
+from surfaces.access.caller import Caller
 from surfaces.pages.assets import asset_response
 from surfaces.pages.rendering import render
-from surfaces.rest.middleware import is_interface
+from surfaces.rest.middleware import action_of, is_interface
 from surfaces.rest.request import media_type
 
-KEY_COOKIE, CSRF_COOKIE = "fepflow_key", "fepflow_csrf"
+COOKIE = "fepflow_session"
+SECURE_COOKIE = f"__Host-{COOKIE}"
+"""Over https: browsers take a cookie of this name from this very host only, and send it to no other."""
+
 MAX_FORM = 200_000
 """Bytes of a form."""
 
@@ -43,15 +48,22 @@ HEADERS = {
 
 
 def csrf_of(request: Request) -> str:
-    """The token that a form of this browser carries."""
+    """The token that the forms of this session carry."""
     return str(request.scope.get("state", {}).get("csrf", ""))
 
 
 async def form_of(request: Request) -> dict[str, str]:
     """The fields of a form that a page of ours sent.
 
-    Raises PermissionDeniedError for one without the token of this browser, UserError for what is no form.
+    Raises PermissionDeniedError for one without the token of this session, UserError for what is no form.
     """
+    fields = await _fields_of(request)
+    if not hmac.compare_digest(csrf_of(request).encode(), fields.pop("csrf", "").encode("utf-8", "surrogatepass")):
+        raise PermissionDeniedError("The form does not come from a page of fepflow in this browser: load it again.")
+    return fields
+
+
+async def _fields_of(request: Request) -> dict[str, str]:
     if media_type(request) != "application/x-www-form-urlencoded":
         raise UserError("A form is sent as application/x-www-form-urlencoded.")
     body = bytearray()
@@ -60,13 +72,25 @@ async def form_of(request: Request) -> dict[str, str]:
         if len(body) > MAX_FORM:
             raise UserError(f"A form has at most {MAX_FORM:,} bytes.")
     try:
-        fields = dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=100, errors="strict"))
+        return dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=100, errors="strict"))
     except ValueError:
         raise UserError("The form cannot be read.") from None
-    sent, token = request.cookies.get(CSRF_COOKIE, ""), fields.pop("csrf", "")
-    if not sent or not hmac.compare_digest(sent.encode(), token.encode("utf-8", "surrogatepass")):
-        raise PermissionDeniedError("The form does not come from a page of fepflow in this browser: load it again.")
-    return fields
+
+
+def refuse_other_sites(headers: Headers) -> None:
+    """Refuse a request that changes something and does not come from a page of ours. Raises PermissionDeniedError.
+
+    Browsers say where a request comes from: over https and on this machine in Sec-Fetch-Site, which also holds behind a
+    proxy with another Host; else in Origin. Another port is another origin.
+    """
+    own = {f"{scheme}://{headers.get('host', '').lower()}" for scheme in ("http", "https")}
+    if sites := headers.getlist("sec-fetch-site"):
+        is_ours = all(site == "same-origin" for site in sites)
+    else:
+        origins = headers.getlist("origin")
+        is_ours = len(origins) == 1 and origins[0].lower() in own
+    if not is_ours:
+        raise PermissionDeniedError("The request does not come from a page of fepflow (Origin, Sec-Fetch-Site).")
 
 
 class PagesMiddleware:
@@ -76,21 +100,28 @@ class PagesMiddleware:
         self._app = app
         self._access = access
         self._secure = secure
+        self._cookie = SECURE_COOKIE if secure else COOKIE
+        self._anybody = secrets.token_urlsafe(32)
+        """For the forms of browsers without a session, where no key is asked for."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request (ASGI 3)."""
         if scope["type"] != "http" or is_interface(scope["path"]):
             await self._app(scope, receive, send)
             return
-        cookies = Request(scope).cookies
-        token = cookies.get(CSRF_COOKIE) or secrets.token_urlsafe(24)
-        scope = {**scope, "state": {**scope.get("state", {}), "csrf": token}}
-        sender = self._with_headers(send, None if CSRF_COOKIE in cookies else token)
-        request = Request(scope, receive)
-        if response := await self._own(request):
-            await response(scope, receive, sender)
-            return
-        await self._app(_with_key(scope, cookies.get(KEY_COOKIE)), receive, _to_sign_in(request, sender))
+        session = Request(scope).cookies.get(self._cookie)
+        token = hmac.digest((session or self._anybody).encode("utf-8", "surrogatepass"), b"csrf", "sha256").hex()
+        state = {**scope.get("state", {}), "csrf": token}
+        if session is not None:
+            state["session"] = session
+        request, sender = Request({**scope, "state": state}, receive), _with_headers(send)
+        response = await self._own(request)
+        if response is None and request.method not in ("GET", "HEAD", "OPTIONS"):
+            response = await self._refusal(request)
+        if response is not None:
+            await response(request.scope, receive, sender)
+        else:
+            await self._app(request.scope, receive, self._to_sign_in(request, sender))
 
     async def _own(self, request: Request) -> Response | None:
         """What is answered here, for anybody: files of ours, signing in and out."""
@@ -100,87 +131,107 @@ class PagesMiddleware:
         if path == "/sign-in" and method in ("GET", "HEAD"):
             return _sign_in_page(request, "", request.query_params.get("next", "/runs"))
         if path == "/sign-in" and method == "POST":
-            return await self._sign_in(request)
+            return await self._refusal(request) or await self._sign_in(request)
         if path == "/sign-out" and method == "POST":
-            return await self._sign_out(request)
+            return await self._refusal(request) or await self._sign_out(request)
         return None
 
+    async def _refusal(self, request: Request) -> Response | None:
+        """The response to a request of another site."""
+        try:
+            refuse_other_sites(request.headers)
+        except PermissionDeniedError as error:
+            return await self._refused(request, error)
+        return None
+
+    async def _refused(self, request: Request, error: FepflowError, wanted: str = "/runs") -> Response:
+        """Count and record what was refused before its caller was known."""
+        if not isinstance(error, AuthenticationError | RateLimitError):  # these are counted already
+            try:
+                self._access.count_failure(_source_of(request))
+            except RateLimitError as limit:
+                error = limit
+        try:
+            await self._record(request, None, str(error.http_status))
+        except FepflowError as failure:
+            error = failure
+        return _sign_in_page(request, str(error), wanted, error)
+
+    async def _record(self, request: Request, caller: Caller | None, outcome: str) -> None:
+        action, resource = action_of(request.method, request.url.path)
+        name, is_late = caller.name if caller else None, caller is None
+        await self._access.record(name, _source_of(request), action, resource, outcome, may_be_late=is_late)
+
     async def _sign_in(self, request: Request) -> Response:
-        source = request.client.host if request.client else None
         wanted = "/runs"
         try:
-            form = await form_of(request)
+            form = await _fields_of(request)
             wanted = form.get("next", wanted)
-            key = form.get("key", "").strip()
-            if parse_api_key(key) is None:
-                raise AuthenticationError("The API key is not valid: a key reads like fep_ID_SECRET.")
-            caller = await self._access.identify(Credentials(api_key=key, source=source))
+            caller, session = await self._access.begin_session(form.get("key", "").strip(), _source_of(request))
+            await self._record(request, caller, "303")
+            if (earlier := request.scope["state"].get("session")) is not None:
+                await self._access.end_session(earlier)
         except FepflowError as error:
-            await self._access.record(None, source, "POST /sign-in", None, str(error.http_status))
-            return _sign_in_page(request, str(error), wanted, error)
-        await self._access.record(caller.name, source, "POST /sign-in", None, "303")
+            return await self._refused(request, error, wanted)
         response = RedirectResponse(_local(wanted), 303)
-        self._set(response, KEY_COOKIE, key)
+        response.set_cookie(self._cookie, session, httponly=True, samesite="strict", secure=self._secure)
         return response
 
     async def _sign_out(self, request: Request) -> Response:
         try:
             await form_of(request)
+            session = request.scope["state"].get("session")
+            caller = await self._access.end_session(session) if session else None
+            if caller is not None:
+                await self._record(request, caller, "303")
         except FepflowError as error:
-            return _sign_in_page(request, str(error), "/runs", error)
+            return await self._refused(request, error)
         response = RedirectResponse("/sign-in", 303)
-        response.delete_cookie(KEY_COOKIE, httponly=True, samesite="strict", secure=self._secure)
+        self._forget(response)
         return response
 
-    def _with_headers(self, send: Send, token: str | None) -> Send:
+    def _forget(self, response: Response) -> None:
+        response.delete_cookie(self._cookie, httponly=True, samesite="strict", secure=self._secure)
+
+    def _to_sign_in(self, request: Request, send: Send) -> Send:
+        """Sends who has not said who they are to the page where they do, instead of an error."""
+        leaves = False
+
         async def sender(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-                if token is not None:
-                    response = Response()
-                    self._set(response, CSRF_COOKIE, token)
-                    headers.append("set-cookie", response.headers["set-cookie"])
-            await send(message)
+            nonlocal leaves
+            is_refused = message["type"] == "http.response.start" and message["status"] == 401
+            if is_refused and request.method in ("GET", "HEAD"):
+                leaves = True
+                await self._ask_for_key(request)(request.scope, request.receive, send)
+            elif not leaves:
+                await send(message)
 
         return sender
 
-    def _set(self, response: Response, name: str, value: str) -> None:
-        response.set_cookie(name, value, httponly=True, samesite="strict", secure=self._secure)
+    def _ask_for_key(self, request: Request) -> Response:
+        wanted = quote(f"{request.url.path}?{request.url.query}", safe="")
+        location = f"/sign-in?next={wanted}"
+        response: Response = RedirectResponse(location, 303)
+        if "hx-request" in request.headers:
+            response = Response(status_code=401, headers={"HX-Redirect": location})  # the whole page, not a part of it
+        # A session that is over would be refused again and again, also where no key is asked for.
+        self._forget(response)
+        return response
 
 
-def _with_key(scope: Scope, key: str | None) -> Scope:
-    names = {name for name, _ in scope["headers"]}
-    if key is None or b"x-api-key" in names or b"authorization" in names:
-        return scope
-    return {**scope, "headers": [*scope["headers"], (b"x-api-key", key.encode("latin-1", "replace"))]}
+def _source_of(request: Request) -> str | None:
+    return request.client.host if request.client else None
 
 
-def _to_sign_in(request: Request, send: Send) -> Send:
-    """Sends who has not said who they are to the page where they do, instead of an error."""
-    leaves = False
-
+def _with_headers(send: Send) -> Send:
     async def sender(message: Message) -> None:
-        nonlocal leaves
-        if message["type"] == "http.response.start" and message["status"] == 401 and request.method in ("GET", "HEAD"):
-            leaves = True
-            await _ask_for_key(request)(request.scope, request.receive, send)
-        elif not leaves:
-            await send(message)
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
 
     return sender
-
-
-def _ask_for_key(request: Request) -> Response:
-    wanted = quote(f"{request.url.path}?{request.url.query}", safe="")
-    location = f"/sign-in?next={wanted}"
-    response: Response = RedirectResponse(location, 303)
-    if "hx-request" in request.headers:
-        response = Response(status_code=401, headers={"HX-Redirect": location})  # the whole page, not a part of it
-    # A key that is taken no more would be refused again and again, also where none is asked for.
-    response.delete_cookie(KEY_COOKIE, httponly=True, samesite="strict")
-    return response
 
 
 def _sign_in_page(request: Request, message: str, wanted: str, error: FepflowError | None = None) -> Response:

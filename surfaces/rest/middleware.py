@@ -68,11 +68,7 @@ class _Request:
 
     @property
     def action(self) -> tuple[str, str | None]:
-        """`GET /v1/runs/{id}` and the id: what comes third in a path. Never the query."""
-        match = _RESOURCE.fullmatch(self.path)
-        if not match:
-            return f"{self.method} {self.path}", None
-        return f"{self.method} {match[1]}{{id}}{match[3] or ''}", match[2]
+        return action_of(self.method, self.path)
 
 
 class AccessMiddleware:
@@ -108,7 +104,7 @@ class AccessMiddleware:
         caller: Caller | None = None
         try:
             headers = request.headers.items()
-            caller = await self._access.admit(headers, request.source)
+            caller = await self._access.admit(headers, request.source, scope.get("state", {}).get("session"))
             self._access.permit_request(caller, request.needs, headers, starts_run=request.starts_run)
             self._check_length(request)
             if request.needs != "read":
@@ -207,6 +203,14 @@ class _Exchange:
 
 class _ReplacedError(Exception):
     """Another response takes the place of the application's."""
+
+
+def action_of(method: str, path: str) -> tuple[str, str | None]:
+    """`GET /v1/runs/{id}` and the id: what comes third in a path. Never the query."""
+    match = _RESOURCE.fullmatch(path)
+    if not match:
+        return f"{method} {path}", None
+    return f"{method} {match[1]}{{id}}{match[3] or ''}", match[2]
 
 
 def is_interface(path: str) -> bool:

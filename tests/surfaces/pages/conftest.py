@@ -113,6 +113,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_store: Callable[[
     settings.cache_clear()
 
 
+OF_A_PAGE = {"Sec-Fetch-Site": "same-origin"}
+"""What a browser says of requests of our own pages."""
+
 Serve = Callable[[], AbstractContextManager[str]]
 
 
@@ -137,5 +140,5 @@ def address(store: Store) -> Iterator[str]:
 
 @pytest.fixture
 def client(address: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=address, timeout=60) as opened:
+    with httpx.Client(base_url=address, timeout=60, headers=OF_A_PAGE) as opened:
         yield opened

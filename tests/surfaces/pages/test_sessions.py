@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from starlette.types import ASGIApp
 
+from fepflow.settings import settings
 from fepflow.store.store import Store
+from surfaces.access.access import Access
 from surfaces.access.caller import Scope
 from surfaces.access.keys import create_key
+from surfaces.access.rates import FAILURES_PER_MINUTE
+from surfaces.pages.routes import Pages, html_error
+from surfaces.pages.session import PagesMiddleware
+from surfaces.rest.errors import Errors
+from surfaces.rest.middleware import AccessMiddleware
+from tests.http_server import serving
 from tests.tasks.analysis.test_calibration import stored
 
-from .conftest import fill, simple
+from .conftest import OF_A_PAGE, fill, served, simple
 
 
 def key_of(store: Store, *scopes: Scope, lifetime: float | None = None) -> str:
@@ -27,13 +41,13 @@ def key(store: Store, client: httpx.Client) -> str:
 
 
 def csrf(client: httpx.Client) -> str:
-    """The token of this browser's forms."""
-    html = client.get("/sign-in").raise_for_status().text
+    """The token of the forms of this session."""
+    html = client.get("/runs").raise_for_status().text
     return html.partition('name="csrf" value="')[2].partition('"')[0]
 
 
 def sign_in(client: httpx.Client, key: str, **fields: str) -> httpx.Response:
-    return client.post("/sign-in", data={"csrf": csrf(client), "key": key, **fields})
+    return client.post("/sign-in", data={"key": key, **fields})
 
 
 PATHS = ["/runs", "/runs/aaaa1111", "/runs/nothing", "/nothing", "/sign-in", "/static/none"]
@@ -81,9 +95,8 @@ def test_who_has_not_signed_in_is_sent_to_do_so_and_comes_back(client: httpx.Cli
     signed_in = sign_in(client, f" {key}\n", next="/runs/aaaa1111?show=failed")
 
     assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/runs/aaaa1111?show=failed")
-    for cookie in signed_in.headers.get_list("set-cookie"):
-        assert "HttpOnly" in cookie
-        assert "SameSite=strict" in cookie
+    (cookie,) = signed_in.headers.get_list("set-cookie")
+    assert re.fullmatch(r"fepflow_session=[\w-]{43}; HttpOnly; Path=/; SameSite=strict", cookie), "and no key"
     shown = client.get("/runs/aaaa1111")
     assert shown.status_code == 200
     assert f"key:{key[4:16]}" in shown.text, "who is signed in"
@@ -107,6 +120,7 @@ def test_a_part_of_a_page_is_not_replaced_by_the_sign_in_page(client: httpx.Clie
 
 def test_signing_out_takes_the_key_away(client: httpx.Client, key: str) -> None:
     sign_in(client, key)
+    session = client.cookies["fepflow_session"]
     assert client.get("/runs").status_code == 200
     assert client.post("/sign-out", data={"csrf": "wrong"}).status_code == 403
     assert client.get("/runs").status_code == 200
@@ -114,8 +128,10 @@ def test_signing_out_takes_the_key_away(client: httpx.Client, key: str) -> None:
     gone = client.post("/sign-out", data={"csrf": csrf(client)})
 
     assert (gone.status_code, gone.headers["location"]) == (303, "/sign-in")
-    assert "fepflow_key" not in client.cookies
+    assert "fepflow_session" not in client.cookies
     assert client.get("/runs").status_code == 303
+    client.cookies.set("fepflow_session", session, domain="127.0.0.1")
+    assert client.get("/runs").status_code == 303, "the session is over, also for whoever has kept it"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +141,7 @@ def test_a_wrong_key_is_refused_and_not_repeated(client: httpx.Client, key: str,
     refused = sign_in(client, wrong)
     assert refused.status_code == 401
     assert "Refused" in refused.text
-    assert "fepflow_key" not in client.cookies
+    assert "fepflow_session" not in client.cookies
     assert len(wrong) < 10 or wrong not in refused.text
 
 
@@ -157,9 +173,8 @@ def test_a_key_that_may_only_read_is_shown_no_form_of_labels(client: httpx.Clien
 
 
 def test_guessing_keys_is_slowed_down(client: httpx.Client, key: str) -> None:
-    token = csrf(client)
     for _ in range(200):
-        refused = client.post("/sign-in", data={"csrf": token, "key": "fep_000000000000_" + "x" * 43})
+        refused = sign_in(client, "fep_000000000000_" + "x" * 43)
         if refused.status_code == 429:
             break
     assert refused.status_code == 429
@@ -207,19 +222,141 @@ def test_what_stays_here_may_read_strangely(client: httpx.Client, key: str, plac
     assert not location.startswith("//")
 
 
-def test_forms_without_the_token_of_this_browser_are_refused(client: httpx.Client, key: str, address: str) -> None:
-    with httpx.Client(base_url=address) as other:
+def test_forms_without_the_token_of_this_session_are_refused(client: httpx.Client, key: str, address: str) -> None:
+    with httpx.Client(base_url=address, headers=OF_A_PAGE) as other:
+        assert sign_in(other, key).status_code == 303
         others = csrf(other)
+    sign_in(client, key)
     mine = csrf(client)
     for token in ("", "x", others, mine[:-1], mine + "x", "é", "\ud800"):
-        data = f"csrf={token}&key={key}".encode("utf-8", "surrogatepass")
-        sent = client.post("/sign-in", content=data, headers={"Content-Type": "application/x-www-form-urlencoded"})
-        assert sent.status_code in (400, 403), token
-    assert client.post("/sign-in", data={"key": key}).status_code == 403
-    with httpx.Client(base_url=address) as without_cookie:
-        assert without_cookie.post("/sign-in", data={"csrf": mine, "key": key}).status_code == 403
-        without_cookie.cookies.set("fepflow_csrf", "")
-        assert without_cookie.post("/sign-in", data={"csrf": "", "key": key}).status_code == 403
+        data = f"csrf={token}".encode("utf-8", "surrogatepass")
+        for path in ("/sign-out", "/runs/aaaa1111/labels", "/runs/aaaa1111/labels/draw"):
+            sent = client.post(path, content=data, headers={"Content-Type": "application/x-www-form-urlencoded"})
+            assert sent.status_code in (400, 403), token
+    client.cookies.set("fepflow_csrf", "x", domain="127.0.0.1")
+    assert client.post("/sign-out", data={"csrf": "x"}).status_code == 403, "no cookie makes a token"
+    assert client.post("/sign-out", data={"csrf": mine}).status_code == 303
+
+
+ORIGINS: list[tuple[dict[str, str], bool]] = [
+    ({"Sec-Fetch-Site": "same-origin"}, True),
+    ({"Origin": "OWN"}, True),
+    ({"Origin": "OWN", "Sec-Fetch-Site": "same-origin"}, True),
+    ({"Origin": "https://fepflow.example.org", "Sec-Fetch-Site": "same-origin"}, True),  # a proxy has changed the Host
+    ({}, False),
+    ({"Sec-Fetch-Site": "same-site"}, False),  # another port
+    ({"Sec-Fetch-Site": "cross-site"}, False),
+    ({"Sec-Fetch-Site": "none"}, False),
+    ({"Origin": "http://127.0.0.1:9"}, False),
+    ({"Origin": "http://localhost"}, False),
+    ({"Origin": "https://evil.example"}, False),
+    ({"Origin": "null"}, False),
+    ({"Origin": ""}, False),
+    ({"Origin": "OWN", "Sec-Fetch-Site": "same-site"}, False),
+    ({"Referer": "OWN/runs"}, False),
+]
+
+
+@pytest.mark.parametrize(("headers", "is_taken"), ORIGINS)
+def test_what_changes_something_comes_from_a_page_of_ours(
+    client: httpx.Client, store: Store, key: str, address: str, headers: dict[str, str], is_taken: bool
+) -> None:
+    run = stored(store, [{"passed": True}] * 3)
+    sign_in(client, key)
+    token = csrf(client)
+    own = {name: value.replace("OWN", address) for name, value in headers.items()}
+    with httpx.Client(base_url=address, cookies=client.cookies, headers=own) as other:
+        for method in ("PUT", "DELETE", "PATCH"):
+            assert other.request(method, "/runs").status_code == (405 if is_taken else 403)
+        drawn = other.post(f"/runs/{run.id}/labels/draw", data={"csrf": token, "size": "2", "check": "llm_judge"})
+        assert drawn.status_code == (303 if is_taken else 403)
+        signed_in = other.post("/sign-in", data={"key": key})
+        assert signed_in.status_code == (303 if is_taken else 403)
+        assert ("set-cookie" in signed_in.headers) is is_taken
+        if is_taken:
+            assert other.post("/sign-out", data={"csrf": token}).status_code == 403, "that session is over"
+            token = csrf(other)
+        assert other.post("/sign-out", data={"csrf": token}).status_code == (303 if is_taken else 403)
+
+
+def test_where_no_key_is_asked_for_forms_carry_a_token_too(client: httpx.Client, store: Store, address: str) -> None:
+    run = stored(store, [{"passed": True}] * 3)
+    page = client.get(f"/runs/{run.id}/labels?order=random").text
+    token = page.partition('name="csrf" value="')[2].partition('"')[0]
+    fields = {"size": "2", "check": "llm_judge"}
+    assert client.post(f"/runs/{run.id}/labels/draw", data={**fields, "csrf": "x"}).status_code == 403
+    client.cookies.set("fepflow_session", "x", domain="127.0.0.1")
+    assert client.post(f"/runs/{run.id}/labels/draw", data={**fields, "csrf": token}).status_code in (401, 403)
+    client.cookies.clear()
+    assert client.post(f"/runs/{run.id}/labels/draw", data={**fields, "csrf": token}).status_code == 303
+
+
+def test_a_session_is_over_after_its_time_or_with_its_key(
+    client: httpx.Client, store: Store, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surfaces.access.access.SESSION_SECONDS", 1.0)
+    sign_in(client, key)
+    assert client.get("/runs").status_code == 200
+    time.sleep(1.1)
+    assert client.get("/runs").status_code == 303
+    monkeypatch.setattr("surfaces.access.access.SESSION_SECONDS", 60.0)
+    short = key_of(store, lifetime=2)
+    assert sign_in(client, short).status_code == 303
+    time.sleep(2.1)
+    assert client.get("/runs").status_code == 303
+
+
+def test_a_session_is_for_pages_only(client: httpx.Client, key: str) -> None:
+    sign_in(client, key)
+    session = client.cookies["fepflow_session"]
+    for headers in ({}, {"X-API-Key": session}, {"Authorization": f"Bearer {session}"}):
+        assert client.get("/runs/aaaa1111", headers=headers).status_code == (200 if not headers else 303)
+        assert client.get("/runs/aaaa1111", headers={"X-API-Key": "", **headers}).status_code == 303
+
+
+def test_a_session_is_taken_by_every_process_and_its_id_is_nowhere(
+    client: httpx.Client, store: Store, key: str, tmp_path: Path
+) -> None:
+    sign_in(client, key)
+    session, token = client.cookies["fepflow_session"], csrf(client)
+    with (
+        served(store) as another,
+        httpx.Client(base_url=another, cookies=client.cookies, headers=OF_A_PAGE) as other,
+    ):
+        assert csrf(other) == token
+        assert other.post("/sign-out", data={"csrf": token}).status_code == 303
+    assert client.get("/runs").status_code == 303
+    for path in (tmp_path / "home").rglob("*"):
+        assert path.is_dir() or session.encode() not in path.read_bytes(), path
+
+
+def test_signing_in_and_out_is_recorded_so_often_and_no_more(client: httpx.Client, store: Store, key: str) -> None:
+    sign_in(client, key)
+    client.post("/sign-out", data={"csrf": csrf(client)})
+    found = [(entry.caller, entry.outcome) for entry in store.audit_entries(99) if "/sign-" in entry.action]
+    assert found == [(f"key:{key[4:16]}", "303")] * 2
+    before = len(store.audit_entries(9_999))
+    for number in range(100):
+        refused = client.post("/sign-in", data={"key": key}, headers={"Sec-Fetch-Site": "cross-site"})
+        assert refused.status_code == (403 if number < FAILURES_PER_MINUTE else 429)
+    assert len(store.audit_entries(9_999)) == before + FAILURES_PER_MINUTE + 1
+
+
+def test_over_tls_the_cookie_is_of_this_host_alone(store: Store, key: str) -> None:
+    @asynccontextmanager
+    async def pages() -> AsyncIterator[ASGIApp]:
+        async with Access(store, settings(), may_be_open=False) as access:
+            app = FastAPI(openapi_url=None)
+            app.include_router(Pages(store).router())
+            guarded = AccessMiddleware(app, access, Errors({"": html_error}).render, max_body=99_999)
+            yield PagesMiddleware(guarded, access, secure=True)
+
+    with serving(pages) as address, httpx.Client(base_url=address, headers=OF_A_PAGE) as client:
+        cookie = sign_in(client, key).headers["set-cookie"]
+        assert re.fullmatch(r"__Host-fepflow_session=[\w-]{43}; HttpOnly; Path=/; SameSite=strict; Secure", cookie)
+        session = cookie.partition(";")[0]
+        assert client.get("/runs", headers={"Cookie": session}).status_code == 200
+        assert client.get("/runs", headers={"Cookie": session.removeprefix("__Host-")}).status_code == 303
 
 
 @pytest.mark.parametrize(
@@ -274,7 +411,14 @@ def test_without_keys_pages_of_others_and_proxies_are_refused(
 
 @pytest.mark.parametrize(
     "cookie",
-    ["fepflow_key=\x7f", "fepflow_csrf", ";;;=;", "fepflow_key=" + "x" * 5000, 'fepflow_key="unended', "a=b; a"],
+    [
+        "fepflow_session=\x7f",
+        "fepflow_session",
+        ";;;=;",
+        "fepflow_session=" + "x" * 5000,
+        'fepflow_session="x',
+        "a=b; a",
+    ],
 )
 def test_odd_cookies_are_no_key(client: httpx.Client, key: str, cookie: str) -> None:
     assert client.get("/runs", headers={"Cookie": cookie}).status_code == 303
@@ -293,10 +437,10 @@ def test_a_key_that_may_not_read_is_told_so(client: httpx.Client, store: Store, 
 
 
 def test_a_key_that_is_taken_no_more_is_forgotten_by_the_browser(client: httpx.Client) -> None:
-    client.cookies.set("fepflow_key", "fep_" + "a" * 16 + "_" + "b" * 43, domain="127.0.0.1")
+    client.cookies.set("fepflow_session", "b" * 43, domain="127.0.0.1")
     response = client.get("/runs")
     assert (response.status_code, response.headers["location"]) == (303, "/sign-in?next=%2Fruns%3F")
-    assert "fepflow_key" not in client.cookies
+    assert "fepflow_session" not in client.cookies
     assert client.get("/runs").status_code == 200, "there is no key yet, so none is asked for"
 
 
