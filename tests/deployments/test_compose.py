@@ -32,8 +32,8 @@ def test_all_secrets_come_from_the_environment(service: dict[str, Any]) -> None:
 
 def test_images_are_pinned() -> None:
     (base,) = re.findall(r"^FROM (.+)$", DOCKERFILE, re.MULTILINE)
-    for image in [base, *(service["image"] for service in SERVICES.values())]:
-        assert re.fullmatch(r"[a-z]+:\d+\.\d+[\w.-]*", image)
+    for image in [base, *(service["image"] for name, service in SERVICES.items() if name not in OURS)]:
+        assert re.fullmatch(r"[a-z]+:\d+\.\d+[\w.-]*@sha256:[0-9a-f]{64}", image)
     version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     assert version
     assert {SERVICES[name]["image"] for name in OURS} == {f"fepflow:{version[1]}"}
@@ -74,6 +74,17 @@ def test_the_image_has_the_locked_versions_and_no_root() -> None:
     assert "pip install --require-hashes -r requirements.lock" in DOCKERFILE
     assert "pip install --no-deps ." in DOCKERFILE
     assert re.findall(r"^USER (.+)$", DOCKERFILE, re.MULTILINE) == ["fepflow"]
+
+
+def test_no_file_of_variables_gets_into_the_image() -> None:
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert {"**/.env", "**/*.env", ".git"} <= set(ignored)
+
+
+def test_suites_are_run_below_the_folder_that_is_mounted() -> None:
+    (mounted,) = {volume.split(":")[-2] for volume in SERVICES["worker"]["volumes"]}
+    assert SERVICES["worker"]["environment"]["FEPFLOW_SUITE_ROOTS"] == mounted
+    assert re.findall(r"^WORKDIR (.+)$", DOCKERFILE, re.MULTILINE)[-1] == mounted
 
 
 def test_everything_that_the_image_copies_is_there_and_every_package_is_copied() -> None:
