@@ -8,6 +8,7 @@ original one.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from fepflow.json.schema_references import referred
@@ -19,6 +20,8 @@ _NOT_STRICT = frozenset(
 )
 _LEFT_OUT = frozenset({"default", "$schema", "$id", "$comment", "examples", "title", "additionalProperties"})
 _MOST_LEVELS = 32
+_MOST_STEPS = 10_000
+"""Parts of a schema that are looked at: with references they are many more than are written."""
 
 
 class _NotStrictError(Exception):
@@ -74,18 +77,20 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 def without_nulls(value: Any, schema: Any) -> Any:
     """A response to the strict schema without the fields that are null because they could not be left out."""
-    return _without_nulls(value, schema, schema, 0)
+    return _without_nulls(value, schema, schema, 0, iter(range(_MOST_STEPS)))
 
 
-def _without_nulls(value: Any, schema: Any, root: Any, level: int) -> Any:
+def _without_nulls(value: Any, schema: Any, root: Any, level: int, steps: Iterator[int]) -> Any:
+    if next(steps, None) is None:
+        return value
     if isinstance(schema, dict) and str(schema.get("$ref", "")).startswith("#/"):
         schema = referred(root, schema["$ref"])
     if not isinstance(schema, dict) or level > _MOST_LEVELS:
         return value
     for branch in [*schema.get("anyOf", []), *schema.get("oneOf", [])]:
-        value = _without_nulls(value, branch, root, level + 1)
+        value = _without_nulls(value, branch, root, level + 1, steps)
     if isinstance(value, list):
-        return [_without_nulls(item, schema.get("items"), root, level + 1) for item in value]
+        return [_without_nulls(item, schema.get("items"), root, level + 1, steps) for item in value]
     if not isinstance(value, dict):
         return value
     members = schema.get("properties", {})
@@ -94,7 +99,7 @@ def _without_nulls(value: Any, schema: Any, root: Any, level: int) -> Any:
         for name, item in value.items()
         if item is not None or name not in members or name in schema.get("required", []) or _takes_null(members[name])
     }
-    return {name: _without_nulls(item, members.get(name), root, level + 1) for name, item in cleaned.items()}
+    return {name: _without_nulls(item, members.get(name), root, level + 1, steps) for name, item in cleaned.items()}
 
 
 def _takes_null(schema: Any) -> bool:

@@ -10,11 +10,13 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from fepflow.errors import CheckArgumentsError, ModelError
-from fepflow.json.limits import has_more_values
+from fepflow.json.limits import has_more_values, is_small
 from fepflow.json.parser import parse
+from fepflow.limits.thread_pool import LOOKUPS
 from fepflow.llm.endpoint_state import ModelState
 from fepflow.llm.model import ChatResponse, Model, Usage, sendable
 from fepflow.llm.model_requests import ModelRequests
@@ -37,6 +39,12 @@ MAX_QUOTED = 20_000
 
 MAX_VALUES = 2_000
 """JSON values of a response: a judgement has a dozen, and each is read, and compared with its schema."""
+
+READ_SECONDS = 10.0
+"""Seconds that reading a response may take."""
+
+_QUICK_NODES, _QUICK_CHARACTERS = 100, 4_000
+"""Of a schema and of a response: up to here, and without references, reading takes a millisecond."""
 
 _FENCE = "```"
 
@@ -95,7 +103,9 @@ async def _ask(
     async def work() -> CachedResponse:
         found = await client.cached(keys.values())  # at once: which modes the model rejects is not known yet
         for mode in OUTPUT_MODES:
-            if (response := found.get(keys[mode])) is not None and _from_cache(response, prompt, read) is not None:
+            if (response := found.get(keys[mode])) is not None and await _from_cache(
+                response, prompt, read
+            ) is not None:
                 return response
         value, details, text = await _request(requests, model, prompt, read)
         own.append((value, details))
@@ -107,7 +117,7 @@ async def _ask(
         await work()
         return own[0]
     response = await client.single_flight.join(keys[OUTPUT_MODES[0]], work)
-    if not own and (reread := _from_cache(response, prompt, read)) is not None:
+    if not own and (reread := await _from_cache(response, prompt, read)) is not None:
         own.append(reread)
     if not own:  # another caller's response, and this caller's rules are stricter than the schema
         value, details, _ = await _request(requests, model, prompt, read)
@@ -135,13 +145,13 @@ def _to_cache(model: Model, details: ResponseDetails, text: str) -> CachedRespon
     return CachedResponse("judge", model.name, *reported, text, *tokens, usage.cost_usd, details.dropped_params)
 
 
-def _from_cache(
+async def _from_cache(
     response: CachedResponse, prompt: StructuredPrompt, read: Callable[[Any], T]
 ) -> tuple[T, ResponseDetails] | None:
     """What an earlier response says, if it still fits."""
     mode: Mode = next((mode for mode in OUTPUT_MODES if mode == response.mode), "prompt")
     try:
-        value = read(_read(response.text, prompt.schema, mode))
+        value = await _value(response.text, prompt, mode, read)
     except CheckArgumentsError:
         return None
     usage = Usage(response.prompt_tokens, response.completion_tokens, response.cost_usd)
@@ -158,7 +168,7 @@ async def _request(
     for _ in range(MAX_CORRECTIONS + 1):
         response = await conversation.next_response()
         try:
-            value = read(_read(response.text, prompt.schema, conversation.mode))
+            value = await _value(response.text, prompt, conversation.mode, read)
         except CheckArgumentsError as error:
             problem = str(error)
             conversation.correct(response, problem)
@@ -250,6 +260,21 @@ def _messages(prompt: StructuredPrompt, mode: Mode) -> list[dict[str, str]]:
 
 def _schema_text(prompt: StructuredPrompt) -> str:
     return json.dumps(prompt.schema, ensure_ascii=False, sort_keys=True, default=str)
+
+
+async def _value(text: str, prompt: StructuredPrompt, mode: Mode, read: Callable[[Any], T]) -> T:
+    """Return what `read` makes of a response; off the event loop unless that takes no time.
+
+    Raises CheckArgumentsError for a response that does not fit, CheckTimeoutError.
+    """
+    work = partial(_read, text, prompt.schema, mode)
+    if is_small(prompt.schema, _QUICK_NODES) and len(text) <= _QUICK_CHARACTERS and not _refers(prompt.schema):
+        return read(work())
+    return await LOOKUPS.run(lambda: read(work()), READ_SECONDS, "reading the response")
+
+
+def _refers(schema: dict[str, Any]) -> bool:
+    return '"$' in json.dumps(schema, default=str)
 
 
 def _read(text: str, schema: dict[str, Any], mode: Mode) -> Any:

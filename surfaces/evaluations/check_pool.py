@@ -68,7 +68,7 @@ LARGE = 100_000
 
 SLOW_PROCESSES = min(os.cpu_count() or 1, 4)
 
-_NICENESS = 10
+_NICENESS = 4
 _AFTER_KILL = 50
 """Checks that are run one by one when a process was killed: one of them was the cause, and not yet known to be."""
 

@@ -21,7 +21,7 @@ from fepflow.errors import FepflowError
 from fepflow.json.limits import is_small
 from fepflow.limits.thread_pool import LOOKUPS
 from fepflow.llm.model_requests import ModelRequests
-from fepflow.protocol.check import to_check
+from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.results import CheckResult
 from fepflow.settings import settings
 from fepflow.store.large_arguments import LargeArguments
@@ -30,6 +30,9 @@ from surfaces.evaluations.requests import EvaluationRequest
 
 _QUICK_NODES, _QUICK_CHARACTERS = 200, 5_000
 """Up to here the arguments of a check are made ready in milliseconds, whatever they are."""
+
+MAX_FORMAT_NODES, MAX_FORMAT_CHARACTERS = 500, 20_000
+"""Of the schema of a judge's response, which is read in this process; a judgement has a dozen values."""
 
 
 def types_here() -> frozenset[str]:
@@ -47,7 +50,7 @@ class ChecksHere:
 
     def __init__(self, request: EvaluationRequest, requests: ModelRequests, put: Callable[[Place, CheckResult], None]):
         policy = CaseChecks(CheckDefaults(), (), settings().allowed_models, from_data=True, source=REQUEST)
-        self._ready = partial(RequestChecks, request, lambda check: policy.refusal(to_check(check)))
+        self._ready = partial(RequestChecks, request, lambda check: _refusal(policy, to_check(check)))
         self._checks = self._ready()
         self._requests = requests
         self._put = put
@@ -88,3 +91,13 @@ class ChecksHere:
             self._put(place, large.left_out(result, check.check))
         finally:
             self._places.release()
+
+
+def _refusal(policy: CaseChecks, check: Check) -> str | None:
+    """Return why a check is not run here: it asks a model that it may not ask, or in a form that is no judgement's."""
+    if refusal := policy.refusal(check):
+        return refusal
+    if is_small(check.arguments.get("response_format"), MAX_FORMAT_NODES, MAX_FORMAT_CHARACTERS):
+        return None
+    most = f"{MAX_FORMAT_NODES} values, {MAX_FORMAT_CHARACTERS:,} characters"
+    return f"response_format: in a request over the network it holds up to {most}"

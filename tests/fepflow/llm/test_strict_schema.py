@@ -84,3 +84,9 @@ def test_nulls_go_at_every_depth_and_never_where_a_member_is_required_or_not_kno
     }
     value = {"list": [{"a": None, "b": None, "c": None}]}
     assert without_nulls(value, schema) == {"list": [{"b": None, "c": None}]}
+
+
+def test_a_schema_whose_references_double_is_not_followed_without_end() -> None:
+    definitions = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(31)}
+    schema = {"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": {**definitions, "d31": {"type": "null"}}}
+    assert without_nulls({"a": {"b": 1}}, schema) == {"a": {"b": 1}}

@@ -252,6 +252,7 @@ def test_a_request_with_more_checks_than_are_taken_is_too_large(client: httpx.Cl
         ({"model_config": {"model": "openai/gpt-4o", "api_base": "http://127.0.0.1:1"}}, "FEPFLOW_MODELS"),
         ({"provider_config": {"api_base": "http://127.0.0.1:1"}}, "provider_config.api_base"),
         ({"model_config": {"model": "${HOME}"}}, "${NAME}"),
+        ({"response_format": {"type": "object", "properties": {str(n): {} for n in range(600)}}}, "up to 500 values"),
     ],
 )
 def test_only_models_that_the_operator_allows_are_asked(client: httpx.Client, arguments, expected):
