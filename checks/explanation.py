@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from checks.core.arguments import redacted
-from checks.core.sentences import Given, number, shown, without_reason
+from checks.core.sentences import MAX_PART, Given, number, shown, without_reason
 from checks.registry import our_checks
 from fepflow.protocol.results import CheckResult, score_of
 from fepflow.security.secret_names import is_secret_name
@@ -55,7 +55,7 @@ def findings(check: CheckResult, limit: int) -> list[str]:
     for name, value in _results_of(check).items():
         several = value if isinstance(value, list) and all(isinstance(item, str) for item in value) else [value]
         texts = [_of_result(item, limit) for item in several]
-        lines += [f"{name}: {text}" for text in texts if text not in sentence]
+        lines += [f"{_name(name)}: {text}" for text in texts if text not in sentence]
     return lines
 
 
@@ -63,7 +63,7 @@ def arguments_of(check: CheckResult, limit: int) -> list[str]:
     """What the check was given, each argument on a line, but for the output itself, configuration and defaults."""
     given = Given(check.resolved_arguments or {})
     arguments = {name: value for name, value in _about(check).items() if given.path(name) != _OUTPUT}
-    return [f"{name}: {_of_result(value, limit)}" for name, value in arguments.items()]
+    return [f"{_name(name)}: {_of_result(value, limit)}" for name, value in arguments.items()]
 
 
 def _from_its_type(check: CheckResult) -> str | None:
@@ -92,7 +92,7 @@ def _reason(check: CheckResult) -> str | None:
 def _from_results(check: CheckResult) -> str:
     """The results by name."""
     results = _results_of(check).items()
-    return ", ".join(f"{name}: {_of_result(value, MAX_SENTENCE // 2)}" for name, value in results)
+    return ", ".join(f"{_name(name)}: {_of_result(value, MAX_SENTENCE // 2)}" for name, value in results)
 
 
 def _from_arguments(check: CheckResult) -> str:
@@ -126,6 +126,10 @@ def _of_result(value: Any, limit: int) -> str:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return cut("; ".join(_line(item, limit) for item in value), limit)
     return number(value) if isinstance(value, float) else shown(value, limit)
+
+
+def _name(name: str) -> str:
+    return printable(cut(name, MAX_PART))
 
 
 def _is_configuration(name: str) -> bool:

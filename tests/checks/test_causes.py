@@ -27,7 +27,7 @@ def check(
         results={} if error else {"passed": False, **found},
         evaluated_at=utc_now(),
         resolved_arguments=arguments or {},
-        metadata={"check_id": check_id, "arguments_given": list(arguments or {})},
+        metadata={"check_id": check_id},
         **({"error": CheckError(type="unknown_error", message=error)} if error else {}),
     )
 

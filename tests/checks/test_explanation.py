@@ -416,3 +416,38 @@ def test_a_result_that_others_wrote_is_explained_as_far_as_it_goes() -> None:
         assert explain(other)
     newer = result.model_copy(update={"metadata": {"check_version": "9.0.0"}})
     assert explain(newer).startswith("contains did not pass and gives no reason")
+
+
+HOSTILE = {
+    "lines": "one\r\ntwo\tthree",
+    "escape codes": "\x1b[2J\x1b[31mred\x07\x9b1m",
+    "direction": "\u202eabc\u200b\ufeff",
+    "half a pair": "\ud83d",
+    "markup": "<script>alert(1)</script> [link](http://example.com) `code`",
+    "nul": "\x00",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_sentence_is_one_line_that_a_terminal_shows_as_it_is(text: str) -> None:
+    async def say(prompt: str, response_format: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"passed": False, "reason": text, text: text}, {}
+
+    checks = [
+        Check(type="contains", arguments={"text": OUTPUT, "phrases": "Paris"}),
+        Check(type="exact_match", arguments=compared({text: 1})),
+        Check(type="exact_match", arguments=compared(EXPECTED)),
+        Check(type="regex", arguments={"text": OUTPUT, "pattern": r"Paris\d"}),
+        Check(type="subset", arguments={"collection": ["$.output.value"], "required": ["a"]}),
+        Check(type="tool_usage", arguments={"calls": [{"name": text}], "name": "search"}),
+        Check(type="json_valid", arguments={"text": OUTPUT}),
+        Check(type="schema_validation", arguments={"data": {text: text}, "schema": {"additionalProperties": False}}),
+        Check(type="llm_judge", arguments=judged(say)),
+        Check(type="custom_function", arguments=called(lambda text: {"passed": False, text: [text]})),
+    ]
+    for check in checks:
+        result = result_of(check, text)
+        sentence = explain(result)
+        assert sentence, check
+        assert sentence.isprintable(), check
+        assert all(line.isprintable() for line in [*findings(result, 100), *arguments_of(result, 100)]), check
