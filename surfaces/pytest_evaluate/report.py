@@ -88,7 +88,7 @@ def _causes(plan: Plan, result: SampleResult) -> Iterator[tuple[str, str]]:
         elif check.status != "completed":
             yield check.check_id, check.status
         elif check.passed is None:
-            yield check.check_id, f"gave neither pass nor fail, but {cut(_text(check.results), MAX_LINE)}"
+            yield check.check_id, f"gave neither pass nor fail, but {explain(check) or 'nothing'}"
         elif check.passed is False:
             yield check.check_id, explain(check)
 
