@@ -84,6 +84,8 @@ def read_text(path: Path, file: str, limit: int = MAX_BYTES) -> str:
             raw = stream.read(limit + 1)
     except FileNotFoundError:
         raise InputError(Problem("there is no such file", file, advice="check the path")) from None
+    except IsADirectoryError:
+        raise InputError(Problem("is a folder", shortened(file), advice="name a file in it")) from None
     except OSError as error:
         raise InputError(Problem(f"cannot be read: {reason(error)}", shortened(file))) from None
     if len(raw) > limit:

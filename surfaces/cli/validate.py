@@ -21,18 +21,19 @@ MOST_PROBLEMS = 1_000
 @SUITE
 def validate(suite: Path) -> None:
     """Find every error in a suite and in the files that it names. Makes no call."""
+    from fepflow.evalguard.formatting import plural
     from surfaces import service
 
     validation = service.validate(suite)
     print_problems(validation.problems)
     if validation.errors:
         count = len(validation.errors)
-        click.echo(f"{suite}: {count} error{'s' if count > 1 else ''}.", err=True)
+        click.echo(f"{suite}: {plural(count, 'error')}.", err=True)
         raise click.exceptions.Exit(2)
-    checks = f"{len(validation.require().checks)} shared checks"
+    checks = plural(len(validation.require().checks), "shared check")
     if own := sum(len(case.checks or ()) for case in validation.cases.with_checks()):
         checks = f"{checks}, {own:,} of single test cases"
-    click.echo(f"{suite} is valid: {len(validation.cases)} test cases, {checks}.")
+    click.echo(f"{suite} is valid: {plural(len(validation.cases), 'test case')}, {checks}.")
 
 
 def print_problems(problems: Sequence[Problem]) -> None:

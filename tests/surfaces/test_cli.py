@@ -32,7 +32,7 @@ from .conftest import Cli, FillRun, check
         (["run", "suite.yaml", "--filter-metadata", "topic"], "topic is not of the form key=value"),
         (["run", "suite.yaml", "-o", "report.pdf"], "no report ends in .pdf"),
         (["run", "suite.yaml", "--env-file", "nowhere.env"], "nowhere.env: there is no such file (--env-file)"),
-        (["validate", "."], "Is a directory"),
+        (["validate", "."], "is a folder (name a file in it)"),
         (["show", "latest"], "There are no runs yet"),
         (["frobnicate"], "No such command 'frobnicate'"),
     ],
