@@ -35,6 +35,25 @@ class TestCustomChecks:
             ("slow_check-2", "completed", False),
         ]
 
+    def test_the_checks_of_a_case_wait_at_the_same_time(self, monkeypatch):
+        monkeypatch.setattr(compiled, "TIME_LIMIT", 5)
+        here: set[str] = set()
+        all_here = asyncio.Event()
+
+        class Meeting(BaseAsyncCheck):
+            check_type = "meeting"
+            name: str
+
+            async def __call__(self):
+                here.add(self.name)
+                if len(here) == 3:
+                    all_here.set()
+                await all_here.wait()  # each waits for the others: one after the other, none would end
+                return {"passed": True}
+
+        checks = [Meeting(name=name, id=name) for name in ("a", "b", "c")]
+        assert evaluate([capital()], [Output(value="")], checks).pass_rate == 1
+
     def test_the_number_of_waiting_cases_is_bounded(self):
         under_way: list[Any] = []
         most = 0

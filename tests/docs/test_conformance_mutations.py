@@ -78,7 +78,7 @@ MUTATIONS: dict[str, Mutation] = {
         "checks/engine.py", "*(per_case[index] if per_case else ())", "*(per_case[0] if per_case else ())"
     ),
     f"{REST}::test_checks_may_be_shared_for_each_case_or_inside_of_it": Mutation(
-        FEP, "[*(case_checks.compiled(own, taken) if own else ()), *shared]", "[*shared]"
+        "surfaces/evaluations/requests.py", "return [*(self.test_cases[index].checks or ()), *(", "return [*("
     ),
     f"{STORED}::test_checks_of_a_result_come_as_they_were_declared_a_case_s_own_first": BY_NAME,
     "tests/surfaces/test_check_order.py": BY_NAME,
@@ -114,18 +114,17 @@ MUTATIONS: dict[str, Mutation] = {
         'body = {"detail": str(error)}',
     ),
     f"{REST}::test_many_at_once_are_all_answered_and_stored": Mutation(
-        FEP,
-        "return await self._evaluate(uuid4().hex, request, caller, None)",
-        'return await self._evaluate("a" * 32, request, caller, None)',
+        FEP, "return Evaluation(uuid4().hex, ", 'return Evaluation("a" * 32, '
     ),
-    "tests/checks/test_custom_check_calls.py::test_the_number_of_waiting_cases_is_bounded": Mutation(
-        "checks/engine.py", "MAX_WAITING = 64", "MAX_WAITING = 1"
-    ),
-    "tests/checks/test_model_check_faults.py": Mutation(
+    "tests/checks/test_custom_check_calls.py::test_the_checks_of_a_case_wait_at_the_same_time": Mutation(
         "checks/engine.py",
         "await asyncio.gather(*map(_result_of, answers))",
         "[await _result_of(answer) for answer in answers]",
     ),
+    "tests/checks/test_custom_check_calls.py::test_the_number_of_waiting_cases_is_bounded": Mutation(
+        "checks/engine.py", "MAX_WAITING = 64", "MAX_WAITING = 1"
+    ),
+    "tests/checks/test_model_check_faults.py": Mutation("checks/engine.py", "MAX_WAITING = 64", "MAX_WAITING = 1"),
     f"{ENGINE}::test_a_bad_check_takes_no_other_down": Mutation(
         "checks/core/compiled.py",
         "        except FepflowError as error:\n            self.error = error\n",
@@ -232,12 +231,12 @@ MUTATIONS: dict[str, Mutation] = {
     f"{MIDDLEWARE}/test_admission.py::test_without_a_valid_key_nothing_reaches_the_application": OPEN_DOOR,
     "tests/deployments/test_api.py::test_a_key_closes_both_interfaces_of_a_running_process": OPEN_DOOR,
     "tests/surfaces/rest/test_openapi.py::test_no_series_of_requests_is_a_fault_of_the_server": Mutation(
-        FEP, '_metadata(run, given["unknown"])', '_metadata(run, given["unheard"])'
+        FEP,
+        "return UUID(evaluation_id).hex\n    except ValueError:",
+        "return UUID(evaluation_id).hex\n    except KeyError:",
     ),
     "tests/surfaces/grpc/test_fuzz.py::test_any_messages_have_a_true_status": Mutation(
-        "surfaces/grpc/evaluation.py",
-        "        read = await asyncio.to_thread(read_request, request)\n        result",
-        "        read = request\n        result",
+        "surfaces/grpc/values.py", 'raise InputError(Problem("there is no value", ', "raise KeyError(dict(value=0, "
     ),
     f"{PATHS}::test_a_path_that_takes_too_long_is_a_timeout_within_the_promised_two_seconds": Mutation(
         LIMITS, "        raise CheckTimeoutError(\n", "        raise ValueError(\n"
