@@ -15,6 +15,7 @@ from fepflow.store.store import Store
 from surfaces.evalguard_catalogue import Catalogue
 from surfaces.evalguard_reports import stored_report
 from surfaces.reports.evalguard import report_of_run
+from tasks.run.lease import STORE_WAIT
 
 logger = logging.getLogger("fepflow.evalguard")
 _RUNS_AT_ONCE = 50
@@ -79,7 +80,11 @@ class EvalguardApi:
 
 
 def update_run_reports(store: Store) -> None:
-    """Give each run with a task its report once it has a verdict, a new one if it has gone on since."""
+    """Give each run with a task its report once it has a verdict, a new one if it has gone on since.
+
+    Whoever reads waits for a store that another process holds, as runs do.
+    """
+    store = store.waiting(STORE_WAIT)
     while runs := store.runs_to_report(_RUNS_AT_ONCE):
         store.set_run_reports([(run, _report_of(run)) for run in runs])
 

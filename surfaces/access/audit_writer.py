@@ -21,6 +21,7 @@ from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.protocol.model import utc_now
 from fepflow.store.access_records import AuditEntry
 from fepflow.store.store import Store
+from tasks.run.lease import STORE_WAIT
 
 logger = logging.getLogger(__name__)
 
@@ -29,9 +30,6 @@ MAX_GROUP = 500
 
 _DAY = 86_400
 
-
-LOCKED_SECONDS = 30.0
-"""How long a store that is locked by another process is waited for, as by runs."""
 
 LATE_SECONDS = 1.0
 """After which a request that changes nothing is answered though its entry is in the file only."""
@@ -59,7 +57,7 @@ class AuditWriter:
     """
 
     def __init__(self, store: Store, folder: Path, retention: float) -> None:
-        self._store = store.waiting(LOCKED_SECONDS)
+        self._store = store.waiting(STORE_WAIT)  # as runs wait for one that another process holds
         self._folder = folder
         self._retention = timedelta(seconds=retention)
         self._file = _GroupWriter(partial(append_lines, folder), f"The audit log in {folder}", self._on_file)

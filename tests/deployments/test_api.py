@@ -23,6 +23,7 @@ from deployments.http_server import bind
 from surfaces.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
 from tests.api_process import ApiProcess, api_process
 from tests.surfaces.grpc.conftest import request_of
+from tests.surfaces.rest.middleware.test_records import held
 
 CHECK = {"type": "contains", "arguments": {"text": "$.output.value", "phrases": ["a"]}}
 REQUEST = {"test_cases": [{"id": "a", "input": 1}], "outputs": [{"value": "a"}], "checks": [CHECK]}
@@ -109,6 +110,20 @@ def test_anybody_may_probe_the_process_and_its_store(tmp_path: Path) -> None:
         assert str(tmp_path) not in client.get("/readyz").text
         (tmp_path / "away.db").rename(tmp_path / "fepflow.db")
         assert client.get("/readyz").status_code == 200
+
+
+def test_reads_are_answered_while_another_process_holds_the_store(tmp_path: Path) -> None:
+    with api_process(tmp_path) as api, stub_of(api.grpc) as stub, httpx.Client(base_url=api.rest, timeout=40) as client:
+        evaluation = client.post("/v1/evaluate", json=REQUEST).json()["evaluation_id"]
+        with held(tmp_path / "fepflow.db", "EXCLUSIVE"):
+            for path in ("/v1/reports", f"/v1/evaluations/{evaluation}", "/api/evaluations", "/runs", "/v1/health"):
+                assert client.get(path).status_code == 200, path
+        with held(tmp_path / "fepflow.db", "IMMEDIATE"):
+            assert stub.GetEvaluation(fep_pb2.GetEvaluationRequest(evaluation_id=evaluation), timeout=40)
+            assert code_of(stub.RunEvaluation) == "OK"
+        entries = fepflow(tmp_path, "audit", "--json").splitlines()
+        (file,) = (tmp_path / "audit").iterdir()
+        assert len(entries) == len(file.read_text().splitlines()) == 9, "nothing is lost"
 
 
 def test_compressed_messages_are_refused_and_leave_no_line_in_the_log(without_keys: ApiProcess) -> None:

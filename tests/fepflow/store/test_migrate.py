@@ -18,7 +18,7 @@ from fepflow.store.evalguard_reports import StoredReport
 from fepflow.store.integrity import check_integrity
 from fepflow.store.labels import NewLabel
 from fepflow.store.migrate import is_current, revisions
-from fepflow.store.network_tables import API_KEY, AUDIT_ENTRY, GRADER, RUN_REQUEST, TEST_CASE
+from fepflow.store.network_tables import API_KEY, AUDIT_ENTRY, GRADER, PAGE_SESSION, RUN_REQUEST, TEST_CASE
 from fepflow.store.records import Calibration, LabelDraw, NewCheckResult, NewOutput
 from fepflow.store.store import Store
 from fepflow.store.tables import METADATA
@@ -130,6 +130,7 @@ def add_network_rows(store: Store) -> None:
     new: dict[Table, dict[str, Any]] = {
         API_KEY: {"id": "k", "name": name, "secret_hash": "a" * 64, "scopes": ["read"], "expires_at": at},
         AUDIT_ENTRY: {"at": at, "caller": name, "source": "::1", "action": "POST", "resource": name, "outcome": "200"},
+        PAGE_SESSION: {"id_hash": "c" * 64, "key_id": "k", "expires_at": at},
         TEST_CASE: {"id": "t", "data": {"input": name}},
         GRADER: {"id": "g", "name": name, "checks": []},
         RUN_REQUEST: {"run_id": "run-0", "kind": "evaluations", "request_hash": "b" * 64, "request": {}},
