@@ -44,14 +44,6 @@ def test_usage_errors_end_with_2(cli: Cli, words: list[str], says: str) -> None:
     assert done.exit_code == 2
 
 
-SUITE_OF_CASES = """\
-name: cases
-target: {{http: {{url: "http://127.0.0.1:9"}}}}
-test_cases: {cases}
-checks: [{{type: contains, arguments: {{text: $.output.value, phrases: [a]}}}}]
-"""
-
-
 def test_an_env_file_gives_what_the_environment_does_not(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_URL", "http://127.0.0.1:1")
     monkeypatch.delenv("AGENT_TOKEN", raising=False)

@@ -188,7 +188,7 @@ async def test_a_judge_without_a_key_is_an_error_of_its_graders(
         await context.finish("completed", outcome=verdict.outcome)
     checks = {check.check_id: check for check in next(store.results(run_id)).checks}
     assert checks["step-1-text_match"].passed is True
-    assert "OPENAI_API_KEY" in checks["step-1-llm_judge"].error.message  # type: ignore[union-attr]
+    assert "OPENAI_API_KEY" in checks["step-1-llm_judge"].error.message
     assert verdict.outcome == "inconclusive"
 
 
@@ -201,7 +201,7 @@ async def test_a_missing_program_is_an_error_of_each_step_and_is_told_before(man
     found, outcome = await execute(store, run_id, 1)
     assert found["a"] == dict.fromkeys(("step-1-text_match", "step-1-tool_usage", "completed"), "unknown_error")
     (result,) = store.results(run_id)
-    assert "the program no-such-program is not found in PATH" in result.output.failure["message"]  # type: ignore
+    assert "the program no-such-program is not found in PATH" in result.output.failure["message"]
     assert outcome == "inconclusive"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from checks.core.data_checks import CaseChecks
 from checks.models.defaults import CheckDefaults
-from checks.validation.checks import case_check_problems
+from checks.validation.checks import CaseInFile, case_check_problems
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.models import JudgeDefaults
@@ -76,9 +76,9 @@ def test_settings_of_how_to_judge_are_allowed_in_data(arguments: dict[str, Any])
 def test_the_suites_part_of_a_check_is_not_taken_for_the_datas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUITE_KEY", "sk-of-the-suite")
     case = TestCase(id="one", input="x", checks=[check()])
-    assert list(case_check_problems([(case, lambda _: 1)], "cases.jsonl", [SHARED], rules())) == []
+    assert list(case_check_problems([CaseInFile(case, lambda _: 1)], "cases.jsonl", [SHARED], rules())) == []
     case = TestCase(id="one", input="x", checks=[check(provider_config={"api_key": "k"})])
-    (problem,) = case_check_problems([(case, lambda _: 1)], "cases.jsonl", [SHARED], rules())
+    (problem,) = case_check_problems([CaseInFile(case, lambda _: 1)], "cases.jsonl", [SHARED], rules())
     assert problem.message.startswith("provider_config.api_key")
 
 

@@ -153,8 +153,9 @@ DAY = 86_400
 )
 def test_a_token_has_a_short_life_that_has_begun(verifier: TokenVerifier, wrong: dict[str, int], because: str) -> None:
     now = int(time.time())
+    changes: dict[str, Any] = {name: now + seconds for name, seconds in wrong.items()}
     with pytest.raises(AuthenticationError, match=because):
-        verifier.verify(token(**{name: now + seconds for name, seconds in wrong.items()}))
+        verifier.verify(token(**changes))
 
 
 def test_how_long_tokens_live_is_the_operators_to_say(jwt_settings: MakeSettings) -> None:
