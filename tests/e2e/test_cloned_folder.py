@@ -123,11 +123,11 @@ def clone(workplace: Workplace) -> Iterator[Clone]:
         "run suite.yaml",
         *(
             pytest.param(more, marks=pytest.mark.battery)
-            for more in ("up", "schedule --list", "limits", "plan suite.yaml")
+            for more in ("up", "schedule --list", "limits", "validate suite.yaml")
         ),
     ],
 )
-def test_its_files_run_no_code_and_get_no_key(clone: Clone, command: str) -> None:
+def test_its_files_run_no_code_and_get_no_key(clone: Clone, endpoint: Endpoint, command: str) -> None:
     place = clone.workplace
     with place.running(*command.split()) as process:
         stdout, stderr = process.communicate(timeout=120)
@@ -139,6 +139,8 @@ def test_its_files_run_no_code_and_get_no_key(clone: Clone, command: str) -> Non
         assert name in stderr
     assert str(clone.canary.port) not in stdout + stderr
     assert ("AGENT_TOKEN" in stderr) is (not command.endswith("suite.yaml"))
+    called = {asked.headers["authorization"] for asked in endpoint.asked}
+    assert called == ({f"Bearer {TOKEN}"} if command.startswith("run") else set())
 
 
 def test_its_files_are_not_read_by_what_serve_starts_but_for_the_suite(

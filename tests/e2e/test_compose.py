@@ -101,7 +101,8 @@ class Composed:
 
     def environment(self, service: str) -> dict[str, str]:
         """All that a process of the service has; ports are those of this machine, which others use, too."""
-        env = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": HOME, **OF_IMAGE}
+        path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+        env = {"PATH": path, "HOME": HOME, "TMPDIR": HOME, **OF_IMAGE}  # a container has a /tmp of its own
         for file in SERVICES[service].get("env_file", []):
             lines = (self.folder / file["path"]).read_text(encoding="utf-8").splitlines()
             env |= dict(line.split("=", 1) for line in lines)
@@ -276,6 +277,12 @@ def agent() -> Iterator[Endpoint]:
     """The agent of the suite."""
     with serving() as running:
         yield running
+
+
+def test_the_server_has_its_ui(composed: Composed) -> None:
+    page = httpx.get(f"http://127.0.0.1:{composed.ports['server']}/", follow_redirects=True, trust_env=False)
+    assert "<title>Prefect Server</title>" in page.text
+    assert {path.name for path in (composed.home("server") / "ui").iterdir()} == {"v1", "v2"}
 
 
 def test_a_suite_of_the_users_is_run_by_the_worker(composed: Composed, agent: Endpoint) -> None:
