@@ -19,6 +19,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from threading import Lock
 from time import monotonic
 from typing import Any, BinaryIO, Self, TypeVar
@@ -60,7 +61,7 @@ GRACE_SECONDS = 1.0
 """Seconds after its limit when a process that does not heed it is killed."""
 
 START_SECONDS = 60.0
-AT_ONCE = 2_000
+AT_ONCE = 10_000
 """Checks of one task."""
 
 LARGE = 100_000
@@ -81,11 +82,11 @@ class _EndedError(Exception):
 class Reading:
     """A request that has been read, those of its results that are there, and the checks that are left for the pool."""
 
+    number: int
     request: EvaluationRequest
     pickled: bytes
     results: CaseResults
     todo: list[Place]
-    was_killed: bool = False
 
 
 class CheckPool:
@@ -94,6 +95,7 @@ class CheckPool:
     def __init__(self) -> None:
         self._quick = _Processes(1, 0)
         self._slow = _Processes(SLOW_PROCESSES, _NICENESS)
+        self._numbers = count(1)
 
     @classmethod
     @asynccontextmanager
@@ -108,21 +110,24 @@ class CheckPool:
 
     async def read(self, source: Source[T]) -> T:
         """Return what a body is. Raises what its `read` raises, and InputError for one that takes too long to read."""
-        return (await self._read(source, [], frozenset()))[0]
+        return (await self._read(source, [], frozenset()))[1]
 
     async def begin(self, source: Source[EvaluationRequest], elsewhere: frozenset[str]) -> Reading:
         """As `read`, and run what checks there is time for, but those of the types `elsewhere`."""
-        request, pickled, results = await self._read(source, None, elsewhere)
+        number, request, pickled, results = await self._read(source, None, elsewhere)
         left = places_of(request, lambda check_type: check_type not in elsewhere)
-        reading = Reading(request, pickled, CaseResults(request), [place for place in left if place not in results])
+        reading = Reading(
+            number, request, pickled, CaseResults(request), [place for place in left if place not in results]
+        )
         for place, result in results.items():
             reading.results.put(place, result)
         return reading
 
     async def _read(
         self, source: Source[T], places: list[Place] | None, elsewhere: frozenset[str]
-    ) -> tuple[T, bytes, dict[Place, CheckResult]]:
-        """Return what a body is, also as pickled, and the first results."""
+    ) -> tuple[int, T, bytes, dict[Place, CheckResult]]:
+        """Return the number of a body, what it is, also as pickled, and the first results."""
+        number = next(self._numbers)
         pickled: bytes | None = None
         results: dict[Place, CheckResult] = {}
 
@@ -135,10 +140,10 @@ class CheckPool:
             results.update((place, result) for place, result in _results(answer) if result is not None)
 
         if len(source.data) <= LARGE:
-            task = Task(source, places, elsewhere, QUICK_SECONDS, QUICK_SECONDS, QUICK_SECONDS, is_last=False)
+            task = Task(number, source, places, elsewhere, QUICK_SECONDS, QUICK_SECONDS, QUICK_SECONDS, is_last=False)
             await self._quick.run(task, take)
         if pickled is None:
-            task = Task(source, places, elsewhere, READ_SECONDS, CHECK_SECONDS, SLICE_SECONDS, is_last=True)
+            task = Task(number, source, places, elsewhere, READ_SECONDS, CHECK_SECONDS, SLICE_SECONDS, is_last=True)
             await self._slow.run(task, take)
         if pickled is None:
             why = f"the request takes more than {READ_SECONDS:g} s, or too much memory, to be read"
@@ -147,20 +152,21 @@ class CheckPool:
             found = pickle.loads(pickled)  # noqa: S301  # our own process wrote it
         else:
             found = await asyncio.to_thread(_unpickled, pickled)
-        return found, pickled, results
+        return number, found, pickled, results
 
     async def finish(self, reading: Reading) -> None:
         """Run the checks that are left for the pool. What is wrong with a check is in its result."""
         used, singles = 0.0, 0
         checks = RequestChecks(reading.request)
         while reading.todo and used < REQUEST_SECONDS:
-            count = 1 if singles else AT_ONCE
-            places, later = reading.todo[:count], reading.todo[count:]
-            used += await self._run_slice(reading, places)
+            most = 1 if singles else AT_ONCE
+            places, later = reading.todo[:most], reading.todo[most:]
+            seconds, ended = await self._run_slice(reading, places)
+            used += seconds
             reading.todo = [place for place in places if place not in reading.results]
             singles = max(singles - 1, 0)
-            if reading.todo and reading.was_killed:
-                if count == 1:
+            if not ended or len(reading.todo) == len(places):  # one of them is the cause, or the request itself
+                if len(places) == 1:
                     reading.results.put(places[0], checks.late(places[0], CHECK_SECONDS))
                     reading.todo = []
                 else:
@@ -174,8 +180,8 @@ class CheckPool:
                 await asyncio.sleep(0)
         reading.todo = []
 
-    async def _run_slice(self, reading: Reading, places: list[Place]) -> float:
-        """Run checks until their slice of time is over; the seconds that it took."""
+    async def _run_slice(self, reading: Reading, places: list[Place]) -> tuple[float, bool]:
+        """Run checks until their slice of time is over; the seconds that it took, and whether its process lives."""
         begun: list[float] = []
 
         def take(answer: Answer) -> None:
@@ -183,9 +189,10 @@ class CheckPool:
                 if result is not None:
                     reading.results.put(place, result)
 
-        task = Task(reading.pickled, places, frozenset(), READ_SECONDS, CHECK_SECONDS, SLICE_SECONDS, is_last=True)
-        reading.was_killed = not await self._slow.run(task, take, begun.append)
-        return monotonic() - begun[0]
+        limits = READ_SECONDS, CHECK_SECONDS, SLICE_SECONDS
+        task = Task(reading.number, reading.pickled, places, frozenset(), *limits, is_last=True)
+        ended = await self._slow.run(task, take, begun.append)
+        return monotonic() - begun[0], ended
 
 
 def _unpickled(data: bytes) -> Any:

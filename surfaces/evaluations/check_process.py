@@ -71,10 +71,12 @@ class Source(Generic[T]):
 class Task:
     """Read a request, or take one that was read, and run its checks, until `slice_seconds` are over.
 
+    Tasks of the same `number` are about the same request: the process that had the last one still has it read.
     `places` are the checks to run; None: all but those of the types `elsewhere`. Where none is run, what is read need
     not be a request. Beyond `check_seconds` a check is an error if the task `is_last`, else left for another process.
     """
 
+    number: int
     given: Source[Any] | bytes
     places: list[Place] | None
     elsewhere: frozenset[str]
@@ -171,9 +173,18 @@ class Worker:
         self._alarm = alarm
         self._send = send
         self._loop = asyncio.new_event_loop()
+        self._number = 0
+        self._checks: RequestChecks | None = None
 
     def work(self, task: Task) -> None:
         """Do a task."""
+        if self._number != task.number:
+            self._number, self._checks = task.number, None
+            self._begin(task)
+        if self._checks is not None and task.places != []:
+            self._run(task, self._checks)
+
+    def _begin(self, task: Task) -> None:
         try:
             request = self._alarm.within(task.read_seconds, lambda: self._read(task.given))
         except TimeoutError:
@@ -185,22 +196,25 @@ class Worker:
         except FepflowError as error:
             self._send(error)
             return
+        except Exception:
+            traceback.print_exc()
+            self._send(FepflowError("This is a fault of fepflow; its log says more."))
+            return
         if isinstance(task.given, Source):
             self._send(pickle.dumps(request, pickle.HIGHEST_PROTOCOL))
-        if task.places != []:
-            self._run(task, request)
+        if isinstance(request, EvaluationRequest):
+            self._checks = RequestChecks(request)
 
     def _read(self, given: Source[Any] | bytes) -> Any:
         if isinstance(given, bytes):
             return pickle.loads(given)  # noqa: S301  # this program wrote it
         return given.read(given.data)
 
-    def _run(self, task: Task, request: EvaluationRequest) -> None:
+    def _run(self, task: Task, checks: RequestChecks) -> None:
         end = monotonic() + task.slice_seconds
         flush = monotonic() + FLUSH_SECONDS
-        checks = RequestChecks(request)
         results: list[tuple[Place, CheckResult | None]] = []
-        for place in places_of(request, task.is_here) if task.places is None else task.places:
+        for place in places_of(checks.request, task.is_here) if task.places is None else task.places:
             now = monotonic()
             if now >= end:
                 break
@@ -232,7 +246,7 @@ class RequestChecks:
     """The checks of a request that has been read, each made ready when it is its turn; shared ones once."""
 
     def __init__(self, request: EvaluationRequest, refusal: Callable[[AnyCheck], str | None] = lambda _: None) -> None:
-        self._request = request
+        self.request = request
         self._refusal = refusal
         self._shared_ids = request.shared_ids()
         self._shared: dict[int, CompiledCheck] = {}
@@ -254,14 +268,15 @@ class RequestChecks:
         """Return a check as it was sent, and its id."""
         index, number = place
         if index != self._index:
-            self._own = list(self._request.own_checks(index))
-            self._ids = self._request.own_ids(index, self._shared_ids)
-            self._seen = CheckedOutput(self._request.test_cases[index], self._request.outputs[index])
+            self._index = -1  # an alarm may ring before all of it is set
+            self._own = list(self.request.own_checks(index))
+            self._ids = self.request.own_ids(index, self._shared_ids)
+            self._seen = CheckedOutput(self.request.test_cases[index], self.request.outputs[index])
             self._large = LargeArguments()
             self._index = index
         if number < len(self._own):
             return self._own[number], self._ids[number]
-        return self._request.checks[number - len(self._own)], self._shared_ids[number - len(self._own)]
+        return self.request.checks[number - len(self._own)], self._shared_ids[number - len(self._own)]
 
     def failed(self, place: Place, error: BaseException) -> CheckResult:
         """Return the result of a check that an error ended. It is not made ready: that may be what takes too long."""

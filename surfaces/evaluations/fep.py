@@ -88,6 +88,7 @@ class FepService:
     @asynccontextmanager
     async def open(cls, store: Store) -> AsyncIterator[Self]:
         """The service, over a store that stays open."""
+        await asyncio.to_thread(types_here)  # loads the checks, which would hold up the first request
         async with CheckPool.open() as pool:
             service = cls(store, pool)
             async with service._models:
