@@ -128,6 +128,17 @@ class TestTroubleOnTheWay:
         assert (await running).status == "completed"
         assert len(model_server.bodies) == DEFAULT_CONCURRENCY + 1
 
+    async def test_requests_of_many_cases_are_under_way_at_once(self, model_server):
+        arguments = arguments_of(model_server, "openai/hung", "fault=hang", provider={"timeout": 30})
+        check = LLMJudgeCheck(prompt="{{$.output.value}}?", response_format=FORMAT, **arguments)
+        cases = [TestCase(id=str(index), input="?") for index in range(DEFAULT_CONCURRENCY + 1)]
+        running = asyncio.create_task(evaluate_async(cases, [Output(value=PARIS)] * len(cases), [check]))
+        await model_server.until(DEFAULT_CONCURRENCY)  # none is answered, so none waits for another
+        assert len(model_server.bodies) == DEFAULT_CONCURRENCY
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
 
 class TestTheKey:
     @pytest.mark.parametrize("family", FAMILIES)
