@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -136,6 +136,13 @@ class FepService:
             return await asyncio.to_thread(self._pending, run)
         return await asyncio.to_thread(self._stored, run)
 
+    async def find_json(self, evaluation_id: str) -> Iterator[str] | Pending:
+        """As `find`, the result in pieces of its JSON, which are read from the store one after the other."""
+        run = await asyncio.to_thread(self.run, evaluation_id)
+        if run.status in ("pending", "running"):
+            return await asyncio.to_thread(self._pending, run)
+        return self._stored_parts(run)
+
     def run(self, evaluation_id: str) -> RunRecord:
         """The run that an evaluation is: its whole id, with or without hyphens. Blocks. Raises NotFoundError."""
         run_id = canonical(evaluation_id)
@@ -189,11 +196,27 @@ class FepService:
         given = self._asked(run)
         if given is None:
             return EvaluationRunResult.model_validate_json("".join(run_parts(self._store, run)))
-        results = [
-            case_result(bare(result.case), result.output, result.checks)
-            for result in self._store.results(run.id)
-            if result.output is not None
-        ]
+        return self._whole(run, given, list(self._stored_results(run)))
+
+    def _stored_parts(self, run: RunRecord) -> Iterator[str]:
+        given = self._asked(run)
+        if given is None:
+            yield from run_parts(self._store, run)
+            return
+        counted: list[TestCaseResult] = []
+        yield '{"results":['
+        for result in self._stored_results(run):
+            yield f"{',' if counted else ''}{result.model_dump_json()}"
+            counted.append(result.model_copy(update={"check_results": []}))  # what its summary takes is enough
+        whole = self._whole(run, given, counted)
+        yield f"],{whole.model_dump_json(exclude={'results'})[1:]}"
+
+    def _stored_results(self, run: RunRecord) -> Iterator[TestCaseResult]:
+        for result in self._store.results(run.id):
+            if result.output is not None:
+                yield case_result(bare(result.case), result.output, result.checks)
+
+    def _whole(self, run: RunRecord, given: dict[str, Any], results: list[TestCaseResult]) -> EvaluationRunResult:
         experiment = None if given["experiment"] is None else ExperimentMetadata.model_validate(given["experiment"])
         metadata = _metadata(run, given["unknown"])
         return run_result(run.id, results, run.started_at or run.created_at, experiment, run.completed_at, metadata)

@@ -266,6 +266,30 @@ def test_only_models_that_the_operator_allows_are_asked(client: httpx.Client, ar
     assert expected in error["message"]
 
 
+def test_a_large_result_is_sent_and_found_in_pieces(client: httpx.Client):
+    cases = [{"id": str(number), "input": "\ud83d" if number % 50 == 0 else number} for number in range(300)]
+    body = json.dumps(request(test_cases=cases, outputs=[RIGHT] * 300, checks=[CONTAINS, CONTAINS]))
+
+    response = client.post("/v1/evaluate", content=body, headers={"Content-Type": "application/json"})
+
+    found = client.get(f"/v1/evaluations/{response.json()['evaluation_id']}")
+    assert response.headers["transfer-encoding"] == found.headers["transfer-encoding"] == "chunked"
+    assert found.json() == response.json()
+    schema_of(client, "EvaluationRunResult").validate(found.json())
+    assert statuses(found) == [[True, True]] * 300
+
+
+def test_one_test_case_of_many_checks_is_sent_in_pieces(client: httpx.Client):
+    response = client.post("/v1/evaluate", json=request(checks=[CONTAINS] * 450))
+
+    assert statuses(response) == [[True] * 450]
+    assert client.get(f"/v1/evaluations/{response.json()['evaluation_id']}").json() == response.json()
+    with client.stream("POST", "/v1/evaluate/stream", json=request(checks=[CONTAINS] * 450)) as streamed:
+        lines = [json.loads(line) for line in streamed.iter_lines()]
+    assert len(lines[1]["result"]["check_results"]) == 450
+    assert lines[-1]["final_result"]["results"] == [lines[1]["result"]]
+
+
 def test_a_stream_tells_of_each_test_case_and_ends_with_the_result(client: httpx.Client):
     cases = [{"id": str(number), "input": number} for number in range(20)]
     body = request(test_cases=cases, outputs=[RIGHT] * 20)
