@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from sqlalchemy import URL, ColumnElement, Connection, Engine, Table, collate, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from tenacity import (
     Retrying,
     retry_if_exception,
@@ -25,7 +25,7 @@ from fepflow.errors import InfrastructureError, UserError
 from fepflow.security.redaction import remember
 from fepflow.security.secret_names import secrets_in_address
 from fepflow.store.errors import is_busy, is_passing, is_retryable, location_of, translated
-from fepflow.store.migrate import is_current, migrate, revisions
+from fepflow.store.migrate import is_current, loaded_alembic, migrate, revisions
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql, sqlite
@@ -88,9 +88,21 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection in a transaction that sees one state of the database and never waits for writers."""
+        with translated(self.location), self._retry_while_away(self._snapshot) as connection:
+            yield connection
+
+    def _snapshot(self) -> Connection:
         snapshot = {} if self.file else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-        with translated(self.location), self._retry_while_away(self.engine.connect) as connection:
-            yield connection.execution_options(**snapshot)
+        connection = self.engine.connect().execution_options(**snapshot)
+        if self.file:
+            try:
+                # The first read alone may find the file locked: while another process changes its journal, or closes it
+                # as the last one.
+                connection.exec_driver_sql("PRAGMA schema_version")
+            except BaseException:
+                connection.close()
+                raise
+        return connection
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """What `work` returns, once its transaction is committed.
@@ -119,16 +131,12 @@ class Database:
         return result
 
     def write_once(self, work: Callable[[Connection], T]) -> T:
-        """As `write`, for work that cannot be done twice: only a locked file is waited for, as nothing is done then."""
-        retrying = Retrying(
-            retry=retry_if_exception(lambda error: isinstance(error, DBAPIError) and is_busy(error.orig)),
-            stop=stop_after_delay(self._wait_seconds),
-            wait=wait_random(0, 0.05),
-            reraise=True,
-        )
-        with translated(self.location):
-            result: T = retrying(self._transact, work)
-            return result
+        """As `write`, for work that cannot be done twice: only the beginning of its transaction is tried again."""
+        writing = self.engine.execution_options(writes=True)
+        with translated(self.location), ExitStack() as transaction:
+            # Nothing is done yet when SQLite refuses a writer.
+            connection = self._retry_while_away(lambda: transaction.enter_context(writing.begin()))
+            return work(connection)
 
     def migrate(self, to: str | None = None, *, back: bool = False) -> tuple[str | None, str]:
         """Bring the schema to the newest revision or to another, with `back` to an older one; all of it or nothing.
@@ -138,9 +146,16 @@ class Database:
         Raises InfrastructureError for a schema newer than this program, UserError for a revision that is not there,
         and for an older one without `back`.
         """
+        loaded_alembic()
         # Altering a table may mean copying and dropping it, which must not take the rows that refer to it along.
-        with translated(self.location), self.engine.execution_options(writes=True, migrates=True).begin() as connection:
-            moved = migrate(connection, self.location, to or revisions()[-1], back=back)
+        migrating = self.engine.execution_options(writes=True, migrates=True)
+
+        def move() -> tuple[str | None, str]:
+            with migrating.begin() as connection:
+                return migrate(connection, self.location, to or revisions()[-1], back=back)
+
+        with translated(self.location):
+            moved = self._retry_while_away(move)
         self.engine.dispose()  # the connection without foreign keys
         return moved
 

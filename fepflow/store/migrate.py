@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect, text
@@ -29,6 +30,13 @@ def migrations(connection: Connection) -> Config:
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     return config
+
+
+def loaded_alembic() -> ModuleType:
+    """Return Alembic's commands. Thirty processes at once take seconds to load it, so none does that under the lock."""
+    from alembic import command
+
+    return command
 
 
 def is_current(connection: Connection) -> bool:
@@ -57,8 +65,7 @@ def migrate(connection: Connection, location: str, to: str, *, back: bool) -> tu
     InfrastructureError if the database is newer than this program, UserError for a revision that is not there, and
     for an older one without `back`.
     """
-    from alembic import command
-
+    command = loaded_alembic()
     known = revisions()
     if to not in known:
         raise UserError(f"There is no schema {to}: this fepflow knows {', '.join(known)}.")
@@ -73,6 +80,8 @@ def migrate(connection: Connection, location: str, to: str, *, back: bool) -> tu
                 f"{location} has schema {before}; {to} is older, and what it has no place for would be lost: take a "
                 "backup (`fepflow store backup`), then add --yes."
             )
+        if before == to:  # another process was faster
+            return before, to
         move = command.downgrade if before is not None and to < before else command.upgrade
         move(migrations(connection), to)
     return before, to

@@ -51,7 +51,7 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class LocalRun:
-    """A run that this process has begun and executes, with the open store that it is in."""
+    """A run that this process has claimed and executes, with the open store that it is in."""
 
     run: RunRecord
     store: Store
@@ -73,7 +73,7 @@ async def run_store() -> AsyncIterator[Store]:
     begun = local_run.get()
     if begun is not None:
         with begun.interruption.reaches():
-            yield begun.store.waiting(STORE_WAIT)
+            yield begun.store
         return
     with await asyncio.to_thread(Store.open, settings().store_address, STORE_WAIT) as store:
         yield store
