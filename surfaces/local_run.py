@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import threading
@@ -13,11 +14,12 @@ from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from fepflow.errors import InfrastructureError
+from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.prefect_settings import API_URL
 from fepflow.security.redaction import words_of
 from fepflow.targets.factory import load_early
 from surfaces import prefect_api
+from tasks.run.lease import LEASE_SECONDS, RENEW_SECONDS
 
 if TYPE_CHECKING:
     from tasks.run.handover import LocalRun
@@ -28,6 +30,8 @@ GONE_SECONDS = 30.0
 ASK_SECONDS_STOPPED = 0.5
 GONE_SECONDS_STOPPED = 1.0
 """The same once the user has stopped the run, and waits."""
+
+logger = logging.getLogger("fepflow.run")
 
 
 class Execution:
@@ -48,6 +52,7 @@ class Execution:
         self._ended: Future[None] = Future()
         # A daemon, so that the process can leave without it when Prefect's API is gone.
         threading.Thread(target=self._work, name="fepflow-run", daemon=True).start()
+        threading.Thread(target=self._keep_claim, name="fepflow-claim", daemon=True).start()
         # While the flow waits for Prefect's API.
         threading.Thread(target=load_early, args=[begun.run.suite["target"]], name="fepflow-load", daemon=True).start()
 
@@ -88,6 +93,16 @@ class Execution:
         await asyncio.wait({flow, asyncio.wrap_future(self._stop)}, return_when=asyncio.FIRST_COMPLETED)
         self._begun.interruption.request()
         await flow
+
+    def _keep_claim(self) -> None:
+        """Renew the claim of the run until it has begun. In a thread: loading Prefect holds an event loop up."""
+        run, store = self._begun.run, self._begun.store
+        while run.lease_owner is not None and wait_for([self._ended], timeout=RENEW_SECONDS).not_done:
+            try:
+                if not store.renew_lease(run.id, run.lease_owner, LEASE_SECONDS):
+                    return
+            except FepflowError as error:
+                logger.debug("the claim of run %s could not be renewed: %s", run.id, error)
 
     async def _flow(self) -> None:
         from prefect import tags

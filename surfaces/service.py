@@ -61,11 +61,11 @@ class Finished:
 
 
 @contextmanager
-def open_store() -> Iterator[Store]:
-    """The store, with the runs of dead executors marked as interrupted."""
+def open_store(wait_seconds: float = 0.0) -> Iterator[Store]:
+    """The store, with the runs of dead executors marked as interrupted; waited for while it is locked or away."""
     from fepflow.store.store import Store
 
-    with Store.open(settings().store_address) as store:
+    with Store.open(settings().store_address, wait_seconds) as store:
         store.reap()
         yield store
 
@@ -174,26 +174,31 @@ def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = Fals
     from fepflow.store.store import Store
     from tasks.plan_run import create_run
     from tasks.run.handover import LocalRun
+    from tasks.run.lease import STORE_WAIT
 
     # Dead runs are left to the flow, which reports to Prefect those that it marks itself.
-    with Store.open(settings().store_address) as store:
+    with Store.open(settings().store_address, STORE_WAIT) as store:
         yield LocalRun(store.run(create_run(store, validation, options)), store)
 
 
 @contextmanager
 def resume(run_id: str, note: Note, *, show_logs: bool = False) -> Iterator[LocalRun]:
     """The run to go on with, by its id, a prefix of it, or `latest`; raises NotFoundError."""
-    with open_store() as store:
+    from tasks.run.lease import LEASE_SECONDS, STORE_WAIT
+
+    with open_store(STORE_WAIT) as store:
         run = store.run(run_id)
         if "pytest" in run.suite.get("target", {}):
             raise UserError(f"Run {run.id} was a test: run pytest again instead.")
         if "evaluate" in run.suite.get("target", {}):
             raise UserError(f"Run {run.id} was a request to evaluate outputs: send the request again instead.")
         connect(note, show_logs=show_logs)
+        from fepflow.store.leases import new_owner
         from tasks.run.handover import LocalRun
 
         store.withdraw_cancel(run.id)
-        yield LocalRun(run, store)
+        store.claim(run.id, new_owner(), LEASE_SECONDS)
+        yield LocalRun(store.run(run.id), store)
 
 
 def cancel(run_id: str) -> RunRecord:

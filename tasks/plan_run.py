@@ -16,6 +16,7 @@ from prefect.runtime import flow_run
 
 from fepflow.errors import UserError
 from fepflow.protocol.test_case import TestCase
+from fepflow.store.leases import new_owner
 from fepflow.store.records import Cause, NewRun, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
@@ -23,6 +24,7 @@ from fepflow.suite.roots import require_allowed
 from tasks.analysis.comparability import suite_hash
 from tasks.analysis.sampling import draw, sample_size
 from tasks.analysis.top_up import first_cases
+from tasks.run.lease import LEASE_SECONDS
 from tasks.run.log import run_log
 from tasks.run.options import RunOptions
 from tasks.run.outcome import without_verdict
@@ -38,7 +40,7 @@ def create_run(
     flow_run_id: str | None = None,
     cause: Cause = "command",
 ) -> str:
-    """Create the run of a validated suite and return its id.
+    """Create the run of a validated suite, claimed by this process, and return its id.
 
     The run's row holds the suite's document (references unexpanded, thresholds read in), so that nothing of what it
     judges changes while it lasts. Raises InputError with all the suite's errors.
@@ -62,7 +64,8 @@ def create_run(
         options=case_options,
         n_cases=first_cases(suite.gate) if suite.gate and _max_cases(suite.gate) else None,
     )
-    store.create_run(run, cases)
+    # Until it takes the lease: a run whose process is killed in between would be pending for good.
+    store.create_run(run, cases, new_owner(), LEASE_SECONDS)
     return run_id
 
 
@@ -178,12 +181,22 @@ async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOp
     await reap(store)
     async with get_client() as client:
         begun = await client.read_flow_run(UUID(flow_run.id))
-    if begun.deployment_id is not None and run_id is None:
-        await asyncio.to_thread(require_allowed, Path(suite))
+    if begun.deployment_id is not None:
+        if run_id is None:
+            await asyncio.to_thread(require_allowed, Path(suite))
+        else:
+            await asyncio.to_thread(_require_own, store, run_id, flow_run.id)
     cause = _cause(begun)
     run = await asyncio.to_thread(_plan, store, suite, run_id, options, flow_run.id, cause, run_log().warning)
     await _tag(run.tags)
     return run.id
+
+
+def _require_own(store: Store, run_id: str, flow_run_id: str) -> None:
+    """Raise UserError if another flow run is to execute a requested run, which was dispatched again meanwhile."""
+    record = store.run(run_id)
+    if record.is_requested and record.flow_run_id not in (None, flow_run_id):
+        raise UserError(f"Run {record.id} belongs to the flow run {record.flow_run_id}: retry that one instead.")
 
 
 async def _tag(tags: Sequence[str]) -> None:

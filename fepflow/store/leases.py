@@ -17,6 +17,13 @@ from fepflow.store.records import Outcome, RunRecord, RunStatus
 from fepflow.store.runs import find_run
 from fepflow.store.tables import RUN
 
+CLAIM_PATIENCE = timedelta(minutes=10)
+"""How long after its last renewal the claim of a process of this machine holds that seems to live: another process may
+have got its number. Thirty that load Prefect at once on two cores do nothing else for a minute."""
+
+_ENDED = ("before it had begun", "without finishing it")
+_unstarted_or_over = RUN.c.status != "running"
+
 
 def new_owner() -> str:
     """A name for this executor: `host/pid/token`."""
@@ -33,17 +40,31 @@ def _this_host() -> str:
 
 def is_gone(owner: str | None) -> bool:
     """Whether `owner` was a process of this machine that has ended."""
-    host, _, rest = (owner or "").partition("/")
-    pid = rest.partition("/")[0]
-    if host not in (_this_host(), socket.gethostname()) or not pid.isdecimal() or int(pid) == 0:
+    pid = _pid_here(owner)
+    if pid is None:
         return False
     try:
-        os.kill(int(pid), 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except (OSError, OverflowError):
         return False
-    return _is_zombie(int(pid))
+    return _is_zombie(pid)
+
+
+def _pid_here(owner: str | None) -> int | None:
+    """Return the number of the process that `owner` names, if it is, or was, one of this machine."""
+    host, _, rest = (owner or "").partition("/")
+    pid = rest.partition("/")[0]
+    here = host in (_this_host(), socket.gethostname()) and pid.isdecimal()
+    return int(pid) or None if here else None
+
+
+def _is_alive(owner: str | None, until: datetime | None, now: datetime, *, begun: bool) -> bool:
+    """Return whether a lease, or the claim of a run that has not begun, is valid."""
+    if until is None or is_gone(owner):
+        return False
+    return until + (timedelta() if begun or _pid_here(owner) is None else CLAIM_PATIENCE) > now
 
 
 def _is_zombie(pid: int) -> bool:
@@ -71,11 +92,32 @@ def renew(connection: Connection, held: Update, seconds: float) -> bool:
 class Leases(Repository):
     """Acquiring, renewing and releasing the lease of a run."""
 
+    def claim(self, run_id: str, owner: str, seconds: float) -> None:
+        """Note that `owner` is about to execute the run, for the next `seconds`, unless somebody is executing it.
+
+        A claim is a sign of life: it keeps nobody from the lease, and says to `reap`, and to what tells Prefect, that
+        the process is there. `renew_lease` renews it.
+        """
+
+        def note(connection: Connection) -> None:
+            until = now_of(connection) + timedelta(seconds=seconds)
+            claimed = update(RUN).where(RUN.c.id == run_id, _unstarted_or_over)
+            connection.execute(claimed.values(lease_owner=owner, lease_until=until))
+
+        self._database.write(note)
+
+    def is_attended(self, run_id: str) -> bool:
+        """Return whether a living process executes the run, or has claimed it. Raises NotFoundError."""
+        with self._database.reading() as connection:
+            run, now = find_run(connection, run_id), now_of(connection)
+        return _is_alive(run.lease_owner, run.lease_until, now, begun=run.status == "running")
+
     def acquire_lease(self, run_id: str, owner: str, seconds: float) -> RunRecord:
         """Make `owner` the run's executor for the next `seconds`; the run is then running, without its former outcome.
 
-        An owner may acquire again what it holds. Raises RunBusyError while another owner's lease is valid (that of a
-        process of this machine that has ended is not), NotFoundError for an unknown run.
+        An owner may acquire again what it holds, and anybody what is only claimed. Raises RunBusyError while another
+        owner's lease is valid (that of a process of this machine that has ended is not), NotFoundError for an unknown
+        run.
         """
 
         def acquire(connection: Connection) -> RunRecord:
@@ -83,7 +125,7 @@ class Leases(Repository):
             before = find_run(connection, run_id)
             taken = connection.execute(
                 update(RUN)
-                .where(RUN.c.id == run_id, free_lease(RUN, owner, before.lease_owner, now))
+                .where(RUN.c.id == run_id, _unstarted_or_over | free_lease(RUN, owner, before.lease_owner, now))
                 .values(
                     lease_owner=owner,
                     lease_until=now + timedelta(seconds=seconds),
@@ -150,32 +192,35 @@ class Leases(Repository):
         return self._database.write(extend)
 
     def reap(self) -> list[str]:
-        """Mark the running runs whose executor has ended, or whose lease has, as interrupted; their ids, sorted.
+        """Mark as interrupted the runs whose executor has ended, or whose lease has; their ids, sorted.
 
-        Where that end was requested, the run is cancelled.
+        Those too that were claimed and have not begun. Where the end was requested, the run is cancelled.
         """
-        leases = select(RUN.c.id, RUN.c.lease_owner, RUN.c.lease_until).where(RUN.c.status == "running")
+        claimed = (RUN.c.status == "pending") & RUN.c.lease_owner.is_not(None)
+        leases = select(RUN.c.id, RUN.c.status, RUN.c.lease_owner, RUN.c.lease_until)
         with self._database.reading() as connection:
             now = now_of(connection)
-            ended = [
-                lease
-                for lease in connection.execute(leases)
-                if lease.lease_until is None or lease.lease_until <= now or is_gone(lease.lease_owner)
-            ]
-        return sorted(lease.id for lease in ended if self._interrupt(*lease))
+            found = connection.execute(leases.where((RUN.c.status == "running") | claimed)).all()
+        return sorted(
+            run_id
+            for run_id, status, owner, until in found
+            if not _is_alive(owner, until, now, begun=status == "running") and self._interrupt(run_id, owner, until)
+        )
 
     def _interrupt(self, run_id: str, owner: str | None, until: datetime | None) -> bool:
         # The lease may have been renewed or taken over since it was read.
         unchanged = RUN.c.lease_owner.is_not_distinct_from(owner), RUN.c.lease_until.is_not_distinct_from(until)
+        goes_on = f"`fepflow run --resume {run_id}` goes on."
+        unbegun, unfinished = (f"Its executor {owner} ended {how}: {goes_on}" for how in _ENDED)
         return self._change(
             update(RUN)
-            .where(RUN.c.id == run_id, RUN.c.status == "running", *unchanged)
+            .where(RUN.c.id == run_id, RUN.c.status.in_(("pending", "running")), *unchanged)
             .values(
                 status=case((RUN.c.cancel_requested_at.is_(None), "interrupted"), else_="cancelled"),
                 completed_at=utc_now(),
                 lease_owner=None,
                 lease_until=None,
-                error=f"Its executor {owner} ended without finishing it: `fepflow run --resume {run_id}` goes on.",
+                error=case((RUN.c.status == "pending", unbegun), else_=unfinished),
             )
         )
 

@@ -101,6 +101,17 @@ class RunRequests(Repository):
 
         self._database.write(mark)
 
+    def withdraw_dispatch(self, run_id: str, flow_run_id: str) -> None:
+        """Have Prefect be told of a pending run again, as it does not know the flow run any more."""
+
+        def withdraw(connection: Connection) -> None:
+            unbegun = RUN.c.id == run_id, RUN.c.flow_run_id == flow_run_id, RUN.c.status == "pending"
+            if connection.execute(update(RUN).where(*unbegun).values(flow_run_id=None)).rowcount:
+                request = update(RUN_REQUEST).where(RUN_REQUEST.c.run_id == run_id)
+                connection.execute(request.values(dispatched_at=None))
+
+        self._database.write(withdraw)
+
     def end_unbegun(self, run_id: str, status: RunStatus, error: str) -> bool:
         """End a run that is pending yet; False if it is not any more."""
         pending = update(RUN).where(RUN.c.id == run_id, RUN.c.status == "pending")

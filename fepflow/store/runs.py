@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
+from datetime import timedelta
 from itertools import islice
 from typing import Any
 
@@ -16,7 +17,7 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.column_types import indexable
-from fepflow.store.database import Repository
+from fepflow.store.database import Repository, now_of
 from fepflow.store.records import NewRun, RunFigures, RunRecord
 from fepflow.store.tables import CASE, RUN
 
@@ -29,15 +30,24 @@ _CASES_AT_ONCE = 1_000
 class Runs(Repository):
     """Creating and finding runs."""
 
-    def create_run(self, run: NewRun, cases: Iterable[TestCase]) -> None:
+    def create_run(
+        self, run: NewRun, cases: Iterable[TestCase], owner: str | None = None, seconds: float = 0.0
+    ) -> None:
         """Store the run, pending, with its cases in their order; all of it or nothing.
+
+        An `owner` claims it for so many `seconds`, as `Leases.claim` does.
 
         Raises InputError for cases with the same id, a very long one or without a JSON form, UserError if the run's
         id or its flow run is there already.
         """
 
-        # `cases` may be an iterator, which cannot be read twice
-        self._database.write_once(lambda connection: insert_run(connection, run, cases))
+        def create(connection: Connection) -> None:
+            insert_run(connection, run, cases)
+            if owner is not None:
+                until = now_of(connection) + timedelta(seconds=seconds)
+                connection.execute(update(RUN).where(RUN.c.id == run.id).values(lease_owner=owner, lease_until=until))
+
+        self._database.write_once(create)  # `cases` may be an iterator, which cannot be read twice
 
     def run(self, run_id: str) -> RunRecord:
         """The run with this id, with the only id that begins so (4 characters or more), or the "latest".

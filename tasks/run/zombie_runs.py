@@ -15,11 +15,15 @@ from prefect.client.schemas.filters import (
     FlowFilter,
     FlowFilterName,
     FlowRunFilter,
+    FlowRunFilterEndTime,
     FlowRunFilterId,
     FlowRunFilterState,
     FlowRunFilterStateType,
+    TaskRunFilter,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
 )
-from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun, State, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.states import Cancelled, Crashed, Failed
 
@@ -28,15 +32,24 @@ from fepflow.protocol.model import utc_now
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tasks.run.outcome import mark_flow_run, not_evaluated, stored_state
-from tasks.run.requested_runs import STARTING, end_unbegun_runs
+from tasks.run.requested_runs import dispatch_unbegun_runs_again, worker_is_gone
 
 FLOW = "evaluate"
 SHARD_FLOW = "evaluate-shard"
 MAX_RUNS = 100
 """Flow runs, and interrupted runs, that are looked at in one go."""
 PREFECT_TIMEOUT = 20.0
+UNCLAIMED = timedelta(seconds=30)
+"""What a process has from its flow run's last state on until its run must be claimed in the store."""
 OWN_TIME = timedelta(seconds=10)
 """What an executor has for telling Prefect by itself how its run ended."""
+
+EVENTS_TIME = timedelta(minutes=5)
+"""What Prefect's server may take to hear how the task runs of a living process ended: they come as events."""
+LOOKS_BACK = timedelta(days=1)
+UNENDED_TASK_RUN = TaskRunFilterState(
+    type=TaskRunFilterStateType(any_=[StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING])
+)
 
 logger = logging.getLogger("fepflow.run")
 
@@ -51,9 +64,10 @@ async def reap(store: Store) -> list[str]:
     try:
         async with asyncio.timeout(PREFECT_TIMEOUT), get_client() as client:
             killed = await _mark_cancelled(store, client)
-            await end_unbegun_runs(store, client)
+            await dispatch_unbegun_runs_again(store, client)
             await _report_runs(store, client, {*marked, *killed})
             await _report_shards(store, client)
+            await _end_task_runs(client)
     except Exception as error:
         logger.debug("the states of ended runs could not be set in Prefect: %s", error)
     return marked
@@ -110,17 +124,29 @@ async def _report_runs(store: Store, client: PrefectClient, marked: Collection[s
 
 
 async def _report_unbegun(store: Store, client: PrefectClient, flow_run: FlowRun) -> None:
-    """Of a command that ended before it could note in the store that this flow run executes its run."""
-    if flow_run.deployment_id is not None or flow_run.state is None or flow_run.state.timestamp + STARTING > utc_now():
+    """Report a flow run whose process ended before it could note in the store which run it executes."""
+    if flow_run.state is None or flow_run.state.timestamp + UNCLAIMED > utc_now():
         return
+    if flow_run.deployment_id is not None:
+        if await worker_is_gone(client, flow_run):
+            await client.set_flow_run_state(flow_run.id, _unbegun("the worker that had taken it is gone"))
+        return
+    run_id = str(flow_run.parameters.get("run_id"))
     try:
-        run = await asyncio.to_thread(store.run, str(flow_run.parameters.get("run_id")))
+        run, attended = await asyncio.to_thread(lambda: (store.run(run_id), store.is_attended(run_id)))
     except NotFoundError:  # another store has it
         return
+    if attended:
+        return
     is_cancelled = run.status == "cancelled" or flow_run.state.is_cancelling()
-    gone = not_evaluated("its executor ended before it began")
-    state: State[None] = Cancelled(message=run.error) if is_cancelled else Crashed(message=gone)
-    await client.set_flow_run_state(flow_run.id, state)
+    cancelled: State[None] = Cancelled(message=run.error)
+    await client.set_flow_run_state(
+        flow_run.id, cancelled if is_cancelled else _unbegun("its executor ended before it began")
+    )
+
+
+def _unbegun(why: str) -> State[None]:
+    return Crashed(message=not_evaluated(why))
 
 
 async def _report_shards(store: Store, client: PrefectClient) -> None:
@@ -138,6 +164,22 @@ async def _report_shards(store: Store, client: PrefectClient) -> None:
         # Prefect cancels the children of what was cancelled, also one that has ended, which then never ends again.
         elif holder is None and flow_run.state is not None and flow_run.state.is_cancelling():
             await client.set_flow_run_state(flow_run.id, Cancelled(message="What was stored is kept."))
+
+
+async def _end_task_runs(client: PrefectClient) -> None:
+    """End the task runs of flow runs that are over: Prefect leaves those of a killed process as they were."""
+    now = utc_now()
+    for state, events_time in ((_in(StateType.CRASHED), OWN_TIME), (_in(*TERMINAL_STATES), EVENTS_TIME)):
+        ended = FlowRunFilterEndTime(after_=now - LOOKS_BACK, before_=now - events_time)
+        task_runs = await client.read_task_runs(
+            flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW, SHARD_FLOW])),
+            flow_run_filter=FlowRunFilter(state=state, end_time=ended),
+            task_run_filter=TaskRunFilter(state=UNENDED_TASK_RUN),
+            limit=MAX_RUNS,
+        )
+        for task_run in task_runs:
+            gone: State[None] = Crashed(message="Its flow run is over, and its process gone.")
+            await client.set_task_run_state(task_run.id, gone, force=True)
 
 
 def _in(*types: StateType) -> FlowRunFilterState:

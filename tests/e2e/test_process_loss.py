@@ -7,20 +7,24 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
-from fepflow.protocol.test_case import TestCase
+from fepflow.errors import NotFoundError
+from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
+from surfaces.access.caller import SCOPES, Caller
+from surfaces.evaluations.request_run import request_run
 
 from .comparison import comparable
 from .conftest import Stack, Workplace, end, wait_for
 from .endpoint import Endpoint
 from .relay import relayed
-from .worker import working
+from .worker import Pool, working
 
 pytestmark = pytest.mark.e2e
 
@@ -32,9 +36,10 @@ import asyncio, json
 from datetime import timedelta
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks.run import zombie_runs
+from tasks.run import requested_runs, zombie_runs
 
-zombie_runs.OWN_TIME = zombie_runs.STARTING = timedelta(0)
+requested_runs.HEARTBEAT = timedelta(0)
+zombie_runs.OWN_TIME = zombie_runs.UNCLAIMED = timedelta(0)
 with Store.open(settings().store_address) as store:
     print(json.dumps(asyncio.run(zombie_runs.reap(store))))
 """
@@ -198,6 +203,118 @@ def test_prefect_learns_of_a_flow_run_whose_process_ended_before_it_began(workpl
 
     states = [stack.api.state_of(flow_run_id)[0] for flow_run_id in began]
     assert states == ["CRASHED", "CANCELLED", "CANCELLED", "RUNNING"]
+
+
+HANGS = """
+import asyncio, importlib, surfaces.cli.main, surfaces.service as service
+
+async def hang(*_, **__):
+    await asyncio.sleep(600)
+
+def execute(*arguments, execute=service.execute, **named):
+    setattr(importlib.import_module({module!r}), {name!r}, hang)
+    return execute(*arguments, **named)
+
+service.execute = execute
+surfaces.cli.main.main()
+"""
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        pytest.param("prefect.flow_engine.propose_state", marks=LONG),
+        "tasks.plan_run.reap",
+        pytest.param("tasks.plan_run._tag", marks=LONG),
+    ],
+)
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=LONG)])
+def test_a_command_that_is_killed_before_it_has_the_lease_ends_truthfully(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack, stage: str, database: str, request: pytest.FixtureRequest
+) -> None:
+    if database == "postgresql":
+        workplace.env["FEPFLOW_STORE_URL"] = request.getfixturevalue("postgresql").url
+    workplace.write_suite(CASES[:1])
+    module, _, name = stage.rpartition(".")
+    code = HANGS.format(module=module, name=name)
+    for arguments in (["run", workplace.suite], ["run", "--resume", "latest"]):
+        before = set(flow_runs_of(stack, workplace))
+        with workplace.running(*arguments, code=code) as process:
+            wait_for(partial(has_another_flow_run, stack, workplace, before), "a flow run")
+            assert reap(workplace, stack) == [], "its process lives"
+            end(process, signal.SIGKILL)
+        reap(workplace, stack)
+        assert workplace.record.status == "interrupted"
+        assert set(flow_runs_of(stack, workplace).values()) == {"CRASHED"}
+    assert not endpoint.asked
+    assert workplace.fepflow("run", "--resume", "latest").returncode == 0
+
+
+def has_another_flow_run(stack: Stack, workplace: Workplace, known: set[str]) -> bool:
+    return bool(set(flow_runs_of(stack, workplace)) - known)
+
+
+def flow_runs_of(stack: Stack, workplace: Workplace) -> dict[str, str]:
+    """The flow runs of the newest run, with their types of state."""
+    try:
+        run_id = workplace.record.id
+    except NotFoundError:
+        return {}
+    body = {"flows": {"name": {"any_": ["evaluate"]}}, "limit": 200}
+    found = stack.api.post("/flow_runs/filter", json=body).raise_for_status().json()
+    return {run["id"]: run["state_type"] for run in found if run["parameters"].get("run_id") == run_id}
+
+
+def requested_run(workplace: Workplace) -> str:
+    """A run that only checks an output; who requested it has been told that it is accepted."""
+    with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
+        return request_run(
+            store, {"name": "wanted", "checks": []}, [TestCase(id="a", input=1)], kind="operation",
+            caller=Caller(None, frozenset(SCOPES)), idempotency_key=None, request={}, outputs=[Output(value=1)],
+        ).id  # fmt: skip
+
+
+def test_an_accepted_evaluation_is_dispatched_again_until_it_has_begun(workplace: Workplace, stack: Stack) -> None:
+    run_id = requested_run(workplace)
+    pool = Pool(stack, workplace.env)
+
+    def dispatched() -> str:
+        flow_run = pool.run(suite="", run_id=run_id)
+        with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
+            store.mark_dispatched(run_id, flow_run)
+        return flow_run
+
+    deleted = dispatched()
+    stack.api.delete(f"/flow_runs/{deleted}").raise_for_status()
+    reap(workplace, stack)
+    assert (workplace.record.status, workplace.record.flow_run_id) == ("pending", None)
+
+    again = dispatched()
+    for state in ("FAILED", "CRASHED"):
+        stack.api.set_state(again, type=state, message="Prefect was away")
+        reap(workplace, stack)
+        assert stack.api.state_of(again) == ("SCHEDULED", "AwaitingRetry")
+        assert workplace.record.status == "pending"
+    message = stack.api.get(f"/flow_runs/{again}").json()["state"]["message"]
+    assert message.startswith("Dispatched again (number 3), as it had not begun. Before: Crashed: Prefect was away")
+
+    # It was taken by a worker that is gone with all its processes.
+    stack.api.set_state(again, type="PENDING")
+    with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
+        assert store.reap() == [], "a run that waits in a queue is not interrupted"
+    for state in ("CRASHED", "SCHEDULED"):
+        reap(workplace, stack)
+        assert stack.api.state_of(again)[0] == state
+
+    late = pool.run(suite="", run_id=run_id)  # of a dispatch that was withdrawn
+    pool.start_worker()
+    try:
+        wait_for(lambda: workplace.record.status == "completed", "the verdict")
+        wait_for(lambda: stack.api.state_of(late)[0] == "FAILED", "the other one's end")
+        assert "belongs to the flow run" in stack.api.get(f"/flow_runs/{late}").json()["state"]["message"]
+    finally:
+        pool.kill()
+    assert workplace.record.flow_run_id == again
 
 
 def begun_flow_run(stack: Stack, run_id: str, state: str) -> str:

@@ -191,6 +191,36 @@ def test_reaping_interrupts_the_runs_whose_executor_is_gone_and_no_others(store:
     assert store.renew_lease("late", ELSEWHERE, 60) is False
 
 
+def test_reaping_interrupts_a_claimed_run_whose_process_ended_before_it_began(store: Store, make_run):
+    for number, owner in enumerate([None, owner_that_has_ended(), ELSEWHERE, new_owner(), ELSEWHERE]):
+        make_run(f"run-{number}")
+        if owner is not None:
+            store.claim(f"run-{number}", owner, 0 if number in (3, 4) else 60)
+
+    assert [store.is_attended(f"run-{number}") for number in range(5)] == [False, False, True, True, False]
+    assert store.reap() == ["run-1", "run-4"]
+
+    assert [store.run(f"run-{number}").status for number in range(5)] == [
+        "pending",  # it waits in a queue
+        "interrupted",
+        "pending",
+        "pending",  # its process lives, and may be too busy to renew its claim
+        "interrupted",
+    ]
+    assert "before it had begun: `fepflow run --resume run-1` goes on" in store.run("run-1").error
+
+
+def test_a_claim_keeps_nobody_from_the_lease(store: Store, make_run):
+    make_run()
+    store.claim("run-1", ELSEWHERE, 60)
+
+    assert store.acquire_lease("run-1", "me", 60).lease_owner == "me"
+    store.claim("run-1", ELSEWHERE, 60)
+
+    assert store.run("run-1").lease_owner == "me"
+    assert not store.renew_lease("run-1", ELSEWHERE, 60)
+
+
 def test_the_lease_of_an_unknown_run_is_not_found(store: Store):
     with pytest.raises(NotFoundError):
         store.acquire_lease("nothing", "me", 60)
