@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 
 from prefect import task
@@ -22,7 +21,7 @@ from tasks.run.asyncio_helpers import gather_or_raise
 from tasks.run.batches import Batch
 from tasks.run.context import MAX_LABEL, RunContext
 from tasks.run.failure_messages import count_of_cases, listed_cases
-from tasks.run.global_limits import Slot, acquire_slots
+from tasks.run.global_limits import Slot
 from tasks.run.log import run_log
 
 MAX_CAUSE = 300
@@ -64,17 +63,10 @@ async def call_target(context: RunContext, batch: Batch) -> BatchResult:
     result = BatchResult()
     if missing and not context.target_client.budget.ended:
         cases = await context.cases(batch)
-        with suppress(RunLimitExceededError):
-            async with slots_for(context, len(missing)) as slot:
-                await gather_or_raise(_call(context, slot, result, cases[unit[0] - first], unit) for unit in missing)
+        async with context.shared_limits.slots(len(missing)) as slot:
+            await gather_or_raise(_call(context, slot, result, cases[unit[0] - first], unit) for unit in missing)
     await context.writer.committed()
     return result
-
-
-def slots_for(context: RunContext, calls: int) -> AbstractAsyncContextManager[Slot]:
-    """Slots for so many calls, under the limits that the run shares with others."""
-    target = context.suite.target
-    return acquire_slots(target.limits, calls, target.calls_at_once, context.target_client.budget.left())
 
 
 async def _call(context: RunContext, slot: Slot, result: BatchResult, case: TestCase, unit: tuple[int, int]) -> None:

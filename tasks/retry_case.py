@@ -13,7 +13,7 @@ from prefect.states import Completed, Failed
 from prefect.tasks import exponential_backoff
 
 from fepflow.errors import RunLimitExceededError
-from tasks.call_target import CallOutcome, slots_for, store_output
+from tasks.call_target import CallOutcome, store_output
 from tasks.run.asyncio_helpers import task_result
 from tasks.run.batches import Batch
 from tasks.run.context import RunContext
@@ -30,7 +30,7 @@ RETRYABLE = "another try may mend it"
 async def retry_call(context: RunContext, outcome: CallOutcome) -> bool:
     """One more call for a case, recorded in `outcome.record`. False, without a call, if the circuit is open."""
     with suppress(RunLimitExceededError):  # then the error of the last attempt stands
-        async with slots_for(context, 1) as slot, slot():
+        async with context.shared_limits.slots(1) as slot, slot():
             return await context.target_client.call_once_more(outcome.case, outcome.record)
     return True
 

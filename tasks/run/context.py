@@ -28,6 +28,7 @@ from fepflow.targets.client import RetryPolicy, TargetClient
 from fepflow.text import one_line
 from tasks.analysis.check_usage import usages
 from tasks.run.batches import Batch
+from tasks.run.global_limits import SharedLimits
 from tasks.run.handover import local_run
 from tasks.run.log import log_limit_change, run_log
 from tasks.run.response_cache import StoredResponseCache
@@ -70,6 +71,9 @@ class RunContext:
             shard_spec.budget(suite, store),
             _log_retry,
             log_limit_change,
+        )
+        self.shared_limits = SharedLimits(
+            suite.target.limits, suite.target.calls_at_once, self.target_client.budget.left
         )
         self.models = ModelClient(StoredResponseCache(store), refresh=not suite.cache)
         self.shard_spec = shard_spec

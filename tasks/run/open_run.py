@@ -113,6 +113,7 @@ async def _working(
             async with (
                 context.writer,
                 context.models,
+                context.shared_limits,
                 hold_lease(renew, what),
                 loop_watched(lambda: one_line(context.at_work, MAX_LABEL)),
                 stopped_on_request(context.store, context.run.id, flow_run_id, lambda: context.stopping_shards),

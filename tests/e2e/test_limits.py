@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .conftest import Workplace
+from .conftest import Stack, Workplace, wait_for
 from .endpoint import Endpoint
 
 pytestmark = pytest.mark.e2e
@@ -34,6 +34,44 @@ def test_two_runs_together_keep_to_a_limit(workplace: Workplace, endpoint: Endpo
     assert 1 < endpoint.most_at_once <= 3
     (row,) = [line for line in workplace.fepflow("limits").stdout.splitlines() if line.startswith(limit)]
     assert row.split()[-1] == "0", "all places are given back"
+
+
+@pytest.mark.battery
+def test_places_of_a_killed_run_come_free(workplace: Workplace, endpoint: Endpoint, limit: str, stack: Stack) -> None:
+    workplace.fepflow("limits", "set", limit, "--concurrency", "3")
+    workplace.write_suite(CASES, target={"limits": [limit], "timeout": "60s"})
+    endpoint.held = True
+    with workplace.running("run", workplace.suite) as process:
+        wait_for(lambda: len(endpoint.asked) == 3, "as many calls as may be under way")
+        process.kill()
+    endpoint.held = False
+    path = f"/v2/concurrency_limits/{limit}"
+    assert stack.api.get(path).json()["active_slots"] == 3
+    wait_for(lambda: stack.api.get(path).json()["active_slots"] == 0, "the end of the leases", 120)
+
+
+@pytest.mark.battery
+def test_a_limit_that_is_lowered_or_removed_while_a_run_is_under_it(
+    workplace: Workplace, endpoint: Endpoint, limit: str
+) -> None:
+    endpoint.delay = 0.3
+    workplace.fepflow("limits", "set", limit, "--concurrency", "32")
+    workplace.write_suite(
+        [f"question {number}" for number in range(400)], target={"limits": [limit], "concurrency": 32}
+    )
+    with workplace.running("run", workplace.suite) as process:
+        wait_for(lambda: len(endpoint.asked) > 20, "some calls")
+        workplace.fepflow("limits", "set", limit, "--concurrency", "2")
+        endpoint.delay = 0.01
+        assert process.wait(120) == 0
+    endpoint.delay = 0.3
+    with workplace.running("run", workplace.suite) as process:
+        wait_for(lambda: len(endpoint.asked) > 402, "some calls")
+        workplace.fepflow("limits", "remove", limit)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert f"fepflow limits set {limit} --concurrency" in err
+    workplace.fepflow("limits", "set", limit, "--concurrency", "2")
 
 
 @pytest.mark.battery
