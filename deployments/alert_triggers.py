@@ -36,6 +36,13 @@ _REASONS = "{% for reason in event.payload.reasons %}\n- {{ reason }}{% endfor %
 _LINK = '{{ (flow_run | ui_url) or "" }}\n'
 _LINKS = "{% if event.payload.page %}{{ event.payload.page }}\n{% endif %}" + _LINK
 
+# The name of a flow run that has not begun is one of Prefect's, such as zealous-otter.
+SUITE = (
+    "{% for tag in flow_run.tags if tag.startswith('suite:') %}{{ tag[6:] }}{% else %}"
+    "{% if flow_run.run_count or not flow_run.parameters.suite %}{{ flow_run.name.split(' · ')[0] }}"
+    "{% else %}{{ flow_run.parameters.suite.split('/')[-2:] | join('/') }}{% endif %}{% endfor %}"
+)
+
 TEXTS = {
     "fail": Text(
         "{{ event.payload.suite }}: fail",
@@ -57,8 +64,9 @@ TEXTS = {
         + _LINKS,
     ),
     "crashed": Text(
-        "{{ flow_run.name }}: could not be evaluated",
-        "{{ flow_run.name }} has no verdict: {{ event.resource['prefect.state-message'] }}\n" + _LINK,
+        SUITE + "{% if deployment.name %} ({{ deployment.name }}){% endif %}: could not be evaluated",
+        SUITE + " has no verdict: {{ event.resource['prefect.state-message'] }}\n"
+        "{% if deployment.name %}Deployment: evaluate/{{ deployment.name }}\n{% endif %}" + _LINK,
     ),
     "missed": Text(
         "{{ event.payload.deployment or deployment.name }}: a scheduled run did not come",

@@ -26,7 +26,7 @@ from prefect.events import AutomationCore, CallWebhook, SendNotification
 from prefect.types import SecretDict
 from pydantic import SecretStr
 
-from deployments.alert_triggers import KINDS, TEXTS, trigger_of
+from deployments.alert_triggers import KINDS, SUITE, TEXTS, trigger_of
 from deployments.command import Work, answer
 from fepflow.errors import NotFoundError, UserError
 from fepflow.settings import settings
@@ -79,6 +79,8 @@ def _payload(kind: str) -> str:
     page = '**({"page": event.payload.page} if event.payload.page else {})'
     if kind in ("crashed", "missed"):
         fields = '"flow_run": flow_run.name or "", "deployment": event.payload.deployment or deployment.name or ""'
+    if kind == "crashed":
+        fields += ', "suite": suite'
     document = "{" + f'"kind": "{kind}", "subject": subject, "body": body, {fields}' + "}"
     return _rendered(kind) + "{{ dict(" + f"{document}, {page}" + ") | tojson }}"
 
@@ -90,7 +92,8 @@ def _slack(kind: str) -> str:
 
 def _rendered(kind: str) -> str:
     text = TEXTS[kind]
-    return f"{{% set subject %}}{text.subject}{{% endset %}}{{% set body %}}{text.body}{{% endset %}}"
+    parts = {"subject": text.subject, "body": text.body} | ({"suite": SUITE} if kind == "crashed" else {})
+    return "".join(f"{{% set {name} %}}{template}{{% endset %}}" for name, template in parts.items())
 
 
 def _require_web_address(address: str) -> None:

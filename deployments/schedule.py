@@ -27,11 +27,12 @@ from prefect.client.schemas.filters import (
     FlowRunFilterState,
     FlowRunFilterStateType,
 )
-from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, StateType
+from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, FlowRun, State, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import SCHEDULE_TYPES, CronSchedule, IntervalSchedule
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import PrefectException
+from prefect.states import Cancelled
 from prefect.utilities.callables import parameter_schema
 
 from deployments.command import Work, answer
@@ -123,12 +124,34 @@ async def switch(client: PrefectClient, which: str, *, on: bool) -> dict[str, An
 
 
 async def remove(client: PrefectClient, which: str) -> dict[str, Any]:
-    """Delete a deployment that was made here. Its runs stay."""
+    """Delete a deployment that was made here. Its runs stay; one under way goes on, those that wait are dropped."""
     deployment = await _find(client, which)
     if TAG not in deployment.tags:
         raise UserError(f"{FLOW}/{deployment.name} is a deployment of prefect.yaml: --pause it, or remove it there.")
-    await client.delete_deployment(deployment.id)
-    return {"name": f"{FLOW}/{deployment.name}"}
+    waiting, starting, running = [
+        await _runs_in(client, deployment, states)
+        for states in ((StateType.SCHEDULED,), (StateType.PENDING,), (StateType.RUNNING, StateType.CANCELLING))
+    ]
+    for run in starting:  # its process would not find the deployment any more, and crash
+        cancelled: State[None] = Cancelled(message="Its schedule was removed before it began.")
+        await client.set_flow_run_state(run.id, cancelled)
+    await client.delete_deployment(deployment.id)  # Prefect deletes what waits with it
+    now = datetime.now(UTC)
+    late = [run for run in waiting if run.expected_start_time and run.expected_start_time <= now]
+    return {
+        "name": f"{FLOW}/{deployment.name}",
+        "running": [run.name for run in running],
+        "dropped": len(late) + len(starting),
+    }
+
+
+async def _runs_in(client: PrefectClient, deployment: DeploymentResponse, states: Sequence[StateType]) -> list[FlowRun]:
+    return await client.read_flow_runs(
+        deployment_filter=Deployments(id=DeploymentFilterId(any_=[deployment.id])),
+        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states)))),
+        sort=FlowRunSort.EXPECTED_START_TIME_ASC,
+        limit=100,
+    )
 
 
 async def listed(client: PrefectClient) -> dict[str, Any]:
@@ -188,14 +211,7 @@ async def _described(client: PrefectClient, deployment: DeploymentResponse) -> d
 async def _next_run(client: PrefectClient, deployment: DeploymentResponse) -> str | None:
     """When the next run is due, as Prefect has it. Asking for it makes Prefect plan it now, not in some seconds."""
     await client.request("POST", "/deployments/{id}/schedule", path_params={"id": deployment.id}, json={})
-    runs = await client.read_flow_runs(
-        deployment_filter=Deployments(id=DeploymentFilterId(any_=[deployment.id])),
-        flow_run_filter=FlowRunFilter(
-            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.SCHEDULED])),
-        ),
-        sort=FlowRunSort.EXPECTED_START_TIME_ASC,
-        limit=100,
-    )
+    runs = await _runs_in(client, deployment, [StateType.SCHEDULED])
     now = datetime.now(UTC)
     return next(
         (str(run.expected_start_time) for run in runs if run.expected_start_time and run.expected_start_time > now),

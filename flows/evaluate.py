@@ -29,7 +29,7 @@ from tasks.run.handover import local_run, run_store
 from tasks.run.log import run_log
 from tasks.run.open_run import open_run
 from tasks.run.options import RunOptions
-from tasks.run.outcome import end_with_verdict, end_without_verdict
+from tasks.run.outcome import Retried, end_with_verdict, end_without_verdict
 from tasks.run.progress import progress_shown
 
 
@@ -61,10 +61,13 @@ async def evaluate(
         run_id: Go on with this run of the store instead of starting a new one.
     """
     verdict: Verdict | None = None
+    retried: Retried | None = None
     try:
         async with run_store() as store:
             planned = await plan_task(store, suite, run_id, RunOptions(limit=limit, repeats=repeats, cache=cache))
-            async with open_run(planned, flow_run.id, store) as context, progress_shown(context):
+            retried = planned.retried
+            async with open_run(planned.run.id, flow_run.id, store) as context, progress_shown(context):
+                context.retried = retried
                 if context.suite.shards > 1:
                     await run_shards(context)
                 else:
@@ -79,4 +82,4 @@ async def evaluate(
         if verdict is None:
             return await end_without_verdict(error)
         run_log().error("the verdict is in the store, but the run did not end well: %s", words_of(error))
-    return await end_with_verdict(verdict)
+    return await end_with_verdict(verdict, retried)

@@ -83,4 +83,4 @@ async def _beside_baseline(context: RunContext, verdict: Verdict, named: str) ->
 async def decide_task(context: RunContext) -> State[Verdict]:
     """`decide_run` as a Prefect task run, whose state is the verdict's."""
     verdict = await decide_run(context)
-    return verdict_state(verdict, data=verdict)
+    return verdict_state(verdict, context.retried, data=verdict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -15,9 +16,10 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.runtime import flow_run
 
 from fepflow.errors import UserError
+from fepflow.evalguard.formatting import plural
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.leases import new_owner
-from fepflow.store.records import Cause, NewRun, RunRecord
+from fepflow.store.records import Cause, NewRun, Progress, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
 from fepflow.suite.roots import require_allowed
@@ -27,7 +29,7 @@ from tasks.analysis.top_up import first_cases
 from tasks.run.lease import LEASE_SECONDS
 from tasks.run.log import run_log
 from tasks.run.options import RunOptions
-from tasks.run.outcome import without_verdict
+from tasks.run.outcome import Retried, without_verdict
 from tasks.run.zombie_runs import reap
 from tasks.validation.suite_validation import SuiteValidation
 from tasks.validation.validate_suite import validate_suite
@@ -165,18 +167,41 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def resume_run(store: Store, run_id: str) -> RunRecord:
-    """A run to resume. Of a completed one only errors are run again."""
-    record = store.run(run_id)
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """A run to be executed; `retried` is there if it had a verdict before."""
+
+    run: RunRecord
+    retried: Retried | None = None
+
+
+def resume_run(store: Store, run_id: str) -> PlannedRun:
+    """Return a run to resume. Of a completed one only errors are run again."""
+    record, retried = store.run(run_id), None
     if record.status == "completed":
+        if record.outcome is not None:
+            retried = Retried(record.outcome, _asked_again(record, store.progress(record.id)))
         store.delete_errors(record.id)
     if record.started_at is not None:  # else it was cancelled before it could begin
         store.withdraw_cancel(record.id)
-    return record
+    return PlannedRun(record, retried)
+
+
+def _asked_again(run: RunRecord, seen: Progress) -> str:
+    """Say what an ended run is asked again, and what it keeps."""
+    calls = seen.failed_outputs + run.calls - seen.outputs
+    again = [f"{plural(calls, 'call')} without an answer"] if calls else []
+    again += [f"{plural(seen.error, 'check')} in error"] if seen.error else []
+    kept = [plural(seen.outputs - seen.failed_outputs, "output"), plural(seen.passed + seen.failed, "check result")]
+    failed = f", {seen.failed} of which failed" if seen.failed else ""
+    return (
+        f"Tried again after the verdict {run.outcome}. "
+        f"Asked again: {' and '.join(again) or 'nothing, as nothing was in error'}. Kept: {' and '.join(kept)}{failed}."
+    )
 
 
 @task(name="plan", task_run_name="plan", cache_policy=NO_CACHE, persist_result=False)
-async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOptions) -> str:
+async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOptions) -> PlannedRun:
     """The run that this flow run is to execute: the one given, the one that it began before, or a new one."""
     await reap(store)
     async with get_client() as client:
@@ -187,9 +212,11 @@ async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOp
         else:
             await asyncio.to_thread(_require_own, store, run_id, flow_run.id)
     cause = _cause(begun)
-    run = await asyncio.to_thread(_plan, store, suite, run_id, options, flow_run.id, cause, run_log().warning)
-    await _tag(run.tags)
-    return run.id
+    planned = await asyncio.to_thread(_plan, store, suite, run_id, options, flow_run.id, cause, run_log().warning)
+    if planned.retried is not None:
+        run_log().info("run %s: %s", planned.run.id, planned.retried.sentence)
+    await _tag(planned.run.tags)
+    return planned
 
 
 def _require_own(store: Store, run_id: str, flow_run_id: str) -> None:
@@ -222,11 +249,11 @@ def _plan(
     flow_run_id: str | None,
     cause: Cause,
     note: Callable[[str], None],
-) -> RunRecord:
+) -> PlannedRun:
     begun = store.run_of_flow_run(flow_run_id) if flow_run_id else None
     if run_id is not None or begun is not None:
         return resume_run(store, run_id or begun.id)  # type: ignore[union-attr]  # one of them is there
     validation = validate_suite(Path(suite), limit=options.limit)
     for problem in validation.notes:
         note(str(problem))
-    return store.run(create_run(store, validation, options, flow_run_id, cause))
+    return PlannedRun(store.run(create_run(store, validation, options, flow_run_id, cause)))

@@ -43,9 +43,12 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
         drifts = [each.sentence for each in drifted]
         page = verdict_page(run, verdict, judges, failed, str(table) if table else None, causes, drifts)
         await acreate_markdown_artifact(page, key=f"verdict-{part}", description=verdict_summary(verdict))
-        emit_verdict(run, verdict, compared)
         for drift in drifts:
             run_log().warning("%s", drift)
+        if context.retried is not None and context.retried.outcome == verdict.outcome:
+            run_log().info("the verdict is %s as before: its events are not emitted again", verdict.outcome)
+            return
+        emit_verdict(run, verdict, compared)
         if drifted:
             emit_drift(run, verdict, drifted)
     except Exception as error:

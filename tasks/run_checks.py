@@ -11,7 +11,7 @@ from typing import NamedTuple
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
-from prefect.states import Failed
+from prefect.states import Completed, Failed
 
 from checks.core.compiled import CompiledCheck
 from checks.engine import YIELD_INTERVAL, run_checks
@@ -28,7 +28,7 @@ from fepflow.store.records import NewCheckResult, StoredOutput
 from tasks.run.asyncio_helpers import gather_or_raise
 from tasks.run.batches import Batch
 from tasks.run.context import RunContext
-from tasks.run.failure_messages import failed_checks_message
+from tasks.run.failure_messages import failed_checks
 
 
 class PendingChecks(NamedTuple):
@@ -136,7 +136,9 @@ def check_hash(output_hash: str, repeat: int, check: CompiledCheck, result: Chec
 
 @task(name="run-checks", task_run_name="check {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)
 async def run_checks_task(context: RunContext, batch: Batch, label: str) -> int | State[int]:
-    """`run_checks_of_batch` as a Prefect task run, named after its cases, and Failed if some of them did."""
+    """`run_checks_of_batch` as a Prefect task run, named after its cases: Failed if a check is that the gate judges."""
     results = await run_checks_of_batch(context, batch)
-    message = await failed_checks_message(context, batch, by_model=False)
-    return Failed(message=message, data=results) if message else results
+    failed = await failed_checks(context, batch, by_model=False)
+    if failed is None:
+        return results
+    return (Failed if failed.judged else Completed)(message=failed.message, data=results)

@@ -23,7 +23,7 @@ from fepflow.text import one_line
 from tasks.run.asyncio_helpers import gather_or_raise
 from tasks.run.batches import Batch
 from tasks.run.context import MAX_LABEL, RunContext
-from tasks.run.failure_messages import failed_checks_message, listed_cases
+from tasks.run.failure_messages import failed_checks, listed_cases
 from tasks.run.log import run_log
 from tasks.run_checks import PendingChecks, pending_checks, store_results
 
@@ -154,16 +154,17 @@ def store_model_results(context: RunContext, output: PendingChecks, calls: Seque
 async def run_model_checks_task(
     context: RunContext, batch: Batch, label: str
 ) -> ModelCheckResult | State[ModelCheckResult]:
-    """`run_model_checks` as a Prefect task run, named after its cases, and Failed if some of them did."""
+    """`run_model_checks` as a Prefect task run, named after its cases: Failed if a check is that the gate judges."""
     result = await run_model_checks(context, batch)
     sentences = []
     if result.down:
         cause = result.down[-1].error
         sentences.append(f"{len(result.down)} checks are given up: {cause.message if cause else ''}.")
         sentences.append(f"`fepflow run --resume {context.run.id[:8]}` asks for them.")
-    if failures := await failed_checks_message(context, batch, by_model=True):
-        sentences.append(failures)
     failed = bool(sentences)
+    if failures := await failed_checks(context, batch, by_model=True):
+        sentences.append(failures.message)
+        failed = failed or failures.judged
     if result.to_retry:
         outputs = [pending.output for pending in result.to_retry]
         names = listed_cases([context.name_of(output.case, output.repeat) for output in outputs])

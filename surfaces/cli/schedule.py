@@ -25,7 +25,7 @@ SHORTEST_SECONDS = 1.0
 @click.option("--list", "as_list", is_flag=True, help="Show all schedules and their next runs.")
 @click.option("--pause", "action", flag_value="pause", help="Switch the schedule of SUITE off.")
 @click.option("--resume", "action", flag_value="resume", help="Switch it on again.")
-@click.option("--remove", "action", flag_value="remove", help="Remove it; its runs stay.")
+@click.option("--remove", "action", flag_value="remove", help="Remove it; its runs stay, and one under way goes on.")
 def schedule(suite: str | None, as_list: bool, action: str | None, name: str | None, **when: Any) -> None:  # fmt: skip
     """Run SUITE by the clock: makes a Prefect deployment, which `fepflow serve` executes.
 
@@ -43,6 +43,8 @@ def schedule(suite: str | None, as_list: bool, action: str | None, name: str | N
         click.echo(f"{words} {done['name']}.")
         if action == "resume":
             _say_what_comes(done)
+        if action == "remove":
+            _say_what_becomes_of_runs(done)
         return
     if suite is None:
         raise click.UsageError("give a suite, or --list")
@@ -105,6 +107,14 @@ def _say_what_comes(done: dict[str, Any]) -> None:
             click.echo("A worker is alive; it executes the runs while it lives.")
         else:
             _say_nobody_works()
+
+
+def _say_what_becomes_of_runs(done: dict[str, Any]) -> None:
+    for name in done["running"]:
+        click.echo(f"The run {name} is under way, and goes on to its end: `fepflow cancel latest` would stop it.")
+    if done["dropped"]:
+        runs = "1 run that had" if done["dropped"] == 1 else f"{done['dropped']} runs that had"
+        click.echo(f"Dropped {runs} not begun.")
 
 
 def _say_nobody_works() -> None:

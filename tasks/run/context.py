@@ -27,10 +27,12 @@ from fepflow.targets.base import Target
 from fepflow.targets.client import RetryPolicy, TargetClient
 from fepflow.text import one_line
 from tasks.analysis.check_usage import usages
+from tasks.analysis.judged_checks import judged_checks
 from tasks.run.batches import Batch
 from tasks.run.global_limits import SharedLimits
 from tasks.run.handover import local_run
 from tasks.run.log import log_limit_change, run_log
+from tasks.run.outcome import Retried
 from tasks.run.response_cache import StoredResponseCache
 from tasks.run.shard_spec import ShardSpec
 
@@ -77,6 +79,8 @@ class RunContext:
         )
         self.models = ModelClient(StoredResponseCache(store), refresh=not suite.cache)
         self.shard_spec = shard_spec
+        self.retried: Retried | None = None
+        """The verdict that the run had before, if it had one."""
         self.escalations = 0
         """Cases retried in a task run of their own, because of their call or of a check that calls a model."""
         self.defaults = CheckDefaults(suite.judge, suite.embedding)
@@ -88,6 +92,8 @@ class RunContext:
             self.shared_checks = self._case_checks.compiled(suite.checks)
         else:
             self.shared_checks = compile_checks(self.defaults.complete(suite.checks))
+        self.judged_checks = judged_checks(suite)
+        """Checks that the gate judges; None for all."""
         self._by_kind = {by_model: _those(self.shared_checks, by_model) for by_model in (False, True)}
         self.left_out: dict[Batch, int] = {}
         """Model checks of each batch that were not run, as the run's deadline or budget was reached."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from tasks.run.batches import Batch
 from tasks.run.context import RunContext
@@ -14,8 +15,15 @@ MAX_NAMES = 5
 Unit = tuple[int, int]
 
 
-async def failed_checks_message(context: RunContext, batch: Batch, *, by_model: bool) -> str | None:
-    """Which cases of a batch have checks that failed or ended in error, of those that call a model, or of the others.
+class FailedChecks(NamedTuple):
+    """Checks of a batch that failed or ended in error, in words, and whether the gate judges one of them."""
+
+    message: str
+    judged: bool
+
+
+async def failed_checks(context: RunContext, batch: Batch, *, by_model: bool) -> FailedChecks | None:
+    """Return which cases of a batch have checks that failed or ended in error: those that call a model, or others.
 
     By what the store has, so also of results from before. None if all passed.
     """
@@ -47,7 +55,12 @@ async def failed_checks_message(context: RunContext, batch: Batch, *, by_model: 
         sentences.append(f"{len(failed)} {of} failed: {named(failed)}")
     if errors:
         sentences.append(f"{len(errors)} {of} could not be checked: {named(errors)}")
-    return ("; ".join(sentences) + ".") if sentences else None
+    if not sentences:
+        return None
+    names = {check_id for found in (failed, errors) for checks in found.values() for check_id in checks}
+    judged = context.judged_checks is None or not names.isdisjoint(context.judged_checks)
+    about = "" if judged else f" The gate does not judge {listed_cases(sorted(names))}."
+    return FailedChecks(f"{'; '.join(sentences)}.{about}", judged)
 
 
 def count_of_cases(count: int, repeats: int) -> str:

@@ -6,6 +6,7 @@ The state follows the exit code, under Prefect's own names: what the UI lists by
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, get_args
 from uuid import UUID
 
@@ -33,10 +34,18 @@ _ENDINGS = (*get_args(Outcome), NOT_EVALUATED)
 _TAGS = frozenset(f"{TAG}{outcome}" for outcome in get_args(Outcome))
 
 
-async def end_with_verdict(verdict: Verdict) -> State[Any]:
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """The verdict that a run had before it was tried again, and a sentence about what was asked again."""
+
+    outcome: Outcome
+    sentence: str
+
+
+async def end_with_verdict(verdict: Verdict, retried: Retried | None = None) -> State[Any]:
     """Show the verdict in the flow run's name and tags; the state that the flow run is to end in."""
     await _mark(verdict.outcome)
-    return verdict_state(verdict)
+    return verdict_state(verdict, retried)
 
 
 async def end_without_verdict(error: Exception) -> State[Any]:
@@ -56,9 +65,9 @@ def failed_state(error: Exception) -> State[Any]:
     return Failed(message=message, data=error)
 
 
-def verdict_state(verdict: Verdict, data: Any = None) -> State[Any]:
+def verdict_state(verdict: Verdict, retried: Retried | None = None, data: Any = None) -> State[Any]:
     """Failed for a verdict that stops a release, else Completed; the message begins with what decided."""
-    return _state(verdict.outcome, verdict.blocks, reasons_of(verdict), data)
+    return _state(verdict.outcome, verdict.blocks, reasons_of(verdict), retried, data)
 
 
 def stored_state(run: RunRecord) -> State[Any]:
@@ -86,8 +95,11 @@ def _once(reasons: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(reasons))
 
 
-def _state(outcome: Outcome, blocks: bool, reasons: Sequence[str], data: Any = None) -> State[Any]:
-    message = one_line(f"{outcome.upper()}: {' '.join(reasons[:MAX_REASONS])}", MAX_MESSAGE)
+def _state(
+    outcome: Outcome, blocks: bool, reasons: Sequence[str], retried: Retried | None = None, data: Any = None
+) -> State[Any]:
+    again = f" {retried.sentence}" if retried else ""
+    message = one_line(f"{outcome.upper()}: {' '.join(reasons[:MAX_REASONS])}{again}", MAX_MESSAGE)
     return Failed(message=message, data=data) if blocks else Completed(message=message, data=data)
 
 

@@ -168,7 +168,20 @@ def test_a_crashed_run_is_notified_and_a_verdict_is_not(
     (note,) = receiver.got
     assert note["kind"] == "crashed"
     assert note["flow_run"].startswith("crashing")
-    assert "could not be evaluated" in note["subject"]
+    assert note["subject"] == "crashing: could not be evaluated"
+
+
+@pytest.mark.battery
+def test_a_crash_alert_names_the_suite_and_the_deployment(stack: Stack, receiver: Receiver, nightly: str) -> None:
+    on = ["alert", "--on", "crashed", "--webhook", receiver.url]
+    assert stack.fepflow(*on).returncode == 0
+    ordered = stack.api.post(f"/deployments/{nightly}/create_flow_run", json={}).raise_for_status().json()
+    stack.api.set_state(ordered["id"], type="CRASHED", message="exit code 137")
+    wait_for(lambda: [note for note in receiver.got if note["kind"] == "crashed"], "the notification")
+    (note,) = [note for note in receiver.got if note["kind"] == "crashed"]
+    assert note["subject"] == "nightly agent (nightly agent): could not be evaluated"
+    assert note["body"].startswith("nightly agent has no verdict: exit code 137\nDeployment: evaluate/nightly agent\n")
+    assert (note["suite"], note["deployment"]) == ("nightly agent", "nightly agent")
 
 
 @pytest.fixture

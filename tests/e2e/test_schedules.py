@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import Workplace
+from .conftest import Workplace, wait_for
+from .endpoint import serving
 from .served import Served, place, serve
+from .worker import Pool
 
 pytestmark = pytest.mark.e2e
 
@@ -96,3 +99,35 @@ def test_what_a_person_switched_stays_when_the_stack_starts_again(served: Served
         fepflow(workplace, "schedule", "one", "--remove")
         found = again.api.get("/deployments/name/evaluate/one")
         assert found.status_code == 404
+
+
+@pytest.mark.battery
+def test_removing_a_schedule_lets_the_run_under_way_end_and_drops_what_waits(stack, tmp_path: Path) -> None:
+    workplace = Workplace(stack, tmp_path, {"FEPFLOW_STORE_URL": f"sqlite:///{tmp_path / 'store.db'}"})
+    with serving() as endpoint:
+        workplace.env["AGENT_URL"] = endpoint.url
+        endpoint.held = True
+        workplace.write_suite(["one"], name="removed", target={"timeout": "60s"})
+        fepflow(workplace, "schedule", workplace.suite, "--every", "1h")
+        deployment = stack.api.get("/deployments/name/evaluate/removed").raise_for_status().json()["id"]
+        pool = Pool(stack, workplace.env, "fepflow")
+        pool.start_worker()
+        try:
+            pool.deployment = deployment
+            running = pool.run(suite=str(workplace.suite))
+            wait_for(lambda: endpoint.asked, "a call")
+            late = (datetime.now(UTC) - timedelta(minutes=1)).isoformat()
+            state = {"type": "SCHEDULED", "name": "Late", "state_details": {"scheduled_time": late}}
+            path = f"/deployments/{deployment}/create_flow_run"
+            stack.api.patch(f"/work_pools/{pool.name}", json={"is_paused": True}).raise_for_status()
+            waiting = stack.api.post(path, json={"state": state}).raise_for_status().json()["id"]
+            removed = fepflow(workplace, "schedule", "removed", "--remove").stdout
+            assert "The run removed is under way, and goes on to its end" in removed
+            assert "Dropped 1 run that had not begun." in removed
+            assert stack.api.get(f"/flow_runs/{waiting}").status_code == 404
+            endpoint.held = False
+            wait_for(lambda: stack.api.state_of(running)[0] == "COMPLETED", "its end")
+        finally:
+            stack.api.patch(f"/work_pools/{pool.name}", json={"is_paused": False})
+            pool.kill()
+    assert workplace.record.outcome == "pass"

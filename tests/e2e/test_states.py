@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from typing import Any
 from uuid import uuid4
 
@@ -151,6 +152,40 @@ def test_retry_repeats_only_errors_and_computes_the_verdict_again(
     assert (after["name"], after["tags"]) == ("e2e · pass", ["verdict:pass"])
     assert (workplace.record.id, workplace.record.outcome) == (run_id, "pass")
     assert endpoint.questions == {"good": 1, "fail 1 once": 2}
+    again = "Asked again: 1 call without an answer and 1 check in error. Kept: 1 output and 1 check result."
+    assert f"Tried again after the verdict inconclusive. {again}" in after["state"]["message"]
+    assert again in logs_of(stack, ordered)
+    assert verdict_events(stack, run_id) == ["inconclusive", "pass"]
+
+
+def logs_of(stack: Stack, flow_run_id: str) -> str:
+    """The messages in a flow run's log."""
+    body = {"logs": {"flow_run_id": {"any_": [flow_run_id]}}, "limit": 200}
+    return "\n".join(line["message"] for line in stack.api.post("/logs/filter", json=body).raise_for_status().json())
+
+
+def verdict_events(stack: Stack, run_id: str) -> list[str]:
+    """The outcomes that events tell of a run, the oldest first; the server hears of them a moment after its end."""
+    time.sleep(5)
+    body = {"filter": {"event": {"prefix": ["fepflow.verdict."]}}, "limit": 50}
+    found = stack.api.post("/events/filter", json=body).raise_for_status().json()["events"]
+    return [event["payload"]["outcome"] for event in reversed(found) if event["payload"]["run_id"] == run_id]
+
+
+@pytest.mark.battery
+def test_a_check_that_the_gate_does_not_judge_leaves_no_failed_task_run(
+    workplace: Workplace, endpoint: Endpoint, stack: Stack
+) -> None:
+    checks = [
+        {"type": "contains", "arguments": {"text": "$.output.value", "phrases": phrases}, "id": check_id}
+        for check_id, phrases in (("style", ["please"]), ("answer", ["two"]))
+    ]
+    workplace.write_suite(["two"], checks=checks, gate={"min": {"answer": 1.0}, "verdict": "point"})
+    assert workplace.run("--quiet").returncode == 0
+    states = task_states(stack, str(workplace.record.flow_run_id))
+    message = "1 of 1 case failed: two (style). The gate does not judge style."
+    assert states["check two"] == ("COMPLETED", "Completed", message)
+    assert {kind for kind, _, _ in states.values()} == {"COMPLETED"}
 
 
 @pytest.mark.battery
@@ -167,6 +202,10 @@ def test_retrying_a_failed_check_makes_no_call_and_fails_again(
     assert (after["name"], after["state_name"], after["tags"]) == ("e2e · fail", "Failed", ["verdict:fail"])
     assert endpoint.questions == {"two": 1}
     assert task_states(stack, ordered)["check wrong"][1] == "Failed", "also where the result is from before"
+    again = "Asked again: nothing, as nothing was in error. Kept: 1 output and 1 check result, 1 of which failed."
+    assert again in after["state"]["message"]
+    assert again in logs_of(stack, ordered)
+    assert verdict_events(stack, workplace.record.id) == ["fail"], "the same verdict is told once"
 
 
 @pytest.mark.battery
