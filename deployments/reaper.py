@@ -12,9 +12,11 @@ import signal
 import time
 
 import click
+from prefect.client.orchestration import get_client
 
 from deployments.dispatcher import dispatch_repeatedly
 from deployments.missed import report_missed_runs
+from deployments.schedule import delete_removed
 from fepflow.errors import FepflowError
 from fepflow.settings import settings
 from fepflow.store.store import Store
@@ -54,8 +56,10 @@ async def _reap(store: Store) -> None:
     try:
         for missed in await report_missed_runs():
             click.echo(f"warning: {missed}")
+        async with get_client() as client:
+            await delete_removed(client)
     except Exception as error:  # whatever it is: runs whose process is gone are still looked for
-        click.echo(f"cannot look for missed runs, tries again: {type(error).__name__}: {error}")
+        click.echo(f"cannot look for missed runs and removed schedules, tries again: {type(error).__name__}: {error}")
 
 
 async def keep(store: Store) -> None:

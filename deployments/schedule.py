@@ -27,12 +27,11 @@ from prefect.client.schemas.filters import (
     FlowRunFilterState,
     FlowRunFilterStateType,
 )
-from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, FlowRun, State, StateType
+from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, FlowRun, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import SCHEDULE_TYPES, CronSchedule, IntervalSchedule
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import PrefectException
-from prefect.states import Cancelled
 from prefect.utilities.callables import parameter_schema
 
 from deployments.command import Work, answer
@@ -44,6 +43,9 @@ from surfaces.prefect_schedule import suite_tag
 FLOW = "evaluate"
 TAG = "scheduled"
 """On each deployment that `fepflow schedule` has made, and so on its runs."""
+REMOVED = "fepflow-removed"
+"""On a deployment whose schedule was removed while a run of it was under way."""
+UNDER_WAY = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 SLUG = "fepflow"
 """Of the schedule that `fepflow schedule` sets; others of the same deployment are left alone."""
 
@@ -78,7 +80,8 @@ async def put(
     there = next((one for one in await evaluations(client) if one.name == name), None)
     if there is not None:
         _require_same(there, parameters["suite"])
-        await client.update_deployment(there.id, DeploymentUpdate(parameters=parameters))
+        tags = [tag for tag in there.tags if tag != REMOVED]
+        await client.update_deployment(there.id, DeploymentUpdate(parameters=parameters, tags=tags))
         ours = next((one for one in there.schedules if one.slug == SLUG), None)
         if ours is not None:
             await client.update_deployment_schedule(there.id, ours.id, schedule=schedule)
@@ -124,25 +127,36 @@ async def switch(client: PrefectClient, which: str, *, on: bool) -> dict[str, An
 
 
 async def remove(client: PrefectClient, which: str) -> dict[str, Any]:
-    """Delete a deployment that was made here. Its runs stay; one under way goes on, those that wait are dropped."""
+    """Remove a deployment that was made here. Its runs stay: those under way go on, those that wait are dropped.
+
+    Prefect deletes the deployment's limit with it, and then breaks off the runs that hold a place under it, and can
+    never record their end. So the deployment is deleted when they are over, see `delete_removed`.
+    """
     deployment = await _find(client, which)
     if TAG not in deployment.tags:
         raise UserError(f"{FLOW}/{deployment.name} is a deployment of prefect.yaml: --pause it, or remove it there.")
-    waiting, starting, running = [
-        await _runs_in(client, deployment, states)
-        for states in ((StateType.SCHEDULED,), (StateType.PENDING,), (StateType.RUNNING, StateType.CANCELLING))
-    ]
-    for run in starting:  # its process would not find the deployment any more, and crash
-        cancelled: State[None] = Cancelled(message="Its schedule was removed before it began.")
-        await client.set_flow_run_state(run.id, cancelled)
-    await client.delete_deployment(deployment.id)  # Prefect deletes what waits with it
-    now = datetime.now(UTC)
-    late = [run for run in waiting if run.expected_start_time and run.expected_start_time <= now]
+    for schedule in deployment.schedules:  # with the runs that Prefect has planned
+        await client.delete_deployment_schedule(deployment.id, schedule.id)
+    waiting = await _runs_in(client, deployment, [StateType.SCHEDULED])
+    for run in waiting:
+        await client.delete_flow_run(run.id)
+    under_way = await _runs_in(client, deployment, UNDER_WAY)
+    if under_way:
+        await client.update_deployment(deployment.id, DeploymentUpdate(tags=[*deployment.tags, REMOVED]))
+    else:
+        await client.delete_deployment(deployment.id)
     return {
         "name": f"{FLOW}/{deployment.name}",
-        "running": [run.name for run in running],
-        "dropped": len(late) + len(starting),
+        "under_way": [run.name for run in under_way],
+        "dropped": len(waiting),
     }
+
+
+async def delete_removed(client: PrefectClient) -> None:
+    """Delete the removed deployments whose last run is over."""
+    for deployment in await evaluations(client):
+        if REMOVED in deployment.tags and not await _runs_in(client, deployment, UNDER_WAY):
+            await client.delete_deployment(deployment.id)
 
 
 async def _runs_in(client: PrefectClient, deployment: DeploymentResponse, states: Sequence[StateType]) -> list[FlowRun]:
@@ -171,7 +185,7 @@ async def _find(client: PrefectClient, which: str) -> DeploymentResponse:
     """A deployment by its name, or the one that runs the suite at this path. Raises NotFoundError or UserError."""
     name = which.removeprefix(f"{FLOW}/")
     path = _resolved(which)
-    deployments = await evaluations(client)
+    deployments = [one for one in await evaluations(client) if REMOVED not in one.tags]
     found = [one for one in deployments if one.name == name] or [
         one for one in deployments if one.parameters.get("suite") == path and one.schedules
     ]

@@ -110,11 +110,10 @@ def _say_what_comes(done: dict[str, Any]) -> None:
 
 
 def _say_what_becomes_of_runs(done: dict[str, Any]) -> None:
-    for name in done["running"]:
-        click.echo(f"The run {name} is under way, and goes on to its end: `fepflow cancel latest` would stop it.")
+    for name in done["under_way"]:
+        click.echo(f"The run {name} is under way and goes on to its end; `fepflow cancel RUN` stops it.")
     if done["dropped"]:
-        runs = "1 run that had" if done["dropped"] == 1 else f"{done['dropped']} runs that had"
-        click.echo(f"Dropped {runs} not begun.")
+        click.echo(f"Dropped {done['dropped']} {'run' if done['dropped'] == 1 else 'runs'} that had not begun.")
 
 
 def _say_nobody_works() -> None:
