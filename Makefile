@@ -38,7 +38,7 @@ help: ## List the commands.
 setup: $(VENV)/.installed ## Install fepflow into .venv, from pinned versions.
 
 demo: setup ## Run the shipped suite against a stand-in agent, and show where to look.
-	@$(BIN)/python -P -m deployments.demo
+	@$(BIN)/python -P -m fepflow.deployments.demo
 
 test: $(VENV)/.installed-dev ## Run all tests.
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
@@ -52,14 +52,14 @@ check: $(VENV)/.installed-dev ## Check format, lint, types, floors and dead code
 	@$(BIN)/mypy .
 	@$(BIN)/python -m pytest -q tests/test_floors.py tests/test_project.py
 	@$(BIN)/vulture
-	@$(BIN)/vulture fepflow checks tasks flows surfaces deployments benchmarks tests
+	@$(BIN)/vulture fepflow checks tasks flows deployments benchmarks tests
 
 format: $(VENV)/.installed-dev ## Format the code.
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
 proto: $(VENV)/.installed-dev ## Make the code of the gRPC messages from their description.
-	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. surfaces/grpc/fep/v1/fep.proto
+	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. fepflow/api/grpc/fep/v1/fep.proto
 
 bench: $(VENV)/.installed-bench $(VENV)-ecp/.installed ## Measure speed and memory against the budgets.
 	@$(BIN)/python -m benchmarks
@@ -84,7 +84,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
 	@$(PIP) install --no-compile --require-hashes -r requirements.lock
 	@$(PIP) install --no-deps -e .
 	@$(COMPILE)
-	@$(BIN)/python -m compileall -q fepflow checks tasks flows surfaces deployments
+	@$(BIN)/python -m compileall -q fepflow
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed

@@ -77,7 +77,7 @@ def _cost(microseconds: float) -> str:
 
 def help_page() -> Iterator[Line]:
     """The time that `fepflow --help` takes."""
-    seconds = middle(lambda: Started("-P", "-m", "surfaces.cli.main", "--help").end().seconds, 9)
+    seconds = middle(lambda: Started("-P", "-m", "fepflow.cli.main", "--help").end().seconds, 9)
     yield Line("fepflow --help", f"{seconds:.2f} s", f"{MAX_HELP:g} s", seconds < MAX_HELP)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from benchmarks.measuring import Line
 from fepflow.evalguard.models import Thresholds
 from fepflow.evalguard.report_reader import ReadReport, read_report
+from fepflow.services.evalguard_reports import import_reports
 from fepflow.store.store import Store
 from fepflow.verdict.report import judge_report
-from surfaces.evalguard_reports import import_reports
 
 REPORTS, TASKS, METRICS = 10_000, 3, 4
 MAX_READ, MAX_JUDGED, MAX_IMPORTED = 10.0, 35.0, 30.0

@@ -17,7 +17,7 @@ from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
-from tasks.analysis.metrics import compute_verdict
+from fepflow.tasks.analysis.metrics import compute_verdict
 
 CASES, AT_ONCE = 100_000, 10_000
 CHECKS = ("acc", "safe", "style")

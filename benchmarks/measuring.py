@@ -111,7 +111,7 @@ def endpoint(latency: float) -> AbstractContextManager[str]:
 
 def language_model(latency: float) -> AbstractContextManager[str]:
     """The stand-in for models, in a process of its own; its address."""
-    return _service("deployments.simulators.language_model", "--port", "0", "--latency", str(latency))
+    return _service("fepflow.deployments.simulators.language_model", "--port", "0", "--latency", str(latency))
 
 
 @contextlib.contextmanager
@@ -153,7 +153,7 @@ class House:
 
     def start(self, *arguments: str) -> Started:
         """Start the command line."""
-        return self.module("surfaces.cli.main", *arguments)
+        return self.module("fepflow.cli.main", *arguments)
 
     def module(self, *arguments: str) -> Started:
         """Start one of our modules as a command."""
@@ -269,13 +269,13 @@ def house() -> Iterator[House]:
     """A house in a temporary folder; its server is warm, and goes with it."""
     with TemporaryDirectory(prefix="fepflow-bench-") as name:
         home = House(Path(name), free_port())
-        home.module("deployments.server", "up").end()
+        home.module("fepflow.deployments.server", "up").end()
         try:
             with endpoint(0.0) as url:
                 home.run(home.suite(url, 10))
             yield home
         finally:
-            home.module("deployments.server", "down").end()
+            home.module("fepflow.deployments.server", "down").end()
 
 
 def free_port() -> int:

@@ -81,7 +81,7 @@ def _request() -> dict[str, Any]:
 def _ours(folder: Path) -> Iterator[str]:
     env = {**os.environ, "FEPFLOW_HOME": str(folder), "FEPFLOW_API_PORT": "0", "FEPFLOW_GRPC_PORT": "0"}
     env |= dict.fromkeys(("FEPFLOW_STARTS_PER_MINUTE", "FEPFLOW_REQUESTS_PER_MINUTE"), "1000000")
-    with _started([sys.executable, "-P", "-m", "deployments.api"], env):
+    with _started([sys.executable, "-P", "-m", "fepflow.deployments.api"], env):
         file = folder / "api.json"
         while not file.exists():
             time.sleep(0.05)

@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from checks.core.sentences import Given
+from fepflow.checks.core.sentences import Given
 from fepflow.documents.document_path import dotted
 from fepflow.documents.validation_errors import ValidationMessage, kind_name, validation_messages
 from fepflow.errors import CheckArgumentsError

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from checks.explanation import MAX_SENTENCE, explain
+from fepflow.checks.explanation import MAX_SENTENCE, explain
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.text import cut, printable

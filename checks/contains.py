@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, StrictBool
 
-from checks.base import BaseCheck, JSONPath, PathText, as_text
-from checks.core.sentences import Given, listed, shown, subject, with_phrases, without_phrases
+from fepflow.checks.base import BaseCheck, JSONPath, PathText, as_text
+from fepflow.checks.core.sentences import Given, listed, shown, subject, with_phrases, without_phrases
 
 
 class ContainsCheck(BaseCheck):

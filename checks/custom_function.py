@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from checks.base import AwaitableResults, BaseCheck, PathText
-from checks.core.arguments import redacted
-from checks.core.sentences import Given, without_reason
+from fepflow.checks.base import AwaitableResults, BaseCheck, PathText
+from fepflow.checks.core.arguments import redacted
+from fepflow.checks.core.sentences import Given, without_reason
 
 
 class CustomFunctionCheck(BaseCheck):

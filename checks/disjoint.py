@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from checks.core.sentences import Given, listed, shown, subject
-from checks.core.set_checks import Items, MembershipCheck
+from fepflow.checks.core.sentences import Given, listed, shown, subject
+from fepflow.checks.core.set_checks import Items, MembershipCheck
 
 
 class DisjointCheck(MembershipCheck):

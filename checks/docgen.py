@@ -1,6 +1,6 @@
 """What a check type is, for readers: its purpose, its arguments, an example.
 
-`python -m checks.docgen docs/checks.md` writes the reference into that page, between its two marks.
+`python -m fepflow.checks.docgen docs/checks.md` writes the reference into that page, between its two marks.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 from pydantic_core import PydanticUndefined
 from ruamel.yaml import YAML
 
-from checks.base import BaseAsyncCheck, BaseCheck, Options
-from checks.registry import CHECKS, find_check, our_checks
-from checks.validation.schemas import check_schema
+from fepflow.checks.base import BaseAsyncCheck, BaseCheck, Options
+from fepflow.checks.registry import CHECKS, find_check, our_checks
+from fepflow.checks.validation.schemas import check_schema
 
-BEGIN = "<!-- The reference begins; `python -m checks.docgen docs/checks.md` writes it. -->\n"
+BEGIN = "<!-- The reference begins; `python -m fepflow.checks.docgen docs/checks.md` writes it. -->\n"
 END = "<!-- The reference ends. -->\n"
 
 
@@ -91,7 +91,7 @@ def _words(schema: dict[str, Any]) -> Iterator[str]:
 @cache
 def examples() -> dict[str, Any]:
     """An example of each of our check types: see examples.yaml."""
-    text = files("checks").joinpath("examples.yaml").read_text(encoding="utf-8")
+    text = files("fepflow.checks").joinpath("examples.yaml").read_text(encoding="utf-8")
     return dict(YAML(typ="safe").load(text))
 
 

@@ -12,9 +12,9 @@ from time import perf_counter
 from typing import Any
 from uuid import uuid4
 
-from checks.core.compiled import CompiledCheck, compile_checks
-from checks.core.inputs import read_checks, read_limit, read_metadata, read_outputs, read_test_cases
-from checks.core.partial_outputs import reads_only_completed_steps
+from fepflow.checks.core.compiled import CompiledCheck, compile_checks
+from fepflow.checks.core.inputs import read_checks, read_limit, read_metadata, read_outputs, read_test_cases
+from fepflow.checks.core.partial_outputs import reads_only_completed_steps
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
 from fepflow.json.limits import is_large
 from fepflow.llm.model_requests import ModelRequests, nested_or_own

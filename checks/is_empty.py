@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field, StrictBool
 
-from checks.base import BaseCheck, PathText
-from checks.core.sentences import Given, shown
+from fepflow.checks.base import BaseCheck, PathText
+from fepflow.checks.core.sentences import Given, shown
 
 
 class IsEmptyCheck(BaseCheck):

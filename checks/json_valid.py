@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from checks.base import BaseCheck, JSONPath, PathText
-from checks.core.json_schema import Schema, is_quick
-from checks.core.sentences import Given, first_errors
-from checks.schema_validation import validated, validated_elsewhere
+from fepflow.checks.base import BaseCheck, JSONPath, PathText
+from fepflow.checks.core.json_schema import Schema, is_quick
+from fepflow.checks.core.sentences import Given, first_errors
+from fepflow.checks.schema_validation import validated, validated_elsewhere
 
 
 class JSONValidCheck(BaseCheck):

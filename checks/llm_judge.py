@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field, InstanceOf, ValidationError, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from checks.base import JSONPath, PathText
-from checks.core.json_schema import Schema, read_schema, schema_errors
-from checks.core.sentences import Given
-from checks.models.judge_prompt import question
-from checks.models.model_check import ModelCheck, model_of, spent
-from checks.models.user_function import call
-from checks.models.voting import Sample, combine
+from fepflow.checks.base import JSONPath, PathText
+from fepflow.checks.core.json_schema import Schema, read_schema, schema_errors
+from fepflow.checks.core.sentences import Given
+from fepflow.checks.models.judge_prompt import question
+from fepflow.checks.models.model_check import ModelCheck, model_of, spent
+from fepflow.checks.models.user_function import call
+from fepflow.checks.models.voting import Sample, combine
 from fepflow.documents.document_path import dotted
 from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import CheckArgumentsError, ModelError
@@ -38,7 +38,7 @@ SAMPLED = {**CHAT, "temperature": 1.0}
 """How a model answers that is asked more than once: at a temperature of 0 it would only say the same again."""
 
 OF_PLACEHOLDERS = "$."
-"""What stands for the prompt, before it is filled, if it has placeholders; see `checks.core.arguments`."""
+"""What stands for the prompt, before it is filled, if it has placeholders; see `fepflow.checks.core.arguments`."""
 
 NEEDED = "llm_judge needs a model: name one in model_config, or give llm_function, from code"
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, model_validator
 
-from checks.base import BaseCheck, JSONPath, Options, PathText, as_text
-from checks.core.safe_regex import MAX_PATTERN, compile_pattern, is_cheap, search_guarded
-from checks.core.sentences import Given, with_match, without_match
+from fepflow.checks.base import BaseCheck, JSONPath, Options, PathText, as_text
+from fepflow.checks.core.safe_regex import MAX_PATTERN, compile_pattern, is_cheap, search_guarded
+from fepflow.checks.core.sentences import Given, with_match, without_match
 
 _KNOWN_BITS = int(re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICODE | re.VERBOSE)
 

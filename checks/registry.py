@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from packaging.version import InvalidVersion, Version
 
-from checks.base import BaseCheck
-from checks.extension.entry_points import broken_checks, installed_checks
+from fepflow.checks.base import BaseCheck
+from fepflow.checks.extension.entry_points import broken_checks, installed_checks
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.errors import CheckArgumentsError
 from fepflow.protocol.check import SEMVER
@@ -24,24 +24,24 @@ CheckClass = type[BaseCheck]
 T = TypeVar("T", bound=CheckClass)
 
 CHECKS: dict[str, tuple[str, ...]] = {
-    "exact_match": ("checks.exact_match:ExactMatchCheck",),
-    "contains": ("checks.contains:ContainsCheck",),
-    "regex": ("checks.regex:RegexCheck",),
-    "threshold": ("checks.threshold:ThresholdCheck",),
-    "equals": ("checks.equals:EqualsCheck",),
-    "is_empty": ("checks.is_empty:IsEmptyCheck",),
-    "attribute_exists": ("checks.attribute_exists:AttributeExistsCheck",),
-    "subset": ("checks.subset:SubsetCheck",),
-    "superset": ("checks.superset:SupersetCheck",),
-    "set_equal": ("checks.set_equal:SetEqualCheck",),
-    "disjoint": ("checks.disjoint:DisjointCheck",),
-    "json_valid": ("checks.json_valid:JSONValidCheck",),
-    "schema_validation": ("checks.schema_validation:SchemaValidationCheck",),
-    "tool_usage": ("checks.tool_usage:ToolUsageCheck",),
-    "text_match": ("checks.text_match:TextMatchCheck",),
-    "custom_function": ("checks.custom_function:CustomFunctionCheck",),
-    "semantic_similarity": ("checks.semantic_similarity:SemanticSimilarityCheck",),
-    "llm_judge": ("checks.llm_judge:LLMJudgeCheck",),
+    "exact_match": ("fepflow.checks.exact_match:ExactMatchCheck",),
+    "contains": ("fepflow.checks.contains:ContainsCheck",),
+    "regex": ("fepflow.checks.regex:RegexCheck",),
+    "threshold": ("fepflow.checks.threshold:ThresholdCheck",),
+    "equals": ("fepflow.checks.equals:EqualsCheck",),
+    "is_empty": ("fepflow.checks.is_empty:IsEmptyCheck",),
+    "attribute_exists": ("fepflow.checks.attribute_exists:AttributeExistsCheck",),
+    "subset": ("fepflow.checks.subset:SubsetCheck",),
+    "superset": ("fepflow.checks.superset:SupersetCheck",),
+    "set_equal": ("fepflow.checks.set_equal:SetEqualCheck",),
+    "disjoint": ("fepflow.checks.disjoint:DisjointCheck",),
+    "json_valid": ("fepflow.checks.json_valid:JSONValidCheck",),
+    "schema_validation": ("fepflow.checks.schema_validation:SchemaValidationCheck",),
+    "tool_usage": ("fepflow.checks.tool_usage:ToolUsageCheck",),
+    "text_match": ("fepflow.checks.text_match:TextMatchCheck",),
+    "custom_function": ("fepflow.checks.custom_function:CustomFunctionCheck",),
+    "semantic_similarity": ("fepflow.checks.semantic_similarity:SemanticSimilarityCheck",),
+    "llm_judge": ("fepflow.checks.llm_judge:LLMJudgeCheck",),
 }
 """The check types that come with fepflow, as module:class; a later version of one is added to its tuple.
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from checks.base import BaseCheck, PathText
-from checks.core.json_schema import Schema, is_quick, schema_errors
-from checks.core.sentences import Given, first_errors
+from fepflow.checks.base import BaseCheck, PathText
+from fepflow.checks.core.json_schema import Schema, is_quick, schema_errors
+from fepflow.checks.core.sentences import Given, first_errors
 from fepflow.json.parser import parse
 from fepflow.limits.thread_pool import LOOKUPS
 

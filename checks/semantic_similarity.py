@@ -9,12 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictBool, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from checks.base import JSONPath, Options, PathText
-from checks.core.sentences import Given, out_of_bounds
-from checks.models.embedders import config_error_of, is_local, sender
-from checks.models.model_check import ModelCheck, model_of, spent
-from checks.models.user_function import call
-from checks.threshold import is_within
+from fepflow.checks.base import JSONPath, Options, PathText
+from fepflow.checks.core.sentences import Given, out_of_bounds
+from fepflow.checks.models.embedders import config_error_of, is_local, sender
+from fepflow.checks.models.model_check import ModelCheck, model_of, spent
+from fepflow.checks.models.user_function import call
+from fepflow.checks.threshold import is_within
 from fepflow.errors import CheckArgumentsError
 from fepflow.llm.configuration import EMBEDDING
 from fepflow.llm.embeddings import embed

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from checks.core.sentences import Given, shown, subject, unwanted
-from checks.core.set_checks import Items, MembershipCheck
+from fepflow.checks.core.sentences import Given, shown, subject, unwanted
+from fepflow.checks.core.set_checks import Items, MembershipCheck
 
 
 class SetEqualCheck(MembershipCheck):

@@ -7,9 +7,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from checks.base import BaseCheck, JSONPath, PathText, as_text
-from checks.core.safe_regex import MAX_PATTERN, compile_pattern, is_cheap, search_guarded
-from checks.core.sentences import Given, differing, shown, with_phrases, without_match, without_phrases
+from fepflow.checks.base import BaseCheck, JSONPath, PathText, as_text
+from fepflow.checks.core.safe_regex import MAX_PATTERN, compile_pattern, is_cheap, search_guarded
+from fepflow.checks.core.sentences import Given, differing, shown, with_phrases, without_match, without_phrases
 
 Condition = Literal["contains", "equals", "does_not_contain", "regex"]
 

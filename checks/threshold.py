@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
-from checks.base import BaseCheck, JSONPath, PathText
-from checks.core.sentences import Given, out_of_bounds
+from fepflow.checks.base import BaseCheck, JSONPath, PathText
+from fepflow.checks.core.sentences import Given, out_of_bounds
 from fepflow.documents.validation_errors import kind_name
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, model_validator
 
-from checks.base import RESOLVED, BaseCheck, JSONPath, PathText
-from checks.core.sentences import MAX_PART, Given, shown
+from fepflow.checks.base import RESOLVED, BaseCheck, JSONPath, PathText
+from fepflow.checks.core.sentences import MAX_PART, Given, shown
 from fepflow.json.equality import json_equal
 from fepflow.json.parser import parse
 from fepflow.protocol.tool_calls import tool_arguments, tool_name

@@ -9,8 +9,8 @@ from datetime import timedelta
 from prefect.events import CompoundTrigger, EventTrigger, Posture
 from prefect.events.schemas.automations import TriggerTypes
 
-from surfaces.prefect_schedule import suite_tag
-from tasks.run.events import DRIFT, MISSED, RESOURCE, WORSENED, resource_id
+from fepflow.services.prefect_schedule import suite_tag
+from fepflow.tasks.run.events import DRIFT, MISSED, RESOURCE, WORSENED, resource_id
 
 FAILED = "fepflow.verdict.fail"
 _EVENTS = {"fail": FAILED, "worsened": WORSENED, "drift": DRIFT}

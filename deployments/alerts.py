@@ -1,4 +1,4 @@
-"""Alerts as code: `python -m deployments.alerts put|list|remove`, which `fepflow alert` asks.
+"""Alerts as code: `python -m fepflow.deployments.alerts put|list|remove`, which `fepflow alert` asks.
 
 An alert is a Prefect automation, one for each kind, and the block that it sends through. The address is a secret: it
 comes in the variable FEPFLOW_ALERT_ADDRESSES, a JSON object by channel, is kept in a secret field of the block, and is
@@ -26,11 +26,11 @@ from prefect.events import AutomationCore, CallWebhook, SendNotification
 from prefect.types import SecretDict
 from pydantic import SecretStr
 
-from deployments.alert_triggers import KINDS, SUITE, TEXTS, trigger_of
-from deployments.command import Work, answer
+from fepflow.deployments.alert_triggers import KINDS, SUITE, TEXTS, trigger_of
+from fepflow.deployments.command import Work, answer
 from fepflow.errors import NotFoundError, UserError
 from fepflow.settings import settings
-from tasks.run.events import slug
+from fepflow.tasks.run.events import slug
 
 TAG = "fepflow-alert"
 
@@ -199,7 +199,7 @@ def _work(options: argparse.Namespace) -> Work:
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m deployments.alerts", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.alerts", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list")
     commands.add_parser("remove").add_argument("name")

@@ -1,4 +1,4 @@
-"""The network's interfaces, REST, gRPC and result pages: `python -m deployments.api`, which `fepflow serve` starts.
+"""The network's interfaces, REST, gRPC and result pages: `python -m fepflow.deployments.api`, which `fepflow serve` starts.
 
 One process for all, over one store. It executes no runs: those that it is asked for are flow runs of a deployment.
 """
@@ -17,28 +17,28 @@ from dataclasses import asdict, dataclass
 import click
 from starlette.types import ASGIApp
 
-from deployments.http_server import STOP_SECONDS, HttpServer, bind
-from deployments.server import write_private
+from fepflow.access.access import Access
+from fepflow.access.listening import Listening, allowed_origins, listening_on
+from fepflow.api.evalguard.catalogue import Catalogue
+from fepflow.api.evaluations.fep import FepService
+from fepflow.api.evaluations.operations import Operations
+from fepflow.api.evaluations.service import EvaluationService
+from fepflow.api.grpc.server import GrpcServer, address_of, serve_grpc
+from fepflow.api.rest.app import create_app
+from fepflow.api.rest.errors import Errors, error_response
+from fepflow.api.rest.evalguard import PATHS, evalguard_error, evalguard_router
+from fepflow.api.rest.evaluations import error_envelope, evaluations_router
+from fepflow.api.rest.fep import fep_router
+from fepflow.api.rest.health import health_router
+from fepflow.api.rest.middleware import AccessMiddleware, with_cors
+from fepflow.deployments.http_server import STOP_SECONDS, HttpServer, bind
+from fepflow.deployments.server import write_private
 from fepflow.errors import FepflowError
+from fepflow.pages.rendering import prepare
+from fepflow.pages.routes import Pages, html_error
+from fepflow.pages.session import PagesMiddleware
 from fepflow.settings import Settings, settings
 from fepflow.store.store import Store
-from surfaces.access.access import Access
-from surfaces.access.listening import Listening, allowed_origins, listening_on
-from surfaces.evalguard_catalogue import Catalogue
-from surfaces.evaluations.fep import FepService
-from surfaces.evaluations.operations import Operations
-from surfaces.evaluations.service import EvaluationService
-from surfaces.grpc.server import GrpcServer, address_of, serve_grpc
-from surfaces.pages.rendering import prepare
-from surfaces.pages.routes import Pages, html_error
-from surfaces.pages.session import PagesMiddleware
-from surfaces.rest.app import create_app
-from surfaces.rest.errors import Errors, error_response
-from surfaces.rest.evalguard import PATHS, evalguard_error, evalguard_router
-from surfaces.rest.evaluations import error_envelope, evaluations_router
-from surfaces.rest.fep import fep_router
-from surfaces.rest.health import health_router
-from surfaces.rest.middleware import AccessMiddleware, with_cors
 
 LOOPBACK = "127.0.0.1"
 
@@ -108,7 +108,7 @@ def _grpc(
 
 def main(arguments: list[str] | None = None) -> int:
     """Serve; what goes wrong is a sentence."""
-    parser = argparse.ArgumentParser(prog="python -m deployments.api", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.api", description=__doc__)
     parser.add_argument("--host", default=LOOPBACK, help="address to listen on")
     parser.add_argument("--behind-tls", action="store_true", help="a proxy before us terminates TLS")
     options = parser.parse_args(arguments)

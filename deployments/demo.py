@@ -1,4 +1,4 @@
-"""The demonstration: `python -m deployments.demo` runs the shipped suite against the stand-in agent.
+"""The demonstration: `python -m fepflow.deployments.demo` runs the shipped suite against the stand-in agent.
 
 Exits 0 when the run came to a verdict, whatever it says.
 """
@@ -14,7 +14,7 @@ import click
 
 from fepflow.errors import InfrastructureError
 
-SUITE = files("deployments") / "suites" / "demo" / "suite.yaml"
+SUITE = files("fepflow.deployments") / "suites" / "demo" / "suite.yaml"
 VERDICTS = (0, 1, 4)
 
 
@@ -26,7 +26,7 @@ def main() -> int:
     click.echo("It is wrong now and then, and it fails now and then; nothing leaves this machine.")
     click.echo("The judge of its tone is a stand-in, too: no model, made-up scores. A key that you have is not used.\n")
     with subprocess.Popen(  # our own interpreter, fixed arguments
-        [sys.executable, "-P", "-m", "deployments.simulators.demo_agent", "--port", "0"],
+        [sys.executable, "-P", "-m", "fepflow.deployments.simulators.demo_agent", "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,
     ) as agent:
@@ -48,7 +48,7 @@ def main() -> int:
 
 def _run(address: str) -> int:
     environment = {**os.environ, "FEPFLOW_DEMO_AGENT_URL": address}
-    command = [sys.executable, "-P", "-m", "surfaces.cli.main", "run", str(SUITE)]
+    command = [sys.executable, "-P", "-m", "fepflow.cli.main", "run", str(SUITE)]
     return subprocess.run(command, env=environment, check=False).returncode  # noqa: S603  # see above
 
 

@@ -16,7 +16,7 @@ import httpx
 from prefect.client.orchestration import PrefectClient, get_client
 from prefect.exceptions import ObjectNotFound, PrefectException, PrefectHTTPStatusError
 
-from deployments.pool import REQUESTED
+from fepflow.deployments.pool import REQUESTED
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
@@ -93,5 +93,5 @@ async def _deployment(client: PrefectClient) -> UUID:
         return (await client.read_deployment_by_name(f"evaluate/{REQUESTED}")).id
     except ObjectNotFound:
         raise InfrastructureError(
-            f"the deployment evaluate/{REQUESTED} is not registered: `python -m deployments.register`"
+            f"the deployment evaluate/{REQUESTED} is not registered: `python -m fepflow.deployments.register`"
         ) from None

@@ -16,8 +16,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from fepflow.access.connections import BODY_SECONDS, HEAD_SECONDS, Acceptor, most_connections
 from fepflow.errors import InfrastructureError
-from surfaces.access.connections import BODY_SECONDS, HEAD_SECONDS, Acceptor, most_connections
 
 KEEP_ALIVE, STOP_SECONDS = 15, 5
 """Seconds for which an idle connection stays open, and which requests under way have when we stop."""

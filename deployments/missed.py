@@ -24,9 +24,9 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.events import emit_event
 
-from deployments.schedule import evaluations
+from fepflow.deployments.schedule import evaluations
 from fepflow.suite.reader import name_of
-from tasks.run.events import MISSED, resource_id
+from fepflow.tasks.run.events import MISSED, resource_id
 
 SETTLED = timedelta(minutes=2)
 """After a change of a schedule, and before a run was missed: Prefect plans runs once a minute."""

@@ -1,4 +1,4 @@
-"""Prefect's server for this machine alone: `python -m deployments.prefect_server --port N`.
+"""Prefect's server for this machine alone: `python -m fepflow.deployments.prefect_server --port N`.
 
 Prefect asks every caller for the login that it finds in PREFECT_SERVER_API_AUTH_STRING. Here, what a web page from
 elsewhere has a browser send is refused, too: requests for another host (DNS rebinding), and those of another origin.
@@ -45,7 +45,7 @@ def application(port: int) -> ASGIApp:
 
 def main() -> None:
     """Serve until SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m deployments.prefect_server", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.prefect_server", description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     port = parser.parse_args().port
     keep_alive = get_current_settings().server.api.keepalive_timeout

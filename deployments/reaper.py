@@ -1,4 +1,4 @@
-"""The reaper: `python -m deployments.reaper` gives runs whose process is gone a truthful end, until SIGTERM.
+"""The reaper: `python -m fepflow.deployments.reaper` gives runs whose process is gone a truthful end, until SIGTERM.
 
 It also notices scheduled runs that were never planned, and has those started that were requested over the network.
 """
@@ -14,13 +14,13 @@ import time
 import click
 from prefect.client.orchestration import get_client
 
-from deployments.dispatcher import dispatch_repeatedly
-from deployments.missed import report_missed_runs
-from deployments.schedule import delete_removed
+from fepflow.deployments.dispatcher import dispatch_repeatedly
+from fepflow.deployments.missed import report_missed_runs
+from fepflow.deployments.schedule import delete_removed
 from fepflow.errors import FepflowError
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks.run.zombie_runs import reap
+from fepflow.tasks.run.zombie_runs import reap
 
 EVERY_SECONDS = 20.0
 """From one look to the next: with the 30 s of a lease, a dead run is noticed within a minute."""

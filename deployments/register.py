@@ -1,4 +1,4 @@
-"""Register deployments: `python -m deployments.register` creates the work pool and deploys, as often as one likes.
+"""Register deployments: `python -m fepflow.deployments.register` creates the work pool and deploys, as often as one likes.
 
 It takes prefect.yaml of the working directory if there is one, else the one that comes with fepflow, and always that
 one's deployment of requested runs. Runs have the working directory as theirs. What a person has switched on, off, added
@@ -27,14 +27,14 @@ from prefect.exceptions import PrefectException
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from deployments.file_schedules import put_schedules, schedules_of
-from deployments.pool import REQUESTED, ensure_pool
+from fepflow.deployments.file_schedules import put_schedules, schedules_of
+from fepflow.deployments.pool import REQUESTED, ensure_pool
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.prefect_settings import configured_api
+from fepflow.services.prefect_api import PREFECT_MODULE
 from fepflow.suite.roots import allow_below
-from surfaces.prefect_api import PREFECT_MODULE
 
-SHIPPED = Path(str(files("deployments") / "prefect.yaml"))
+SHIPPED = Path(str(files("fepflow.deployments") / "prefect.yaml"))
 
 
 async def register(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Schedules of suites: `python -m deployments.schedule put|list|pause|resume|remove`, which `fepflow schedule` asks.
+"""Schedules of suites: `python -m fepflow.deployments.schedule put|list|pause|resume|remove`, which `fepflow schedule` asks.
 
 A scheduled suite is a deployment of its own, with a limit of its own: one of another suite does not wait for it, and a
 run that is due while the one before still runs is dropped.
@@ -34,11 +34,11 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import PrefectException
 from prefect.utilities.callables import parameter_schema
 
-from deployments.command import Work, answer
-from deployments.pool import POOL, ensure_pool, is_worked
+from fepflow.deployments.command import Work, answer
+from fepflow.deployments.pool import POOL, ensure_pool, is_worked
 from fepflow.errors import NotFoundError, UserError
+from fepflow.services.prefect_schedule import suite_tag
 from fepflow.suite.roots import allow_below
-from surfaces.prefect_schedule import suite_tag
 
 FLOW = "evaluate"
 TAG = "scheduled"
@@ -73,7 +73,7 @@ async def put(
     client: PrefectClient, name: str, parameters: dict[str, Any], schedule: SCHEDULE_TYPES, folder: str, suite_name: str
 ) -> dict[str, Any]:
     """Create the deployment with its schedule, or change the one of this name, which stays paused if it is."""
-    from flows.evaluate import evaluate  # a second, which nothing else here costs
+    from fepflow.flows.evaluate import evaluate  # a second, which nothing else here costs
 
     allow_below([(Path(folder) / parameters["suite"]).parent])
     await ensure_pool(client)
@@ -93,7 +93,7 @@ async def put(
             flow_id=await client.create_flow_from_name(FLOW),
             name=name,
             description=f"Run {parameters['suite']} by the clock, as `fepflow schedule` has set it.",
-            entrypoint="flows.evaluate.evaluate",
+            entrypoint="fepflow.flows.evaluate.evaluate",
             pull_steps=[{"prefect.deployments.steps.set_working_directory": {"directory": folder}}],
             parameters=parameters,
             tags=["fepflow", TAG, suite_tag(suite_name)],
@@ -242,7 +242,7 @@ def _words(schedule: SCHEDULE_TYPES) -> str:
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m deployments.schedule", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.schedule", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list")
     for name in ("pause", "resume", "remove"):

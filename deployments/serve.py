@@ -1,4 +1,4 @@
-"""One machine's stack: `python -m deployments.serve`, which `fepflow serve` starts.
+"""One machine's stack: `python -m fepflow.deployments.serve`, which `fepflow serve` starts.
 
     server ─► register, once ─► reaper, worker, api
     (local)
@@ -23,23 +23,23 @@ import click
 from filelock import FileLock, Timeout
 from sqlalchemy.engine import make_url
 
-from deployments import server
-from deployments.pool import POOL
-from deployments.supervisor import Child, Supervisor
+from fepflow.access.listening import listening_on
+from fepflow.deployments import server
+from fepflow.deployments.pool import POOL
+from fepflow.deployments.supervisor import Child, Supervisor
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.security.redaction import redact
+from fepflow.services import prefect_api
+from fepflow.services.local_server import running
 from fepflow.settings import Settings, settings
 from fepflow.store.store import Store
-from surfaces import prefect_api
-from surfaces.access.listening import listening_on
-from surfaces.local_server import running
 
 PYTHON = (sys.executable, "-P", "-m")
 PREFECT = (*PYTHON, prefect_api.PREFECT_MODULE)
-REGISTER = Child("register", [*PREFECT, "deployments.register"], grace_seconds=1)
+REGISTER = Child("register", [*PREFECT, "fepflow.deployments.register"], grace_seconds=1)
 CHILDREN = [
-    Child("reaper", [*PREFECT, "deployments.reaper"], grace_seconds=4),
-    Child("worker", [*PREFECT, "deployments.worker", "--pool", POOL], grace_seconds=3),
+    Child("reaper", [*PREFECT, "fepflow.deployments.reaper"], grace_seconds=4),
+    Child("worker", [*PREFECT, "fepflow.deployments.worker", "--pool", POOL], grace_seconds=3),
 ]
 """What works with Prefect's API, in the order of starting. The reaper ends after the worker, whose runs it may reap."""
 
@@ -47,12 +47,12 @@ CHILDREN = [
 def api_child(host: str, *, behind_tls: bool) -> Child:
     """The network's interfaces."""
     options = ["--host", host, *(["--behind-tls"] if behind_tls else [])]
-    return Child("api", [*PYTHON, "deployments.api", *options], grace_seconds=6)
+    return Child("api", [*PYTHON, "fepflow.deployments.api", *options], grace_seconds=6)
 
 
 def server_child(port: int) -> Child:
     """The local server."""
-    return Child("server", [*PYTHON, "deployments.server", "hold", "--port", str(port)], grace_seconds=5)
+    return Child("server", [*PYTHON, "fepflow.deployments.server", "hold", "--port", str(port)], grace_seconds=5)
 
 
 async def serve(config: Settings, api: Child) -> None:
@@ -175,7 +175,7 @@ def _noted(note: Path) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Serve; what goes wrong is a sentence on stderr and exit code 2 or 3."""
-    parser = argparse.ArgumentParser(prog="python -m deployments.serve", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.serve", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1", help="address that the network's interfaces listen on")
     parser.add_argument("--behind-tls", action="store_true", help="a proxy before them terminates TLS")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""The local Prefect server: `python -m deployments.server up|down|status|hold`.
+"""The local Prefect server: `python -m fepflow.deployments.server up|down|status|hold`.
 
 One server on loopback, started once, that survives the command which started it (`hold` stays with it instead, and
 stops what it started). Prints one JSON object on stdout; a failure is a sentence on stderr and exit code 3.
@@ -27,10 +27,10 @@ from urllib.request import ProxyHandler, build_opener
 import psutil
 from filelock import FileLock
 
-from deployments.server_log import ServerLog
+from fepflow.deployments.server_log import ServerLog
 from fepflow.errors import FepflowError, InfrastructureError
+from fepflow.services.local_server import Server, running
 from fepflow.settings import Settings, settings
-from surfaces.local_server import Server, running
 
 START_SECONDS = 240
 STOP_SECONDS = 15
@@ -114,7 +114,7 @@ def _start(config: Settings, port: int) -> Server:
     write_private(log, "")
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603  # our own interpreter, fixed arguments
-            [sys.executable, "-P", "-m", "deployments.prefect_server", "--port", str(port)],
+            [sys.executable, "-P", "-m", "fepflow.deployments.prefect_server", "--port", str(port)],
             env=_environment(config, port),
             cwd=config.home,
             stdin=subprocess.DEVNULL,
@@ -191,7 +191,7 @@ def _state(server: Server, config: Settings) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and print its result."""
-    parser = argparse.ArgumentParser(prog="python -m deployments.server", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.server", description=__doc__)
     parser.add_argument("command", choices=["up", "down", "status", "hold"])
     parser.add_argument("--port", type=int, default=None, help="port to listen on (default: FEPFLOW_PORT, or 4200)")
     options = parser.parse_args(arguments)

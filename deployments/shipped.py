@@ -7,4 +7,4 @@ from importlib.resources import files
 
 def shipped() -> dict[str, str]:
     """Where the suites are that come with fepflow: `suites`, in a checkout as in an installed package."""
-    return {"suites": str(files("deployments") / "suites")}
+    return {"suites": str(files("fepflow.deployments") / "suites")}

@@ -1,4 +1,4 @@
-"""Result pages for a person on this machine: `python -m deployments.view`, which `fepflow view` starts."""
+"""Result pages for a person on this machine: `python -m fepflow.deployments.view`, which `fepflow view` starts."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import click
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from deployments.http_server import HttpServer, bind
+from fepflow.access.access import Access
+from fepflow.access.listening import listening_on
+from fepflow.api.rest.errors import Errors
+from fepflow.api.rest.health import health_router
+from fepflow.api.rest.middleware import AccessMiddleware, HeadAsGet
+from fepflow.deployments.http_server import HttpServer, bind
 from fepflow.errors import FepflowError
+from fepflow.pages.rendering import prepare
+from fepflow.pages.routes import Pages, html_error
+from fepflow.pages.session import PagesMiddleware
 from fepflow.settings import Settings, settings
 from fepflow.store.store import Store
-from surfaces.access.access import Access
-from surfaces.access.listening import listening_on
-from surfaces.pages.rendering import prepare
-from surfaces.pages.routes import Pages, html_error
-from surfaces.pages.session import PagesMiddleware
-from surfaces.rest.errors import Errors
-from surfaces.rest.health import health_router
-from surfaces.rest.middleware import AccessMiddleware, HeadAsGet
 
 LOOPBACK = "127.0.0.1"
 
@@ -59,7 +59,7 @@ def application(store: Store, config: Settings, access: Access) -> ASGIApp:
 
 def main(arguments: list[str] | None = None) -> int:
     """Serve; what goes wrong is a sentence."""
-    parser = argparse.ArgumentParser(prog="python -m deployments.view", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.view", description=__doc__)
     parser.add_argument("--path", default="/runs", help="page to open")
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0: any")
     parser.add_argument("--no-browser", action="store_true", help="open no browser")

@@ -1,4 +1,4 @@
-"""Prefect's process worker, whose runs begin at once: `python -m deployments.worker --pool fepflow`.
+"""Prefect's process worker, whose runs begin at once: `python -m fepflow.deployments.worker --pool fepflow`.
 
 It takes the options of `prefect worker start`. Where neither the work pool nor the deployment says with which command a
 run begins, Prefect's own first looks for the flow's code, in a process that computes as long as a short run. Ours is

@@ -11,42 +11,42 @@ from importlib import import_module, util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from checks.attribute_exists import AttributeExistsCheck as AttributeExistsCheck
-    from checks.base import BaseAsyncCheck as BaseAsyncCheck
-    from checks.base import BaseCheck as BaseCheck
-    from checks.base import JSONPath as JSONPath
-    from checks.constants import CheckType as CheckType
-    from checks.constants import PassMode as PassMode
-    from checks.constants import SimilarityMetric as SimilarityMetric
-    from checks.contains import ContainsCheck as ContainsCheck
-    from checks.custom_function import CustomFunctionCheck as CustomFunctionCheck
-    from checks.disjoint import DisjointCheck as DisjointCheck
-    from checks.engine import evaluate as evaluate
-    from checks.engine import evaluate_async as evaluate_async
-    from checks.equals import EqualsCheck as EqualsCheck
-    from checks.exact_match import ExactMatchCheck as ExactMatchCheck
-    from checks.is_empty import IsEmptyCheck as IsEmptyCheck
-    from checks.json_valid import JSONValidCheck as JSONValidCheck
-    from checks.json_valid import JsonValidCheck as JsonValidCheck
-    from checks.llm_judge import LLMJudgeCheck as LLMJudgeCheck
-    from checks.models.embedders import register_embedder as register_embedder
-    from checks.regex import RegexCheck as RegexCheck
-    from checks.regex import RegexFlags as RegexFlags
-    from checks.registry import get_check_class as get_check_class
-    from checks.registry import get_latest_version as get_latest_version
-    from checks.registry import list_checks as list_checks
-    from checks.registry import list_versions as list_versions
-    from checks.registry import register as register
-    from checks.schema_validation import SchemaValidationCheck as SchemaValidationCheck
-    from checks.semantic_similarity import SemanticSimilarityCheck as SemanticSimilarityCheck
-    from checks.semantic_similarity import SimilarityThreshold as SimilarityThreshold
-    from checks.set_equal import SetEqualCheck as SetEqualCheck
-    from checks.subset import SubsetCheck as SubsetCheck
-    from checks.superset import SupersetCheck as SupersetCheck
-    from checks.text_match import TextMatchCheck as TextMatchCheck
-    from checks.threshold import ThresholdCheck as ThresholdCheck
-    from checks.tool_usage import ToolUsageCheck as ToolUsageCheck
-    from checks.validation.schemas import check_schema as check_schema
+    from fepflow.checks.attribute_exists import AttributeExistsCheck as AttributeExistsCheck
+    from fepflow.checks.base import BaseAsyncCheck as BaseAsyncCheck
+    from fepflow.checks.base import BaseCheck as BaseCheck
+    from fepflow.checks.base import JSONPath as JSONPath
+    from fepflow.checks.constants import CheckType as CheckType
+    from fepflow.checks.constants import PassMode as PassMode
+    from fepflow.checks.constants import SimilarityMetric as SimilarityMetric
+    from fepflow.checks.contains import ContainsCheck as ContainsCheck
+    from fepflow.checks.custom_function import CustomFunctionCheck as CustomFunctionCheck
+    from fepflow.checks.disjoint import DisjointCheck as DisjointCheck
+    from fepflow.checks.engine import evaluate as evaluate
+    from fepflow.checks.engine import evaluate_async as evaluate_async
+    from fepflow.checks.equals import EqualsCheck as EqualsCheck
+    from fepflow.checks.exact_match import ExactMatchCheck as ExactMatchCheck
+    from fepflow.checks.is_empty import IsEmptyCheck as IsEmptyCheck
+    from fepflow.checks.json_valid import JSONValidCheck as JSONValidCheck
+    from fepflow.checks.json_valid import JsonValidCheck as JsonValidCheck
+    from fepflow.checks.llm_judge import LLMJudgeCheck as LLMJudgeCheck
+    from fepflow.checks.models.embedders import register_embedder as register_embedder
+    from fepflow.checks.regex import RegexCheck as RegexCheck
+    from fepflow.checks.regex import RegexFlags as RegexFlags
+    from fepflow.checks.registry import get_check_class as get_check_class
+    from fepflow.checks.registry import get_latest_version as get_latest_version
+    from fepflow.checks.registry import list_checks as list_checks
+    from fepflow.checks.registry import list_versions as list_versions
+    from fepflow.checks.registry import register as register
+    from fepflow.checks.schema_validation import SchemaValidationCheck as SchemaValidationCheck
+    from fepflow.checks.semantic_similarity import SemanticSimilarityCheck as SemanticSimilarityCheck
+    from fepflow.checks.semantic_similarity import SimilarityThreshold as SimilarityThreshold
+    from fepflow.checks.set_equal import SetEqualCheck as SetEqualCheck
+    from fepflow.checks.subset import SubsetCheck as SubsetCheck
+    from fepflow.checks.superset import SupersetCheck as SupersetCheck
+    from fepflow.checks.text_match import TextMatchCheck as TextMatchCheck
+    from fepflow.checks.threshold import ThresholdCheck as ThresholdCheck
+    from fepflow.checks.tool_usage import ToolUsageCheck as ToolUsageCheck
+    from fepflow.checks.validation.schemas import check_schema as check_schema
     from fepflow.errors import FepflowError as FepflowError
     from fepflow.errors import InputError as InputError
     from fepflow.errors import JSONPathError as JSONPathError
@@ -64,69 +64,69 @@ if TYPE_CHECKING:
     from fepflow.protocol.status import Status as Status
     from fepflow.protocol.test_case import Output as Output
     from fepflow.protocol.test_case import TestCase as TestCase
-    from surfaces.api import Run as Run
-    from surfaces.api import load_run as load_run
-    from surfaces.api import run as run
-    from surfaces.api import run_async as run_async
+    from fepflow.python_api import Run as Run
+    from fepflow.python_api import load_run as load_run
+    from fepflow.python_api import run as run
+    from fepflow.python_api import run_async as run_async
 
 _HOME = {
-    "AttributeExistsCheck": "checks.attribute_exists",
-    "BaseAsyncCheck": "checks.base",
-    "BaseCheck": "checks.base",
+    "AttributeExistsCheck": "fepflow.checks.attribute_exists",
+    "BaseAsyncCheck": "fepflow.checks.base",
+    "BaseCheck": "fepflow.checks.base",
     "Check": "fepflow.protocol.check",
     "CheckError": "fepflow.protocol.results",
     "CheckResult": "fepflow.protocol.results",
-    "CheckType": "checks.constants",
-    "ContainsCheck": "checks.contains",
-    "CustomFunctionCheck": "checks.custom_function",
-    "DisjointCheck": "checks.disjoint",
-    "EqualsCheck": "checks.equals",
+    "CheckType": "fepflow.checks.constants",
+    "ContainsCheck": "fepflow.checks.contains",
+    "CustomFunctionCheck": "fepflow.checks.custom_function",
+    "DisjointCheck": "fepflow.checks.disjoint",
+    "EqualsCheck": "fepflow.checks.equals",
     "ErrorType": "fepflow.protocol.status",
     "EvaluationRunResult": "fepflow.protocol.results",
     "EvaluationSummary": "fepflow.protocol.results",
-    "ExactMatchCheck": "checks.exact_match",
+    "ExactMatchCheck": "fepflow.checks.exact_match",
     "ExecutionContext": "fepflow.protocol.results",
     "ExperimentMetadata": "fepflow.protocol.results",
     "FepflowError": "fepflow.errors",
     "InputError": "fepflow.errors",
-    "IsEmptyCheck": "checks.is_empty",
-    "JSONPath": "checks.base",
+    "IsEmptyCheck": "fepflow.checks.is_empty",
+    "JSONPath": "fepflow.checks.base",
     "JSONPathError": "fepflow.errors",
-    "JSONValidCheck": "checks.json_valid",
-    "JsonValidCheck": "checks.json_valid",
-    "LLMJudgeCheck": "checks.llm_judge",
+    "JSONValidCheck": "fepflow.checks.json_valid",
+    "JsonValidCheck": "fepflow.checks.json_valid",
+    "LLMJudgeCheck": "fepflow.checks.llm_judge",
     "Output": "fepflow.protocol.test_case",
-    "PassMode": "checks.constants",
-    "RegexCheck": "checks.regex",
-    "RegexFlags": "checks.regex",
-    "Run": "surfaces.api",
-    "SchemaValidationCheck": "checks.schema_validation",
-    "SemanticSimilarityCheck": "checks.semantic_similarity",
-    "SetEqualCheck": "checks.set_equal",
-    "SimilarityMetric": "checks.constants",
-    "SimilarityThreshold": "checks.semantic_similarity",
+    "PassMode": "fepflow.checks.constants",
+    "RegexCheck": "fepflow.checks.regex",
+    "RegexFlags": "fepflow.checks.regex",
+    "Run": "fepflow.python_api",
+    "SchemaValidationCheck": "fepflow.checks.schema_validation",
+    "SemanticSimilarityCheck": "fepflow.checks.semantic_similarity",
+    "SetEqualCheck": "fepflow.checks.set_equal",
+    "SimilarityMetric": "fepflow.checks.constants",
+    "SimilarityThreshold": "fepflow.checks.semantic_similarity",
     "Status": "fepflow.protocol.status",
-    "SubsetCheck": "checks.subset",
-    "SupersetCheck": "checks.superset",
+    "SubsetCheck": "fepflow.checks.subset",
+    "SupersetCheck": "fepflow.checks.superset",
     "TestCase": "fepflow.protocol.test_case",
     "TestCaseResult": "fepflow.protocol.results",
     "TestCaseSummary": "fepflow.protocol.results",
-    "TextMatchCheck": "checks.text_match",
-    "ThresholdCheck": "checks.threshold",
-    "ToolUsageCheck": "checks.tool_usage",
+    "TextMatchCheck": "fepflow.checks.text_match",
+    "ThresholdCheck": "fepflow.checks.threshold",
+    "ToolUsageCheck": "fepflow.checks.tool_usage",
     "UserError": "fepflow.errors",
-    "check_schema": "checks.validation.schemas",
-    "evaluate": "checks.engine",
-    "evaluate_async": "checks.engine",
-    "get_check_class": "checks.registry",
-    "get_latest_version": "checks.registry",
-    "list_checks": "checks.registry",
-    "list_versions": "checks.registry",
-    "load_run": "surfaces.api",
-    "register": "checks.registry",
-    "register_embedder": "checks.models.embedders",
-    "run": "surfaces.api",
-    "run_async": "surfaces.api",
+    "check_schema": "fepflow.checks.validation.schemas",
+    "evaluate": "fepflow.checks.engine",
+    "evaluate_async": "fepflow.checks.engine",
+    "get_check_class": "fepflow.checks.registry",
+    "get_latest_version": "fepflow.checks.registry",
+    "list_checks": "fepflow.checks.registry",
+    "list_versions": "fepflow.checks.registry",
+    "load_run": "fepflow.python_api",
+    "register": "fepflow.checks.registry",
+    "register_embedder": "fepflow.checks.models.embedders",
+    "run": "fepflow.python_api",
+    "run_async": "fepflow.python_api",
 }
 
 __all__ = sorted(_HOME)

@@ -13,16 +13,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from tasks.call_target import BatchResult, call_target_task
-from tasks.retry_case import retry_case
-from tasks.retry_model_checks import retry_model_checks
-from tasks.run.asyncio_helpers import gather_or_raise, task_result
-from tasks.run.batches import Batch, split_into_batches
-from tasks.run.context import RunContext
-from tasks.run.log import run_log
-from tasks.run_checks import run_checks_task
-from tasks.run_model_checks import ModelCheckResult, PendingRetry, run_model_checks_task
-from tasks.top_up import top_up_task
+from fepflow.tasks.call_target import BatchResult, call_target_task
+from fepflow.tasks.retry_case import retry_case
+from fepflow.tasks.retry_model_checks import retry_model_checks
+from fepflow.tasks.run.asyncio_helpers import gather_or_raise, task_result
+from fepflow.tasks.run.batches import Batch, split_into_batches
+from fepflow.tasks.run.context import RunContext
+from fepflow.tasks.run.log import run_log
+from fepflow.tasks.run_checks import run_checks_task
+from fepflow.tasks.run_model_checks import ModelCheckResult, PendingRetry, run_model_checks_task
+from fepflow.tasks.top_up import top_up_task
 
 BUFFERED_CALLS = 4
 """Calls in memory for each that may be in flight: the others wait for their commit, or have their case loaded."""

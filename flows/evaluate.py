@@ -16,21 +16,21 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled
 from pydantic import Field
 
+from fepflow.flows.batches import run_until_decided
+from fepflow.flows.shards import run_shards
 from fepflow.security.redaction import words_of
 from fepflow.suite.reader import name_of
+from fepflow.tasks.decide import decide_task
+from fepflow.tasks.plan_run import plan_task
+from fepflow.tasks.publish import publish_task
+from fepflow.tasks.run.asyncio_helpers import task_result, uncancel
+from fepflow.tasks.run.handover import local_run, run_store
+from fepflow.tasks.run.log import run_log
+from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.run.options import RunOptions
+from fepflow.tasks.run.outcome import Retried, end_with_verdict, end_without_verdict
+from fepflow.tasks.run.progress import progress_shown
 from fepflow.verdict.verdict import Verdict
-from flows.batches import run_until_decided
-from flows.shards import run_shards
-from tasks.decide import decide_task
-from tasks.plan_run import plan_task
-from tasks.publish import publish_task
-from tasks.run.asyncio_helpers import task_result, uncancel
-from tasks.run.handover import local_run, run_store
-from tasks.run.log import run_log
-from tasks.run.open_run import open_run
-from tasks.run.options import RunOptions
-from tasks.run.outcome import Retried, end_with_verdict, end_without_verdict
-from tasks.run.progress import progress_shown
 
 
 def _flow_run_name() -> str:

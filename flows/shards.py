@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from tasks.run.asyncio_helpers import gather_or_raise
-from tasks.run.context import RunContext
-from tasks.run.log import run_log
-from tasks.run.shard_progress import progress_watched, stop_shards
-from tasks.run.shard_spec import ShardSpec
-from tasks.run_shard import label, run_shard_task
+from fepflow.tasks.run.asyncio_helpers import gather_or_raise
+from fepflow.tasks.run.context import RunContext
+from fepflow.tasks.run.log import run_log
+from fepflow.tasks.run.shard_progress import progress_watched, stop_shards
+from fepflow.tasks.run.shard_spec import ShardSpec
+from fepflow.tasks.run_shard import label, run_shard_task
 
 
 async def run_shards(context: RunContext) -> None:

@@ -16,13 +16,13 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewOutput
 from fepflow.targets.base import output_hash
 from fepflow.targets.call_record import CallRecord
+from fepflow.tasks.run.asyncio_helpers import gather_or_raise
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.context import MAX_LABEL, RunContext
+from fepflow.tasks.run.failure_messages import count_of_cases, listed_cases
+from fepflow.tasks.run.global_limits import Slot
+from fepflow.tasks.run.log import run_log
 from fepflow.text import one_line
-from tasks.run.asyncio_helpers import gather_or_raise
-from tasks.run.batches import Batch
-from tasks.run.context import MAX_LABEL, RunContext
-from tasks.run.failure_messages import count_of_cases, listed_cases
-from tasks.run.global_limits import Slot
-from tasks.run.log import run_log
 
 MAX_CAUSE = 300
 

@@ -23,16 +23,16 @@ from fepflow.store.records import Cause, NewRun, Progress, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
 from fepflow.suite.roots import require_allowed
-from tasks.analysis.comparability import suite_hash
-from tasks.analysis.sampling import draw, sample_size
-from tasks.analysis.top_up import first_cases
-from tasks.run.lease import LEASE_SECONDS
-from tasks.run.log import run_log
-from tasks.run.options import RunOptions
-from tasks.run.outcome import Retried, without_verdict
-from tasks.run.zombie_runs import reap
-from tasks.validation.suite_validation import SuiteValidation
-from tasks.validation.validate_suite import validate_suite
+from fepflow.tasks.analysis.comparability import suite_hash
+from fepflow.tasks.analysis.sampling import draw, sample_size
+from fepflow.tasks.analysis.top_up import first_cases
+from fepflow.tasks.run.lease import LEASE_SECONDS
+from fepflow.tasks.run.log import run_log
+from fepflow.tasks.run.options import RunOptions
+from fepflow.tasks.run.outcome import Retried, without_verdict
+from fepflow.tasks.run.zombie_runs import reap
+from fepflow.tasks.validation.suite_validation import SuiteValidation
+from fepflow.tasks.validation.validate_suite import validate_suite
 
 
 def create_run(

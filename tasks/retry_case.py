@@ -13,10 +13,10 @@ from prefect.states import Completed, Failed
 from prefect.tasks import exponential_backoff
 
 from fepflow.errors import RunLimitExceededError
-from tasks.call_target import CallOutcome, store_output
-from tasks.run.asyncio_helpers import task_result
-from tasks.run.batches import Batch
-from tasks.run.context import RunContext
+from fepflow.tasks.call_target import CallOutcome, store_output
+from fepflow.tasks.run.asyncio_helpers import task_result
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.context import RunContext
 
 FIRST_PAUSE = 2
 """Seconds before Prefect's first retry; each further pause is twice as long."""

@@ -10,11 +10,11 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 from prefect.tasks import exponential_backoff
 
-from tasks.retry_case import FIRST_PAUSE, JITTER, RETRYABLE, longest_pause, may_retry
-from tasks.run.asyncio_helpers import task_result
-from tasks.run.batches import Batch
-from tasks.run.context import RunContext
-from tasks.run_model_checks import PendingRetry, run_calls, store_model_results
+from fepflow.tasks.retry_case import FIRST_PAUSE, JITTER, RETRYABLE, longest_pause, may_retry
+from fepflow.tasks.run.asyncio_helpers import task_result
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.context import RunContext
+from fepflow.tasks.run_model_checks import PendingRetry, run_calls, store_model_results
 
 RETRIES = 2
 """Prefect's, after the first try of the task run."""

@@ -13,8 +13,8 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
-from checks.core.compiled import CompiledCheck
-from checks.engine import YIELD_INTERVAL, run_checks
+from fepflow.checks.core.compiled import CompiledCheck
+from fepflow.checks.engine import YIELD_INTERVAL, run_checks
 from fepflow.json.limits import is_large
 from fepflow.limits.thread_pool import LOOKUPS
 from fepflow.llm.model_requests import ModelRequests
@@ -25,10 +25,10 @@ from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.large_arguments import HASH, leave_out_large
 from fepflow.store.records import NewCheckResult, StoredOutput
-from tasks.run.asyncio_helpers import gather_or_raise
-from tasks.run.batches import Batch
-from tasks.run.context import RunContext
-from tasks.run.failure_messages import failed_checks
+from fepflow.tasks.run.asyncio_helpers import gather_or_raise
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.context import RunContext
+from fepflow.tasks.run.failure_messages import failed_checks
 
 
 class PendingChecks(NamedTuple):

@@ -10,22 +10,22 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
-from checks.core.compiled import CompiledCheck
-from checks.core.partial_outputs import reads_only_completed_steps
-from checks.engine import failure_of
+from fepflow.checks.core.compiled import CompiledCheck
+from fepflow.checks.core.partial_outputs import reads_only_completed_steps
+from fepflow.checks.engine import failure_of
 from fepflow.errors import InfrastructureError, RunLimitExceededError
 from fepflow.llm.model_requests import ModelRequests
 from fepflow.llm.request_context import RequestContext
 from fepflow.protocol.context import Context, evaluation_context
 from fepflow.protocol.results import USAGE, CheckResult
 from fepflow.security.redaction import words_of
+from fepflow.tasks.run.asyncio_helpers import gather_or_raise
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.context import MAX_LABEL, RunContext
+from fepflow.tasks.run.failure_messages import failed_checks, listed_cases
+from fepflow.tasks.run.log import run_log
+from fepflow.tasks.run_checks import PendingChecks, pending_checks, store_results
 from fepflow.text import one_line
-from tasks.run.asyncio_helpers import gather_or_raise
-from tasks.run.batches import Batch
-from tasks.run.context import MAX_LABEL, RunContext
-from tasks.run.failure_messages import failed_checks, listed_cases
-from tasks.run.log import run_log
-from tasks.run_checks import PendingChecks, pending_checks, store_results
 
 DOWN = "circuit_open"
 

@@ -12,12 +12,12 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from tasks.analysis.metrics import compute_verdict
-from tasks.analysis.top_up import Size, may_be_decided, next_size, outcome_of_top_up
-from tasks.run.batches import Batch, split_into_batches
-from tasks.run.context import RunContext
-from tasks.run.log import run_log
-from tasks.run.outcome import reasons_of
+from fepflow.tasks.analysis.metrics import compute_verdict
+from fepflow.tasks.analysis.top_up import Size, may_be_decided, next_size, outcome_of_top_up
+from fepflow.tasks.run.batches import Batch, split_into_batches
+from fepflow.tasks.run.context import RunContext
+from fepflow.tasks.run.log import run_log
+from fepflow.tasks.run.outcome import reasons_of
 
 
 async def top_up(context: RunContext) -> tuple[list[Batch], str]:

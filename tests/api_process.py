@@ -33,7 +33,7 @@ def api_process(home: Path, *options: str, **env: str) -> Iterator[ApiProcess]:
     everything = {**{name: value for name, value in os.environ.items() if name != "FEPFLOW_STORE_URL"}, **own, **env}
     log = home / "api.log"
     with log.open("wb") as output:
-        command = [sys.executable, "-P", "-m", "deployments.api", *options]
+        command = [sys.executable, "-P", "-m", "fepflow.deployments.api", *options]
         process = subprocess.Popen(command, env=everything, cwd=home, stdout=output, stderr=output)
     try:
         at = _wait_for(home / "api.json", process, log)

@@ -70,7 +70,7 @@ class Stack:
     ) -> subprocess.CompletedProcess[str]:
         """Run the command line in a process, in the stack's folder; `env` comes on top of the stack's."""
         return run_module(
-            "surfaces.cli.main", *arguments, cwd=self.home, env={**self.env, **(env or {})}, timeout=timeout
+            "fepflow.cli.main", *arguments, cwd=self.home, env={**self.env, **(env or {})}, timeout=timeout
         )
 
 
@@ -210,12 +210,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory, new_home: Callable[[Path], P
         "FEPFLOW_PORT": str(free_port()),
         "PREFECT_HOME": str(home / "prefect-client"),  # the developer's profile may name another server
     }
-    started = run_module("deployments.server", "up", cwd=home, env=env, timeout=300)
+    started = run_module("fepflow.deployments.server", "up", cwd=home, env=env, timeout=300)
     try:
         assert started.returncode == 0, started.stderr
         yield Stack(home, env, json.loads(started.stdout)["server"]["api_url"], new_home)
     finally:
-        run_module("deployments.server", "down", cwd=home, env=env, timeout=60)
+        run_module("fepflow.deployments.server", "down", cwd=home, env=env, timeout=60)
 
 
 def in_memory() -> Path | None:
@@ -274,7 +274,7 @@ def model_server() -> Iterator[ModelServer]:
     """In a thread with an event loop of its own, so that a test may wait as it likes."""
     from aiohttp import web
 
-    from deployments.simulators.language_model import application
+    from fepflow.deployments.simulators.language_model import application
 
     seen: list[tuple[str, dict[str, str], dict[str, Any]]] = []
     loop = asyncio.new_event_loop()

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 
 from starlette.types import ASGIApp
 
-from deployments.http_server import HttpServer, bind
+from fepflow.deployments.http_server import HttpServer, bind
 
 
 class _PromptServer(HttpServer):

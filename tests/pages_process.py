@@ -18,7 +18,7 @@ def pages_process(home: Path, **env: str) -> Iterator[str]:
     log = home / "view.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "surfaces.cli.main", "view", "--no-browser", "--port", "0"],
+            [sys.executable, "-P", "-m", "fepflow.cli.main", "view", "--no-browser", "--port", "0"],
             env={**everything, "FEPFLOW_HOME": str(home), "PYTHONUNBUFFERED": "1"},
             cwd=home,
             stdout=subprocess.PIPE,

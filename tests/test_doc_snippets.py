@@ -13,14 +13,14 @@ import click
 import pytest
 from ruamel.yaml import YAML
 
-from checks import registry
-from checks.models import embedders
+from fepflow.checks import registry
+from fepflow.checks.models import embedders
+from fepflow.cli.main import fepflow
 from fepflow.documents.loader import parse_document
 from fepflow.evalguard.loader import read_definition
 from fepflow.evalguard.models import Thresholds
 from fepflow.suite.models import Suite
-from surfaces.cli.main import fepflow
-from tasks.validation.validate_suite import validate_suite
+from fepflow.tasks.validation.validate_suite import validate_suite
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

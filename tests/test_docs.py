@@ -9,15 +9,15 @@ import click
 import pytest
 from ruamel.yaml import YAML
 
-from checks.base import argument_fields
-from checks.docgen import rewritten
-from checks.registry import CHECKS, our_checks
+from fepflow.checks.base import argument_fields
+from fepflow.checks.docgen import rewritten
+from fepflow.checks.registry import CHECKS, our_checks
+from fepflow.cli.cache import cache
+from fepflow.cli.main import fepflow
+from fepflow.cli.store import store
 from fepflow.settings import Settings
 from fepflow.suite.models import Dataset, Gate, JudgeDefaults, Suite
 from fepflow.suite.target import EcpTarget, HttpTarget, PythonTarget, RecordedTarget, Target
-from surfaces.cli.cache import cache
-from surfaces.cli.main import fepflow
-from surfaces.cli.store import store
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
@@ -88,7 +88,7 @@ def test_every_check_type_is_documented() -> None:
 
 def test_the_reference_of_the_checks_is_what_their_classes_say() -> None:
     page = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
-    assert rewritten(page) == page, "stale: python -m checks.docgen docs/checks.md"
+    assert rewritten(page) == page, "stale: python -m fepflow.checks.docgen docs/checks.md"
 
 
 def test_every_setting_is_documented_with_its_name() -> None:
@@ -130,8 +130,8 @@ def test_the_first_python_example_of_the_python_page_runs() -> None:
 
 
 def test_the_custom_check_of_the_docs_runs(tmp_path: Path) -> None:
-    from checks.engine import evaluate
-    from checks.extension.plugins import load_plugin
+    from fepflow.checks.engine import evaluate
+    from fepflow.checks.extension.plugins import load_plugin
     from fepflow.protocol.check import Check
     from fepflow.protocol.test_case import Output, TestCase
 

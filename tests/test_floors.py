@@ -78,11 +78,11 @@ def test_imports_go_down_only() -> None:
 
 
 STARTED_ABOVE = {
-    "surfaces.prefect_api": {"deployments.server"},
-    "surfaces.cli.alert": {"deployments.alerts"},
-    "surfaces.cli.schedule": {"deployments.schedule"},
-    "surfaces.cli.server": {"deployments.serve"},
-    "surfaces.cli.view": {"deployments.view"},
+    "fepflow.services.prefect_api": {"fepflow.deployments.server"},
+    "fepflow.cli.alert": {"fepflow.deployments.alerts"},
+    "fepflow.cli.schedule": {"fepflow.deployments.schedule"},
+    "fepflow.cli.server": {"fepflow.deployments.serve"},
+    "fepflow.cli.view": {"fepflow.deployments.view"},
 }
 """What is started as a process of its own (`python -m`) from a floor below: commands of the stack."""
 

@@ -11,14 +11,24 @@ from urllib.request import urlopen
 
 import pytest
 
-from checks.registry import CHECKS
+from fepflow.checks.registry import CHECKS
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
 from tests.api_process import api_process
 
 HEAVY = {"prefect", "litellm", "grpc", "sqlmodel", "sqlalchemy", "pydantic"}
-OF_RUNS = {"prefect", "httpx", "aiohttp", "litellm", "jsonschema", "jsonschema_rs", "alembic", "ruamel", "checks.base"}
+OF_RUNS = {
+    "prefect",
+    "httpx",
+    "aiohttp",
+    "litellm",
+    "jsonschema",
+    "jsonschema_rs",
+    "alembic",
+    "ruamel",
+    "fepflow.checks.base",
+}
 """What only runs, suites and migrations need."""
 
 VERDICT = {"gate": "Every check must pass.", "blocks": False, "reasons": [], "rules": [], "warnings": []}
@@ -34,7 +44,7 @@ def loaded_after(code: str, **environment: str) -> set[str]:
 
 def loaded_by(*words: str, home: Path) -> set[str]:
     """The modules that a command has loaded when it is done."""
-    code = f"from surfaces.cli.main import fepflow\nfepflow.main({words!r}, standalone_mode=False)"
+    code = f"from fepflow.cli.main import fepflow\nfepflow.main({words!r}, standalone_mode=False)"
     return loaded_after(code, FEPFLOW_HOME=str(home))
 
 
@@ -82,7 +92,7 @@ def test_the_help_of_the_command_line_loads_nothing_heavy(tmp_path: Path) -> Non
 def test_reading_the_store_loads_nothing_of_runs(words: tuple[str, ...], home: Path) -> None:
     loaded = loaded_by(*words, home=home)
     assert "sqlmodel" in loaded
-    assert loaded & {*OF_RUNS, "surfaces.prefect_api"} == set()
+    assert loaded & {*OF_RUNS, "fepflow.services.prefect_api"} == set()
     assert own_checks(loaded) == set()
 
 
@@ -116,5 +126,5 @@ def test_the_process_of_the_networks_interfaces_loads_neither_prefect_nor_litell
     with api_process(tmp_path, PYTHONPROFILEIMPORTTIME="1") as api, urlopen(f"{api.rest}/openapi.json") as document:
         assert document.status == 200
         loaded = set(re.findall(r"^import time:.*\| +([a-z_.]+)$", api.log.read_text(), re.MULTILINE))
-    assert {"fastapi", "surfaces.rest.evaluations"} <= loaded
+    assert {"fastapi", "fepflow.api.rest.evaluations"} <= loaded
     assert loaded & {"prefect", "litellm"} == set()

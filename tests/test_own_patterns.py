@@ -22,7 +22,7 @@ LIMIT = 0.25
 
 
 METHODS = ("search", "match", "fullmatch", "findall", "finditer", "sub", "split")
-SHORT = {"checks.core.safe_regex._TOKEN": 1_000}
+SHORT = {"fepflow.checks.core.safe_regex._TOKEN": 1_000}
 """Patterns that meet short texts only: that one meets regular expressions, of so many characters at most."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from checks.base import MISSING, RESOLVED, BaseCheck, JSONPath, argument_fields, wrong_arguments
+from fepflow.checks.base import MISSING, RESOLVED, BaseCheck, JSONPath, argument_fields, wrong_arguments
 from fepflow.documents.validation_errors import ValidationMessage
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.path import Path, compile_path, is_path

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_jsonable_python
 
-from checks.base import UNKNOWN_ARGUMENT, BaseAsyncCheck, BaseCheck, answering
-from checks.constants import CheckType
-from checks.core.arguments import Arguments
-from checks.models.model_check import ModelCheck
-from checks.registry import find_check, is_ours, source_hash
+from fepflow.checks.base import UNKNOWN_ARGUMENT, BaseAsyncCheck, BaseCheck, answering
+from fepflow.checks.constants import CheckType
+from fepflow.checks.core.arguments import Arguments
+from fepflow.checks.models.model_check import ModelCheck
+from fepflow.checks.registry import find_check, is_ours, source_hash
 from fepflow.errors import (
     CheckArgumentsError,
     CheckTimeoutError,

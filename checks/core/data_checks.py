@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from checks.core.compiled import CompiledCheck, compile_checks
-from checks.models.defaults import CheckDefaults, kind_of
+from fepflow.checks.core.compiled import CompiledCheck, compile_checks
+from fepflow.checks.models.defaults import CheckDefaults, kind_of
 from fepflow.protocol.check import AnyCheck, Check, to_check
 
 _CONFIGS = ("model_config", "llm_config", "embedding_config", "provider_config")

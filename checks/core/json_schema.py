@@ -12,7 +12,7 @@ from fepflow.json.limits import is_small
 from fepflow.json.parser import parse
 
 if TYPE_CHECKING:
-    from checks.core.json_schema_2020 import CompiledSchema
+    from fepflow.checks.core.json_schema_2020 import CompiledSchema
 
 _SIZES = (10, 100, 1_000)
 _QUICK_NODES = _SIZES[-1]
@@ -61,6 +61,6 @@ def schema_errors(schema: dict[str, Any], data: Any) -> list[str]:
 
 
 def _compiled(schema: dict[str, Any]) -> CompiledSchema:
-    from checks.core.json_schema_2020 import compile_schema
+    from fepflow.checks.core.json_schema_2020 import compile_schema
 
     return compile_schema(json.dumps(schema, default=repr))

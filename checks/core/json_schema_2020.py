@@ -27,7 +27,7 @@ from jsonschema.validators import extend
 from jsonschema_specifications import REGISTRY
 from referencing.exceptions import Unresolvable
 
-from checks.core.safe_regex import MAX_PATTERN, is_cheap, search
+from fepflow.checks.core.safe_regex import MAX_PATTERN, is_cheap, search
 from fepflow.documents.document_path import dotted
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError
 from fepflow.json.equality import json_key
@@ -90,7 +90,7 @@ class CompiledSchema:
         return 0 < self._nodes * nodes <= _QUICK_PAIRS
 
     def errors(self, data: Any) -> list[str]:
-        """See checks.core.json_schema.schema_errors."""
+        """See fepflow.checks.core.json_schema.schema_errors."""
         try:
             with _time_limit(TIME_LIMIT, "the schema took longer than {:g} s on this data"):
                 return [_sentence(error) for error in islice(self._validator.iter_errors(data), MAX_ERRORS)]

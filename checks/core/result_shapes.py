@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from checks.models.voting import resolved_schema
-from checks.registry import find_check, is_ours
+from fepflow.checks.models.voting import resolved_schema
+from fepflow.checks.registry import find_check, is_ours
 from fepflow.errors import CheckArgumentsError
 from fepflow.protocol.check import Check
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, StrictBool
 
-from checks.base import BaseCheck, JSONPath, PathText
+from fepflow.checks.base import BaseCheck, JSONPath, PathText
 from fepflow.json.equality import json_key
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import EntryPoint, distributions
 
-from checks.base import BaseCheck
+from fepflow.checks.base import BaseCheck
 
 CheckClass = type[BaseCheck]
 

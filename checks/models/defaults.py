@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from checks.models.model_check import ModelCheck
-from checks.registry import find_check, list_checks, list_versions
+from fepflow.checks.models.model_check import ModelCheck
+from fepflow.checks.registry import find_check, list_checks, list_versions
 from fepflow.errors import CheckArgumentsError
 from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.model_response import Kind

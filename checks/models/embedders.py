@@ -17,7 +17,7 @@ from inspect import getsource, isawaitable, iscoroutinefunction
 from time import monotonic
 from typing import Any, TypeVar
 
-from checks.extension.entry_points import entries
+from fepflow.checks.extension.entry_points import entries
 from fepflow.errors import CheckArgumentsError, FepflowError, ModelError, ModelTimeoutError
 from fepflow.limits.thread_pool import EMBEDDERS
 from fepflow.llm.model import EmbeddingResponse, Model, Usage

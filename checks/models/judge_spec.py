@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from checks.llm_judge import SAMPLED, LLMJudgeCheck
-from checks.models.defaults import CheckDefaults
-from checks.models.voting import resolved_schema
+from fepflow.checks.llm_judge import SAMPLED, LLMJudgeCheck
+from fepflow.checks.models.defaults import CheckDefaults
+from fepflow.checks.models.voting import resolved_schema
 from fepflow.json.parser import parse
 from fepflow.llm.configuration import CHAT
 from fepflow.protocol.check import Check, to_check

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from checks.base import BaseAsyncCheck, JSONPath
-from checks.models.embedders import is_local
+from fepflow.checks.base import BaseAsyncCheck, JSONPath
+from fepflow.checks.models.embedders import is_local
 from fepflow.llm import providers
 from fepflow.llm.configuration import EMBEDDING, parse_model_config
 from fepflow.llm.model import Model, Usage

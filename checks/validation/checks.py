@@ -6,15 +6,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from checks.base import argument_fields
-from checks.core.arguments import unknown_arguments
-from checks.core.compiled import CompiledCheck
-from checks.core.data_checks import CaseChecks
-from checks.models.defaults import CheckDefaults
-from checks.models.embedders import config_error_of, is_local
-from checks.models.model_check import NO_VERDICTS
-from checks.registry import find_check
-from checks.validation.paths import remarks_on, texts_in
+from fepflow.checks.base import argument_fields
+from fepflow.checks.core.arguments import unknown_arguments
+from fepflow.checks.core.compiled import CompiledCheck
+from fepflow.checks.core.data_checks import CaseChecks
+from fepflow.checks.models.defaults import CheckDefaults
+from fepflow.checks.models.embedders import config_error_of, is_local
+from fepflow.checks.models.model_check import NO_VERDICTS
+from fepflow.checks.registry import find_check
+from fepflow.checks.validation.paths import remarks_on, texts_in
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.document_path import DocumentPath, dotted
 from fepflow.documents.loader import Document

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from checks.base import BaseCheck
-from checks.core.arguments import Arguments
-from checks.registry import find_check, is_ours
+from fepflow.checks.base import BaseCheck
+from fepflow.checks.core.arguments import Arguments
+from fepflow.checks.registry import find_check, is_ours
 from fepflow.documents.document_path import DocumentPath
 from fepflow.documents.validation_errors import ValidationMessage
 from fepflow.errors import CheckArgumentsError, FepflowError, JSONPathError

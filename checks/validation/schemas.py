@@ -7,7 +7,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from checks.registry import find_check, list_checks, list_versions
+from fepflow.checks.registry import find_check, list_checks, list_versions
 from fepflow.protocol.check import SEMVER
 from fepflow.suite.models import suite_schema
 

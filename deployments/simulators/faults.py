@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args, get_type_hints
 from urllib.parse import parse_qsl
 
-from deployments.simulators.generators import fraction
+from fepflow.deployments.simulators.generators import fraction
 
 Fault = Literal[
     "rate_limited",  # 429 with Retry-After

@@ -23,10 +23,10 @@ from typing import Any
 import click
 from aiohttp import web
 
-from deployments.simulators.faults import FAULTS, FaultConfig, fault_config_of
-from deployments.simulators.generators import DIMENSIONS, schema_in, value_for, vector_of
-from deployments.simulators.serving import run
-from deployments.simulators.wire_formats import (
+from fepflow.deployments.simulators.faults import FAULTS, FaultConfig, fault_config_of
+from fepflow.deployments.simulators.generators import DIMENSIONS, schema_in, value_for, vector_of
+from fepflow.deployments.simulators.serving import run
+from fepflow.deployments.simulators.wire_formats import (
     FakeReply,
     StopReason,
     anthropic_messages,

@@ -13,7 +13,7 @@ from pathlib import Path
 from fepflow.errors import UserError
 from fepflow.settings import settings
 
-_SHIPPED = Path(__file__).resolve().parents[2] / "deployments" / "suites"
+_SHIPPED = (Path(__file__).parents[1] / "deployments" / "suites").resolve()
 """The suites that come with fepflow: the operator who installed it has named them."""
 
 

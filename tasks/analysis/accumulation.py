@@ -14,9 +14,9 @@ from fepflow.store.records import CheckCounts, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Metric, Suite, check_ids
 from fepflow.suite.reader import read_suite
-from tasks.analysis.accumulator import MetricAccumulator
-from tasks.analysis.ranges import range_of
-from tasks.analysis.slices import SlicedCases
+from fepflow.tasks.analysis.accumulator import MetricAccumulator
+from fepflow.tasks.analysis.ranges import range_of
+from fepflow.tasks.analysis.slices import SlicedCases
 
 CASES_AT_ONCE = 1_000
 """Test cases, or their outputs, that are in memory at a time."""

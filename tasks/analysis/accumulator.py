@@ -22,8 +22,8 @@ from fepflow.statistics.sequential_mean import sequential_estimate
 from fepflow.store.records import CheckCounts, CheckRow, StoredOutput
 from fepflow.suite.aggregates import Aggregate
 from fepflow.suite.models import Gate, Metric
+from fepflow.tasks.analysis.ranges import is_of_passes, scale_of_aggregate
 from fepflow.verdict.estimates import MetricEstimate
-from tasks.analysis.ranges import is_of_passes, scale_of_aggregate
 
 
 @dataclass

@@ -12,8 +12,8 @@ from fepflow.errors import NotFoundError, UserError
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.baseline_names import PREVIOUS, is_name
+from fepflow.tasks.analysis.comparability import why_not
 from fepflow.verdict.verdict import Comparison, MetricChange, Verdict
-from tasks.analysis.comparability import why_not
 
 _BEGUN: dict[str | None, str] = {
     "command": "by hand",

@@ -10,10 +10,10 @@ from fepflow.statistics.agreement import ConfusionMatrix, cohen_kappa, tabulate
 from fepflow.statistics.intervals import wilson_interval
 from fepflow.store.records import Calibration, LabelDraw, RunRecord
 from fepflow.store.store import Store
-from tasks.analysis.accumulation import cases_of
-from tasks.analysis.label_draws import labelled_draw
-from tasks.analysis.labels import Label, LabelSet
-from tasks.analysis.people import categories, kappa_data
+from fepflow.tasks.analysis.accumulation import cases_of
+from fepflow.tasks.analysis.label_draws import labelled_draw
+from fepflow.tasks.analysis.labels import Label, LabelSet
+from fepflow.tasks.analysis.people import categories, kappa_data
 
 MOST_VALUES = 50
 """Different numbers that may be compared: kappa is for scales."""

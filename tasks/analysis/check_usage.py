@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from checks.models.defaults import model_check_types
+from fepflow.checks.models.defaults import model_check_types
 from fepflow.protocol.results import USAGE
 from fepflow.store.store import Store
 from fepflow.verdict.verdict import ModelCosts

@@ -21,7 +21,7 @@ from fepflow.statistics.drift import (
 )
 from fepflow.store.records import RunFigures, RunRecord
 from fepflow.suite.models import Gate, Suite
-from tasks.analysis.accumulation import suite_of
+from fepflow.tasks.analysis.accumulation import suite_of
 
 MOST_RUNS = 1_000
 """Runs that are looked at, the newest."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
-from checks.explanation import MAX_SENTENCE, explain
+from fepflow.checks.explanation import MAX_SENTENCE, explain
 from fepflow.page_links import link, run_page
 from fepflow.store.records import CaseResult
+from fepflow.tasks.analysis.markdown import plain
+from fepflow.tasks.run.context import RunContext
+from fepflow.tasks.run.events import slug
 from fepflow.verdict.verdict import Verdict
-from tasks.analysis.markdown import plain
-from tasks.run.context import RunContext
-from tasks.run.events import slug
 
 MAX_ROWS = 100
 

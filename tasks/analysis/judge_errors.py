@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from checks.constants import CheckType
+from fepflow.checks.constants import CheckType
 from fepflow.protocol.check import Check
 from fepflow.statistics.judge_correction import JudgeLabels, corrected
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Metric
+from fepflow.tasks.analysis.judge_reliability import judges_of_run, labels_of
+from fepflow.tasks.analysis.ranges import is_share_that_passed
 from fepflow.verdict.estimates import MetricEstimate
-from tasks.analysis.judge_reliability import judges_of_run, labels_of
-from tasks.analysis.ranges import is_share_that_passed
 
 FIELD = "passed"
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from checks.constants import CheckType
+from fepflow.checks.constants import CheckType
 from fepflow.evalguard.formatting import listed, number, plural
 from fepflow.statistics.judge_correction import JudgeLabels, youden_index
 from fepflow.store.records import Calibration, RunRecord
 from fepflow.store.store import Store
 
 if TYPE_CHECKING:
-    from checks.models.judge_spec import JudgeSpec
+    from fepflow.checks.models.judge_spec import JudgeSpec
 
 ENOUGH = 0.6
 """Below it a judge's verdicts are not those of people: "substantial" agreement begins there (Landis and Koch 1977).
@@ -81,7 +81,7 @@ def judges_of_run(run: RunRecord) -> list[JudgeSpec]:
     shared = run.suite.get("checks") or ()
     if not any(isinstance(check, dict) and check.get("type") == CheckType.LLM_JUDGE for check in shared):
         return []
-    from checks.models.judge_spec import judges_of_suite
+    from fepflow.checks.models.judge_spec import judges_of_suite
     from fepflow.documents.loader import Document
     from fepflow.suite.reader import read_suite
 

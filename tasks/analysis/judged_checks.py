@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fepflow.evalguard.models import Thresholds
 from fepflow.suite.models import Gate, Metric, Suite
-from tasks.analysis.ranges import is_share_that_passed
+from fepflow.tasks.analysis.ranges import is_share_that_passed
 
 
 def judged_checks(suite: Suite) -> frozenset[str] | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from checks.models.judge_spec import JudgeSpec
+from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import UserError
 from fepflow.store.records import LabelDraw, RunRecord
 from fepflow.store.store import Store
-from tasks.analysis.accumulation import cases_of
-from tasks.analysis.judge_errors import FIELD
-from tasks.analysis.labels import LabelSet
-from tasks.analysis.sampling import draw
+from fepflow.tasks.analysis.accumulation import cases_of
+from fepflow.tasks.analysis.judge_errors import FIELD
+from fepflow.tasks.analysis.labels import LabelSet
+from fepflow.tasks.analysis.sampling import draw
 
 
 def draw_for_labels(store: Store, run: RunRecord, judge: JudgeSpec, size: int, seed: int) -> LabelDraw:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal
 
-from checks.constants import CheckType
-from checks.models.judge_spec import JudgeSpec
+from fepflow.checks.constants import CheckType
+from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import JSONPathError, NotFoundError, UserError
 from fepflow.jsonpath.template import TextTemplate
 from fepflow.protocol.context import Context, evaluation_context
@@ -17,8 +17,8 @@ from fepflow.protocol.test_case import Output
 from fepflow.store.labels import NewLabel
 from fepflow.store.records import LabelDraw, RunRecord
 from fepflow.store.store import Store
-from tasks.analysis.judge_reliability import judges_of_run
-from tasks.analysis.labels import read_label
+from fepflow.tasks.analysis.judge_reliability import judges_of_run
+from fepflow.tasks.analysis.labels import read_label
 
 Order = Literal["random", "disagreement"]
 """Those of a draw, as it drew them, which are a random sample once all are labelled; or first those on which the

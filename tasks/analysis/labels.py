@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checks.models.judge_spec import JudgeSpec
+from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.datasets.error_collector import ErrorCollector
 from fepflow.datasets.reader import id_text
 from fepflow.datasets.records import format_of, records

@@ -8,8 +8,8 @@ from fepflow.evalguard.formatting import listed
 from fepflow.protocol.content_hash import content_hash
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
+from fepflow.tasks.analysis.accumulation import cases_of
 from fepflow.text import cut
-from tasks.analysis.accumulation import cases_of
 
 NAMED = 3
 """Cases that a sentence names."""

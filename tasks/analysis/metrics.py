@@ -9,13 +9,13 @@ from fepflow.evalguard.models import Thresholds
 from fepflow.store.records import CheckCounts, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
+from fepflow.tasks.analysis.accumulation import accumulate, suite_of
+from fepflow.tasks.analysis.judge_errors import labels_by_metric, with_correction
+from fepflow.tasks.analysis.regressions import judge_regression
+from fepflow.tasks.analysis.slices import SlicedCases, minima_of
 from fepflow.verdict.estimates import CheckTotals
 from fepflow.verdict.gate import decide
 from fepflow.verdict.verdict import Verdict
-from tasks.analysis.accumulation import accumulate, suite_of
-from tasks.analysis.judge_errors import labels_by_metric, with_correction
-from tasks.analysis.regressions import judge_regression
-from tasks.analysis.slices import SlicedCases, minima_of
 
 
 def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:

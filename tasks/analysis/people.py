@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
-from checks.models.judge_spec import JudgeSpec
+from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import UserError
 from fepflow.statistics.agreement import Kappa, cohen_kappa, tabulate
 from fepflow.store.labels import StoredLabel
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from tasks.analysis.labels import Label, LabelSet, field_named, judge_named
+from fepflow.tasks.analysis.labels import Label, LabelSet, field_named, judge_named
 
 ENOUGH_IN_COMMON = 10
 """Outputs that two people have to have labelled both for their agreement to be told."""

@@ -10,13 +10,13 @@ from fepflow.statistics.binomial_tests import holm
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate
+from fepflow.tasks.analysis.accumulator import MetricAccumulator
+from fepflow.tasks.analysis.baseline import regression_baseline
+from fepflow.tasks.analysis.judge_errors import LabelsByMetric
+from fepflow.tasks.analysis.run_comparison import RunComparison, compare_results, results_of
 from fepflow.text import known_names
 from fepflow.verdict.regression_rules import Regression, judge_differences
 from fepflow.verdict.verdict import CorrectedShare, DifferenceVerdict, Outcome, RegressionVerdict, RuleOutcome
-from tasks.analysis.accumulator import MetricAccumulator
-from tasks.analysis.baseline import regression_baseline
-from tasks.analysis.judge_errors import LabelsByMetric
-from tasks.analysis.run_comparison import RunComparison, compare_results, results_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ from fepflow.statistics.scale import Scale
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite, check_ids
+from fepflow.tasks.analysis.accumulation import accumulate, suite_of
+from fepflow.tasks.analysis.accumulator import MetricAccumulator
+from fepflow.tasks.analysis.comparability import changed_parts
+from fepflow.tasks.analysis.judge_errors import LabelsByMetric, labels_by_metric
+from fepflow.tasks.analysis.matched_cases import Contents, MatchedCases, contents_of, match_cases
+from fepflow.tasks.analysis.ranges import is_of_passes, is_share_that_passed, scale_of_aggregate
 from fepflow.verdict.regression_rules import MetricDifference
-from tasks.analysis.accumulation import accumulate, suite_of
-from tasks.analysis.accumulator import MetricAccumulator
-from tasks.analysis.comparability import changed_parts
-from tasks.analysis.judge_errors import LabelsByMetric, labels_by_metric
-from tasks.analysis.matched_cases import Contents, MatchedCases, contents_of, match_cases
-from tasks.analysis.ranges import is_of_passes, is_share_that_passed, scale_of_aggregate
 
 MOST_FLIPS = 100
 """Cases that are kept each way."""

@@ -10,10 +10,10 @@ from typing import Any
 
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.models import Gate, Metric, Slices
+from fepflow.tasks.analysis.accumulator import MetricAccumulator
+from fepflow.tasks.analysis.ranges import is_share_that_passed, scale_of_aggregate
 from fepflow.text import cut
 from fepflow.verdict.slice_rules import SliceEstimate
-from tasks.analysis.accumulator import MetricAccumulator
-from tasks.analysis.ranges import is_share_that_passed, scale_of_aggregate
 
 NONE = "(none)"
 """The slice of the cases that do not have the field."""

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from checks.causes import CauseSummary
+from fepflow.checks.causes import CauseSummary
 from fepflow.page_links import case_page, cases_page, compare_page, link, run_page
 from fepflow.store.records import RunRecord
+from fepflow.tasks.analysis.causes import show_command
+from fepflow.tasks.analysis.failed_cases import FailedCases
+from fepflow.tasks.analysis.judge_reliability import JudgeReliability
+from fepflow.tasks.analysis.markdown import escape_text, plain
+from fepflow.tasks.run.outcome import reasons_of
 from fepflow.verdict.verdict import (
     Comparison,
     CorrectedShare,
@@ -20,11 +25,6 @@ from fepflow.verdict.verdict import (
     SliceVerdict,
     Verdict,
 )
-from tasks.analysis.causes import show_command
-from tasks.analysis.failed_cases import FailedCases
-from tasks.analysis.judge_reliability import JudgeReliability
-from tasks.analysis.markdown import escape_text, plain
-from tasks.run.outcome import reasons_of
 
 NONE = "—"
 

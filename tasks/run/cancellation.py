@@ -20,7 +20,7 @@ from prefect import get_client
 
 from fepflow.errors import RunInterruptedError
 from fepflow.store.store import Store
-from tasks.run.asyncio_helpers import in_background
+from fepflow.tasks.run.asyncio_helpers import in_background
 
 STORE_SECONDS = 1.0
 """Interval of polling our own flag."""

@@ -10,9 +10,9 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from checks.core.compiled import CompiledCheck, compile_checks
-from checks.core.data_checks import CaseChecks
-from checks.models.defaults import CheckDefaults, kind_of
+from fepflow.checks.core.compiled import CompiledCheck, compile_checks
+from fepflow.checks.core.data_checks import CaseChecks
+from fepflow.checks.models.defaults import CheckDefaults, kind_of
 from fepflow.errors import TargetError
 from fepflow.llm.client import ModelClient
 from fepflow.protocol.check import to_check
@@ -25,16 +25,16 @@ from fepflow.suite.models import Suite
 from fepflow.suite.reader import LoadedSuite
 from fepflow.targets.base import Target
 from fepflow.targets.client import RetryPolicy, TargetClient
+from fepflow.tasks.analysis.check_usage import usages
+from fepflow.tasks.analysis.judged_checks import judged_checks
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.global_limits import SharedLimits
+from fepflow.tasks.run.handover import local_run
+from fepflow.tasks.run.log import log_limit_change, run_log
+from fepflow.tasks.run.outcome import Retried
+from fepflow.tasks.run.response_cache import StoredResponseCache
+from fepflow.tasks.run.shard_spec import ShardSpec
 from fepflow.text import one_line
-from tasks.analysis.check_usage import usages
-from tasks.analysis.judged_checks import judged_checks
-from tasks.run.batches import Batch
-from tasks.run.global_limits import SharedLimits
-from tasks.run.handover import local_run
-from tasks.run.log import log_limit_change, run_log
-from tasks.run.outcome import Retried
-from tasks.run.response_cache import StoredResponseCache
-from tasks.run.shard_spec import ShardSpec
 
 MAX_ESCALATIONS = 100
 """Cases of a run that get a task run of their own, for retries; a task run is expensive for Prefect's server."""

@@ -14,9 +14,9 @@ from prefect.events import emit_event
 
 from fepflow.page_links import run_page
 from fepflow.store.records import RunRecord
+from fepflow.tasks.analysis.drift import Series
 from fepflow.text import one_line
 from fepflow.verdict.verdict import Comparison, MetricVerdict, Verdict
-from tasks.analysis.drift import Series
 
 WORSENED = "fepflow.verdict.worsened"
 DRIFT = "fepflow.drift"

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tasks.run.batches import Batch
-from tasks.run.context import RunContext
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.context import RunContext
 
 MAX_NAMES = 5
 """Cases that the state of their batch names."""

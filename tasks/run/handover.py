@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks.run.lease import STORE_WAIT
+from fepflow.tasks.run.lease import STORE_WAIT
 
 if TYPE_CHECKING:
     from fepflow.store.records import RunRecord

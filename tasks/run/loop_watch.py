@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from time import monotonic
 
-from tasks.run.asyncio_helpers import in_background
+from fepflow.tasks.run.asyncio_helpers import in_background
 
 MAX_STALL = 0.25
 """Seconds that the loop may be held up without a word."""

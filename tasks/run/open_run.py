@@ -20,19 +20,19 @@ from fepflow.store.records import RunRecord, RunStatus
 from fepflow.store.store import Store
 from fepflow.suite.reader import read_suite
 from fepflow.targets.factory import open_target
+from fepflow.tasks.run.cancellation import stopped_on_request
+from fepflow.tasks.run.context import MAX_LABEL, RunContext
+from fepflow.tasks.run.gc_tuning import tuned_gc
+from fepflow.tasks.run.handover import run_store
+from fepflow.tasks.run.lease import LEASE_SECONDS, hold_lease
+from fepflow.tasks.run.log import run_log
+from fepflow.tasks.run.loop_watch import loop_watched
+from fepflow.tasks.run.response_cache import delete_expired_responses
+from fepflow.tasks.run.shard_spec import FULL_RUN, ShardSpec
+from fepflow.tasks.run.zombie_runs import report_replaced_executor
+from fepflow.tasks.validation.cases import read_cases
+from fepflow.tasks.validation.plugins import load_plugins
 from fepflow.text import one_line
-from tasks.run.cancellation import stopped_on_request
-from tasks.run.context import MAX_LABEL, RunContext
-from tasks.run.gc_tuning import tuned_gc
-from tasks.run.handover import run_store
-from tasks.run.lease import LEASE_SECONDS, hold_lease
-from tasks.run.log import run_log
-from tasks.run.loop_watch import loop_watched
-from tasks.run.response_cache import delete_expired_responses
-from tasks.run.shard_spec import FULL_RUN, ShardSpec
-from tasks.run.zombie_runs import report_replaced_executor
-from tasks.validation.cases import read_cases
-from tasks.validation.plugins import load_plugins
 
 WAIT_SECONDS = 2.0
 """Between two tries to take the lease of a shard."""

@@ -19,9 +19,9 @@ from prefect.states import Completed, Failed
 from fepflow.errors import FepflowError
 from fepflow.security.redaction import words_of
 from fepflow.store.records import RunRecord
+from fepflow.tasks.run.log import run_log
 from fepflow.text import one_line
 from fepflow.verdict.verdict import Outcome, Verdict
-from tasks.run.log import run_log
 
 NOT_EVALUATED = "could not be evaluated"
 SEPARATOR = " · "

@@ -10,9 +10,9 @@ from uuid import UUID
 
 from prefect.artifacts import ProgressArtifact, aupdate_progress_artifact
 
-from tasks.run.context import RunContext
-from tasks.run.events import slug
-from tasks.run.log import run_log
+from fepflow.tasks.run.context import RunContext
+from fepflow.tasks.run.events import slug
+from fepflow.tasks.run.log import run_log
 
 SECONDS = 2.0
 """Between two updates, at least."""

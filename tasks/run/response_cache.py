@@ -67,6 +67,6 @@ class StoredResponseCache:
             try:
                 await asyncio.to_thread(self._store.cache_responses, mine)
             except InfrastructureError as error:
-                from tasks.run.log import run_log  # which loads Prefect
+                from fepflow.tasks.run.log import run_log  # which loads Prefect
 
                 run_log().warning("%d responses of models could not be cached: %s", len(mine), error)

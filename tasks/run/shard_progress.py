@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager, suppress
 from time import monotonic
 
 from fepflow.errors import FepflowError
-from tasks.run.context import RunContext
-from tasks.run.log import run_log
-from tasks.run.progress import OF_COUNTING
+from fepflow.tasks.run.context import RunContext
+from fepflow.tasks.run.log import run_log
+from fepflow.tasks.run.progress import OF_COUNTING
 
 LOOK_SECONDS = 1.0
 """Between two looks, at least; counting a large run takes longer, and is done more seldom."""

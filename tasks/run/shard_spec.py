@@ -9,7 +9,7 @@ from fepflow.limits.run_budget import RunBudget
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Budget, Suite
-from tasks.run.batches import calls_of_shard
+from fepflow.tasks.run.batches import calls_of_shard
 
 
 @dataclass(frozen=True, slots=True)

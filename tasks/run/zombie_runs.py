@@ -31,8 +31,8 @@ from fepflow.errors import NotFoundError
 from fepflow.protocol.model import utc_now
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from tasks.run.outcome import mark_flow_run, not_evaluated, stored_state
-from tasks.run.requested_runs import dispatch_unbegun_runs_again, worker_is_gone
+from fepflow.tasks.run.outcome import mark_flow_run, not_evaluated, stored_state
+from fepflow.tasks.run.requested_runs import dispatch_unbegun_runs_again, worker_is_gone
 
 FLOW = "evaluate"
 SHARD_FLOW = "evaluate-shard"

@@ -7,7 +7,7 @@ from fepflow.errors import FepflowError
 from fepflow.settings import settings
 from fepflow.suite.baseline_names import PREVIOUS, is_name
 from fepflow.suite.models import Gate
-from tasks.validation.suite_validation import SuiteValidation
+from fepflow.tasks.validation.suite_validation import SuiteValidation
 
 
 def validate_baseline(found: SuiteValidation) -> None:
@@ -23,7 +23,7 @@ def validate_baseline(found: SuiteValidation) -> None:
 
 def _validate(found: SuiteValidation, location: DocumentPath, name: str) -> None:
     from fepflow.store.store import Store  # a suite without a baseline needs no database
-    from tasks.analysis.baseline import baseline_of, with_outcome
+    from fepflow.tasks.analysis.baseline import baseline_of, with_outcome
 
     suite = found.loaded.section("name")
     try:

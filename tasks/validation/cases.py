@@ -12,7 +12,7 @@ from fepflow.errors import InputError, Problem
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.models import Dataset
 from fepflow.suite.reader import LoadedSuite
-from tasks.validation.suite_validation import SuiteValidation, file_of
+from fepflow.tasks.validation.suite_validation import SuiteValidation, file_of
 
 
 def read_cases(loaded: LoadedSuite) -> CasesOnDisk:

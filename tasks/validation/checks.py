@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from checks.core.data_checks import CaseChecks
-from checks.models.defaults import CheckDefaults, kind_of
-from checks.validation.checks import (
+from fepflow.checks.core.data_checks import CaseChecks
+from fepflow.checks.models.defaults import CheckDefaults, kind_of
+from fepflow.checks.validation.checks import (
     CaseInFile,
     case_check_problems,
     check_problems,
@@ -17,7 +17,7 @@ from checks.validation.checks import (
     unpriced_models,
     without_repetitions,
 )
-from checks.validation.paths import BRACES_STAY
+from fepflow.checks.validation.paths import BRACES_STAY
 from fepflow.documents.document_path import DocumentPath
 from fepflow.documents.loader import Document
 from fepflow.json.codec import encode
@@ -25,8 +25,8 @@ from fepflow.manifest.document import SuiteDocument
 from fepflow.protocol.check import Check, to_check
 from fepflow.settings import settings
 from fepflow.suite.models import COMPLETED, Dataset, check_ids
-from tasks.validation.cases import dataset_of
-from tasks.validation.suite_validation import SuiteValidation
+from fepflow.tasks.validation.cases import dataset_of
+from fepflow.tasks.validation.suite_validation import SuiteValidation
 
 
 def validate_checks(found: SuiteValidation) -> None:

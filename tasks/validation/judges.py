@@ -5,7 +5,7 @@ from __future__ import annotations
 from fepflow.errors import FepflowError
 from fepflow.settings import settings
 from fepflow.suite.models import Gate
-from tasks.validation.suite_validation import SuiteValidation
+from fepflow.tasks.validation.suite_validation import SuiteValidation
 
 
 def validate_correction(found: SuiteValidation) -> None:
@@ -13,9 +13,9 @@ def validate_correction(found: SuiteValidation) -> None:
     gate: Gate | None = found.loaded.section("gate")
     if gate is None or gate.judge == "raw" or found.errors:
         return
-    from checks.models.judge_spec import judges_of_suite  # a suite without it needs no judges and no database
+    from fepflow.checks.models.judge_spec import judges_of_suite  # a suite without it needs no judges and no database
     from fepflow.store.store import Store
-    from tasks.analysis.judge_errors import FIELD
+    from fepflow.tasks.analysis.judge_errors import FIELD
 
     location, judges = ("gate", "judge"), judges_of_suite(found.loaded)
     if not judges:

@@ -10,14 +10,14 @@ from fepflow.evalguard.loader import load_thresholds, read_definition
 from fepflow.evalguard.models import Thresholds
 from fepflow.protocol.check import Check
 from fepflow.suite.models import Gate, Metric
+from fepflow.tasks.analysis.ranges import range_of, scale_of_aggregate
+from fepflow.tasks.validation.regression import validate_regression
+from fepflow.tasks.validation.sample_size import warn_of_confidence, warn_of_sample_size
+from fepflow.tasks.validation.slices import validate_slices
+from fepflow.tasks.validation.suite_validation import SuiteValidation, file_of
+from fepflow.tasks.validation.top_up import validate_top_up
 from fepflow.text import known_names
 from fepflow.verdict.gate import DEFAULT_MAX_IMPACT
-from tasks.analysis.ranges import range_of, scale_of_aggregate
-from tasks.validation.regression import validate_regression
-from tasks.validation.sample_size import warn_of_confidence, warn_of_sample_size
-from tasks.validation.slices import validate_slices
-from tasks.validation.suite_validation import SuiteValidation, file_of
-from tasks.validation.top_up import validate_top_up
 
 
 def validate_thresholds(found: SuiteValidation) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from checks.validation.paths import PathUse, paths_of, texts_in
+from fepflow.checks.validation.paths import PathUse, paths_of, texts_in
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.document_path import DocumentPath, dotted
 from fepflow.documents.validation_errors import ValidationMessage, kind_name
@@ -23,8 +23,8 @@ from fepflow.suite.target import Target
 from fepflow.targets.base import RESERVED_METADATA
 from fepflow.targets.base import Target as OpenTarget
 from fepflow.targets.recorded import RecordedTarget
-from tasks.validation.cases import dataset_of
-from tasks.validation.suite_validation import SuiteValidation
+from fepflow.tasks.validation.cases import dataset_of
+from fepflow.tasks.validation.suite_validation import SuiteValidation
 
 _NOTHING = Output(value=None)
 

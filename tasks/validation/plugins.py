@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from checks.extension.plugins import load_plugin
+from fepflow.checks.extension.plugins import load_plugin
 from fepflow.errors import InputError, Problem
 from fepflow.suite.reader import LoadedSuite
-from tasks.validation.suite_validation import file_of
+from fepflow.tasks.validation.suite_validation import file_of
 
 
 def load_plugins(loaded: LoadedSuite, problems: list[Problem]) -> None:

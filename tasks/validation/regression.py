@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from fepflow.statistics.intervals import z_score
 from fepflow.suite.models import Gate, Metric
+from fepflow.tasks.analysis.ranges import is_share_that_passed
+from fepflow.tasks.analysis.sampling import sample_size
+from fepflow.tasks.validation.suite_validation import SuiteValidation
 from fepflow.text import known_names
-from tasks.analysis.ranges import is_share_that_passed
-from tasks.analysis.sampling import sample_size
-from tasks.validation.suite_validation import SuiteValidation
 
 
 def validate_regression(found: SuiteValidation, gate: Gate, metrics: Sequence[Metric]) -> None:

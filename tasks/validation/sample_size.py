@@ -9,10 +9,10 @@ from fepflow.statistics.intervals import interval_of, minimum_sample
 from fepflow.statistics.planning import cases_for_power
 from fepflow.statistics.scale import Scale
 from fepflow.suite.models import Gate, Impact, Metric
+from fepflow.tasks.analysis.ranges import is_of_passes, is_share_that_passed
+from fepflow.tasks.analysis.sampling import sample_size
+from fepflow.tasks.validation.suite_validation import SuiteValidation
 from fepflow.verdict.requirements import ImpactAtMost
-from tasks.analysis.ranges import is_of_passes, is_share_that_passed
-from tasks.analysis.sampling import sample_size
-from tasks.validation.suite_validation import SuiteValidation
 
 MOST_TRIED = 200
 """Numbers of passes that are tried to find one that a gate on impacts lets pass."""

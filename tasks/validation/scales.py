@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from checks.core.result_shapes import OTHER, result_shape
+from fepflow.checks.core.result_shapes import OTHER, result_shape
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.evalguard.models import Range
 from fepflow.jsonpath.path import SingularPath, compile_path, leading_keys
 from fepflow.protocol.check import Check
 from fepflow.statistics.scale import Scale
 from fepflow.suite.models import Gate, Metric
-from tasks.analysis.ranges import range_of, scale_of_aggregate
-from tasks.validation.suite_validation import SuiteValidation
+from fepflow.tasks.analysis.ranges import range_of, scale_of_aggregate
+from fepflow.tasks.validation.suite_validation import SuiteValidation
 
 
 def validate_scales(found: SuiteValidation, checks: Mapping[str, Sequence[Check]]) -> None:

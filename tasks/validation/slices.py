@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.statistics.scale import Scale
 from fepflow.suite.models import Gate, Metric, Slices
+from fepflow.tasks.analysis.slices import NONE, minima_of, slice_of
+from fepflow.tasks.validation.suite_validation import SuiteValidation
 from fepflow.text import known_names
 from fepflow.verdict.slice_rules import cases_needed
-from tasks.analysis.slices import NONE, minima_of, slice_of
-from tasks.validation.suite_validation import SuiteValidation
 
 MOST_SLICES = 200
 

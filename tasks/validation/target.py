@@ -14,7 +14,7 @@ from fepflow.suite import target as section
 from fepflow.suite.reader import SPELLED_OUT
 from fepflow.targets.base import Target
 from fepflow.targets.factory import open_target
-from tasks.validation.suite_validation import SuiteValidation, file_of
+from fepflow.tasks.validation.suite_validation import SuiteValidation, file_of
 
 
 def validate_target(found: SuiteValidation) -> Target | None:

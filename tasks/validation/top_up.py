@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from fepflow.statistics.scale import Scale
 from fepflow.statistics.sequential import passes_in_a_row
 from fepflow.suite.models import Gate, Metric, Slices, TopUp
-from tasks.analysis.sampling import sample_size
-from tasks.validation.suite_validation import SuiteValidation
+from fepflow.tasks.analysis.sampling import sample_size
+from fepflow.tasks.validation.suite_validation import SuiteValidation
 
 MEANS = ("mean", "rate", "error_rate")
 

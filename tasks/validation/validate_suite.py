@@ -7,17 +7,17 @@ from pathlib import Path
 
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.suite.reader import load_suite
-from tasks.validation.baseline import validate_baseline
-from tasks.validation.cases import validate_cases
-from tasks.validation.checks import checks_by_id, validate_checks
-from tasks.validation.judges import validate_correction
-from tasks.validation.metrics import validate_metrics, validate_thresholds
-from tasks.validation.paths import validate_paths
-from tasks.validation.plugins import load_plugins
-from tasks.validation.scales import validate_scales
-from tasks.validation.suite_validation import SuiteValidation
-from tasks.validation.target import validate_target
-from tasks.validation.variables import with_env_files
+from fepflow.tasks.validation.baseline import validate_baseline
+from fepflow.tasks.validation.cases import validate_cases
+from fepflow.tasks.validation.checks import checks_by_id, validate_checks
+from fepflow.tasks.validation.judges import validate_correction
+from fepflow.tasks.validation.metrics import validate_metrics, validate_thresholds
+from fepflow.tasks.validation.paths import validate_paths
+from fepflow.tasks.validation.plugins import load_plugins
+from fepflow.tasks.validation.scales import validate_scales
+from fepflow.tasks.validation.suite_validation import SuiteValidation
+from fepflow.tasks.validation.target import validate_target
+from fepflow.tasks.validation.variables import with_env_files
 
 
 def validate_suite(path: Path, env: Mapping[str, str] = SUITE_VARIABLES, limit: float | None = None) -> SuiteValidation:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from checks import engine, registry
-from checks.core.compiled import compile_checks
-from checks.engine import evaluate
+from fepflow.checks import engine, registry
+from fepflow.checks.core.compiled import compile_checks
+from fepflow.checks.engine import evaluate
 from fepflow.llm.client import ModelClient
 from fepflow.llm.model_requests import ModelRequests
 from fepflow.llm.request_context import RequestContext

@@ -1,6 +1,6 @@
 """What is asked of models, and how it is said where they are, for the tests of checks that ask one."""
 
-from checks.engine import evaluate
+from fepflow.checks.engine import evaluate
 from fepflow.protocol.test_case import Output, TestCase
 
 FORMAT = {

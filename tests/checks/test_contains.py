@@ -1,6 +1,6 @@
 import pytest
 
-from checks.contains import ContainsCheck
+from fepflow.checks.contains import ContainsCheck
 
 TEXT = "Paris is the capital of France"
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from checks.base import BaseAsyncCheck, BaseCheck, JSONPath
-from checks.core import compiled
-from checks.engine import MAX_WAITING, evaluate, evaluate_async
-from checks.registry import register
+from fepflow.checks.base import BaseAsyncCheck, BaseCheck, JSONPath
+from fepflow.checks.core import compiled
+from fepflow.checks.engine import MAX_WAITING, evaluate, evaluate_async
+from fepflow.checks.registry import register
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from checks.base import BaseAsyncCheck, BaseCheck, JSONPath
-from checks.engine import evaluate
-from checks.registry import register
+from fepflow.checks.base import BaseAsyncCheck, BaseCheck, JSONPath
+from fepflow.checks.engine import evaluate
+from fepflow.checks.registry import register
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from checks.custom_function import CustomFunctionCheck
-from checks.engine import evaluate, evaluate_async
+from fepflow.checks.custom_function import CustomFunctionCheck
+from fepflow.checks.engine import evaluate, evaluate_async
 from fepflow.errors import InputError
 from fepflow.protocol.check import Check
 from fepflow.protocol.results import EvaluationRunResult, ExperimentMetadata

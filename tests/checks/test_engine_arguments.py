@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checks.contains import ContainsCheck
-from checks.engine import evaluate
-from checks.exact_match import ExactMatchCheck
-from checks.regex import RegexCheck
+from fepflow.checks.contains import ContainsCheck
+from fepflow.checks.engine import evaluate
+from fepflow.checks.exact_match import ExactMatchCheck
+from fepflow.checks.regex import RegexCheck
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 

@@ -13,13 +13,13 @@ from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
 import fepflow
-from checks.base import JSONPath, argument_fields
-from checks.constants import CheckType
-from checks.docgen import arguments_of, examples
-from checks.engine import evaluate, evaluate_async
-from checks.explanation import explain
-from checks.registry import CHECKS, find_check, list_checks
-from checks.validation.schemas import check_schema
+from fepflow.checks.base import JSONPath, argument_fields
+from fepflow.checks.constants import CheckType
+from fepflow.checks.docgen import arguments_of, examples
+from fepflow.checks.engine import evaluate, evaluate_async
+from fepflow.checks.explanation import explain
+from fepflow.checks.registry import CHECKS, find_check, list_checks
+from fepflow.checks.validation.schemas import check_schema
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 

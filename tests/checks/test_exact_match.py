@@ -1,6 +1,6 @@
 import pytest
 
-from checks.exact_match import ExactMatchCheck
+from fepflow.checks.exact_match import ExactMatchCheck
 from fepflow.json.equality import json_equal
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from checks.base import BaseCheck, JSONPath
-from checks.engine import evaluate
-from checks.explanation import MAX_SENTENCE, arguments_of, explain, findings
-from checks.registry import CHECKS
+from fepflow.checks.base import BaseCheck, JSONPath
+from fepflow.checks.engine import evaluate
+from fepflow.checks.explanation import MAX_SENTENCE, arguments_of, explain, findings
+from fepflow.checks.registry import CHECKS
 from fepflow.protocol.check import AnyCheck, Check
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase

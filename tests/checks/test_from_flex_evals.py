@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import pytest
 
 import fepflow
-from checks.engine import evaluate, evaluate_async
 from fepflow import (
     BaseAsyncCheck,
     BaseCheck,
@@ -28,6 +27,7 @@ from fepflow import (
     TestCase,
     get_check_class,
 )
+from fepflow.checks.engine import evaluate, evaluate_async
 
 PAGE = (Path(__file__).parents[2] / "docs" / "from-flex-evals.md").read_text(encoding="utf-8")
 

@@ -10,8 +10,8 @@ import secrets
 
 import pytest
 
-from checks.engine import evaluate
-from checks.models.judge_prompt import escaped
+from fepflow.checks.engine import evaluate
+from fepflow.checks.models.judge_prompt import escaped
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 

@@ -5,8 +5,8 @@ import threading
 import pytest
 from pydantic import BaseModel
 
-from checks.engine import evaluate
-from checks.llm_judge import LLMJudgeCheck
+from fepflow.checks.engine import evaluate
+from fepflow.checks.llm_judge import LLMJudgeCheck
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 

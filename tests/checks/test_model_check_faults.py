@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from checks.core.compiled import compile_checks
-from checks.engine import evaluate_async
-from checks.llm_judge import LLMJudgeCheck
+from fepflow.checks.core.compiled import compile_checks
+from fepflow.checks.engine import evaluate_async
+from fepflow.checks.llm_judge import LLMJudgeCheck
 from fepflow.llm.client import ModelClient
 from fepflow.llm.model_requests import ModelRequests
 from fepflow.llm.request_context import DEFAULT_CONCURRENCY, RequestContext

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from checks.llm_judge import LLMJudgeCheck
-from checks.validation.checks import check_problems
+from fepflow.checks.llm_judge import LLMJudgeCheck
+from fepflow.checks.validation.checks import check_problems
 from fepflow.documents.loader import Document
 from fepflow.protocol.check import Check
 

@@ -5,11 +5,11 @@ from collections.abc import Awaitable
 
 import pytest
 
-from checks.base import BaseAsyncCheck, BaseCheck
-from checks.core.compiled import compile_checks
-from checks.custom_function import CustomFunctionCheck
-from checks.engine import evaluate, evaluate_async
-from checks.llm_judge import LLMJudgeCheck
+from fepflow.checks.base import BaseAsyncCheck, BaseCheck
+from fepflow.checks.core.compiled import compile_checks
+from fepflow.checks.custom_function import CustomFunctionCheck
+from fepflow.checks.engine import evaluate, evaluate_async
+from fepflow.checks.llm_judge import LLMJudgeCheck
 from fepflow.llm.client import ModelClient
 from fepflow.llm.model_requests import ModelRequests
 from fepflow.llm.request_context import RequestContext

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from checks.engine import evaluate
+from fepflow.checks.engine import evaluate
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output
 

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from checks.regex import RegexCheck
+from fepflow.checks.regex import RegexCheck
 
 
 @pytest.mark.parametrize(

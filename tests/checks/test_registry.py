@@ -1,8 +1,8 @@
 import pytest
 
-from checks.base import BaseCheck
-from checks.contains import ContainsCheck
-from checks.registry import (
+from fepflow.checks.base import BaseCheck
+from fepflow.checks.contains import ContainsCheck
+from fepflow.checks.registry import (
     CHECKS,
     find_check,
     get_latest_version,

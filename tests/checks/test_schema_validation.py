@@ -8,9 +8,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field, field_validator
 
-from checks.core import json_schema_2020
-from checks.engine import evaluate_async
-from checks.schema_validation import SchemaValidationCheck
+from fepflow.checks.core import json_schema_2020
+from fepflow.checks.engine import evaluate_async
+from fepflow.checks.schema_validation import SchemaValidationCheck
 from fepflow.errors import CheckTimeoutError, FepflowError
 from fepflow.protocol.test_case import Output
 from tests.watch import watched

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checks.engine import evaluate
-from checks.semantic_similarity import _SIMILARITIES, SemanticSimilarityCheck
+from fepflow.checks.engine import evaluate
+from fepflow.checks.semantic_similarity import _SIMILARITIES, SemanticSimilarityCheck
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 

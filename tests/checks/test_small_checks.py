@@ -7,13 +7,13 @@ from functools import partial
 
 import pytest
 
-from checks.attribute_exists import AttributeExistsCheck
-from checks.core import compiled
-from checks.custom_function import CustomFunctionCheck
-from checks.engine import evaluate
-from checks.equals import EqualsCheck
-from checks.is_empty import IsEmptyCheck
-from checks.json_valid import JsonValidCheck
+from fepflow.checks.attribute_exists import AttributeExistsCheck
+from fepflow.checks.core import compiled
+from fepflow.checks.custom_function import CustomFunctionCheck
+from fepflow.checks.engine import evaluate
+from fepflow.checks.equals import EqualsCheck
+from fepflow.checks.is_empty import IsEmptyCheck
+from fepflow.checks.json_valid import JsonValidCheck
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 

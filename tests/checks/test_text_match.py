@@ -1,6 +1,6 @@
 import pytest
 
-from checks.text_match import TextMatchCheck
+from fepflow.checks.text_match import TextMatchCheck
 
 TEXT = "Your refund is on its way."
 

@@ -1,6 +1,6 @@
 import pytest
 
-from checks.threshold import ThresholdCheck
+from fepflow.checks.threshold import ThresholdCheck
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from checks.tool_usage import ToolUsageCheck
+from fepflow.checks.tool_usage import ToolUsageCheck
 
 CALLS = [
     {"name": "search", "arguments": {"query": "Paris", "limit": 3, "filter": {"kind": "hotel", "stars": 4}}},

@@ -7,7 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
-from checks.engine import evaluate
+from fepflow.checks.engine import evaluate
 from fepflow.protocol.check import Check
 from fepflow.protocol.results import EvaluationRunResult, ExperimentMetadata
 from fepflow.protocol.test_case import Output, TestCase

@@ -58,7 +58,7 @@ def _ask(client: Any, address: str, question: str, tries: int) -> Told:
 
 @contextmanager
 def _started(seed: int) -> Iterator[Agent]:
-    command = [sys.executable, "-m", "deployments.simulators.demo_agent", "--port", "0", "--seed", str(seed)]
+    command = [sys.executable, "-m", "fepflow.deployments.simulators.demo_agent", "--port", "0", "--seed", str(seed)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -9,10 +9,10 @@ import pytest
 from prefect.events import EventTrigger
 from prefect.server.utilities.user_templates import render_user_template_sync, validate_user_template
 
-from deployments.alert_triggers import KINDS, TEXTS, trigger_of
-from deployments.alerts import _payload, _slack
-from surfaces.cli.alert import KINDS as OFFERED
-from tasks.run.events import DRIFT, WORSENED
+from fepflow.cli.alert import KINDS as OFFERED
+from fepflow.deployments.alert_triggers import KINDS, TEXTS, trigger_of
+from fepflow.deployments.alerts import _payload, _slack
+from fepflow.tasks.run.events import DRIFT, WORSENED
 
 
 def test_the_command_offers_all_kinds() -> None:

@@ -19,11 +19,11 @@ import pytest
 import trustme
 from jsonschema import Draft202012Validator
 
-from deployments.http_server import bind
-from surfaces.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
+from fepflow.api.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
+from fepflow.deployments.http_server import bind
 from tests.api_process import ApiProcess, api_process
-from tests.surfaces.grpc.conftest import request_of
-from tests.surfaces.rest.middleware.test_records import held
+from tests.fepflow.api.grpc.conftest import request_of
+from tests.fepflow.api.rest.middleware.test_records import held
 
 CHECK = {"type": "contains", "arguments": {"text": "$.output.value", "phrases": ["a"]}}
 REQUEST = {"test_cases": [{"id": "a", "input": 1}], "outputs": [{"value": "a"}], "checks": [CHECK]}
@@ -31,7 +31,7 @@ REQUEST = {"test_cases": [{"id": "a", "input": 1}], "outputs": [{"value": "a"}],
 
 def fepflow(home: Path, *arguments: str) -> str:
     """What a command prints that uses the store of this home."""
-    command = [sys.executable, "-P", "-m", "surfaces.cli.main", *arguments]
+    command = [sys.executable, "-P", "-m", "fepflow.cli.main", *arguments]
     env = {**os.environ, "FEPFLOW_HOME": str(home)}
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
 
@@ -214,7 +214,7 @@ def test_elsewhere_it_listens_with_a_key_and_tls_only(tmp_path: Path) -> None:
     ],
 )
 def test_serve_says_so_before_it_starts_anything(tmp_path: Path, options: list[str], why: str) -> None:
-    command = [sys.executable, "-P", "-m", "surfaces.cli.main", "serve", *options]
+    command = [sys.executable, "-P", "-m", "fepflow.cli.main", "serve", *options]
     env = {**os.environ, "FEPFLOW_HOME": str(tmp_path)}
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
 

@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from surfaces.access.connections import MAX_CONNECTIONS, most_connections
+from fepflow.access.connections import MAX_CONNECTIONS, most_connections
 from tests.api_process import api_process
 from tests.http_server import serving
 
@@ -49,9 +49,9 @@ async def application() -> AsyncIterator[ASGIApp]:
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The port of an application whose clients have little time, and of whom there are few."""
-    monkeypatch.setattr("deployments.http_server.HEAD_SECONDS", 1.0)
-    monkeypatch.setattr("deployments.http_server.BODY_SECONDS", 1.0)
-    monkeypatch.setattr("deployments.http_server.most_connections", lambda: 10)
+    monkeypatch.setattr("fepflow.deployments.http_server.HEAD_SECONDS", 1.0)
+    monkeypatch.setattr("fepflow.deployments.http_server.BODY_SECONDS", 1.0)
+    monkeypatch.setattr("fepflow.deployments.http_server.most_connections", lambda: 10)
     with serving(application) as address:
         yield int(address.rpartition(":")[2])
 

@@ -7,7 +7,7 @@ import sys
 import httpx
 import pytest
 
-from deployments.simulators.demo_agent import FaultSchedule
+from fepflow.deployments.simulators.demo_agent import FaultSchedule
 
 ORDER = "Can you tell me the status of order 48213, please?"
 CALM = "How fast is express shipping?"
@@ -114,7 +114,7 @@ def test_a_dropped_connection_leaves_no_noise(start_agent, cases):
 
 def test_a_port_in_use_is_an_error_in_one_line(agent):
     port = agent.address.rpartition(":")[2]
-    command = [sys.executable, "-m", "deployments.simulators.demo_agent", "--port", port]
+    command = [sys.executable, "-m", "fepflow.deployments.simulators.demo_agent", "--port", port]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert done.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}" in done.stderr

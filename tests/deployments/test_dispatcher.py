@@ -15,12 +15,12 @@ import pytest
 from prefect.client.orchestration import PrefectClient
 from prefect.exceptions import PrefectHTTPStatusError
 
-from deployments.dispatcher import MAX_WAITING, _start, next_runs
+from fepflow.access.caller import SCOPES, Caller
+from fepflow.api.evaluations.request_run import request_run
+from fepflow.deployments.dispatcher import MAX_WAITING, _start, next_runs
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from surfaces.access.caller import SCOPES, Caller
-from surfaces.evaluations.request_run import request_run
 
 
 class Api(BaseHTTPRequestHandler):

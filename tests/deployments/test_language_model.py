@@ -8,8 +8,8 @@ import sys
 import httpx
 import pytest
 
-from deployments.simulators.faults import FAULTS, FaultConfig, fault_config_of
-from deployments.simulators.generators import schema_in, value_for, vector_of
+from fepflow.deployments.simulators.faults import FAULTS, FaultConfig, fault_config_of
+from fepflow.deployments.simulators.generators import schema_in, value_for, vector_of
 
 SCHEMA = {
     "type": "object",
@@ -90,7 +90,7 @@ def test_an_unknown_fault_or_option_is_refused(model_server):
 
 
 def test_it_runs_as_a_process_with_its_knobs_on_the_command_line():
-    command = [sys.executable, "-m", "deployments.simulators.language_model", "--port", "0", "--fault", "error"]
+    command = [sys.executable, "-m", "fepflow.deployments.simulators.language_model", "--port", "0", "--fault", "error"]
     with subprocess.Popen([*command, "--often", "0.5"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deployments.simulators.refund_desk import OrderSystemError, answer
+from fepflow.deployments.simulators.refund_desk import OrderSystemError, answer
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,13 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
-from deployments.server import write_private
+from fepflow.deployments.server import write_private
 
 pytestmark = pytest.mark.e2e
 
 
 def server(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "deployments.server", *arguments]
+    command = [sys.executable, "-P", "-m", "fepflow.deployments.server", *arguments]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False)
 
 
@@ -132,7 +132,7 @@ def test_a_run_goes_to_the_server_that_the_profile_of_the_home_folder_names(tmp_
     (tmp_path / ".prefect" / "profiles.toml").write_text(f'active = "mine"\n[profiles.mine]\n{profile}\n')
     env = {name: value for name, value in stack.env.items() if name != "PREFECT_HOME"}
     env |= {"HOME": str(tmp_path), "FEPFLOW_HOME": str(tmp_path / "other"), "FEPFLOW_PORT": str(free_port())}
-    command = [sys.executable, "-P", "-m", "surfaces.cli.main", "run", "suite.yaml", "--json"]
+    command = [sys.executable, "-P", "-m", "fepflow.cli.main", "run", "suite.yaml", "--json"]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "other" / "server.json").exists(), "no server of our own was started"

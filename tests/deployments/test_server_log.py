@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.server_log import LOCKED_TOLERATED, ServerLog
+from fepflow.deployments.server_log import LOCKED_TOLERATED, ServerLog
 
 SCHEDULER = """\
 13:34:32.916 | ERROR   | docket.dependencies - ↩ [    98ms] schedule_deployments(){schedule_deployments}

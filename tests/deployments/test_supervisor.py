@@ -13,7 +13,7 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from deployments.supervisor import MARK, Child, Supervisor
+from fepflow.deployments.supervisor import MARK, Child, Supervisor
 from tests.processes import is_running
 
 SLEEPER = "import time; print('here', flush=True); time.sleep(600)"

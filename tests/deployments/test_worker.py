@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from prefect.client.schemas import FlowRun
 
-from deployments.worker import EngineConfiguration
+from fepflow.deployments.worker import EngineConfiguration
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_the_calls_with_curl_work(api: ApiProcess, tmp_path: Path) -> None:
 
 def test_the_python_example_works_with_a_key(api: ApiProcess) -> None:
     (example,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    made = [sys.executable, "-P", "-m", "surfaces.cli.main", "keys", "create", "docs"]
+    made = [sys.executable, "-P", "-m", "fepflow.cli.main", "keys", "create", "docs"]
     key = subprocess.run(made, env=api.env, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
 
     exec(example.replace(ADDRESS, api.rest), {"API_KEY": key})

@@ -31,13 +31,13 @@ class Mutation(NamedTuple):
 
 
 REST, ENGINE, PATHS = (
-    "tests/surfaces/rest/test_fep.py",
+    "tests/fepflow/api/rest/test_fep.py",
     "tests/checks/test_engine.py",
     "tests/fepflow/jsonpath/test_path.py",
 )
-FEP, PATH, LIMITS = "surfaces/evaluations/fep.py", "fepflow/jsonpath/path.py", "fepflow/jsonpath/limits.py"
-STORED, AUDIT = "tests/fepflow/store/test_results.py", "tests/surfaces/test_audit_command.py"
-MIDDLEWARE = "tests/surfaces/rest/middleware"
+FEP, PATH, LIMITS = "fepflow/api/evaluations/fep.py", "fepflow/jsonpath/path.py", "fepflow/jsonpath/limits.py"
+STORED, AUDIT = "tests/fepflow/store/test_results.py", "tests/fepflow/cli/test_audit_command.py"
+MIDDLEWARE, OPENAPI = "tests/fepflow/api/rest/middleware", "tests/fepflow/api/rest/test_openapi.py"
 COMPLIANCE = "tests/conformance/test_jsonpath_compliance.py"
 
 NO_WALK = Mutation(PATH, "            return [self.resolve(document)]", "            return []")
@@ -46,12 +46,12 @@ BY_NAME = Mutation(
     "fepflow/store/check_order.py", "return places.get(check_id, len(places)), check_id", "return 0, check_id"
 )
 OPEN_DOOR = Mutation(
-    "surfaces/access/access.py",
+    "fepflow/access/access.py",
     "if await self.asks_for_keys() or not _may_be_here(source):",
     "if not _may_be_here(source):",
 )
 NO_TLS = Mutation(
-    "surfaces/access/listening.py", "if not is_loopback(host) and tls is None and not behind_tls:", "if False:"
+    "fepflow/access/listening.py", "if not is_loopback(host) and tls is None and not behind_tls:", "if False:"
 )
 
 MUTATIONS: dict[str, Mutation] = {
@@ -78,10 +78,10 @@ MUTATIONS: dict[str, Mutation] = {
         "checks/engine.py", "*(per_case[index] if per_case else ())", "*(per_case[0] if per_case else ())"
     ),
     f"{REST}::test_checks_may_be_shared_for_each_case_or_inside_of_it": Mutation(
-        "surfaces/evaluations/requests.py", "return [*(self.test_cases[index].checks or ()), *(", "return [*("
+        "fepflow/api/evaluations/requests.py", "return [*(self.test_cases[index].checks or ()), *(", "return [*("
     ),
     f"{STORED}::test_checks_of_a_result_come_as_they_were_declared_a_case_s_own_first": BY_NAME,
-    "tests/surfaces/test_check_order.py": BY_NAME,
+    "tests/fepflow/cli/test_check_order.py": BY_NAME,
     "tests/conformance/test_fep.py::test_results_of_all_examples_are_as_the_schemas_have_them": Mutation(
         "checks/core/compiled.py", 'set(CheckResult.model_fields) - {"error"}', "set(CheckResult.model_fields)"
     ),
@@ -100,16 +100,16 @@ MUTATIONS: dict[str, Mutation] = {
         "run = self._store.run(evaluation_id)\n        if False:",
     ),
     f"{REST}::test_the_service_says_that_it_is_healthy": Mutation(
-        "surfaces/rest/fep.py", 'JSONResponse({"status": "healthy", ', 'JSONResponse({"status": "well", '
+        "fepflow/api/rest/fep.py", 'JSONResponse({"status": "healthy", ', 'JSONResponse({"status": "well", '
     ),
-    "tests/surfaces/rest/test_openapi.py::test_no_request_is_answered_in_another_way_than_the_document_says": Mutation(
-        "surfaces/rest/errors.py", "sorted({400, 401, ", "sorted({401, "
+    f"{OPENAPI}::test_no_request_is_answered_in_another_way_than_the_document_says": Mutation(
+        "fepflow/api/rest/errors.py", "sorted({400, 401, ", "sorted({401, "
     ),
     f"{REST}::test_a_body_that_is_not_read_is_refused": Mutation(
-        "surfaces/rest/errors.py", "        return error.fep_type\n", '        return "bad"\n'
+        "fepflow/api/rest/errors.py", "        return error.fep_type\n", '        return "bad"\n'
     ),
     f"{REST}::test_what_is_not_there_is_an_error_of_the_same_form": Mutation(
-        "surfaces/rest/errors.py",
+        "fepflow/api/rest/errors.py",
         'body = {"error": type_of(status, error), "message": str(error)}',
         'body = {"detail": str(error)}',
     ),
@@ -163,19 +163,19 @@ MUTATIONS: dict[str, Mutation] = {
     "tests/checks/test_threshold.py": Mutation(
         "checks/threshold.py", "self.min_inclusive, self.max_inclusive)", "True, True)"
     ),
-    "tests/surfaces/grpc/test_proto.py::test_every_message_has_the_fields_of_the_specification": Mutation(
-        "surfaces/grpc/fep/v1/fep_pb2.py", r"skipped_test_cases\x18\x04", r"skipped_test_cases\x18\x0f"
+    "tests/fepflow/api/grpc/test_proto.py::test_every_message_has_the_fields_of_the_specification": Mutation(
+        "fepflow/api/grpc/fep/v1/fep_pb2.py", r"skipped_test_cases\x18\x04", r"skipped_test_cases\x18\x0f"
     ),
-    "tests/surfaces/grpc/test_proto.py::test_every_rpc_of_the_specification_is_there": Mutation(
-        "surfaces/grpc/fep/v1/fep_pb2.py", r"\n\x0bHealthCheck\x12", r"\n\x0bHealthChick\x12"
+    "tests/fepflow/api/grpc/test_proto.py::test_every_rpc_of_the_specification_is_there": Mutation(
+        "fepflow/api/grpc/fep/v1/fep_pb2.py", r"\n\x0bHealthCheck\x12", r"\n\x0bHealthChick\x12"
     ),
-    "tests/surfaces/grpc/test_evaluation.py::test_an_evaluation_is_carried_out_and_found_again": Mutation(
-        "surfaces/grpc/evaluation.py",
+    "tests/fepflow/api/grpc/test_evaluation.py::test_an_evaluation_is_carried_out_and_found_again": Mutation(
+        "fepflow/api/grpc/evaluation.py",
         "return await asyncio.to_thread(result_message, found)",
         "return fep_pb2.EvaluationRunResult()",
     ),
-    "tests/surfaces/grpc/test_batch.py::test_results_are_in_the_order_of_their_evaluations": Mutation(
-        "surfaces/grpc/batch.py", "done = sorted(self._results)", "done = sorted(self._results, reverse=True)"
+    "tests/fepflow/api/grpc/test_batch.py::test_results_are_in_the_order_of_their_evaluations": Mutation(
+        "fepflow/api/grpc/batch.py", "done = sorted(self._results)", "done = sorted(self._results, reverse=True)"
     ),
     "tests/e2e/serve/test_grpc_operations.py::test_an_operation_comes_to_the_result_of_an_evaluation": Mutation(
         FEP, 'elif run.is_requested and run.status == "completed":', "elif False:"
@@ -195,9 +195,9 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     f"{REST}::test_a_stream_tells_of_each_test_case_and_ends_with_the_result": LOST_STEP,
     f"{REST}::test_a_stream_of_events_says_the_same": Mutation(
-        "surfaces/rest/fep.py", 'f"event: {event}\\ndata: ', 'f"event: message\\ndata: '
+        "fepflow/api/rest/fep.py", 'f"event: {event}\\ndata: ', 'f"event: message\\ndata: '
     ),
-    "tests/surfaces/grpc/test_evaluation.py::test_a_stream_tells_of_each_test_case_and_of_the_result": LOST_STEP,
+    "tests/fepflow/api/grpc/test_evaluation.py::test_a_stream_tells_of_each_test_case_and_of_the_result": LOST_STEP,
     f"{COMPLIANCE}::test_a_path_finds_what_our_cases_say": NO_WALK,
     f"{PATHS}::test_plain_paths_do_without_the_jsonpath_libraries": Mutation(
         PATH, "    keys = _plain_keys(expression)\n", "    keys = None\n"
@@ -211,7 +211,7 @@ MUTATIONS: dict[str, Mutation] = {
         "    except LimitError:\n        raise\n    except LibraryError as error:\n",
     ),
     "tests/checks/test_registry.py::test_the_checks_of_the_specification_are_there": Mutation(
-        "checks/registry.py", '    "threshold": ("checks.threshold:ThresholdCheck",),\n', ""
+        "checks/registry.py", '    "threshold": ("fepflow.checks.threshold:ThresholdCheck",),\n', ""
     ),
     "tests/checks/test_llm_judge.py": Mutation(
         "checks/llm_judge.py", '"response": sample.response, ', '"response": {}, '
@@ -224,17 +224,17 @@ MUTATIONS: dict[str, Mutation] = {
         "return known.major == requested.major and known >= requested",
         "return known >= requested",
     ),
-    "tests/surfaces/access/test_access.py::test_a_key_admits_with_its_scopes_and_closes_the_door": OPEN_DOOR,
-    "tests/surfaces/access/test_tokens.py::test_a_bad_token_is_refused_and_not_quoted": Mutation(
-        "surfaces/access/tokens.py", '"require": ["exp", "aud", "iss", "sub"]', '"require": []'
+    "tests/fepflow/access/test_access.py::test_a_key_admits_with_its_scopes_and_closes_the_door": OPEN_DOOR,
+    "tests/fepflow/access/test_tokens.py::test_a_bad_token_is_refused_and_not_quoted": Mutation(
+        "fepflow/access/tokens.py", '"require": ["exp", "aud", "iss", "sub"]', '"require": []'
     ),
     f"{MIDDLEWARE}/test_admission.py::test_without_a_valid_key_nothing_reaches_the_application": OPEN_DOOR,
     "tests/deployments/test_api.py::test_a_key_closes_both_interfaces_of_a_running_process": OPEN_DOOR,
-    "tests/surfaces/rest/test_openapi.py::test_no_series_of_requests_is_a_fault_of_the_server": Mutation(
-        "surfaces/rest/errors.py", "        app.add_exception_handler(FepflowError, ours)\n", ""
+    f"{OPENAPI}::test_no_series_of_requests_is_a_fault_of_the_server": Mutation(
+        "fepflow/api/rest/errors.py", "        app.add_exception_handler(FepflowError, ours)\n", ""
     ),
-    "tests/surfaces/grpc/test_fuzz.py::test_any_messages_have_a_true_status": Mutation(
-        "surfaces/grpc/values.py", 'raise InputError(Problem("there is no value", ', "raise KeyError(dict(value=0, "
+    "tests/fepflow/api/grpc/test_fuzz.py::test_any_messages_have_a_true_status": Mutation(
+        "fepflow/api/grpc/values.py", 'raise InputError(Problem("there is no value", ', "raise KeyError(dict(value=0, "
     ),
     f"{PATHS}::test_a_path_that_takes_too_long_is_a_timeout_within_the_promised_two_seconds": Mutation(
         LIMITS, "        raise CheckTimeoutError(\n", "        raise ValueError(\n"
@@ -243,17 +243,17 @@ MUTATIONS: dict[str, Mutation] = {
         LIMITS, "MAX_NODES = 10_000", "MAX_NODES = 20_000"
     ),
     "tests/deployments/test_api.py::test_elsewhere_it_listens_with_a_key_and_tls_only": NO_TLS,
-    "tests/surfaces/access/test_listening.py::test_elsewhere_needs_a_key_and_tls": NO_TLS,
-    "tests/surfaces/access/test_audit_writing.py::test_entries_are_in_the_table_and_in_the_file": Mutation(
-        "surfaces/access/audit_writer.py", "    append_lines(folder, entries)\n", ""
+    "tests/fepflow/access/test_listening.py::test_elsewhere_needs_a_key_and_tls": NO_TLS,
+    "tests/fepflow/access/test_audit_writing.py::test_entries_are_in_the_table_and_in_the_file": Mutation(
+        "fepflow/access/audit_writer.py", "    append_lines(folder, entries)\n", ""
     ),
-    "tests/surfaces/rest/middleware/test_records.py::test_without_a_record_nothing_is_done": Mutation(
-        "surfaces/rest/middleware.py",
+    "tests/fepflow/api/rest/middleware/test_records.py::test_without_a_record_nothing_is_done": Mutation(
+        "fepflow/api/rest/middleware.py",
         "                await self._record(request, caller, BEGUN)\n",
         "                pass\n",
     ),
     f"{AUDIT}::test_entries_are_shown_newest_first_and_can_do_nothing_to_a_terminal": Mutation(
-        "surfaces/cli/audit.py", "[_table(found)]", "[_table(found[::-1])]"
+        "fepflow/cli/audit.py", "[_table(found)]", "[_table(found[::-1])]"
     ),
 }
 

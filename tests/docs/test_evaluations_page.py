@@ -17,13 +17,13 @@ from uuid import UUID
 
 import pytest
 
+from fepflow.api.rest.evaluations_contract import Code
 from fepflow.errors import ConflictError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import NewCheckResult, NewOutput
 from fepflow.store.store import Store
-from surfaces.rest.evaluations_contract import Code
 from tests.api_process import ApiProcess, api_process
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluations-api.md").read_text(encoding="utf-8")
@@ -91,7 +91,7 @@ def test_the_python_example_works_with_a_key(
     url = f"sqlite:///{api.env['FEPFLOW_HOME']}/fepflow.db"
     with Store.open(url) as store, suppress(ConflictError):  # curl's calls add it, too
         store.add_test_cases([TestCase(id="tc-001", input="?", expected="Paris")])
-    made = [sys.executable, "-P", "-m", "surfaces.cli.main", "keys", "create", "docs"]
+    made = [sys.executable, "-P", "-m", "fepflow.cli.main", "keys", "create", "docs"]
     key = subprocess.run(made, env=api.env, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
     (example,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     monkeypatch.setattr(time, "sleep", lambda _, sleep=time.sleep: sleep(0.05))

@@ -20,7 +20,7 @@ from google.protobuf.json_format import MessageToDict, Parse
 from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from surfaces.grpc.calls import NEEDS
+from fepflow.api.grpc.calls import NEEDS
 from tests.api_process import ApiProcess, api_process
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
 
 @pytest.fixture(scope="module")
 def key(api: ApiProcess) -> str:
-    command = [sys.executable, "-P", "-m", "surfaces.cli.main", "keys", "create", "docs"]
+    command = [sys.executable, "-P", "-m", "fepflow.cli.main", "keys", "create", "docs"]
     return subprocess.run(command, env=api.env, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
 
 

@@ -14,20 +14,20 @@ from urllib.request import urlopen
 
 import pytest
 
-from checks import registry
-from checks.engine import evaluate
-from checks.extension.plugins import load_plugin
+from fepflow.checks import registry
+from fepflow.checks.engine import evaluate
+from fepflow.checks.extension.plugins import load_plugin
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks.call_target import call_target
-from tasks.decide import decide_run
-from tasks.plan_run import create_run
-from tasks.run.batches import split_into_batches
-from tasks.run.open_run import open_run
-from tasks.run_checks import run_checks_of_batch
-from tasks.validation.validate_suite import validate_suite
+from fepflow.tasks.call_target import call_target
+from fepflow.tasks.decide import decide_run
+from fepflow.tasks.plan_run import create_run
+from fepflow.tasks.run.batches import split_into_batches
+from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.run_checks import run_checks_of_batch
+from fepflow.tasks.validation.validate_suite import validate_suite
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "gsm8k"
 TEST_DATA = os.environ.get("FEPFLOW_TEST_DATA")
@@ -53,7 +53,7 @@ def environment(tmp_path, monkeypatch):
 def _clean_catalogue(monkeypatch):
     """What the plugin registers is gone after the test, and so is the note that it was loaded."""
     monkeypatch.setattr(registry, "_registered", {})
-    monkeypatch.setattr("checks.extension.plugins._loaded", {})
+    monkeypatch.setattr("fepflow.checks.extension.plugins._loaded", {})
 
 
 def said_by_the_authors(model: str) -> dict[str, bool]:

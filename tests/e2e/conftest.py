@@ -22,7 +22,7 @@ from tests.prefect_api import PrefectAPI
 
 from .endpoint import Endpoint, serving
 
-MAIN = "import surfaces.cli.main as m; m.main()"
+MAIN = "import fepflow.cli.main as m; m.main()"
 
 
 class Stack(Protocol):

@@ -98,7 +98,7 @@ def serve(workplace: Workplace) -> Iterator[Served]:
     log = workplace.folder / "serve.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "surfaces.cli.main", "serve"],
+            [sys.executable, "-P", "-m", "fepflow.cli.main", "serve"],
             cwd=workplace.folder,
             env=workplace.env,
             stdout=output,
@@ -118,7 +118,7 @@ def serve(workplace: Workplace) -> Iterator[Served]:
 
 def serve_in_vain(workplace: Workplace) -> subprocess.CompletedProcess[str]:
     """A serve that ends by itself."""
-    command = [sys.executable, "-P", "-m", "surfaces.cli.main", "serve"]
+    command = [sys.executable, "-P", "-m", "fepflow.cli.main", "serve"]
     done = subprocess.run(
         command, cwd=workplace.folder, env=workplace.env, capture_output=True, text=True, timeout=120, check=False
     )

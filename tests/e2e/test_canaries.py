@@ -22,9 +22,9 @@ HOW = ("text", "keys", "html", "redirect", "charset", "encoding", "close")
 PLUGIN = """
 import os
 import httpx
-from checks.base import BaseCheck
-from checks.registry import register
-from checks.models.embedders import register_embedder
+from fepflow.checks.base import BaseCheck
+from fepflow.checks.registry import register
+from fepflow.checks.models.embedders import register_embedder
 
 
 @register("leaky_exception")
@@ -190,7 +190,7 @@ def test_no_secret_is_left_by_a_run_whose_agent_models_and_plugins_echo_them(tol
     told.command("run", folder / "suite.yaml", "--verbose", "--env-file", folder / "secrets.env", *reports, code=1)
     record = told.workplace.record
     assert record.status == "completed", record.error
-    assert any(b"surfaces.cli.main" in line for line in told.command_lines)
+    assert any(b"fepflow.cli.main" in line for line in told.command_lines)
     statuses = {check.check_id: check.status for check in told.workplace.results["everything"].checks}
     wrong = {"leaky_exception", "leaky_address", "refuses", "redirects", "page", "semantic_similarity", "own"}
     assert statuses == {**dict.fromkeys(wrong, "error"), **dict.fromkeys(statuses.keys() - wrong, "completed")}

@@ -26,8 +26,8 @@ CANCELLED = ("CANCELLED", "Cancelled")
 
 COMPUTES = """
 import time
-from checks.base import BaseCheck, JSONPath
-from checks.registry import register
+from fepflow.checks.base import BaseCheck, JSONPath
+from fepflow.checks.registry import register
 
 @register("computes", version="1.0.0")
 class Computes(BaseCheck):

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from fepflow.api.evalguard.catalogue import Catalogue
+from fepflow.api.evalguard.service import EvalguardApi
 from fepflow.documents.yaml_parser import parse_yaml
 from fepflow.errors import InputError
 from fepflow.evalguard.loader import load_all_thresholds
 from fepflow.evalguard.report_reader import read_report
 from fepflow.store.store import Store
 from fepflow.verdict.report import judge_report
-from surfaces.evalguard_api import EvalguardApi
-from surfaces.evalguard_catalogue import Catalogue
 
 from .conftest import Stack, Workplace
 from .endpoint import serving

@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fepflow.access.caller import SCOPES, Caller
+from fepflow.api.evaluations.request_run import request_run
 from fepflow.errors import NotFoundError
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
-from surfaces.access.caller import SCOPES, Caller
-from surfaces.evaluations.request_run import request_run
 
 from .comparison import comparable
 from .conftest import Stack, Workplace, end, wait_for
@@ -29,14 +29,14 @@ from .worker import Pool, working
 pytestmark = pytest.mark.e2e
 
 CASES = [f"question {number}" for number in range(60)]
-SERVER = [sys.executable, "-P", "-m", "deployments.server"]
+SERVER = [sys.executable, "-P", "-m", "fepflow.deployments.server"]
 
 REAP = """
 import asyncio, json
 from datetime import timedelta
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks.run import requested_runs, zombie_runs
+from fepflow.tasks.run import requested_runs, zombie_runs
 
 requested_runs.HEARTBEAT = timedelta(0)
 zombie_runs.OWN_TIME = zombie_runs.UNCLAIMED = timedelta(0)
@@ -146,9 +146,9 @@ def test_prefect_learns_how_a_run_ended_while_its_api_was_away(
     undisturbed = quiet_run(workplace)
     endpoint.delay = 0.05
     endpoint.asked.clear()
-    impatient = "import surfaces.local_run as e; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2\n"
+    impatient = "import fepflow.services.local_run as e; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2\n"
     with relayed(stack) as relay:
-        code = impatient + "import surfaces.cli.main as m; m.main()"
+        code = impatient + "import fepflow.cli.main as m; m.main()"
         with workplace.running("run", workplace.suite, code=code, **relay.env) as process:
             wait_for(lambda: len(endpoint.asked) > 4, "some requests")
             relay.cut()
@@ -206,7 +206,7 @@ def test_prefect_learns_of_a_flow_run_whose_process_ended_before_it_began(workpl
 
 
 HANGS = """
-import asyncio, importlib, surfaces.cli.main, surfaces.service as service
+import asyncio, importlib, fepflow.cli.main, fepflow.services.run_service as service
 
 async def hang(*_, **__):
     await asyncio.sleep(600)
@@ -216,7 +216,7 @@ def execute(*arguments, execute=service.execute, **named):
     return execute(*arguments, **named)
 
 service.execute = execute
-surfaces.cli.main.main()
+fepflow.cli.main.main()
 """
 
 
@@ -224,8 +224,8 @@ surfaces.cli.main.main()
     "stage",
     [
         pytest.param("prefect.flow_engine.propose_state", marks=LONG),
-        "tasks.plan_run.reap",
-        pytest.param("tasks.plan_run._tag", marks=LONG),
+        "fepflow.tasks.plan_run.reap",
+        pytest.param("fepflow.tasks.plan_run._tag", marks=LONG),
     ],
 )
 @pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=LONG)])

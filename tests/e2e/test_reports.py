@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fepflow.evalguard.report_reader import read_report
-from tasks.analysis.markdown import escape_text
+from fepflow.tasks.analysis.markdown import escape_text
 from tests.pages_process import pages_process
 
 from .browser import browsing
@@ -245,7 +245,7 @@ def test_a_report_that_is_lost_takes_neither_the_verdict_nor_the_others(suite: W
     folder = suite.folder / "gone"
     folder.mkdir()
     code = f"""\
-import shutil, surfaces.service as s, surfaces.cli.main as m
+import shutil, fepflow.services.run_service as s, fepflow.cli.main as m
 execute = s.execute
 s.execute = lambda *given: (execute(*given), shutil.rmtree({str(folder)!r}))[0]
 m.main()

@@ -28,8 +28,8 @@ CASES = [f"question {number}" for number in range(120)]
 SLOW_CHECK = """
 import time
 from pathlib import Path
-from checks.base import BaseCheck, JSONPath
-from checks.registry import register
+from fepflow.checks.base import BaseCheck, JSONPath
+from fepflow.checks.registry import register
 
 @register("slow")
 class Slow(BaseCheck):

@@ -27,7 +27,7 @@ checks: [{type: contains, arguments: {text: $.output.value, phrases: [hello]}}]
 FILE = """
 deployments:
   - name: first
-    entrypoint: flows.evaluate.evaluate
+    entrypoint: fepflow.flows.evaluate.evaluate
     parameters: {suite: one.yaml}
     work_pool: {name: fepflow}
     schedules:
@@ -37,7 +37,7 @@ deployments:
 DELETE = """
 import asyncio
 from prefect.client.orchestration import get_client
-from deployments.schedule import delete_removed
+from fepflow.deployments.schedule import delete_removed
 
 async def main():
     async with get_client() as client:
@@ -48,7 +48,7 @@ asyncio.run(main())
 BERLIN_TWICE = ("--timezone", "Europe/Berlin", "--repeats", "2")
 ANOTHER = """
   - name: second
-    entrypoint: flows.evaluate.evaluate
+    entrypoint: fepflow.flows.evaluate.evaluate
     parameters: {suite: one.yaml}
     work_pool: {name: fepflow}
     schedules: [{cron: "0 4 * * *", active: false}]

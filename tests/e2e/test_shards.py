@@ -33,7 +33,7 @@ def spread(stack: Stack, tmp_path: Path, endpoint: Endpoint, postgresql: Any) ->
 def pools(spread: Workplace) -> Iterator[list[Pool]]:
     """Two workers of one pool, with the deployment that executes shards; none is at work yet."""
     first = Pool(spread.stack, spread.env)
-    first.deploy("evaluate-shard", "evaluate-shard", "flows.evaluate_shard.evaluate_shard")
+    first.deploy("evaluate-shard", "evaluate-shard", "fepflow.flows.evaluate_shard.evaluate_shard")
     both = [first, Pool(spread.stack, spread.env, name=first.name)]
     try:
         yield both
@@ -101,7 +101,7 @@ def test_a_shard_that_is_lost_is_executed_again(spread: Workplace, endpoint: End
     assert set(states) <= {"COMPLETED", "CRASHED"}
 
 
-SOON = "import tasks.run_shard as r; r.BEGIN_SECONDS = dict.fromkeys(r.BEGIN_SECONDS, 40.0)\n"
+SOON = "import fepflow.tasks.run_shard as r; r.BEGIN_SECONDS = dict.fromkeys(r.BEGIN_SECONDS, 40.0)\n"
 
 
 @pytest.mark.battery

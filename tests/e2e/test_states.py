@@ -219,7 +219,7 @@ def test_prefects_retries_do_not_fire_on_a_verdict(
         assert workplace.run("--quiet", **env).returncode == 1
     else:
         code = (
-            "import asyncio, sys\nfrom flows.evaluate import evaluate\n"
+            "import asyncio, sys\nfrom fepflow.flows.evaluate import evaluate\n"
             "evaluate = evaluate.with_options(retries=2)\n"
             "state = asyncio.run(evaluate(suite=sys.argv[1], return_state=True))\n"
             "assert state.name == 'Failed', state"

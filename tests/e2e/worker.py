@@ -30,7 +30,7 @@ class Pool:
         self.worker: subprocess.Popen[bytes] | None = None
         if name is None:
             self.post("/work_pools/", {"name": self.name, "type": "process", "base_job_template": TEMPLATE})
-        self.deployment = self.deploy("evaluate", self.name, "flows.evaluate.evaluate")
+        self.deployment = self.deploy("evaluate", self.name, "fepflow.flows.evaluate.evaluate")
 
     def deploy(self, flow: str, name: str, entrypoint: str) -> str:
         """Make a deployment of the pool; its id."""
@@ -50,7 +50,7 @@ class Pool:
 
     def start_worker(self) -> None:
         self.worker = subprocess.Popen(
-            [sys.executable, "-P", "-m", "deployments.worker", "--pool", self.name],
+            [sys.executable, "-P", "-m", "fepflow.deployments.worker", "--pool", self.name],
             cwd=ROOT,
             env=self.env,
             stdout=subprocess.DEVNULL,

@@ -15,16 +15,16 @@ from typing import Any
 
 from fepflow.store.records import CaseResult
 from fepflow.store.store import Store
+from fepflow.tasks.call_target import call_target
+from fepflow.tasks.decide import decide_run
+from fepflow.tasks.plan_run import create_run
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.context import MAX_ESCALATIONS
+from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.run_checks import run_checks_of_batch
+from fepflow.tasks.run_model_checks import run_model_checks
+from fepflow.tasks.validation.validate_suite import validate_suite
 from fepflow.verdict.verdict import Verdict
-from tasks.call_target import call_target
-from tasks.decide import decide_run
-from tasks.plan_run import create_run
-from tasks.run.batches import Batch
-from tasks.run.context import MAX_ESCALATIONS
-from tasks.run.open_run import open_run
-from tasks.run_checks import run_checks_of_batch
-from tasks.run_model_checks import run_model_checks
-from tasks.validation.validate_suite import validate_suite
 from tests.watch import MAX_STALL, Taken, watched
 
 ANSWERED = "answered"

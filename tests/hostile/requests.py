@@ -15,7 +15,7 @@ import grpc
 import httpx
 import psutil
 
-from surfaces.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
+from fepflow.api.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
 from tests.api_process import ApiProcess
 from tests.checks.core.test_safe_regex import CATASTROPHIC, CATASTROPHIC_PATHS, ITEMS
 

@@ -9,7 +9,7 @@ import pytest
 
 from fepflow.errors import InputError, Problem
 from fepflow.store.store import Store
-from tasks.validation.validate_suite import validate_suite
+from fepflow.tasks.validation.validate_suite import validate_suite
 from tests.watch import watched
 
 from .files import HostileFile, all_files

@@ -20,8 +20,8 @@ import psutil
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from surfaces.evaluations.check_pool import CHECK_SECONDS, GRACE_SECONDS
-from surfaces.grpc.fep.v1 import fep_pb2
+from fepflow.api.evaluations.check_pool import CHECK_SECONDS, GRACE_SECONDS
+from fepflow.api.grpc.fep.v1 import fep_pb2
 from tests.api_process import ApiProcess, api_process
 from tests.processes import is_running
 

@@ -15,8 +15,8 @@ from aiohttp import web
 
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks.plan_run import create_run
-from tasks.validation.validate_suite import validate_suite
+from fepflow.tasks.plan_run import create_run
+from fepflow.tasks.validation.validate_suite import validate_suite
 
 Plan = Callable[..., str]
 

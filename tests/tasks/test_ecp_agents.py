@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from fepflow.store.store import Store
-from tasks.analysis.metrics import compute_verdict
-from tasks.call_target import call_target
-from tasks.plan_run import create_run
-from tasks.run.batches import Batch
-from tasks.run.open_run import open_run
-from tasks.run_checks import run_checks_of_batch
-from tasks.validation.validate_suite import validate_suite
+from fepflow.tasks.analysis.metrics import compute_verdict
+from fepflow.tasks.call_target import call_target
+from fepflow.tasks.plan_run import create_run
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.run_checks import run_checks_of_batch
+from fepflow.tasks.validation.validate_suite import validate_suite
 
 AGENT = """\
 import json, os, sys

@@ -20,8 +20,8 @@ from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
+from fepflow.tasks.analysis.metrics import compute_verdict
 from fepflow.verdict.verdict import Verdict
-from tasks.analysis.metrics import compute_verdict
 
 Cell = tuple[int, int, str]
 """Case index, repeat, check id."""

@@ -8,16 +8,16 @@ import pytest
 
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks.analysis.causes import causes_of
-from tasks.analysis.failed_cases import MAX_ROWS, failed_cases
-from tasks.analysis.markdown import escape_text
-from tasks.analysis.verdict_page import verdict_page, verdict_summary
-from tasks.call_target import call_target
-from tasks.decide import decide_run
-from tasks.run.batches import Batch
-from tasks.run.events import drift_payload, payload_of
-from tasks.run.open_run import open_run
-from tasks.run_checks import run_checks_of_batch
+from fepflow.tasks.analysis.causes import causes_of
+from fepflow.tasks.analysis.failed_cases import MAX_ROWS, failed_cases
+from fepflow.tasks.analysis.markdown import escape_text
+from fepflow.tasks.analysis.verdict_page import verdict_page, verdict_summary
+from fepflow.tasks.call_target import call_target
+from fepflow.tasks.decide import decide_run
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.events import drift_payload, payload_of
+from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.run_checks import run_checks_of_batch
 
 from .conftest import Agent, Plan
 

@@ -4,10 +4,10 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.store.records import NewCheckResult
 from fepflow.store.store import Store
-from tasks.call_target import call_target
-from tasks.run.batches import Batch
-from tasks.run.open_run import open_run
-from tasks.run_checks import run_checks_of_batch
+from fepflow.tasks.call_target import call_target
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.run_checks import run_checks_of_batch
 
 from .conftest import SAME, Agent, Plan
 

@@ -13,16 +13,16 @@ from fepflow.limits import circuit_breaker
 from fepflow.protocol.test_case import Output
 from fepflow.store.records import NewOutput
 from fepflow.store.store import Store
-from tasks.analysis.check_usage import costs_of
-from tasks.call_target import call_target
-from tasks.decide import decide_run
-from tasks.plan_run import resume_run
-from tasks.retry_model_checks import retry_calls
-from tasks.run.batches import Batch
-from tasks.run.context import MAX_ESCALATIONS
-from tasks.run.open_run import open_run
-from tasks.run_checks import run_checks_of_batch
-from tasks.run_model_checks import ModelCheckResult, run_model_checks
+from fepflow.tasks.analysis.check_usage import costs_of
+from fepflow.tasks.call_target import call_target
+from fepflow.tasks.decide import decide_run
+from fepflow.tasks.plan_run import resume_run
+from fepflow.tasks.retry_model_checks import retry_calls
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.context import MAX_ESCALATIONS
+from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.run_checks import run_checks_of_batch
+from fepflow.tasks.run_model_checks import ModelCheckResult, run_model_checks
 from tests.tasks.conftest import SAME, Agent, Plan
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*ReadOnly. qualifier")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fepflow.errors import InputError
-from tasks.validation.validate_suite import validate_suite
+from fepflow.tasks.validation.validate_suite import validate_suite
 
 GOOD = {
     "name": "name: refunds",

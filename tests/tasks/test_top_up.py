@@ -11,15 +11,15 @@ import pytest
 from fepflow.settings import settings
 from fepflow.store.integrity import check_integrity
 from fepflow.store.store import Store
+from fepflow.tasks.call_target import call_target
+from fepflow.tasks.decide import decide_run
+from fepflow.tasks.run.batches import Batch, split_into_batches
+from fepflow.tasks.run.context import RunContext
+from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.run_checks import run_checks_of_batch
+from fepflow.tasks.top_up import top_up
+from fepflow.tasks.validation.validate_suite import validate_suite
 from fepflow.verdict.verdict import Verdict
-from tasks.call_target import call_target
-from tasks.decide import decide_run
-from tasks.run.batches import Batch, split_into_batches
-from tasks.run.context import RunContext
-from tasks.run.open_run import open_run
-from tasks.run_checks import run_checks_of_batch
-from tasks.top_up import top_up
-from tasks.validation.validate_suite import validate_suite
 
 from .conftest import SAME, Agent, Plan
 

@@ -6,11 +6,11 @@ import pytest
 from fepflow.errors import InputError, UserError
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks.plan_run import create_run
-from tasks.run.options import RunOptions
-from tasks.validation.cases import read_cases
-from tasks.validation.checks import checks_by_id
-from tasks.validation.validate_suite import validate_suite
+from fepflow.tasks.plan_run import create_run
+from fepflow.tasks.run.options import RunOptions
+from fepflow.tasks.validation.cases import read_cases
+from fepflow.tasks.validation.checks import checks_by_id
+from fepflow.tasks.validation.validate_suite import validate_suite
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_link_out_of_the_folder_is_refused(folder, tmp_path_factory):
 
 def test_a_plugin_brings_the_checks_that_the_suite_uses(folder):
     (folder / "mine.py").write_text(
-        "from checks.base import BaseCheck\nfrom checks.registry import register\n\n"
+        "from fepflow.checks.base import BaseCheck\nfrom fepflow.checks.registry import register\n\n"
         "@register('inspected_check')\nclass Mine(BaseCheck):\n"
         "    def __call__(self):\n        return {'passed': True}\n"
     )

@@ -13,10 +13,10 @@ from typing import Any, Final
 from fepflow.errors import InputError, TargetError
 from fepflow.security.redaction import excerpt
 from fepflow.suite import target
+from fepflow.system.guarded import Ending, GuardedProcess, GuardServer
 from fepflow.targets.ecp.command import Command, find_command
 from fepflow.targets.ecp.connection import Tail
 from fepflow.targets.ecp.rpc import Request
-from fepflow.targets.processes.server import Ending, GuardedProcess, GuardServer
 
 EOF_SECONDS = 2.0
 """How long an agent has to end by itself when its stdin is closed; then it gets SIGTERM."""

@@ -18,7 +18,7 @@ def main() -> None:
     """Part into guard and worker."""
     config: dict[str, Any] = json.loads(sys.argv[1])
     sys.path.append(config["root"])
-    from fepflow.targets.processes.guard import watch
+    from fepflow.system.guard import watch
 
     _end_as_worker(watch(lambda: _work(config), 0, [config["socket"]]))
 

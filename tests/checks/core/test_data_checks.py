@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from checks.core.data_checks import CaseChecks
-from checks.models.defaults import CheckDefaults
-from checks.validation.checks import CaseInFile, case_check_problems
+from fepflow.checks.core.data_checks import CaseChecks
+from fepflow.checks.models.defaults import CheckDefaults
+from fepflow.checks.validation.checks import CaseInFile, case_check_problems
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.models import JudgeDefaults

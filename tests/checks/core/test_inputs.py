@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from checks.base import BaseCheck, JSONPath
-from checks.contains import ContainsCheck
-from checks.engine import evaluate
+from fepflow.checks.base import BaseCheck, JSONPath
+from fepflow.checks.contains import ContainsCheck
+from fepflow.checks.engine import evaluate
 from fepflow.errors import InputError
 from fepflow.protocol.results import EvaluationRunResult
 from fepflow.protocol.test_case import Output, TestCase

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checks.core.safe_regex import _search, compile_pattern, is_cheap, search_guarded
-from checks.engine import evaluate_async
+from fepflow.checks.core.safe_regex import _search, compile_pattern, is_cheap, search_guarded
+from fepflow.checks.engine import evaluate_async
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError
 from fepflow.limits.thread_pool import SEARCHES
 from fepflow.protocol.check import Check

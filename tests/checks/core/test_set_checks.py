@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checks.disjoint import DisjointCheck
-from checks.set_equal import SetEqualCheck
-from checks.subset import SubsetCheck
-from checks.superset import SupersetCheck
+from fepflow.checks.disjoint import DisjointCheck
+from fepflow.checks.set_equal import SetEqualCheck
+from fepflow.checks.subset import SubsetCheck
+from fepflow.checks.superset import SupersetCheck
 from fepflow.json.equality import json_equal, json_key
 
 

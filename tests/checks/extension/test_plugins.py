@@ -2,13 +2,13 @@ import os
 
 import pytest
 
-from checks.extension.plugins import load_plugin
-from checks.registry import find_check, list_checks
+from fepflow.checks.extension.plugins import load_plugin
+from fepflow.checks.registry import find_check, list_checks
 from fepflow.errors import InputError
 
 GOOD = """
-from checks.base import BaseCheck
-from checks.registry import register
+from fepflow.checks.base import BaseCheck
+from fepflow.checks.registry import register
 
 
 @register("{name}")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from checks.core.compiled import compile_checks
-from checks.engine import evaluate
-from checks.extension.plugins import load_plugin
-from checks.models import embedders
-from checks.models.embedders import register_embedder
-from checks.validation.checks import check_problems
+from fepflow.checks.core.compiled import compile_checks
+from fepflow.checks.engine import evaluate
+from fepflow.checks.extension.plugins import load_plugin
+from fepflow.checks.models import embedders
+from fepflow.checks.models.embedders import register_embedder
+from fepflow.checks.validation.checks import check_problems
 from fepflow.documents.loader import Document
 from fepflow.llm.client import ModelClient
 from fepflow.llm.model_requests import ModelRequests
@@ -166,7 +166,7 @@ MODULE = "def embed(texts):\n    return [[1.0, float(len(text))] for text in tex
 POINTS = "[fepflow.embedders]\nlength = vectors:embed\nbroken = vectors:missing\nnumber = vectors:number\n"
 USE = """
 from fepflow import *
-from checks.models import embedders
+from fepflow.checks.models import embedders
 from fepflow.llm.model import Model
 arguments = {"text": "$.output.value", "reference": "abc", "model_config": {"model": "local:length"}}
 check = Check(type="semantic_similarity", arguments=arguments)

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from checks.models.judge_spec import judges_of
+from fepflow.checks.models.judge_spec import judges_of
 from fepflow.protocol.check import Check
 
 SCHEMA = {

@@ -4,15 +4,15 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from checks.base import BaseCheck, JSONPath
-from checks.registry import CHECKS, register
-from checks.validation.schemas import check_schema, complete_suite_schema
+from fepflow.checks.base import BaseCheck, JSONPath
+from fepflow.checks.registry import CHECKS, register
+from fepflow.checks.validation.schemas import check_schema, complete_suite_schema
 from fepflow.documents.loader import read_document
 from fepflow.errors import CheckArgumentsError
 
 ROOT = Path(__file__).parents[3]
 SUITES = [*ROOT.glob("deployments/suites/**/suite*.yaml"), *ROOT.glob("docs/examples/**/suite*.yaml")]
-SUITES.append(ROOT / "surfaces" / "cli" / "starter" / "suite.yaml")
+SUITES.append(ROOT / "fepflow" / "cli" / "starter" / "suite.yaml")
 
 MINIMAL = {
     "name": "a",

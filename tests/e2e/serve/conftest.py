@@ -14,7 +14,7 @@ from ..served import Served, place, serve
 OLD_DEPLOYMENTS = """
 deployments:
   - name: suite
-    entrypoint: flows.evaluate.evaluate
+    entrypoint: fepflow.flows.evaluate.evaluate
     work_pool: {name: fepflow}
 """
 """A file of before there was a deployment of requested runs."""

@@ -12,10 +12,10 @@ import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from surfaces.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
+from fepflow.api.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
 from tests.docs.test_grpc_page import ADDRESS, examples
-from tests.surfaces.grpc.conftest import request_of
-from tests.surfaces.grpc.forms import request_message
+from tests.fepflow.api.grpc.conftest import request_of
+from tests.fepflow.api.grpc.forms import request_message
 
 from ..conftest import wait_for
 from ..served import Served

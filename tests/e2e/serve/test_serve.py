@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from deployments.server_log import LOCKED
+from fepflow.deployments.server_log import LOCKED
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
@@ -47,7 +47,7 @@ checks: [{type: exact_match, arguments: {actual: $.output.value, expected: $.tes
 OWN_DEPLOYMENT = """
 deployments:
   - name: mine
-    entrypoint: flows.evaluate.evaluate
+    entrypoint: fepflow.flows.evaluate.evaluate
     parameters: {suite: suite.yaml}
     work_pool: {name: fepflow}
 """
@@ -239,7 +239,7 @@ def test_an_api_that_is_configured_is_used_and_stays(stack, tmp_path: Path) -> N
 @pytest.mark.battery
 def test_deployments_that_cannot_be_registered_are_reported(stack, tmp_path: Path) -> None:
     workplace = place(stack, tmp_path, **stack.prefect)
-    broken = OWN_DEPLOYMENT.replace("flows.evaluate.evaluate", "flows.evaluate.nobody")
+    broken = OWN_DEPLOYMENT.replace("fepflow.flows.evaluate.evaluate", "fepflow.flows.evaluate.nobody")
     (tmp_path / "prefect.yaml").write_text(broken, encoding="utf-8")
     done = serve_in_vain(workplace)
     assert done.returncode == 3

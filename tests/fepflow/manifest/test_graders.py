@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from checks.engine import evaluate
+from fepflow.checks.engine import evaluate
 from fepflow.documents.loader import Document
 from fepflow.manifest.graders import checks_of_step
 from fepflow.manifest.parts import PartsReader

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from checks.contains import ContainsCheck
+from fepflow.checks.contains import ContainsCheck
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.content_hash import canonical_json, content_hash
 from fepflow.protocol.results import (

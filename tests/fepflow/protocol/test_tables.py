@@ -9,8 +9,8 @@ from typing import Any
 import pandas
 import pytest
 
-from checks.contains import ContainsCheck
-from checks.engine import evaluate
+from fepflow.checks.contains import ContainsCheck
+from fepflow.checks.engine import evaluate
 from fepflow.errors import UserError
 from fepflow.protocol.results import EvaluationRunResult
 from fepflow.protocol.tables import COLUMNS

@@ -15,8 +15,8 @@ from fepflow.statistics.intervals import wilson_interval
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
+from fepflow.tasks.analysis.metrics import compute_verdict
 from fepflow.verdict.verdict import MetricVerdict, Verdict
-from tasks.analysis.metrics import compute_verdict
 
 NUMBERS = count()
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from checks.models.judge_spec import judges_of
+from fepflow.checks.models.judge_spec import judges_of
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.protocol.check import Check
 from fepflow.protocol.model import utc_now
@@ -18,11 +18,11 @@ from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
+from fepflow.tasks.analysis.calibration import calibrate
+from fepflow.tasks.analysis.judge_reliability import calibration_data, judges_of_run, reliability_of_judges, warnings_of
+from fepflow.tasks.analysis.labels import LabelSet
+from fepflow.tasks.analysis.verdict_page import verdict_page
 from fepflow.verdict.verdict import Verdict
-from tasks.analysis.calibration import calibrate
-from tasks.analysis.judge_reliability import calibration_data, judges_of_run, reliability_of_judges, warnings_of
-from tasks.analysis.labels import LabelSet
-from tasks.analysis.verdict_page import verdict_page
 
 SCHEMA = {
     "type": "object",

@@ -1,7 +1,7 @@
 from pathlib import Path
 from typing import Any
 
-from tasks.analysis.comparability import suite_hash
+from fepflow.tasks.analysis.comparability import suite_hash
 
 SUITE: dict[str, Any] = {"checks": [{"type": "contains"}], "gate": {"min": {"a": 0.5}}}
 

@@ -8,10 +8,10 @@ import pytest
 
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
+from fepflow.tasks.analysis.regressions import judge_comparisons
+from fepflow.tasks.analysis.run_comparison import compare_results, results_of
+from fepflow.tasks.analysis.verdict_page import verdict_page
 from fepflow.verdict.verdict import Verdict
-from tasks.analysis.regressions import judge_comparisons
-from tasks.analysis.run_comparison import compare_results, results_of
-from tasks.analysis.verdict_page import verdict_page
 
 from .test_calibration import stored
 from .test_judge_errors import calibrated, judged

@@ -17,13 +17,13 @@ from fepflow.statistics.scale import PROPORTION
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
+from fepflow.tasks.analysis.calibration import calibrate
+from fepflow.tasks.analysis.judge_reliability import calibrated_since, judges_of_run
+from fepflow.tasks.analysis.label_draws import draw_for_labels
+from fepflow.tasks.analysis.labels import Label, LabelSet
+from fepflow.tasks.analysis.metrics import compute_verdict, metrics_corrected_now
+from fepflow.tasks.analysis.verdict_page import verdict_page
 from fepflow.verdict.verdict import Verdict
-from tasks.analysis.calibration import calibrate
-from tasks.analysis.judge_reliability import calibrated_since, judges_of_run
-from tasks.analysis.label_draws import draw_for_labels
-from tasks.analysis.labels import Label, LabelSet
-from tasks.analysis.metrics import compute_verdict, metrics_corrected_now
-from tasks.analysis.verdict_page import verdict_page
 
 from .test_calibration import CHECK, stored
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fepflow.suite.models import Suite
-from tasks.analysis.judged_checks import judged_checks
+from fepflow.tasks.analysis.judged_checks import judged_checks
 
 METRICS = [
     {"id": "acc", "check": "answer"},

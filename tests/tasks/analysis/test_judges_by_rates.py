@@ -9,7 +9,7 @@ from fepflow.statistics.agreement import cohen_kappa, tabulate
 from fepflow.statistics.intervals import wilson_interval
 from fepflow.statistics.judge_correction import JudgeLabels, youden_index
 from fepflow.store.records import Calibration
-from tasks.analysis.judge_reliability import calibration_data, calibration_words, warnings_of
+from fepflow.tasks.analysis.judge_reliability import calibration_data, calibration_words, warnings_of
 
 
 def calibration(right: int, right_passed: int, wrong: int, wrong_failed: int) -> Calibration:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from fepflow.errors import UserError
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from tasks.analysis.calibration import calibrate
-from tasks.analysis.judge_reliability import judges_of_run, warnings_of
-from tasks.analysis.label_draws import draw_for_labels
-from tasks.analysis.people import stored_labels
+from fepflow.tasks.analysis.calibration import calibrate
+from fepflow.tasks.analysis.judge_reliability import judges_of_run, warnings_of
+from fepflow.tasks.analysis.label_draws import draw_for_labels
+from fepflow.tasks.analysis.people import stored_labels
 
 from .test_labelling import judged, queue, say
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from checks.models.judge_spec import JudgeSpec
+from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import NotFoundError, UserError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
-from tasks.analysis.judge_reliability import judges_of_run
-from tasks.analysis.label_draws import draw_for_labels
-from tasks.analysis.labelling import LabelQueue, Order, ToLabel, add_label, label_queue, output_to_label
+from fepflow.tasks.analysis.judge_reliability import judges_of_run
+from fepflow.tasks.analysis.label_draws import draw_for_labels
+from fepflow.tasks.analysis.labelling import LabelQueue, Order, ToLabel, add_label, label_queue, output_to_label
 
 from .test_calibration import CHECK, stored
 

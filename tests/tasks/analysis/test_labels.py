@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from checks.models.judge_spec import JudgeSpec
+from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import InputError, UserError
-from tasks.analysis.labels import read_labels
+from fepflow.tasks.analysis.labels import read_labels
 
 IDS = {"a", "b", "c", "7"}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from markdown_it import MarkdownIt
 
-from tasks.analysis.markdown import escape_text, plain
+from fepflow.tasks.analysis.markdown import escape_text, plain
 
 HOSTILE = [
     "[click](https://evil.example/a) ![x](https://evil.example/i.png)",

@@ -15,12 +15,12 @@ from fepflow.statistics.scale import PROPORTION, Scale
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 from fepflow.suite.models import Metric, Suite
-from tasks.analysis.metrics import compute_verdict, metrics_so_far
-from tasks.analysis.ranges import range_of
-from tasks.call_target import call_target
-from tasks.run.batches import Batch
-from tasks.run.open_run import open_run
-from tasks.run_checks import run_checks_of_batch
+from fepflow.tasks.analysis.metrics import compute_verdict, metrics_so_far
+from fepflow.tasks.analysis.ranges import range_of
+from fepflow.tasks.call_target import call_target
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.run_checks import run_checks_of_batch
 from tests.tasks.conftest import Plan
 
 

@@ -11,14 +11,14 @@ from sqlalchemy import text
 
 from fepflow.errors import InfrastructureError
 from fepflow.store.store import Store
+from fepflow.tasks.analysis.baseline import find_baseline
+from fepflow.tasks.call_target import call_target
+from fepflow.tasks.decide import decide_run
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.run_checks import run_checks_of_batch
+from fepflow.tasks.validation.validate_suite import validate_suite
 from fepflow.verdict.verdict import Verdict
-from tasks.analysis.baseline import find_baseline
-from tasks.call_target import call_target
-from tasks.decide import decide_run
-from tasks.run.batches import Batch
-from tasks.run.open_run import open_run
-from tasks.run_checks import run_checks_of_batch
-from tasks.validation.validate_suite import validate_suite
 from tests.tasks.conftest import SAME, Agent, Plan
 
 CASES = [f"q{n}" for n in range(60)]

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fepflow.store.store import Store
-from tasks.analysis.sampling import draw, sample_size
-from tasks.plan_run import create_run
-from tasks.run.options import RunOptions
-from tasks.validation.validate_suite import validate_suite
+from fepflow.tasks.analysis.sampling import draw, sample_size
+from fepflow.tasks.plan_run import create_run
+from fepflow.tasks.run.options import RunOptions
+from fepflow.tasks.validation.validate_suite import validate_suite
 
 SUITE = {
     "name": "sorted",

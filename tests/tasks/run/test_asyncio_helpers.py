@@ -9,10 +9,10 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from fepflow.store.store import Store
-from tasks.run.asyncio_helpers import cancel_and_wait
-from tasks.run.cancellation import stopped_on_request
-from tasks.run.lease import hold_lease
-from tasks.run.loop_watch import loop_watched
+from fepflow.tasks.run.asyncio_helpers import cancel_and_wait
+from fepflow.tasks.run.cancellation import stopped_on_request
+from fepflow.tasks.run.lease import hold_lease
+from fepflow.tasks.run.loop_watch import loop_watched
 from tests.tasks.conftest import Plan
 
 Body = Callable[[Store, str], AbstractAsyncContextManager[None]]

@@ -8,9 +8,9 @@ import pytest
 
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
+from fepflow.tasks.analysis.drift import Point, Series
+from fepflow.tasks.run.events import drift_payload, payload_of, resource_id, slug
 from fepflow.verdict.verdict import Comparison, MetricVerdict, Verdict
-from tasks.analysis.drift import Point, Series
-from tasks.run.events import drift_payload, payload_of, resource_id, slug
 
 
 @pytest.mark.parametrize(

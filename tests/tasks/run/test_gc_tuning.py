@@ -9,7 +9,7 @@ import pytest
 
 TUNED = """
 import gc
-from tasks.run.gc_tuning import tuned_gc
+from fepflow.tasks.run.gc_tuning import tuned_gc
 {first}
 before, threshold = gc.get_freeze_count(), gc.get_threshold()
 for run in ("the first", "the second"):

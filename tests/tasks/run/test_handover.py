@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import event
 
+from fepflow.flows.evaluate import evaluate
 from fepflow.store.store import Store
-from flows.evaluate import evaluate
-from tasks.run.handover import LocalRun, local_run, run_store
-from tasks.run.open_run import open_run
+from fepflow.tasks.run.handover import LocalRun, local_run, run_store
+from fepflow.tasks.run.open_run import open_run
 from tests.tasks.conftest import Plan
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tasks.run.loop_watch import loop_watched
+from fepflow.tasks.run.loop_watch import loop_watched
 
 
 @pytest.mark.may_stall(reason="to see what comes of it")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tasks.call_target import call_target
-from tasks.run.batches import Batch
-from tasks.run.open_run import open_run
-from tasks.run.progress import pause, progress_of
-from tasks.run_checks import run_checks_of_batch
+from fepflow.tasks.call_target import call_target
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.run.progress import pause, progress_of
+from fepflow.tasks.run_checks import run_checks_of_batch
 from tests.tasks.conftest import Plan
 
 

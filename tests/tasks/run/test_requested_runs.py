@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.run.requested_runs import LONGEST_PAUSE, pause
+from fepflow.tasks.run.requested_runs import LONGEST_PAUSE, pause
 
 
 def test_pauses_grow_up_to_a_minute() -> None:

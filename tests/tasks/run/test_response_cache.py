@@ -13,11 +13,11 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.model_response import CachedResponse
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from tasks.call_target import call_target
-from tasks.run.batches import Batch
-from tasks.run.open_run import open_run
-from tasks.run.response_cache import StoredResponseCache
-from tasks.run_model_checks import run_model_checks
+from fepflow.tasks.call_target import call_target
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.run.response_cache import StoredResponseCache
+from fepflow.tasks.run_model_checks import run_model_checks
 from tests.tasks.conftest import Plan
 
 ANSWER = CachedResponse("judge", "a/b", "b", "prompt", "{}")

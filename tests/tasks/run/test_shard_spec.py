@@ -7,10 +7,10 @@ from datetime import timedelta
 from fepflow.store.store import Store
 from fepflow.suite.models import Budget
 from fepflow.targets.client import RetryPolicy
-from tasks.call_target import call_target
-from tasks.run.batches import Batch
-from tasks.run.open_run import open_run, open_shard
-from tasks.run.shard_spec import FULL_RUN, ShardSpec
+from fepflow.tasks.call_target import call_target
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.open_run import open_run, open_shard
+from fepflow.tasks.run.shard_spec import FULL_RUN, ShardSpec
 from tests.tasks.conftest import Agent, Plan
 
 

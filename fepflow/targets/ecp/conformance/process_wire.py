@@ -6,9 +6,9 @@ import asyncio
 from time import monotonic
 
 from fepflow.security.redaction import excerpt
+from fepflow.system.guarded import GuardedProcess
 from fepflow.targets.ecp.connection import Tail
 from fepflow.targets.ecp.stdio import EOF_SECONDS, describe_ending, not_started
-from fepflow.targets.processes.server import GuardedProcess
 
 _CHUNK = 65_536
 _TAIL = 2_000

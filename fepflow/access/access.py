@@ -1,0 +1,242 @@
+"""Who may call over the network, how often, and the record of it: the same for REST and gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Self, TypeVar, cast
+
+from fepflow.access.audit_writer import AuditWriter
+from fepflow.access.caller import SCOPES, Caller, Scope
+from fepflow.access.listening import allowed_origins, refuse_pages_of_others
+from fepflow.access.rates import RateLimits
+from fepflow.access.tokens import TokenVerifier
+from fepflow.errors import AuthenticationError, InputError, PermissionDeniedError, Problem
+from fepflow.security.api_keys import hash_of, is_secret_of, parse_api_key, without_credentials
+from fepflow.settings import Settings
+from fepflow.store.access_records import ApiKey, AuditEntry
+from fepflow.store.store import Store
+from fepflow.text import brief
+
+T = TypeVar("T")
+
+BEGUN = "begun"
+"""The outcome of what may change something, until there is one: of its entry before it is carried out."""
+
+OVER_LIMIT = frozenset({"429", "RESOURCE_EXHAUSTED"})
+"""Outcomes of which the audit log has the first in a minute of each caller: else a flood would fill it."""
+
+SESSION_SECONDS = 12 * 3_600.0
+"""How long a browser stays signed in."""
+
+_READERS = 4
+_MAX_TEXT = 200
+_MAX_OUTCOME = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a request shows: `X-API-Key`, or else `Authorization`, or a browser's session; and where it came from."""
+
+    api_key: str | None = field(default=None, repr=False)
+    authorization: str | None = field(default=None, repr=False)
+    session: str | None = field(default=None, repr=False)
+    source: str | None = None
+
+
+class Access:
+    """Admits callers and writes the audit log; used as an async context manager, in one event loop.
+
+    Keys are looked up in the store at each request: one that is revoked or expires is refused from then on. Nobody is
+    asked for a key if `may_be_open` (see `fepflow.access.listening`), no tokens are configured, and there never was a
+    key: that one expires, or is revoked, opens nothing. Raises UserError for settings of tokens that cannot be used.
+    """
+
+    def __init__(self, store: Store, settings: Settings, *, may_be_open: bool) -> None:
+        self._store = store
+        self._tokens = TokenVerifier.of(settings)
+        self._asks = not may_be_open or self._tokens is not None
+        self._origins = allowed_origins(settings)
+        self._rates = RateLimits(settings.starts_per_minute, settings.requests_per_minute)
+        self._audit = AuditWriter(store, settings.audit_folder, settings.audit_retention)
+        self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="fepflow-access")
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._audit.__aenter__()
+        except BaseException:
+            self._threads.shutdown()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._audit.__aexit__()
+        self._threads.shutdown()
+
+    @property
+    def challenge(self) -> str:
+        """What `WWW-Authenticate` says."""
+        return 'ApiKey realm="fepflow", Bearer realm="fepflow"' if self._tokens else 'ApiKey realm="fepflow"'
+
+    async def asks_for_keys(self) -> bool:
+        """Whether a caller has to say who it is. Once that is so, it stays so while this process lasts."""
+        if not self._asks and await self._read(lambda: self._store.has_api_keys(active=False)):
+            self._asks = True
+        return self._asks
+
+    async def admit(self, headers: Sequence[tuple[str, str]], source: str | None, session: str | None = None) -> Caller:
+        """Return the caller of a request with these headers, or gRPC metadata; names are in lower case.
+
+        Where no key is asked for, what a page of another site or a proxy may have sent is refused. Raises
+        AuthenticationError, PermissionDeniedError, and RateLimitError for a source with many failures.
+        """
+        try:
+            if not await self.asks_for_keys():
+                refuse_pages_of_others(headers, self._origins)
+            shown = Credentials(_only(headers, "x-api-key"), _only(headers, "authorization"), session, source)
+        except (AuthenticationError, PermissionDeniedError):
+            self.count_failure(source)
+            raise
+        return await self.identify(shown)
+
+    async def identify(self, credentials: Credentials) -> Caller:
+        """The caller. What is shown has to be valid, also where nothing is asked for.
+
+        Raises AuthenticationError, and RateLimitError for a source with many failures; what is valid is always taken,
+        for others may share its address.
+        """
+        try:
+            if credentials.api_key is not None:
+                return await self._by_key(credentials.api_key)
+            if credentials.authorization is not None:
+                return self._by_token(credentials.authorization)
+            if credentials.session is not None:
+                return await self._by_session(credentials.session)
+            return await self._without(credentials.source)
+        except AuthenticationError:
+            self.count_failure(credentials.source)
+            raise
+
+    def count_failure(self, source: str | None) -> None:
+        """Count a request that was refused before its caller was known. Raises RateLimitError after many."""
+        self._rates.take_failure(source)
+
+    def permit_request(
+        self, caller: Caller, needs: Scope, headers: Sequence[tuple[str, str]], *, starts_run: bool
+    ) -> None:
+        """As `permit`; raises InputError, too, for two idempotency keys, of which each could be the one that counts."""
+        self.permit(caller, needs, starts_run=starts_run)
+        if len(_values(headers, "idempotency-key")) > 1:
+            raise InputError(Problem("there are several", path="Idempotency-Key", advice="send one"))
+
+    def permit(self, caller: Caller, needs: Scope, *, starts_run: bool) -> None:
+        """Count a request of a caller. Raises PermissionDeniedError or RateLimitError."""
+        if caller.name is not None:
+            self._rates.take(caller.name, starts_run=starts_run)
+        caller.require(needs)
+
+    async def record(
+        self,
+        caller_name: str | None,
+        source: str | None,
+        action: str,
+        resource: str | None,
+        outcome: str,
+        *,
+        may_be_late: bool = False,
+    ) -> None:
+        """Return once the entry is committed. Raises InfrastructureError; then nothing may be done.
+
+        One that `may_be_late`, of a request that changes nothing, may be in the file only while another process holds
+        the store. Keys and tokens in the texts are taken out.
+        """
+        if outcome in OVER_LIMIT and not self._rates.is_recorded(caller_name, source):
+            return
+        texts = _shown(source), _shown(action) or "", _shown(resource)
+        entry = AuditEntry(caller_name, *texts, (_shown(outcome) or "")[:_MAX_OUTCOME])
+        await self._audit.write(entry, may_be_late=may_be_late)
+
+    async def _by_key(self, text: str) -> Caller:
+        parsed = parse_api_key(text)
+        if parsed is None:
+            raise AuthenticationError("The API key is not valid: a key reads like fep_ID_SECRET.")
+        key_id, secret = parsed
+        key, now = await self._read(lambda: self._store.find_api_key(key_id))
+        if not is_secret_of(secret, key.secret_hash if key else None) or key is None:
+            raise AuthenticationError("The API key is not valid.")
+        if (state := key.state_at(now)) != "active":
+            raise AuthenticationError(f"The API key {key_id} is {state}: `fepflow keys create` makes another.")
+        return _caller_of(key)
+
+    async def _by_session(self, session: str) -> Caller:
+        key = await self._read(lambda: self._store.key_of_page_session(hash_of(session)))
+        if key is None:
+            raise AuthenticationError("The session is over: sign in again.")
+        return _caller_of(key)
+
+    async def begin_session(self, api_key: str, source: str | None) -> tuple[Caller, str]:
+        """Begin a session of a browser that shows a key: its caller, and the session's id, which nobody guesses.
+
+        Raises as `identify` does, and RateLimitError for a key that begins too many.
+        """
+        caller = await self.identify(Credentials(api_key=api_key, source=source))
+        assert caller.name is not None
+        self._rates.take(caller.name, starts_run=False)
+        session, key_id = secrets.token_urlsafe(32), caller.name.removeprefix("key:")
+        await self._read(lambda: self._store.add_page_session(hash_of(session), key_id, SESSION_SECONDS))
+        return caller, session
+
+    async def end_session(self, session: str) -> Caller | None:
+        """End a session for good: the caller whose it was. Raises InfrastructureError."""
+        key = await self._read(lambda: self._store.key_of_page_session(hash_of(session)))
+        await self._read(lambda: self._store.end_page_session(hash_of(session)))
+        return None if key is None else _caller_of(key)
+
+    def _by_token(self, authorization: str) -> Caller:
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or self._tokens is None:
+            wanted = "Bearer TOKEN" if self._tokens else "not taken here: show an API key (X-API-Key)"
+            raise AuthenticationError(f"Authorization is {wanted}.")
+        subject, scopes = self._tokens.verify(token.strip(" "))
+        return Caller(f"jwt:{subject}", scopes)
+
+    async def _without(self, source: str | None) -> Caller:
+        if await self.asks_for_keys() or not _may_be_here(source):
+            token = ", or a token (Authorization: Bearer)" if self._tokens else ""
+            raise AuthenticationError(f"Show an API key (X-API-Key){token}: `fepflow keys create` makes one.")
+        return Caller(None, frozenset(SCOPES))
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        return cast(T, await asyncio.get_running_loop().run_in_executor(self._threads, work))
+
+
+def _caller_of(key: ApiKey) -> Caller:
+    return Caller(f"key:{key.id}", frozenset(scope for scope in SCOPES if scope in key.scopes))
+
+
+def _values(headers: Sequence[tuple[str, str]], name: str) -> list[str]:
+    return [value for key, value in headers if key == name]
+
+
+def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
+    """The value of a header. Raises AuthenticationError if there are several, of which others may see another one."""
+    values = _values(headers, name)
+    if len(values) > 1:
+        raise AuthenticationError(f"There are several values of {name}: send one.")
+    return values[0] if values else None
+
+
+def _may_be_here(source: str | None) -> bool:
+    """Whether a request comes from this machine, wherever we think we listen; a socket of the file system has None."""
+    try:
+        return source is None or ip_address(source).is_loopback
+    except ValueError:
+        return False
+
+
+def _shown(text: str | None) -> str | None:
+    return None if text is None else brief(without_credentials(text), _MAX_TEXT)

@@ -1,0 +1,136 @@
+"""Where we may listen, and whom we answer there."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+from fepflow.access.tokens import TokenVerifier
+from fepflow.errors import PermissionDeniedError, UserError
+from fepflow.settings import Settings
+from fepflow.store.store import Store
+from fepflow.text import brief, printable
+
+OPEN_NOTICE = (
+    "No API key is asked for: whoever is on this machine may read results and start evaluations. "
+    "`fepflow keys create NAME` ends that."
+)
+
+_PROXY_HEADER = re.compile(
+    r"""
+    (via|cdn-loop|proxy-connection)                                     # RFC 9110, RFC 8586
+    | (.*-)?forward(ed)?(-.*)? | x-forward.*                            # RFC 7239, and X-Forwarded-*
+    | x-(original|envoy|prox|azure|amzn?-|appengine|arr-|vercel|nf-).* | (cf|fastly|fly|akamai)-.*
+    | x-(host|http-host-override|scheme|url-scheme|rewrite-url|cloud-trace-context) | front-end-https
+    | (.*-)?(client|remote|socket|source)?(ip|ipv4|ipv6|addr|address)   # whose address it is that connects
+    """,
+    re.VERBOSE,
+)
+"""Names of headers, in lower case, that a proxy, a load balancer or a CDN adds."""
+
+_ORIGIN = re.compile(r"https?://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+_LOCAL_HOST = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """That we may listen. `tls` is the files of the certificate chain and of its key.
+
+    `may_be_open` says whether callers without a key are admitted as long as there is none (`Access`), `notice` what
+    the operator is to be told.
+    """
+
+    may_be_open: bool
+    tls: tuple[Path, Path] | None
+    notice: str | None
+
+
+def listening_on(host: str, store: Store, settings: Settings, *, behind_tls: bool) -> Listening:
+    """Whether we may listen there; `behind_tls` acknowledges a proxy before us that terminates TLS.
+
+    Raises UserError, which says what is missing.
+    """
+    tls = _tls_files(settings)
+    takes_tokens = TokenVerifier.of(settings) is not None
+    has_keys = takes_tokens or store.has_api_keys(active=True)
+    may_be_open = is_loopback(host) and not behind_tls
+    if not may_be_open and not has_keys:
+        where = "Behind a proxy" if behind_tls else f"On {printable(brief(host, 100))}"
+        raise UserError(
+            f"{where}, other machines can call, and there is neither an active API key nor a JWT issuer: make a key "
+            "(fepflow keys create NAME), set FEPFLOW_JWT_KEY_FILE, or listen on 127.0.0.1 without a proxy."
+        )
+    if not is_loopback(host) and tls is None and not behind_tls:
+        raise UserError(
+            f"On {printable(brief(host, 100))}, keys would cross the network in plain text: set FEPFLOW_TLS_CERT and "
+            "FEPFLOW_TLS_KEY, or say with --behind-tls that a proxy before it terminates TLS."
+        )
+    is_open = may_be_open and not takes_tokens and not store.has_api_keys(active=False)
+    return Listening(may_be_open, tls, OPEN_NOTICE if is_open else None)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there: localhost, or a loopback address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _tls_files(settings: Settings) -> tuple[Path, Path] | None:
+    certificate, key = settings.tls_cert, settings.tls_key
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise UserError("TLS needs both FEPFLOW_TLS_CERT and FEPFLOW_TLS_KEY: set the other one, too.")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError):
+        reason = "they are no certificate and its unencrypted key, in PEM"
+    except OSError as error:
+        reason = f"{error.strerror}"
+    else:
+        return certificate, key
+    raise UserError(f"{certificate} and {key} (FEPFLOW_TLS_CERT, FEPFLOW_TLS_KEY) cannot be used: {reason}.")
+
+
+def allowed_origins(settings: Settings) -> frozenset[str]:
+    """The origins of FEPFLOW_CORS_ORIGINS. Raises UserError for what is none; * is none."""
+    named = [origin.strip().rstrip("/").lower() for origin in settings.cors_origins.split(",") if origin.strip()]
+    for origin in named:
+        if not _ORIGIN.fullmatch(origin):
+            raise UserError(
+                f"FEPFLOW_CORS_ORIGINS: {printable(brief(origin, 100))} is not an origin such as https://app.example.org"
+            )
+    return frozenset(named)
+
+
+def tells_of_proxy(name: str) -> bool:
+    """Return whether a header of this name, in lower case, is one that a proxy adds."""
+    return _PROXY_HEADER.fullmatch(name.replace("_", "-")) is not None
+
+
+def refuse_pages_of_others(headers: Iterable[tuple[str, str]], allowed: frozenset[str]) -> None:
+    """Refuse what a page of another site may have sent, for where no key is asked for. Names are in lower case.
+
+    The Host has to be this machine (else a name of the attacker's leads here: DNS rebinding), the Origin of a page the
+    same as the Host or one of `allowed`, and there may be no proxy: it would pass on the requests of strangers as if
+    they came from here. Raises PermissionDeniedError.
+    """
+    named = list(headers)
+    hosts = [value for name, value in named if name == "host"]
+    if len(hosts) != 1 or not _LOCAL_HOST.fullmatch(hosts[0]):
+        raise PermissionDeniedError(
+            "Without API keys, requests are taken for localhost, 127.0.0.1 and [::1] only (Host)."
+        )
+    if any(tells_of_proxy(name) for name, _ in named):
+        raise PermissionDeniedError(
+            "Without API keys, requests of proxies are not taken: `fepflow keys create` makes one."
+        )
+    own = {f"{scheme}://{hosts[0].lower()}" for scheme in ("http", "https")}
+    if any(name == "origin" and value.lower() not in own | allowed for name, value in named):
+        raise PermissionDeniedError("Without API keys, requests of pages from elsewhere are refused (Origin).")

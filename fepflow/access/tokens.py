@@ -1,0 +1,176 @@
+"""Bearer tokens: JSON Web Tokens of one issuer, for one audience, signed with one algorithm that the operator names."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import jwt
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from fepflow.access.caller import SCOPES, Scope
+from fepflow.errors import AuthenticationError, UserError
+from fepflow.security.redaction import remember
+from fepflow.security.regular_files import open_regular
+from fepflow.settings import JwtAlgorithm, Settings
+
+PublicKey = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey
+
+MAX_TOKEN = 8_192
+"""Characters of a token."""
+
+MAX_SUBJECT = 200
+"""Characters of a token's subject."""
+
+CLOCKS_DIFFER = 60
+"""Seconds by which the issuer's clock may be ahead of ours."""
+
+_MAX_KEY_FILE = 100_000
+_SHORTEST_SECRET = 32  # bytes: what SHA-256 has (RFC 7518, 3.2)
+_SHORTEST_RSA = 2_048  # bits (RFC 7518, 3.3)
+
+_REASONS: tuple[tuple[type[Exception], str], ...] = (
+    (jwt.ExpiredSignatureError, "has expired"),
+    (jwt.ImmatureSignatureError, "is not valid yet"),
+    (jwt.InvalidAudienceError, "is for another audience"),
+    (jwt.InvalidIssuerError, "is of another issuer"),
+    (jwt.InvalidAlgorithmError, "is not signed with the algorithm that is asked for"),
+    (jwt.InvalidSignatureError, "has a signature that is not its issuer's"),
+    (jwt.MissingRequiredClaimError, "lacks one of the claims exp, aud, iss and sub"),
+)
+
+
+class TokenVerifier:
+    """Verifies tokens. Which algorithm, key, issuer and audience is never taken from a token.
+
+    No token is valid for longer than `lifetime` seconds, for none can be revoked.
+    """
+
+    def __init__(
+        self, key: bytes | PublicKey, algorithm: JwtAlgorithm, issuer: str, audience: str, lifetime: float
+    ) -> None:
+        self._key = key
+        self._algorithm = algorithm
+        self._issuer = issuer
+        self._audience = audience
+        self._lifetime = lifetime
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self | None:
+        """As the settings say; None without any of them. Raises UserError for settings that cannot be used."""
+        given = {
+            "FEPFLOW_JWT_KEY_FILE": settings.jwt_key_file,
+            "FEPFLOW_JWT_ALGORITHM": settings.jwt_algorithm,
+            "FEPFLOW_JWT_ISSUER": settings.jwt_issuer,
+            "FEPFLOW_JWT_AUDIENCE": settings.jwt_audience,
+        }
+        if all(value is None for value in given.values()):
+            return None
+        if missing := [name for name, value in given.items() if not value]:
+            raise UserError(f"Bearer tokens need {', '.join(missing)}, too: set all of {', '.join(given)}, or none.")
+        path, algorithm = settings.jwt_key_file, settings.jwt_algorithm
+        assert path is not None
+        assert algorithm is not None
+        key = _key_in(path, algorithm)
+        names = settings.jwt_issuer or "", settings.jwt_audience or ""
+        return cls(key, algorithm, *names, settings.jwt_max_lifetime)
+
+    def verify(self, token: str) -> tuple[str, frozenset[Scope]]:
+        """The subject of a token, and those of its scopes that we know. Raises AuthenticationError."""
+        claims = self._claims(token)
+        self._require_short_life(claims)
+        subject = claims.get("sub")
+        if not isinstance(subject, str) or not (0 < len(subject) <= MAX_SUBJECT) or not subject.isprintable():
+            raise AuthenticationError("The token's subject (sub) is not a text that can name a caller.")
+        return subject, _scopes_of(claims)
+
+    def _claims(self, token: str) -> dict[str, Any]:
+        if len(token) > MAX_TOKEN:
+            raise AuthenticationError(f"The token has more than {MAX_TOKEN:,} characters.")
+        try:
+            return jwt.decode(
+                token,
+                self._key,
+                algorithms=[self._algorithm],
+                audience=self._audience,
+                issuer=self._issuer,
+                # When it was issued is looked at below: the issuer's clock may be ahead by a little.
+                options={"require": ["exp", "aud", "iss", "sub"], "verify_iat": False},
+            )
+        except Exception as error:  # whatever a text does to the library, it is no valid token
+            reason = next((words for kind, words in _REASONS if isinstance(error, kind)), "cannot be read")
+            raise AuthenticationError(f"The token {reason}.") from None  # the cause may quote it
+
+    def _require_short_life(self, claims: Mapping[str, Any]) -> None:
+        """Refuse a token that was issued in the future, or is valid for too long. Raises AuthenticationError."""
+        now, expires_at = time.time(), _number(claims["exp"], "exp")
+        issued_at = _number(claims["iat"], "iat") if "iat" in claims else now
+        if issued_at > now + CLOCKS_DIFFER:
+            raise AuthenticationError("The token was issued in the future (iat).")
+        if expires_at - min(issued_at, now) > self._lifetime + CLOCKS_DIFFER:
+            raise AuthenticationError(
+                f"The token is valid for longer than {self._lifetime:,.0f} s (exp): have one issued with a shorter "
+                "life, or set FEPFLOW_JWT_MAX_LIFETIME."
+            )
+
+
+def _number(claim: Any, name: str) -> float:
+    try:
+        return float(int(claim))  # as PyJWT reads it
+    except (OverflowError, TypeError, ValueError):
+        raise AuthenticationError(f"The token's {name} is not a time.") from None
+
+
+def _scopes_of(claims: Mapping[str, Any]) -> frozenset[Scope]:
+    """From `scope`, a text with spaces, or else `scopes`, a list. Those of others are left out."""
+    told = claims["scope"] if "scope" in claims else claims.get("scopes", [])
+    words = told.split(" ") if isinstance(told, str) else told
+    if not isinstance(words, list):
+        raise AuthenticationError("The token's scopes are neither a text with spaces (scope) nor a list (scopes).")
+    return frozenset(scope for scope in SCOPES if scope in words)
+
+
+def _key_in(path: Path, algorithm: JwtAlgorithm) -> bytes | PublicKey:
+    named = f"{path} (FEPFLOW_JWT_KEY_FILE)"
+    try:
+        with open_regular(path) as file:
+            data = file.read(_MAX_KEY_FILE)
+    except OSError as error:
+        raise UserError(f"{named} cannot be read: {error.strerror}.") from None
+    return _secret(data, named) if algorithm == "HS256" else _public_key(data, algorithm, named)
+
+
+def _secret(data: bytes, named: str) -> bytes:
+    if b"-----BEGIN" in data:
+        raise UserError(f"{named} holds a PEM key, and HS256 wants a secret: a public key is no secret.")
+    secret = data.rstrip(b"\r\n")
+    if len(secret) < _SHORTEST_SECRET:
+        raise UserError(
+            f"{named} holds a secret of {len(secret)} bytes, which can be guessed: HS256 wants at least "
+            f"{_SHORTEST_SECRET} random ones, such as `openssl rand -base64 48` gives."
+        )
+    remember([secret.decode("utf-8", "replace")])
+    return secret
+
+
+def _public_key(data: bytes, algorithm: JwtAlgorithm, named: str) -> PublicKey:
+    try:
+        key = load_pem_public_key(data)
+    except (ValueError, UnsupportedAlgorithm):
+        raise UserError(f"{named} does not hold a public key in PEM (-----BEGIN PUBLIC KEY-----).") from None
+    if algorithm == "RS256" and isinstance(key, RSAPublicKey):
+        if key.key_size < _SHORTEST_RSA:
+            raise UserError(f"{named} holds an RSA key of {key.key_size} bits: RS256 wants at least {_SHORTEST_RSA}.")
+        return key
+    if algorithm == "ES256" and isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1):
+        return key
+    if algorithm == "EdDSA" and isinstance(key, Ed25519PublicKey):
+        return key
+    wanted = {"RS256": "an RSA key", "ES256": "a key on the curve P-256", "EdDSA": "an Ed25519 key"}[algorithm]
+    raise UserError(f"{named} holds a key of another kind: {algorithm} wants {wanted}.")

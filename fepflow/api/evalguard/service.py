@@ -1,0 +1,115 @@
+"""What EvalGuard's API answers (EvalGuard 4.5): reports of the store, and the definitions of a folder."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fepflow.api.evalguard.catalogue import Catalogue
+from fepflow.evalguard.models import Definition
+from fepflow.evalguard.report import Report, metrics_of
+from fepflow.evalguard.schema_errors import validated
+from fepflow.reports.evalguard import report_of_run
+from fepflow.services.evalguard_reports import stored_report
+from fepflow.store.evalguard_reports import ReportFilter, StoredReport
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+from fepflow.tasks.run.lease import STORE_WAIT
+
+logger = logging.getLogger("fepflow.evalguard")
+_RUNS_AT_ONCE = 50
+
+
+class EvalguardApi:
+    """Answers as documents of EvalGuard's API schema. Every method blocks while it reads, and raises FepflowError."""
+
+    def __init__(self, catalogue: Catalogue, store: Store) -> None:
+        self._catalogue = catalogue
+        self._store = store
+
+    def reports(self, *, limit: int, offset: int, **wanted: str) -> dict[str, Any]:
+        """A page of the reports that have what is wanted, see ReportFilter; the newest first."""
+        update_run_reports(self._store)
+        found, total = self._store.find_reports(ReportFilter(**wanted), limit, offset)
+        return {"reports": [_served(report) for report in found], **_pagination(limit, offset, total)}
+
+    def report(self, report_id: str) -> dict[str, Any]:
+        """The report with this id, or with the only one of its own. Raises NotFoundError."""
+        return _served(self._report(report_id))
+
+    def report_metrics(self, report_id: str) -> dict[str, Any]:
+        """The metrics of a report that have a value. Raises NotFoundError."""
+        report = self._report(report_id)
+        metrics = [
+            {**({} if task is None else {"task_ref": task}), "metric": metric, **fields}
+            for task, metric, fields in metrics_of(report.report)
+            if metric is not None
+        ]
+        return {"report_id": report.id, "metrics": metrics}
+
+    def thresholds(self, *, tasks: str, metrics: str | None = None) -> dict[str, Any]:
+        """The thresholds of tasks, all or those of some metrics; ids are separated by commas. Of unknown ones, none."""
+        known = self._catalogue.current().thresholds
+        found = [known[task] for task in dict.fromkeys(tasks.split(",")) if task in known]
+        documents = _documents(found)
+        if metrics is not None:
+            names = metrics.split(",")
+            for document in documents:
+                ranges = document["thresholds"]
+                document["thresholds"] = {name: ranges[name] for name in ranges if name in names}
+        return {"thresholds": [document for document in documents if document["thresholds"]]}
+
+    def models(self, *, limit: int, offset: int, model_source: str | None = None) -> dict[str, Any]:
+        """A page of the models that there are reports of, by name."""
+        update_run_reports(self._store)
+        found, total = self._store.find_models(model_source, limit, offset)
+        models = [
+            {"model_name": name, **({} if source is None else {"model_source": source})} for name, source in found
+        ]
+        return {"models": models, **_pagination(limit, offset, total)}
+
+    def tasks(self, *, limit: int, offset: int) -> dict[str, Any]:
+        """A page of the tasks that are defined, by id."""
+        tasks = list(self._catalogue.current().tasks.values())
+        return {"tasks": _documents(tasks[offset : offset + limit]), **_pagination(limit, offset, len(tasks))}
+
+    def _report(self, report_id: str) -> StoredReport:
+        update_run_reports(self._store)
+        return self._store.report(report_id)
+
+
+def update_run_reports(store: Store) -> None:
+    """Give each run with a task its report once it has a verdict, a new one if it has gone on since.
+
+    Whoever reads waits for a store that another process holds, as runs do.
+    """
+    store = store.waiting(STORE_WAIT)
+    while runs := store.runs_to_report(_RUNS_AT_ONCE):
+        store.set_run_reports([(run, _report_of(run)) for run in runs])
+
+
+def _report_of(run: RunRecord) -> StoredReport | None:
+    if run.outcome is None or not run.suite.get("task"):
+        return None
+    report, errors = validated(Report, report_of_run(run))
+    if report is None or errors:
+        logger.error("run %s has no report: %s", run.id, "; ".join(error.message for error in errors))
+        return None
+    return stored_report(run.id, run.suite_path or run.name, report, imported_at=run.completed_at)
+
+
+def _served(report: StoredReport) -> dict[str, Any]:
+    """The document under the id by which it is found; one that it has itself, which need not be its alone, is noted."""
+    document = {**report.report, "id": report.id}
+    if report.report_id not in (None, report.id):
+        document["metadata"] = {"report_id": report.report_id, **(report.report.get("metadata") or {})}
+    return document
+
+
+def _documents(definitions: Sequence[Definition]) -> list[dict[str, Any]]:
+    return [definition.model_dump(mode="json", exclude_none=True) for definition in definitions]
+
+
+def _pagination(limit: int, offset: int, total: int) -> dict[str, Any]:
+    return {"pagination": {"total": total, "limit": limit, "offset": offset, "has_more": offset + limit < total}}

@@ -1,0 +1,266 @@
+"""Evaluations of outputs that exist, as other programs ask for them (FEP 5): carried out here, stored, and found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, Self
+from uuid import UUID, uuid4
+
+from fepflow.access.caller import Caller
+from fepflow.api.evaluations.case_results import Tell, bare
+from fepflow.api.evaluations.check_pool import CheckPool, Reading
+from fepflow.api.evaluations.check_process import Place, Source, places_of
+from fepflow.api.evaluations.checks_here import ChecksHere, types_here
+from fepflow.api.evaluations.requests import EvaluationRequest
+from fepflow.checks.engine import case_result, run_result
+from fepflow.errors import NotFoundError, TooLargeError
+from fepflow.llm.client import ModelClient
+from fepflow.llm.model_requests import ModelRequests
+from fepflow.llm.request_context import RequestContext
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.results import EvaluationRunResult, ExperimentMetadata, TestCaseResult
+from fepflow.reports.fep import run_parts
+from fepflow.store.operations import OPERATION
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+from fepflow.tasks.run.asyncio_helpers import gather_or_raise
+from fepflow.tasks.run.response_cache import StoredResponseCache
+from fepflow.tasks.store_results import new_run, record_run
+from fepflow.verdict.pass_rule import SampleResult, judge_samples, outcome_of
+
+CAUSE: Literal["evaluate"] = "evaluate"
+NAME = "evaluate"
+"""Of an evaluation whose request names no experiment."""
+AT_ONCE = 16
+"""Evaluations that ask models, or run checks of others, at once; others wait."""
+MAX_SECONDS = 300
+"""That one may take."""
+
+ProgressStatus = Literal["running", "completed", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationProgress:
+    """How far an evaluation is: `result` is that of the test case just done, `final_result` is there at the end."""
+
+    evaluation_id: str
+    status: ProgressStatus
+    completed_test_cases: int
+    total_test_cases: int
+    result: TestCaseResult | None = None
+    final_result: EvaluationRunResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An evaluation that is not over, and how much of it is there."""
+
+    evaluation_id: str
+    status: Literal["pending", "running"]
+    completed_test_cases: int
+    total_test_cases: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """An evaluation that has begun: what was read of it, and the checks that do not run in the pool."""
+
+    id: str
+    reading: Reading
+    places_here: list[Place]
+    caller: Caller
+
+
+class FepService:
+    """What the REST and gRPC interfaces of FEP have in common. Open it in the event loop that it is used in."""
+
+    def __init__(self, store: Store, pool: CheckPool) -> None:
+        self._store = store
+        self.pool = pool
+        self._models = ModelClient(StoredResponseCache(store))
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, store: Store) -> AsyncIterator[Self]:
+        """The service, over a store that stays open."""
+        await asyncio.to_thread(types_here)  # loads the checks, which would hold up the first request
+        async with CheckPool.open() as pool:
+            service = cls(store, pool)
+            async with service._models:
+                yield service
+
+    async def read(self, source: Source[EvaluationRequest]) -> EvaluationRequest:
+        """Read a request. Raises InputError with what is wrong, TooLargeError."""
+        return await self.pool.read(source)
+
+    async def begin(self, source: Source[EvaluationRequest], caller: Caller) -> Evaluation:
+        """Read a request, and begin with its checks. Raises as `read` does."""
+        types = types_here()
+        reading = await self.pool.begin(source, types)
+        here = list(places_of(reading.request, lambda check_type: check_type in types))
+        return Evaluation(uuid4().hex, reading, here, caller)
+
+    async def evaluate(self, source: Source[EvaluationRequest], caller: Caller) -> EvaluationRunResult:
+        """Check the outputs and store the results. Raises InfrastructureError when they cannot be stored."""
+        return await self._evaluate(await self.begin(source, caller), None)
+
+    async def stream(self, evaluation: Evaluation) -> AsyncIterator[EvaluationProgress]:
+        """As `evaluate`, telling of each test case as it is done. Raises as it does, after what was told."""
+        evaluation_id, total = evaluation.id, len(evaluation.reading.request.test_cases)
+        told: asyncio.Queue[TestCaseResult | None] = asyncio.Queue()
+        yield EvaluationProgress(evaluation_id, "running", 0, total)
+        task = asyncio.create_task(self._evaluate(evaluation, told.put_nowait))
+        task.add_done_callback(lambda _: told.put_nowait(None))
+        try:
+            done = 0
+            while (result := await told.get()) is not None:
+                done += 1
+                yield EvaluationProgress(evaluation_id, "running", done, total, result)
+            yield EvaluationProgress(evaluation_id, "completed", total, total, final_result=await task)
+        finally:
+            task.cancel()
+
+    async def ping(self) -> None:
+        """Raises InfrastructureError if the store is unavailable."""
+        await asyncio.to_thread(self._store.check)
+
+    async def find(self, evaluation_id: str) -> EvaluationRunResult | Pending:
+        """An evaluation by its id: its result, or how far it is. Raises NotFoundError."""
+        run = await asyncio.to_thread(self.run, evaluation_id)
+        if run.status in ("pending", "running"):
+            return await asyncio.to_thread(self._pending, run)
+        return await asyncio.to_thread(self._stored, run)
+
+    async def find_json(self, evaluation_id: str) -> Iterator[str] | Pending:
+        """As `find`, the result in pieces of its JSON, which are read from the store one after the other."""
+        run = await asyncio.to_thread(self.run, evaluation_id)
+        if run.status in ("pending", "running"):
+            return await asyncio.to_thread(self._pending, run)
+        return self._stored_parts(run)
+
+    def run(self, evaluation_id: str) -> RunRecord:
+        """The run that an evaluation is: its whole id, with or without hyphens. Blocks. Raises NotFoundError."""
+        run_id = canonical(evaluation_id)
+        run = self._store.run(run_id)
+        if run.id != run_id:
+            raise NotFoundError(f"There is no evaluation {evaluation_id[:100]!r}.")
+        return run
+
+    async def _evaluate(self, evaluation: Evaluation, tell: Tell | None) -> EvaluationRunResult:
+        started_at = utc_now()
+        try:
+            async with asyncio.timeout(MAX_SECONDS):
+                results = await self._results(evaluation, tell)
+        except TimeoutError:
+            advice = "send fewer test cases at a time, or run a suite"
+            raise TooLargeError(f"The evaluation takes longer than {MAX_SECONDS} s: {advice}.") from None
+        request = evaluation.reading.request
+        run = await asyncio.to_thread(self._record, evaluation, results, started_at)
+        metadata = _metadata(run, request.unknown)
+        return run_result(run.id, results, run.started_at or started_at, request.experiment, run.completed_at, metadata)
+
+    async def _results(self, evaluation: Evaluation, tell: Tell | None) -> list[TestCaseResult]:
+        reading = evaluation.reading
+        if tell is not None:
+            reading.results.tell(tell)
+        await gather_or_raise([self.pool.finish(reading), self._run_here(evaluation)])
+        return reading.results.all()
+
+    async def _run_here(self, evaluation: Evaluation) -> None:
+        if not evaluation.places_here:
+            return
+        async with self._slots:
+            requests = ModelRequests(self._models, RequestContext())
+            reading = evaluation.reading
+            await ChecksHere(reading.request, requests, reading.results.put).run(evaluation.places_here)
+
+    def _record(self, evaluation: Evaluation, results: Sequence[TestCaseResult], started_at: datetime) -> RunRecord:
+        request = evaluation.reading.request
+        run = new_run(CAUSE, name_of(request), request.checks, started_at, run_id=evaluation.id)
+        run.suite["evaluate"] = asked(request, evaluation.caller)
+        samples = [_sample(*item) for item in enumerate(results)]
+        verdict = judge_samples(samples, 1, "case", 1.0)
+        record_run(self._store, run, request.cases_with_checks(), samples, verdict)
+        return self._store.run(run.id)
+
+    def _pending(self, run: RunRecord) -> Pending:
+        done = self._store.progress(run.id).outputs
+        return Pending(run.id, "pending" if run.status == "pending" else "running", done, run.calls)
+
+    def _stored(self, run: RunRecord) -> EvaluationRunResult:
+        given = self._asked(run)
+        if given is None:
+            return EvaluationRunResult.model_validate_json("".join(run_parts(self._store, run)))
+        return self._whole(run, given, list(self._stored_results(run)))
+
+    def _stored_parts(self, run: RunRecord) -> Iterator[str]:
+        given = self._asked(run)
+        if given is None:
+            yield from run_parts(self._store, run)
+            return
+        counted: list[TestCaseResult] = []
+        yield '{"results":['
+        for result in self._stored_results(run):
+            yield f"{',' if counted else ''}{result.model_dump_json()}"
+            counted.append(result.model_copy(update={"check_results": []}))  # what its summary takes is enough
+        whole = self._whole(run, given, counted)
+        yield f"],{whole.model_dump_json(exclude={'results'})[1:]}"
+
+    def _stored_results(self, run: RunRecord) -> Iterator[TestCaseResult]:
+        for result in self._store.results(run.id):
+            if result.output is not None:
+                yield case_result(bare(result.case), result.output, result.checks)
+
+    def _whole(self, run: RunRecord, given: dict[str, Any], results: list[TestCaseResult]) -> EvaluationRunResult:
+        experiment = None if given["experiment"] is None else ExperimentMetadata.model_validate(given["experiment"])
+        metadata = _metadata(run, given["unknown"])
+        return run_result(run.id, results, run.started_at or run.created_at, experiment, run.completed_at, metadata)
+
+    def _asked(self, run: RunRecord) -> dict[str, Any] | None:
+        """What `asked` said of an evaluation that is whole: of one carried out here, or as an operation."""
+        found: dict[str, Any] | None = None
+        if run.cause == CAUSE:
+            found = run.suite["evaluate"]
+        elif run.is_requested and run.status == "completed":
+            with suppress(NotFoundError):  # another interface may have requested it
+                found = self._store.requested_run(OPERATION, run.id)[1].request
+        return found
+
+
+def name_of(request: EvaluationRequest) -> str:
+    """What an evaluation's run is called: as its experiment."""
+    return (request.experiment and request.experiment.name) or NAME
+
+
+def asked(request: EvaluationRequest, caller: Caller) -> dict[str, Any]:
+    """What is kept of a request beside its test cases, outputs and checks."""
+    experiment = request.experiment
+    return {
+        "experiment": None if experiment is None else experiment.model_dump(),
+        "unknown": request.unknown,
+        "caller": caller.name,
+    }
+
+
+def canonical(evaluation_id: str) -> str:
+    """The id as the store has it. Raises NotFoundError for what no evaluation can have."""
+    try:
+        return UUID(evaluation_id).hex
+    except ValueError:
+        raise NotFoundError(f"There is no evaluation {evaluation_id[:100]!r}.") from None
+
+
+def _sample(index: int, result: TestCaseResult) -> SampleResult:
+    checks = result.check_results
+    return SampleResult(index, 0, result.execution_context.output, checks, outcome_of(checks))
+
+
+def _metadata(run: RunRecord, unknown: Sequence[str]) -> dict[str, Any]:
+    """What fepflow adds to a result: the verdict, that all checks pass, and members that were not known."""
+    warnings = {"warnings": [f"{name} is not known and was left out" for name in unknown]} if unknown else {}
+    return {"outcome": run.outcome, "verdict": run.verdict, "metrics": run.metrics, **warnings}

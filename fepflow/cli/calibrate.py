@@ -1,0 +1,172 @@
+"""`fepflow calibrate`: a judge beside people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fepflow.cli.validate import SUITE
+
+if TYPE_CHECKING:
+    from fepflow.store.records import Calibration, RunRecord
+
+MOST_COLUMNS = 12
+"""Categories of a matrix that is printed; --json has all of them."""
+
+
+@click.command()
+@SUITE
+@click.option("--labels", type=click.Path(path_type=Path), metavar="FILE",
+              help="What people say: id,label (.csv, .jsonl, .json, .yaml); with --sample, to be written. Default: the "
+              "labels of --run in the store.")  # fmt: skip
+@click.option("--check", metavar="ID", help="The judge, if the suite has several.")
+@click.option("--field", metavar="NAME", help="The field of its response that is compared (default: passed).")
+@click.option("--member", "former_field", hidden=True)  # the name of --field in earlier versions
+@click.option("--run", "run_id", metavar="RUN", help="Take the verdicts of this run, instead of asking for new ones.")
+@click.option("--sample", type=click.IntRange(1), metavar="N",
+              help="Draw N outputs of the run at random, and write them to --labels to be labelled.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0, 2**62), metavar="N", help="Of the draw (default: a random one).")
+@click.option("--min-kappa", type=click.FloatRange(-1, 1), metavar="X", help="Exit with 1 if kappa is smaller.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def calibrate(suite: Path, labels: Path | None, check: str | None, field: str | None, former_field: str | None,
+              run_id: str | None, sample: int | None, seed: int | None, min_kappa: float | None,
+              as_json: bool) -> int:  # fmt: skip
+    """Compare a judge of SUITE with people's labels: how far do they agree?
+
+    Runs the labelled cases as `fepflow run` does, or takes what a run has. What comes out is stored, and shown beside
+    the verdicts of this judge from then on.
+    """
+    from fepflow.cli.console import Console
+    from fepflow.services import calibrations
+
+    field = field or former_field
+    if sample is not None:
+        return _draw(suite, labels, check, run_id, sample, seed)
+    if seed is not None:
+        raise click.UsageError("--seed is of a draw: give --sample, too.")
+    if run_id is None:
+        if labels is None:
+            raise click.UsageError("Say what people say (--labels FILE), or which run they have labelled (--run RUN).")
+        labelled = calibrations.labels_of_suite(suite, labels, check, field)
+        run, code = _run(suite, frozenset(labelled.labels))
+        if run.outcome is None:
+            return code
+    else:
+        note = Console(to_stderr=True).note
+        run, labelled = calibrations.labels_of_run(suite, run_id, labels, check, field, note)
+    calibration = calibrations.calibrate(run, labelled)
+    if as_json:
+        import json
+
+        from fepflow.tasks.analysis.judge_reliability import calibration_data
+
+        click.echo(json.dumps(calibration_data(calibration), indent=2))
+    else:
+        for line in _report(calibration):
+            click.echo(line)
+    kappa = calibration.statistics["kappa"]["value"]
+    return int(min_kappa is not None and (kappa is None or kappa < min_kappa))
+
+
+def _draw(suite: Path, labels: Path | None, check: str | None, run_id: str | None, size: int, seed: int | None) -> int:
+    """Write outputs of a run that people are to label."""
+    import secrets
+
+    from fepflow.cli.console import Console
+    from fepflow.services import calibrations
+
+    if run_id is None:
+        raise click.UsageError("--sample is of the outputs of a run: say which one (--run).")
+    if labels is None:
+        raise click.UsageError("--sample writes the outputs to a file, to be labelled: name it (--labels).")
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    run, drawn = calibrations.draw_for_labels(suite, run_id, labels, check, size, seed, Console(to_stderr=True).note)
+    count = len(drawn.case_ids)
+    click.echo(f"{labels}: {count} {'output' if count == 1 else 'outputs'} of run {run.id[:8]}, drawn at random (seed "
+               f"{drawn.seed}). Fill in each label, yes or no; then:")  # fmt: skip
+    click.echo(f"  fepflow calibrate {suite} --run {run.id[:8]} --labels {labels}")
+    return 0
+
+
+def _run(suite: Path, cases: frozenset[str]) -> tuple[RunRecord, int]:
+    """An ordinary run of some cases; and the exit code, if it has not come to its end."""
+    from fepflow.cli.console import Console
+    from fepflow.services import run_service
+    from fepflow.tasks.run.options import RunOptions
+
+    console = Console(to_stderr=True)
+    options = RunOptions(cases=cases, repeats=1, tags=("calibration",))
+    with run_service.start(suite, options, console.note) as begun, console.progress(begun.run) as listener:
+        finished = run_service.execute(begun, listener)
+    if finished.run.outcome is None:
+        short = finished.run.id[:8]
+        console.note(f"nothing was compared: `fepflow run --resume {short}`, then calibrate with --run {short}")
+    return finished.run, finished.exit_code
+
+
+def _report(calibration: Calibration) -> Iterator[str]:
+    from fepflow.tasks.analysis.judge_reliability import warnings_of, youden_of
+    from fepflow.text import printable
+
+    statistics = calibration.statistics
+    yield f"judge {printable(calibration.check_id)} ({printable(calibration.model)}), {printable(calibration.field)}"
+    missing = f", {calibration.missing} more without a verdict" if calibration.missing else ""
+    yield f"{calibration.n} labels{missing}; run {calibration.run_id[:8]}"
+    if draw := statistics.get("draw"):
+        yield f"{draw['n']} of them drawn at random from it (seed {draw['seed']}): `fepflow show` corrects it by these"
+    yield from _people(statistics.get("people") or {})
+    yield ""
+    kind = " (quadratic weights)" if statistics["kappa"]["weights"] == "quadratic" else ""
+    yield _line("kappa", statistics["kappa"], kind)
+    yield _line("agreement", statistics["agreement"])
+    for name, said in (("tpr", "pass"), ("tnr", "fail")):
+        if name in statistics:
+            yield _line(name.upper(), statistics[name], f" (of {statistics[name]['n']} that people {said})")
+    if youden := youden_of(calibration):
+        yield _line("J", youden, " (TPR + TNR - 1)")
+    yield from _matrix(statistics)
+    yield from (f"! {warning}" for warning in warnings_of(calibration))
+
+
+def _people(people: dict[str, Any]) -> Iterator[str]:
+    from fepflow.evalguard.formatting import listed, plural
+    from fepflow.text import printable
+
+    if people:
+        yield f"labels of {people['count']} {'person' if people['count'] == 1 else 'people'} in the store"
+    for pair in people.get("pairs", ()):
+        names = listed([printable(name) for name in pair["people"]])
+        kappa = _line("kappa", pair["kappa"]).split(maxsplit=1)[1]
+        yield f"  {names} say the same of {pair['agreed']} of {plural(pair['n'], 'output')}: kappa {kappa}"
+
+
+def _line(name: str, figure: dict[str, Any], more: str = "") -> str:
+    from fepflow.evalguard.formatting import number
+
+    if figure["value"] is None:
+        return f"  {name:<10} none{more}"
+    interval = f"95 % interval {number(figure['low'])} to {number(figure['high'])}"
+    return f"  {name:<10} {number(figure['value']):<7} {interval}{more}"
+
+
+def _matrix(statistics: dict[str, Any]) -> Iterator[str]:
+    from fepflow.text import printable
+
+    words = {True: "pass", False: "fail"}
+    names = [
+        words[item] if isinstance(item, bool) else f"{item:g}" if isinstance(item, float) else printable(item)
+        for item in statistics["categories"]
+    ]
+    yield ""
+    if len(names) > MOST_COLUMNS:
+        yield f"  {len(names)} different values: --json has the matrix"
+    else:
+        corner = "people / judge"
+        first, width = max(len(corner), *map(len, names)), max(6, *map(len, names))
+        yield f"  {corner:<{first}}  " + "  ".join(f"{name:>{width}}" for name in names)
+        for name, row in zip(names, statistics["matrix"], strict=True):
+            yield f"  {name:<{first}}  " + "  ".join(f"{count:>{width}}" for count in row)
+    yield ""

@@ -1,0 +1,159 @@
+"""`fepflow ecp`: agents that speak the Evaluation Context Protocol, without a suite, a store or Prefect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fepflow.cli.duration import Seconds
+
+if TYPE_CHECKING:
+    from fepflow.suite.target import Target
+    from fepflow.targets.ecp.conformance.report import ConformanceReport
+    from fepflow.targets.ecp.connection import Connection
+
+_COLOURS = {"pass": "green", "fail": "red", "skip": "yellow"}
+_SHOWN = ("evaluation_context", "tool_calls", "usage", "logs")
+
+
+@click.group()
+def ecp() -> None:
+    """Look at agents that speak the Evaluation Context Protocol (ECP)."""
+
+
+def of_agent(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that say which agent it is, and how it is called."""
+    for option in (
+        click.option("--timeout", type=Seconds(), default="30s", help="Deadline of a request. Default: 30s."),
+        click.option("--env", "variables", multiple=True, metavar="NAME", help="Variable that it gets. Repeatable."),
+        click.option("--target", required=True, metavar="COMMAND|URL", help="The agent: a command, or an address."),
+    ):
+        command = option(command)
+    return command
+
+
+@ecp.command()
+@of_agent
+@click.option("--input", "text", default="hello", help="Input of the steps. Default: hello.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def conformance(target: str, variables: Sequence[str], timeout: float, text: str, as_json: bool) -> int:
+    """Find out whether an agent keeps to the protocol. Exit code 0 if it does, 1 if not.
+
+    It is started a few times, and asked about ten steps.
+    """
+    import asyncio
+
+    from fepflow.targets.ecp.conformance.check import check_conformance
+
+    with _errors_of_option():
+        report = asyncio.run(check_conformance(_target(target, variables, timeout), Path.cwd(), text, timeout))
+    if as_json:
+        click.echo(json.dumps(_as_json(target, report), indent=2))
+    else:
+        _print_report(report)
+    return 0 if report.is_conformant else 1
+
+
+@ecp.command()
+@of_agent
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
+def step(target: str, variables: Sequence[str], timeout: float, inputs: Sequence[str]) -> None:
+    """Ask an agent one step after the other, and print what it answers."""
+    import asyncio
+
+    with _errors_of_option():
+        asyncio.run(_ask(_target(target, variables, timeout), inputs))
+
+
+def _target(text: str, variables: Sequence[str], timeout: float) -> Target:
+    from fepflow.targets.ecp.named import target_of
+
+    return target_of(text, variables, timeout)
+
+
+@contextmanager
+def _errors_of_option() -> Iterator[None]:
+    """Have errors about the target name the option, and no field of a suite."""
+    from dataclasses import replace
+
+    from fepflow.errors import InputError
+
+    try:
+        yield
+    except InputError as error:
+        raise InputError([replace(problem, path="--target") for problem in error.problems]) from None
+
+
+def _as_json(target: str, report: ConformanceReport) -> dict[str, Any]:
+    from fepflow.security.redaction import known_secrets, redact
+
+    return {
+        "target": redact(target, known_secrets()),
+        "agent": report.agent,
+        "protocol_version": report.protocol_version,
+        "capabilities": report.capabilities,
+        "conformant": report.is_conformant,
+        "checks": [{"name": check.name, "status": check.status, "message": check.message} for check in report.checks],
+    }
+
+
+def _print_report(report: ConformanceReport) -> None:
+    from fepflow.targets.ecp.conformance.report import CHECKS
+
+    width = max(map(len, CHECKS))
+    for check in report.checks:
+        status = click.style(f"{check.status:4}", fg=_COLOURS[check.status])
+        click.echo(f"{status}  {check.name:<{width}}  {_printed(check.message or CHECKS[check.name])}")
+    failed = sum(check.status == "fail" for check in report.checks)
+    version = report.protocol_version or "none named"
+    click.echo(f"\n{_printed(report.agent) or 'The agent'} (version: {version}): ", nl=False)
+    click.echo(f"{failed} of {len(report.checks)} checks failed." if failed else "conformant.")
+
+
+async def _ask(target: Target, inputs: Sequence[str]) -> None:
+    from fepflow.security.redaction import known_secrets, redact_json
+    from fepflow.targets.ecp.trial import open_session
+
+    connection: Connection | None = None
+    started = perf_counter()
+    try:
+        async with open_session(target, Path.cwd()) as session:
+            connection, agent = session.connection, session.agent
+            declared = ", ".join(sorted(agent.capabilities)) or "none"
+            about = f"{agent.name}: version {agent.version or 'none named'}, capabilities {declared}"
+            click.echo(f"{_printed(about)}, {perf_counter() - started:.2f} s")
+            for number, text in enumerate(inputs, 1):
+                started = perf_counter()
+                result = redact_json(await session.step(text), known_secrets())
+                _print_step(number, result, perf_counter() - started)
+    finally:  # when it has ended, all that it said is there
+        for place, tail in (connection.log_tail() if connection is not None else {}).items():
+            click.echo(f"\nthe end of {place}:\n{_printed(redact_json(tail, known_secrets()).rstrip())}")
+
+
+def _print_step(number: int, result: dict[str, Any], seconds: float) -> None:
+    click.echo(f"\nstep {number}: {result['status']}, {seconds:.2f} s")
+    said = result["public_output"]
+    click.echo("no public output" if said is None else _printed(said))
+    for name in _SHOWN:
+        value = result[name]
+        if isinstance(value, list):
+            for item in value:
+                click.echo(f"{name}: {_printed(json.dumps(item, ensure_ascii=False))}")
+        elif value is not None:
+            click.echo(
+                f"{name}: {_printed(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))}"
+            )
+
+
+def _printed(text: str) -> str:
+    """The same for a terminal, line by line."""
+    from fepflow.text import printable
+
+    return "\n".join(printable(line) for line in text.split("\n"))

@@ -1,0 +1,238 @@
+"""`fepflow evalguard`: EvalGuard's definitions, reports and thresholds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fepflow.cli.run import Pair
+from fepflow.cli.validate import MOST_PROBLEMS, print_problems
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fepflow.evalguard.report import Report
+    from fepflow.evalguard.validation import CatalogueValidation
+    from fepflow.store.evalguard_reports import StoredReport
+    from fepflow.verdict.verdict import Verdict
+
+IMPACTS = ("no_measurable", "very_low", "low", "moderate", "high", "severe")
+"""As `fepflow.suite.models` has them, which would take `fepflow --help` a while to load."""
+
+REPORT = click.argument("report", metavar="REPORT", type=click.Path(path_type=Path))
+
+
+@click.group()
+def evalguard() -> None:
+    """Work with EvalGuard's tasks, metrics, thresholds and reports."""
+
+
+@evalguard.command()
+@click.argument("name", required=False)
+def schema(name: str | None) -> None:
+    """Print a JSON Schema of EvalGuard's documents; without NAME, their names."""
+    from fepflow.documents.did_you_mean import did_you_mean
+    from fepflow.evalguard.schema_files import SCHEMAS, schema_path, schema_text
+
+    if name is None:
+        for each in SCHEMAS:
+            click.echo(f"{each:<10} {schema_path(each)}")
+    elif name not in SCHEMAS:
+        raise click.UsageError(f"there is no schema {name} ({did_you_mean(name, SCHEMAS)})")
+    else:
+        click.echo(schema_text(name), nl=False)
+
+
+@evalguard.command()
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--lenient", is_flag=True, help="Fields that EvalGuard does not have are warnings, not errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def validate(paths: Sequence[Path], lenient: bool, as_json: bool) -> int:
+    """Find everything that is wrong with files, or all files of folders.
+
+    Exit code 0 if they are valid, 1 if not, 2 if something cannot be read. Warnings do not count.
+    """
+    from fepflow.evalguard.formatting import plural
+    from fepflow.evalguard.validation import validate_catalogue
+
+    found = validate_catalogue(paths, is_lenient=lenient)
+    if as_json:
+        click.echo(json.dumps(_as_json(found), indent=2))
+    else:
+        print_problems(found.problems)
+        errors, warnings = plural(len(found.errors), "error"), plural(len(found.warnings), "warning")
+        ignored = f", {plural(len(found.ignored), 'file')} of other kinds ignored" if found.ignored else ""
+        click.echo(f"{plural(found.files, 'document')}: {errors}, {warnings}{ignored}.", err=bool(found.errors))
+    return int(bool(found.errors))
+
+
+def _as_json(found: CatalogueValidation) -> dict[str, Any]:
+    fields = ("severity", "rule", "message", "advice", "file", "line", "column", "path")
+    return {
+        "valid": not found.errors,
+        "documents": found.files,
+        "errors": len(found.errors),
+        "warnings": len(found.warnings),
+        "ignored": [str(path) for path in found.ignored],
+        "problems": [{name: getattr(problem, name) for name in fields} for problem in found.problems],
+    }
+
+
+@evalguard.command()
+@REPORT
+@click.option("--thresholds", required=True, type=click.Path(path_type=Path), metavar="PATH",
+              help="Threshold file, policy, or folder of them.")  # fmt: skip
+@click.option("--max-impact", type=click.Choice(IMPACTS), default="low", show_default=True,
+              help="Worst impact that still passes.")  # fmt: skip
+@click.option("--task", "tasks", multiple=True, metavar="ID", help="Judge this task only. Repeatable.")
+@click.option("--confidence", type=click.FloatRange(0.5, 1, min_open=True, max_open=True), default=0.95,
+              show_default=True, help="Confidence of the intervals.")  # fmt: skip
+@click.option("--verdict", "mode", type=click.Choice(["interval", "point"]), default="interval", show_default=True,
+              help="Judge by intervals, or by values alone.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def verdict(report: Path, thresholds: Path, max_impact: Any, tasks: Sequence[str], confidence: float, mode: Any,
+            as_json: bool) -> int:  # fmt: skip
+    """Judge REPORT by the thresholds of its tasks.
+
+    REPORT is a file, one of EvalGuard's or the results of lm-evaluation-harness, or the id of an imported report. Exit
+    codes as of `fepflow run`: 0 pass, 1 fail, 4 inconclusive. What cannot be judged is never a pass.
+    """
+    from fepflow.evalguard.loader import load_all_thresholds
+    from fepflow.services.evalguard_reports import find_report
+    from fepflow.services.run_service import EXIT_CODES
+    from fepflow.suite.models import Gate
+    from fepflow.verdict.report import judge_report
+
+    found, warnings = find_report(report)
+    gate = Gate(max_impact=max_impact, confidence=confidence, verdict=mode)
+    judged = judge_report(found, load_all_thresholds(thresholds), gate, tasks)
+    judged = judged.model_copy(update={"warnings": [*warnings, *judged.warnings]})
+    if as_json:
+        click.echo(json.dumps(judged.model_dump(mode="json", exclude_none=True), indent=2, allow_nan=False))
+    else:
+        _print_verdict(found, judged)
+    return EXIT_CODES[judged.outcome]
+
+
+def _print_verdict(report: Report, judged: Verdict) -> None:
+    from fepflow.cli.console import Console
+    from fepflow.cli.text import safe
+    from fepflow.cli.verdict_view import metric_table, verdict_lines
+
+    document = judged.model_dump(mode="json", exclude_none=True)
+    model = report.context.model_name if report.context else None
+    head = [f"[bold]{safe(model)}[/]"] if model else []
+    metrics = [metric_table(document["metrics"])] if document["metrics"] else []
+    Console().print([*head, *metrics, *verdict_lines(judged.outcome, document)])
+
+
+@evalguard.command("import")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
+def import_reports(paths: Sequence[Path]) -> int:
+    """Store reports, EvalGuard's own and results of lm-evaluation-harness: files, and all in folders.
+
+    What is stored already stays as it is. Bad files are named, and the others imported: exit code 1.
+    """
+    from fepflow.evalguard.formatting import plural
+    from fepflow.services import run_service
+    from fepflow.services.evalguard_reports import import_reports
+
+    with run_service.open_store() as store:
+        summary = import_reports(store, paths, _warn)
+    for problem in summary.bad[:MOST_PROBLEMS]:
+        click.echo(f"error: {problem}", err=True)
+    parts = [f"{plural(summary.added, 'report')} imported"]
+    parts += [f"{summary.known} there already"] if summary.known else []
+    parts += [f"{plural(summary.skipped, 'file')} without a report skipped"] if summary.skipped else []
+    bad = len({problem.file for problem in summary.bad})
+    parts += [f"{plural(bad, 'bad file')}"] if bad else []
+    click.echo(f"{', '.join(parts)}.", err=bool(bad))
+    return int(bool(bad))
+
+
+def _warn(path: Path, warnings: Sequence[str]) -> None:
+    from fepflow.text import printable
+
+    for warning in warnings:
+        click.echo(f"warning: {printable(f'{path}: {warning}')}", err=True)
+
+
+@evalguard.command("list")
+@click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many reports.")
+@click.option("--model", metavar="NAME", help="Only reports of this model.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one report a line.")
+def list_reports(limit: int, model: str | None, as_json: bool) -> None:
+    """List imported reports, the last one first."""
+    from fepflow.cli.console import Console
+    from fepflow.services import run_service
+
+    with run_service.open_store() as store:
+        reports = store.evalguard_reports(limit, model)
+    if not as_json:
+        Console().print(_report_table(reports))
+        return
+    for report in reports:
+        times = {name: getattr(report, name) for name in ("evaluated_at", "imported_at")}
+        words = ("id", "report_id", "model_name", "model_source", "tasks", "source", "warnings")
+        fields = {name: getattr(report, name) for name in words}
+        click.echo(json.dumps(fields | {name: moment and moment.isoformat() for name, moment in times.items()}))
+
+
+def _report_table(reports: Sequence[StoredReport]) -> list[Table | str]:
+    from fepflow.cli.text import SHORT_ID, safe, table
+
+    if not reports:
+        return ["No reports yet: fepflow evalguard import results.json"]
+    rows = table("report", "model", "from", "evaluated", "tasks")
+    for report in reports:
+        evaluated = f"{report.evaluated_at:%Y-%m-%d %H:%M}" if report.evaluated_at else "·"
+        model, source = safe(report.model_name or "·"), safe(report.model_source or "·")
+        names = ", ".join(report.tasks[:3]) + (f" and {len(report.tasks) - 3} more" if len(report.tasks) > 3 else "")
+        rows.add_row(report.id[:SHORT_ID], model, source, evaluated, safe(names))
+    return [rows]
+
+
+@evalguard.command()
+@REPORT
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, not YAML.")
+def export(report: Path, as_json: bool) -> None:
+    """Print REPORT, a file or the id of an imported report, in EvalGuard's form."""
+    from fepflow.documents.yaml_writer import dump_yaml
+    from fepflow.services.evalguard_reports import find_report
+
+    document = find_report(report)[0].to_json()
+    click.echo(json.dumps(document, indent=2) + "\n" if as_json else dump_yaml(document), nl=False)
+
+
+@evalguard.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--impact", "impacts", multiple=True, type=Pair("LABEL=IMPACT"),
+              help="Impact of what ranges had as their label, as in Poor=severe. Repeatable.")  # fmt: skip
+@click.option("--write", is_flag=True, help="Write the files, instead of printing them.")
+def migrate(path: Path, impacts: Sequence[tuple[str, str]], write: bool) -> None:
+    """Bring a file, or all files of a folder, to the layouts of EvalGuard v1.
+
+    Prints what is not v1 yet as v1 has it. With --write, files whose content is in another one then end in .bak.
+    """
+    from fepflow.evalguard.migration import plan_migration, write_migration
+    from fepflow.text import printable
+
+    for label, impact in impacts:
+        if impact not in IMPACTS:
+            raise click.UsageError(f"--impact {label}={impact}: an impact is one of {', '.join(IMPACTS)}")
+    migration = plan_migration(path, dict(impacts))
+    if not write:
+        for file in migration.files:
+            click.echo(f"# {printable(str(file.path))}\n{file.text}", nl=False)
+        click.echo(f"{len(migration.files)} to migrate, {len(migration.unchanged)} already v1.", err=True)
+        return
+    write_migration(migration)
+    for file in migration.files:
+        click.echo(f"{printable(str(file.path))}: written")
+    for former in migration.set_aside:
+        click.echo(f"{printable(str(former))}: set aside as {printable(former.name)}.bak")
+    click.echo(f"{len(migration.files)} written, {len(migration.unchanged)} were v1 already.", err=True)

@@ -1,0 +1,129 @@
+"""The command line. Each command translates its words for the service, and the answer for a person."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from typing import NoReturn
+
+import click
+
+from fepflow.cli.alert import alert
+from fepflow.cli.audit import audit
+from fepflow.cli.baseline import baseline
+from fepflow.cli.cache import cache
+from fepflow.cli.calibrate import calibrate
+from fepflow.cli.cancel import cancel
+from fepflow.cli.checks import checks
+from fepflow.cli.compare import compare
+from fepflow.cli.ecp import ecp
+from fepflow.cli.env_file import with_env_file
+from fepflow.cli.evalguard import evalguard
+from fepflow.cli.init import init
+from fepflow.cli.keys import keys
+from fepflow.cli.labels import labels
+from fepflow.cli.limits import limits
+from fepflow.cli.plan import plan
+from fepflow.cli.read import list_runs, show
+from fepflow.cli.run import run
+from fepflow.cli.schedule import schedule
+from fepflow.cli.server import down, serve, status, up
+from fepflow.cli.store import store
+from fepflow.cli.trends import trends
+from fepflow.cli.validate import schema, validate
+from fepflow.cli.view import view
+from fepflow.tasks.run.gc_tuning import rare_collections
+
+EPILOG = "Exit codes: 0 pass, 1 fail, 2 usage or configuration, 3 infrastructure, 4 inconclusive."
+
+
+@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="fepflow", prog_name="fepflow")
+def fepflow() -> None:
+    """Evaluate AI agents: call them with test cases, check what they answer, give a verdict.
+
+    Runs are Prefect flow runs: watch them in the Prefect UI, schedule them as deployments.
+    """
+
+
+LEAVE_SECONDS = 10
+"""How long a process may take to end in which a call of an agent was given up."""
+
+COMMANDS = [validate, run, list_runs, show, view, cancel, calibrate, up, down, status, serve, schedule, alert, limits]
+COMMANDS += [store, labels, baseline, cache, compare, trends, ecp, evalguard, plan, keys, audit]
+for command in COMMANDS:
+    fepflow.add_command(with_env_file(command))
+for command in (init, checks, schema):  # these look at no setting
+    fepflow.add_command(command)
+
+
+@rare_collections()  # until it has left, for setting the usual number again starts a search
+def main() -> None:
+    """Run the command line; whatever happens, a person gets a sentence and never a traceback."""
+    try:
+        code = fepflow.main(standalone_mode=False)
+        _leave(code if isinstance(code, int) else 0)
+    except click.exceptions.Exit as error:
+        _leave(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        _leave(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        _leave(130)
+    except BrokenPipeError:
+        # The reader has gone, as in `fepflow list | head`; nothing more can be written.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:
+        _leave(_explain(error))
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit, without the minutes that Prefect's client takes to give up on an API that is gone."""
+    # not there for a command that needs no server, such as --help
+    stack = sys.modules.get("fepflow.services.prefect_api")
+    if stack is not None and stack.is_gone():
+        _leave_at_once(code)
+    agents = sys.modules.get("fepflow.targets.python.threads")
+    if agents is not None and agents.given_up.is_set():
+        # One may hang in a thread pool of its own, for whose threads Python would wait for ever.
+        sys.stdout.flush()
+        deadline = threading.Timer(LEAVE_SECONDS, os._exit, [code])
+        deadline.daemon = True
+        deadline.start()
+    # All is said and stored. Who does not wait for threads that are left, such as Prefect's log, gets no traceback.
+    signal.signal(signal.SIGINT, lambda number, frame: _leave_at_once(code))
+    gc.freeze()  # all memory goes with the process: Python need not search what was loaded for cycles once more
+    sys.exit(code)
+
+
+def _leave_at_once(code: int) -> NoReturn:
+    with suppress(Exception):  # the reader may have gone
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def _explain(error: Exception) -> int:
+    from fepflow.errors import FepflowError
+
+    if isinstance(error, FepflowError):
+        for line in str(error).splitlines():
+            click.echo(f"error: {line}", err=True)
+        return error.exit_code
+    if os.environ.get("FEPFLOW_DEBUG"):
+        raise error
+    from fepflow.security.redaction import words_of
+
+    click.echo(f"error: {type(error).__name__}: {words_of(error)}", err=True)
+    click.echo("This is a fault of fepflow. FEPFLOW_DEBUG=1 shows where; please report it.", err=True)
+    return FepflowError.exit_code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Reports of a run as files, their format by the ending: .json, .jsonl, .csv, .parquet, .xml (JUnit), .html,
+.evalguard.yaml."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fepflow.errors import InfrastructureError, UserError
+from fepflow.pages.report import write_html
+from fepflow.reports.evalguard import write_evalguard_json, write_evalguard_yaml
+from fepflow.reports.fep import write_lines, write_run
+from fepflow.reports.junit import JunitFailures, write_junit
+from fepflow.reports.parquet import require_pyarrow, write_parquet
+from fepflow.reports.spreadsheet import write_csv
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+
+Writer = Callable[[Store, RunRecord, Any], None]
+"""Writes a report to a file that is open for text; Parquet to one for bytes."""
+
+FORMATS: dict[str, Writer] = {
+    ".json": write_run,
+    ".jsonl": write_lines,
+    ".csv": write_csv,
+    ".parquet": write_parquet,
+    ".xml": write_junit,
+    ".html": write_html,
+    ".evalguard.yaml": write_evalguard_yaml,
+    ".evalguard.yml": write_evalguard_yaml,
+    ".evalguard.json": write_evalguard_json,
+}
+
+PRIVATE = 0o600
+"""Mode of a new report: what people asked an agent, and what it answered, is for who ran it."""
+
+
+def require_writable(paths: Sequence[Path], *, overwrite: bool) -> None:
+    """Raises UserError, before anything is run, for a report that could not be written, or would overwrite a file."""
+    for number, path in enumerate(paths):
+        writer = _writer_of(path)
+        if writer is None:
+            raise UserError(f"{path}: no report ends in {path.suffix or 'nothing'}; use {', '.join(FORMATS)}")
+        if writer is write_parquet:
+            require_pyarrow(str(path))
+        if path.absolute() in [other.absolute() for other in paths[:number]]:
+            raise UserError(f"{path} is named twice: one report would overwrite the other")
+        try:
+            _require_location(path, overwrite=overwrite)
+            with _part(path):
+                pass
+        except (OSError, RuntimeError, ValueError) as error:
+            raise UserError(f"{path} cannot be written: {_why(error)}") from None
+
+
+def _writer_of(path: Path) -> Writer | None:
+    """What writes the format that the last two endings of a path name, or the last one."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return FORMATS.get("".join(suffixes[-2:])) or FORMATS.get("".join(suffixes[-1:]))
+
+
+def _require_location(path: Path, *, overwrite: bool) -> None:
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: name a file in it")
+    if os.path.lexists(path) and not overwrite:
+        raise UserError(f"{path} is there already: remove it, name another, or give --overwrite")
+    if os.path.lexists(path) and not path.is_file() and not path.is_symlink():
+        raise UserError(f"{path} is no regular file: name another")
+    if not path.parent.is_dir():
+        raise UserError(f"{path.parent} is no folder: create it, or name another")
+
+
+def write_report(store: Store, run: RunRecord, path: Path, junit_failures: JunitFailures = "gate") -> None:
+    """Write a report, whole or not at all. Raises InfrastructureError if it cannot be written.
+
+    It replaces what is there, a symbolic link itself and not what it leads to. A file that is replaced keeps its mode.
+    """
+    writer = _writer_of(path)
+    assert writer is not None
+    if writer is write_junit:
+        writer = partial(write_junit, failures=junit_failures)
+    try:
+        with _part(path) as part:
+            text: dict[str, Any] = {"mode": "w", "encoding": "utf-8", "newline": ""}
+            with part.open(**({"mode": "wb"} if writer is write_parquet else text)) as file:
+                writer(store, run, file)
+            if path.is_file() and not path.is_symlink():
+                part.chmod(path.stat().st_mode & 0o777)
+            part.replace(path)
+    except Exception as error:
+        if os.environ.get("FEPFLOW_DEBUG"):
+            raise
+        again = f"the run is in the store: fepflow show {run.id[:8]} -o FILE"
+        raise InfrastructureError(f"{path} cannot be written: {_why(error)}; {again}") from None
+
+
+@contextmanager
+def _part(path: Path) -> Iterator[Path]:
+    """A new file beside `path`, of an unpredictable name, gone afterwards unless it was moved."""
+    part = path.with_name(f".fepflow-{secrets.token_hex(8)}.part")
+    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, PRIVATE))
+    try:
+        yield part
+    finally:
+        with suppress(FileNotFoundError):
+            part.unlink()
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return f"{type(error).__name__}: {error}"

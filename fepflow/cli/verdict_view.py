@@ -1,0 +1,203 @@
+"""A run as a person sees it: its checks, its metrics, the verdict and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from fepflow.cli.text import COLOURS, SHORT_ID, coloured, interval, number, safe, table
+from fepflow.services.run_service import seconds_of
+from fepflow.store.records import CheckCounts, Outcome, RunRecord
+from fepflow.store.store import Store
+from fepflow.tasks.analysis.causes import causes_of, show_command
+from fepflow.tasks.analysis.judge_reliability import reliability_of_judges
+
+SHORT_DIGEST = 12
+MOST_SLICES = 30
+"""Slices that are printed, the worst first."""
+
+
+def run_view(store: Store, run: RunRecord) -> Iterator[Table | str]:
+    """What to print of a run: tables, and lines of markup."""
+    yield _head(store, run)
+    counts = store.check_totals(run.id)
+    if counts:
+        yield _check_table(counts)
+    if run.metrics:
+        yield metric_table(run.metrics, (run.verdict or {}).get("baseline"))
+    if (regression := (run.verdict or {}).get("regression")) and regression["metrics"]:
+        yield _regression_table(regression)
+        base = regression["run_id"][:SHORT_ID]
+        yield f"against run {base}: {safe(regression['matched'])} (fepflow compare {base} {run.id[:SHORT_ID]})"
+    if slices := (run.verdict or {}).get("slices"):
+        yield _slice_table(slices)
+    for row in counts:
+        if row.error and row.error == row.passed + row.failed + row.error + row.skipped + row.unjudged:
+            yield f"[yellow]{safe(row.check_id)} ended in an error every time: {row.error} of {row.error}[/]"
+    for judge in reliability_of_judges(store, run):
+        sentence = safe(judge.sentence())
+        yield sentence if judge.calibration else f"[yellow]{sentence}[/]"
+    yield from verdict_view(run)
+    yield from _causes(store, run)
+
+
+def verdict_view(run: RunRecord, *, brief: bool = False) -> Iterator[str]:
+    """The verdict and what it rests on, as markup; `brief` is one line: the outcome, and the reason that decided."""
+    if run.outcome is None:
+        yield from _no_verdict(run)
+    else:
+        yield from verdict_lines(run.outcome, run.verdict, brief=brief)
+
+
+def verdict_lines(outcome: Outcome, verdict: Mapping[str, Any], *, brief: bool = False) -> Iterator[str]:
+    """The same of a verdict as it is stored."""
+    first, *others = verdict["reasons"] or [verdict["gate"]]
+    yield f"[bold {COLOURS[outcome]}]{outcome.upper()}[/]  {safe(first)}"
+    if brief:
+        return
+    yield f"  gate: {safe(verdict['gate'])}"
+    if topped_up := verdict.get("top_up"):
+        yield f"  {safe(topped_up['summary'])}"
+    if digest := verdict.get("thresholds_digest"):
+        yield f"  thresholds: sha256 {digest[:SHORT_DIGEST]}"
+    if baseline := verdict.get("baseline"):
+        worse = ": the outcome has worsened" if baseline["worsened"] else ""
+        yield f"  baseline: {coloured(baseline['outcome'])} in run {baseline['run_id'][:SHORT_ID]}{worse}"
+        if summary := baseline.get("summary"):
+            yield f"    {safe(summary)}"
+    elif reason := verdict.get("not_compared"):
+        yield f"  no baseline: {safe(reason)}"
+    yield from (f"  - {safe(reason)}" for reason in others)
+    yield from (f"  [yellow]![/] {safe(warning)}" for warning in verdict.get("warnings", ()))
+    if models := verdict.get("models"):
+        from fepflow.verdict.verdict import ModelCosts
+
+        yield f"  models: {ModelCosts.model_validate(models)}"
+
+
+def _no_verdict(run: RunRecord) -> Iterator[str]:
+    so_far = "no verdict yet, the numbers are of what is there" if run.metrics else "no verdict yet"
+    yield f"[bold yellow]{run.status.upper()}[/]  {safe(run.error or so_far)}"
+    if run.status in ("interrupted", "cancelled", "failed"):
+        yield f"Go on with it: fepflow run --resume {run.id[:SHORT_ID]}"
+
+
+def _causes(store: Store, run: RunRecord) -> Iterator[str]:
+    summary = causes_of(store, run)
+    if summary.causes:
+        yield "What did not pass:"
+    for cause in summary.causes:
+        yield f"  {safe(str(cause))}"
+        yield f"  {' ' * len(str(cause.count))}   [dim]{safe(cause.cases)}: {safe(show_command(run, cause))}[/]"
+    yield from (f"  {safe(remark)}" for remark in summary.remarks)
+
+
+def _head(store: Store, run: RunRecord) -> str:
+    seen = store.progress(run.id)
+    failed = f", {seen.failed_outputs} without an answer" if seen.failed_outputs else ""
+    return (
+        f"[bold]{safe(run.name)}[/]  run {run.id[:SHORT_ID]}  {run.status}{_duration(run)}\n"
+        f"{run.n_cases} cases x {run.repeats}: {seen.outputs} of {run.calls} calls{failed}; {seen.checks} checks"
+        + (f"\n{run.sample}" if run.sample else "")
+    )
+
+
+def _check_table(counts: Sequence[CheckCounts]) -> Table:
+    made = table("check", "passed", "failed", "error", "skipped", "no verdict")
+    for row in counts:
+        cells = (row.passed, row.failed, row.error, row.skipped, row.unjudged)
+        made.add_row(safe(row.check_id), *(str(count) if count else "·" for count in cells))
+    return made
+
+
+def metric_table(metrics: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any] | None = None) -> Table:
+    """The metrics of a verdict, beside those of a baseline if there is one."""
+    changes = {change["id"]: change for change in baseline["metrics"]} if baseline else {}
+    by_judges = _beside(metrics)
+    beside = ("baseline", "change") if changes else ()
+    made = table("metric", "value", "interval", "n", "errors", "impact", "gate", *by_judges, *beside)
+    for metric in metrics:
+        change = changes.get(metric["id"], {})
+        then = (number(change.get("baseline")), number(change.get("difference"), sign="+")) if changes else ()
+        made.add_row(
+            safe(metric["id"]),
+            *_figures(metric),
+            _impact(metric.get("impact"), metric.get("worst_impact")),
+            coloured(metric.get("outcome")),
+            *([_corrected(metric.get("corrected"))] * len(by_judges)),
+            *then,
+        )
+    return made
+
+
+def _regression_table(regression: Mapping[str, Any]) -> Table:
+    columns = ("now", "difference", "interval", "worse", "better", "margin", "outcome")
+    beside = _beside(regression["metrics"])
+    made = table("metric", safe(regression["baseline"]), *columns, *beside)
+    for row in regression["metrics"]:
+        made.add_row(
+            safe(row["metric"]),
+            number(row.get("baseline")),
+            number(row.get("value")),
+            number(row.get("difference"), sign="+"),
+            interval(row.get("low"), row.get("high")),
+            str(row["worsened"] or "·"),
+            str(row["improved"] or "·"),
+            number(row["margin"]) if "margin" in row else "·",
+            coloured(row.get("outcome")),
+            *([_corrected(row.get("corrected"))] * len(beside)),
+        )
+    return made
+
+
+def _slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
+    beside = _beside(slices)
+    made = table(safe(slices[0]["by"]), "metric", "value", "interval", "n", "errors", "minimum", "outcome", *beside)
+    for row in slices[:MOST_SLICES]:
+        made.add_row(
+            safe(row["slice"]),
+            safe(row["metric"]),
+            *_figures(row),
+            number(row["threshold"]) if "threshold" in row else "·",
+            coloured(row.get("outcome")),
+            *([_corrected(row.get("corrected"))] * len(beside)),
+        )
+    if len(slices) > MOST_SLICES:
+        made.add_row(f"... and {len(slices) - MOST_SLICES} more (--json)", *[""] * (7 + len(beside)))
+    return made
+
+
+def _beside(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The column of what is corrected, if anything is."""
+    return ["corrected for the judge"] if any("corrected" in row for row in rows) else []
+
+
+def _corrected(figures: Mapping[str, Any] | None) -> str:
+    """Value and interval of a share that a judge passed, corrected for its errors."""
+    if figures is None or "value" not in figures:
+        return "·"
+    return f"{number(figures['value'])} ({number(figures['low'])} to {number(figures['high'])})"
+
+
+def _figures(metric: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Value, interval, n and errors of a metric, or of a slice of it."""
+    return (
+        number(metric.get("value")),
+        interval(metric.get("low"), metric.get("high")),
+        f"{metric['n_completed']} of {metric['n_expected']}" if metric["n_expected"] else "·",
+        str(metric["n_error"] or "·"),
+    )
+
+
+def _impact(impact: str | None, reached: str | None) -> str:
+    """The impact of the value, and the worst that the interval reaches; a value that no range holds has none."""
+    if reached is None or reached == impact:
+        return impact or "·"
+    return f"{impact or 'unknown'} (to {reached})"
+
+
+def _duration(run: RunRecord) -> str:
+    lasted = seconds_of(run)
+    return "" if lasted is None else f"  {lasted:.1f} s" + ("" if run.completed_at else " so far")

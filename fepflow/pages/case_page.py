@@ -1,0 +1,176 @@
+"""A test case of a run as a page shows it: what went in, what came out, what each check found, and earlier runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from markupsafe import Markup
+
+from fepflow.checks.explanation import arguments_of, explain, findings
+from fepflow.errors import NotFoundError
+from fepflow.pages.charts import attempts_chart
+from fepflow.pages.marks import State, state_of, state_of_check
+from fepflow.pages.text import Span, differences, shown
+from fepflow.protocol.results import CheckResult
+from fepflow.store.case_grid import GridRow
+from fepflow.store.check_order import shared_check_ids
+from fepflow.store.labels import StoredLabel
+from fepflow.store.records import CaseResult, RunRecord
+from fepflow.store.store import Store
+
+MAX_LINE = 20_000
+EARLIER_RUNS = 10
+
+_OWN_METADATA = frozenset({"error", "attempt_log", "attempts", "latency_ms"})
+_OF_MODEL = (
+    *("model_answered", "mode", "prompt_tokens", "completion_tokens", "cost_usd", "seconds", "attempts", "cached"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckView:
+    """A check's result: how it came out and why, what it found and was given, and what its model is known for."""
+
+    result: CheckResult
+    state: State
+    why: str
+    findings: list[str]
+    arguments: list[str]
+    model: Mapping[str, Any]
+    samples: Any
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """One call: when it began and how long it took, in seconds, the pause before it, and its error."""
+
+    number: int
+    start: float
+    seconds: float
+    pause: float
+    cause: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatView:
+    """One repeat of a case. `expected` and `output` are marked where they differ, None where they stand as they are."""
+
+    result: CaseResult
+    expected: list[Span] | None
+    output: list[Span] | None
+    checks: list[CheckView]
+    attempts: list[AttemptView]
+    chart: Markup | None
+    steps: Sequence[Mapping[str, Any]]
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierView:
+    """The same case in an earlier run."""
+
+    run_id: str
+    created_at: datetime
+    row: GridRow
+    repeats: int
+
+
+@dataclass(frozen=True, slots=True)
+class CaseView:
+    """A case with its repeats, and the same case in earlier runs."""
+
+    run: RunRecord
+    repeats: list[RepeatView]
+    earlier: list[EarlierView]
+    checks: list[str]
+    state: State
+    labels: list[StoredLabel]
+
+    def labels_of(self, check: CheckView, repeat: RepeatView) -> list[StoredLabel]:
+        """What people say of a check of one output."""
+        wanted = check.result.check_id, repeat.result.repeat
+        return [label for label in self.labels if (label.check_id, label.repeat) == wanted]
+
+
+def case_view(store: Store, run_id: str, case_id: str) -> CaseView:
+    """A case of a run. Raises NotFoundError."""
+    run = store.run(run_id)
+    index = store.index_of_case(run.id, case_id)
+    if index is None:
+        raise NotFoundError(f"Run {run.id[:8]} has no test case {case_id!r}.")
+    repeats = [repeat_view(result) for result in store.results(run.id, case_indices=[index])]
+    earlier = [
+        EarlierView(earlier_id, created_at, row, repeats)
+        for earlier_id, created_at, repeats, earlier_index in store.earlier_indices(run, case_id, EARLIER_RUNS)
+        for row in store.grid_rows(earlier_id, [earlier_index])
+    ]
+    ids = [check.result.check_id for repeat in repeats for check in repeat.checks]
+    ids += [check_id for each in earlier for _, check_id in each.row.marks]
+    labels = [label for label in store.labels_of_case(run.id, index) if label.label is not None]
+    (row,) = store.grid_rows(run.id, [index])
+    return CaseView(
+        run, repeats, earlier, list(dict.fromkeys(ids)), state_of(row, run.repeats, shared_check_ids(run.suite)), labels
+    )
+
+
+def repeat_view(result: CaseResult) -> RepeatView:
+    """One repeat of a case."""
+    value = None if result.output is None else result.output.value
+    marked = None
+    if isinstance(value, str) is isinstance(result.case.expected, str) and None not in (value, result.case.expected):
+        marked = differences(shown(result.case.expected), shown(value))
+    expected, output = marked or (None, None)
+    metadata = (result.output.metadata if result.output else None) or {}
+    attempts = _attempts(metadata)
+    bars = [
+        {"number": one.number, "start": one.start, "end": one.start + one.seconds, "failed": one.cause is not None}
+        for one in attempts
+    ]
+    checks = [_check(check) for check in result.checks]
+    rest = {name: value for name, value in metadata.items() if name not in _OWN_METADATA}
+    return RepeatView(result, expected, output, checks, attempts, attempts_chart(bars), _steps(value), rest)
+
+
+def _check(check: CheckResult) -> CheckView:
+    metadata = check.results.get("metadata")
+    of_model = metadata if isinstance(metadata, dict) else {}
+    model = {name: of_model[name] for name in _OF_MODEL if of_model.get(name) is not None}
+    return CheckView(
+        check,
+        state_of_check(check),
+        explain(check),
+        findings(check, MAX_LINE),
+        arguments_of(check, MAX_LINE),
+        model,
+        of_model.get("samples"),
+    )
+
+
+def _steps(value: Any) -> Sequence[Mapping[str, Any]]:
+    """The steps of an agent that takes several (ECP)."""
+    steps = value.get("steps") if isinstance(value, dict) else None
+    if not isinstance(steps, list) or not all(isinstance(step, dict) and "public_output" in step for step in steps):
+        return ()
+    return steps
+
+
+def _attempts(metadata: Mapping[str, Any]) -> list[AttemptView]:
+    log = metadata.get("attempt_log")
+    found: list[AttemptView] = []
+    first: datetime | None = None
+    for entry in log if isinstance(log, list) else ():
+        try:
+            began = datetime.fromisoformat(entry["started_at"])
+            seconds = float(entry["latency_ms"]) / 1_000
+            cause = entry["error"]["message"] if entry["error"] else None
+            number = int(entry["attempt"])
+        except (KeyError, TypeError, ValueError):
+            return []  # an output that was handed to us says what it likes
+        first = first or began
+        start = (began - first).total_seconds()
+        before = found[-1].start + found[-1].seconds if found else 0.0
+        found.append(AttemptView(number, start, seconds, max(0.0, start - before), cause))
+    return found

@@ -1,0 +1,49 @@
+"""A run as one HTML file, which loads nothing and runs no script."""
+
+from __future__ import annotations
+
+import base64
+from hashlib import sha256
+from typing import TextIO
+
+from markupsafe import Markup
+
+from fepflow.pages.assets import read_asset
+from fepflow.pages.case_page import repeat_view
+from fepflow.pages.links import FileLinks
+from fepflow.pages.rendering import render
+from fepflow.pages.run_page import GridFilter, grid_view, run_view
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+
+MAX_CASES = 2_000
+"""Cases that a file has, problems first: a browser is slow with more."""
+MAX_TEXT = 3_000
+"""Characters of one value."""
+
+
+def write_html(store: Store, run: RunRecord, file: TextIO) -> None:
+    """Write it: the verdict, the metrics, the cases beside the checks, and each case."""
+    view = run_view(store, run.id)
+    grid = grid_view(store, view.run, GridFilter(), size=MAX_CASES)
+    indices = [row.case_index for row in grid.rows]
+    style = read_asset("style.css").decode()
+    # The hash of this very style is what the browser is told to take.
+    digest = base64.b64encode(sha256(style.encode()).digest()).decode()
+    file.write(
+        render(
+            "report.html",
+            view=view,
+            grid=grid,
+            run=view.run,
+            repeats=(repeat_view(result) for result in store.results(run.id, case_indices=indices)),
+            links=FileLinks({row.case.id: row.case_index for row in grid.rows}),
+            style=Markup(style),  # noqa: S704  # ours
+            policy=f"default-src 'none'; style-src 'sha256-{digest}'",
+            limit=MAX_TEXT,
+            flow_run_url=None,
+            live=False,
+            may_label=False,
+            labels_of=lambda check, repeat: (),
+        )
+    )

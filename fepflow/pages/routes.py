@@ -1,0 +1,189 @@
+"""The routes of the pages. They block while the store works, so the framework runs each in a thread."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from http import HTTPStatus
+from io import StringIO
+from typing import Any, get_args
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from fepflow.errors import FepflowError, UserError
+from fepflow.pages import case_page, comparison_page, run_page, trends_page
+from fepflow.pages.frame import page_of
+from fepflow.pages.label_routes import LabelPages
+from fepflow.pages.rendering import render
+from fepflow.pages.report import write_html
+from fepflow.pages.text import MAX_TEXT
+from fepflow.services.prefect_api import flow_run_address
+from fepflow.services.prefect_schedule import scheduled_runs
+from fepflow.services.run_service import seconds_of
+from fepflow.store.records import Outcome, RunStatus
+from fepflow.store.run_search import RunFilter
+from fepflow.store.store import Store
+
+RUNS_ON_A_PAGE = 50
+
+
+class Pages:
+    """Renders pages of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._causes = run_page.EndedCauses()
+
+    def router(self) -> APIRouter:
+        """All routes; none of them is an interface for programs."""
+        router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+        router.add_api_route("/", lambda: RedirectResponse("/runs", 303), methods=["GET"])
+        for path, endpoint in (
+            ("/runs", self.runs),
+            ("/runs/{run_id}", self.run),
+            ("/runs/{run_id}/case", self.case),
+            ("/runs/{run_id}/report.html", self.report),
+            ("/compare", self.compare),
+            ("/trends", self.trends),
+            ("/suites", self.suites),
+            ("/judges", self.judges),
+        ):
+            router.add_api_route(path, endpoint, methods=["GET"], response_model=None)
+        router.include_router(LabelPages(self._store).router())
+        return router
+
+    def runs(self, request: Request, suite: str = "", outcome: str = "", status: str = "", tag: str = "",
+             since: str = "", until: str = "", page: str = "1") -> Response:  # fmt: skip
+        """Runs, newest first, filtered."""
+        wanted = RunFilter(
+            suite or None,
+            _one_of("outcome", outcome, get_args(Outcome)),
+            _one_of("status", status, get_args(RunStatus)),
+            tag or None,
+            _day("since", since),
+            _day("until", until, timedelta(days=1)),
+        )
+        number = _number(page)
+        total = self._store.count_runs(wanted)
+        found = self._store.find_runs(wanted, RUNS_ON_A_PAGE, (number - 1) * RUNS_ON_A_PAGE)
+        rows = [
+            (run, seconds_of(run), self._store.progress(run.id) if run.status == "running" else None) for run in found
+        ]
+        return self._page(
+            request,
+            "runs.html",
+            wanted=wanted,
+            since=since,
+            until=until,
+            suites=self._store.suite_names(),
+            statuses=get_args(RunStatus),
+            rows=rows,
+            total=total,
+            filtered=wanted != RunFilter(),
+            any_live=any(progress is not None for _, _, progress in rows),
+            here=_here(request),
+            page=number,
+            pages=run_page.pages_of(total, RUNS_ON_A_PAGE),
+        )
+
+    def run(self, request: Request, run_id: str, show: str = "all", check: str = "", text: str = "",
+            page: str = "1") -> Response:  # fmt: skip
+        """A run, and the page of its cases that is wanted."""
+        view = run_page.run_view(self._store, run_id, self._causes)
+        wanted = run_page.GridFilter(
+            _one_of("show", show, get_args(run_page.Show)) or "all", check or None, text or None, _number(page)
+        )
+        flow_run_url = flow_run_address(view.run.flow_run_id) if view.run.flow_run_id else None
+        part = request.headers.get("hx-target", "")  # htmx names what it wants: nothing else is read
+        if part == "verdict":
+            verdict = self._page(request, "verdict.html", view=view, flow_run_url=flow_run_url, live=True)
+            if not view.is_live:
+                verdict.headers["HX-Refresh"] = "true"  # the run has ended meanwhile: all of the page is another
+            return verdict
+        grid = run_page.grid_view(self._store, view.run, wanted)
+        return self._page(
+            request,
+            "cases.html" if part == "cases" else "run.html",
+            view=view,
+            grid=grid,
+            earlier=self._store.run_before(view.run, alike=False) if view.run.outcome else None,
+            flow_run_url=flow_run_url,
+            live=True,
+            page=wanted.page,
+            pages=grid.pages,
+        )
+
+    def case(self, request: Request, run_id: str, id: str = "") -> Response:
+        """A test case of a run."""
+        view = case_page.case_view(self._store, run_id, id)
+        return self._page(request, "case.html", view=view, limit=MAX_TEXT, labels_of=view.labels_of)
+
+    def report(self, run_id: str) -> Response:
+        """The run as one file."""
+        run = self._store.run(run_id)
+        file = StringIO()
+        write_html(self._store, run, file)
+        name = f"{run.id[:8]}.html"
+        return HTMLResponse(file.getvalue(), headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+    def compare(self, request: Request, base: str = "") -> Response:
+        """Runs beside a base; `new` are the others, or `run` all of them, of which the oldest is the base."""
+        view = comparison_page.comparison_view(
+            self._store, base, request.query_params.getlist("new"), request.query_params.getlist("run")
+        )
+        return self._page(request, "compare.html", view=view)
+
+    def trends(self, request: Request, suite: str = "") -> Response:
+        """A suite's metrics over its runs."""
+        return self._page(request, "trends.html", view=trends_page.trends_view(self._store, suite))
+
+    def suites(self, request: Request) -> Response:
+        """Each suite with its newest run."""
+        return self._page(request, "suites.html", rows=self._store.newest_runs_of_suites(), scheduled=scheduled_runs())
+
+    def judges(self, request: Request) -> Response:
+        """The judges of the newest run of each suite."""
+        return self._page(request, "judges.html", rows=trends_page.judges_view(self._store))
+
+    def _page(self, request: Request, template: str, **values: Any) -> Response:
+        return page_of(request, template, page_address=partial(_with_page, request), **values)
+
+
+def html_error(status: int, error: FepflowError) -> Response:
+    """An error as a page."""
+    title = HTTPStatus(status).phrase
+    html = render("error.html", status=status, title=title, message=str(error), caller=None, csrf="")
+    return HTMLResponse(html, status)
+
+
+def _number(page: str) -> int:
+    if not page.isascii() or not page.isdecimal() or not 1 <= int(page[:10]) <= 1_000_000:
+        raise UserError(f"page is a number from 1 on, and not {page[:50]!a}.")
+    return int(page[:10])
+
+
+def _one_of(name: str, value: str, known: tuple[Any, ...]) -> Any:
+    if value and value not in known:
+        raise UserError(f"{name} is one of {', '.join(known)}, and not {value[:50]!a}.")
+    return value or None
+
+
+def _day(name: str, value: str, later: timedelta = timedelta()) -> datetime | None:
+    """The beginning of a day in UTC."""
+    if not value:
+        return None
+    try:
+        return datetime.strptime(value, "%Y-%m-%d").replace(tzinfo=UTC) + later
+    except (ValueError, OverflowError):
+        raise UserError(f"{name} is a day such as 2026-01-31, and not {value[:50]!a}.") from None
+
+
+def _here(request: Request) -> str:
+    return f"{request.url.path}?{request.url.query}"
+
+
+def _with_page(request: Request, page: int) -> str:
+    others = [(name, value) for name, value in request.query_params.multi_items() if name != "page"]
+    return f"{request.url.path}?{urlencode([*others, ('page', page)], errors='surrogatepass')}"

@@ -1,0 +1,201 @@
+"""A run as a page shows it: the verdict and why, each metric, and its cases beside its checks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal
+
+from markupsafe import Markup
+
+from fepflow.checks.causes import CauseSummary
+from fepflow.checks.explanation import explain
+from fepflow.pages.charts import gate_bands, interval_chart
+from fepflow.services.failed_results import Selection, worst_first
+from fepflow.services.run_service import seconds_of, with_current_metrics
+from fepflow.store.case_grid import CheckMark, GridRow
+from fepflow.store.check_order import shared_check_ids
+from fepflow.store.records import Progress, RunRecord
+from fepflow.store.store import Store
+from fepflow.suite.models import IMPACTS
+from fepflow.tasks.analysis.causes import causes_of
+from fepflow.tasks.analysis.judge_reliability import JudgeReliability, reliability_of_judges
+
+Show = Literal["all", "problems", "failed", "errors", "others"]
+PAGE_SIZE = 50
+MAX_KNOWN = 500
+"""Runs of which the causes are kept in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class GridFilter:
+    """Which cases are wanted: how they came out, of which check, with which text, and the page, from 1."""
+
+    show: Show = "all"
+    check: str | None = None
+    text: str | None = None
+    page: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MetricView:
+    """A metric with its chart, None for one without a value.
+
+    `check_outcome` is how its check fared, None if the gate has no rule about that check.
+    """
+
+    figures: Mapping[str, Any]
+    chart: Markup | None
+    check_outcome: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GridView:
+    """A page of cases beside the checks, `shared` ones first. `total` is how many cases the filter leaves.
+
+    `reasons` say of cases by index why their checks did not pass.
+    """
+
+    wanted: GridFilter
+    checks: list[str]
+    shared: list[str]
+    rows: list[GridRow]
+    reasons: Mapping[int, list[str]]
+    total: int
+
+    @property
+    def pages(self) -> int:
+        """How many pages there are."""
+        return pages_of(self.total, PAGE_SIZE)
+
+
+def pages_of(total: int, size: int) -> int:
+    """How many pages so many rows fill; one at least."""
+    return max(1, -(-total // size))
+
+
+class RunView:
+    """A run as its page shows it, but for its cases. What is not asked for is not read."""
+
+    def __init__(self, store: Store, run: RunRecord, causes: EndedCauses | None = None) -> None:
+        self._store = store
+        self._causes = causes or EndedCauses()
+        self.run = run
+
+    @cached_property
+    def progress(self) -> Progress:
+        """How far it is."""
+        return self._store.progress(self.run.id)
+
+    @cached_property
+    def metrics(self) -> list[MetricView]:
+        """Those of its verdict."""
+        return [_metric(metric, self.run) for metric in self.run.metrics or ()]
+
+    @cached_property
+    def causes(self) -> CauseSummary:
+        """The most frequent causes of what did not pass."""
+        return self._causes.of(self._store, self.run)
+
+    @cached_property
+    def judges(self) -> list[JudgeReliability]:
+        """How far its judges agree with people, and with themselves."""
+        return reliability_of_judges(self._store, self.run)
+
+    @property
+    def seconds(self) -> float | None:
+        """See `seconds_of`."""
+        return seconds_of(self.run)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether there is more to come."""
+        return self.run.status in ("pending", "running")
+
+
+class EndedCauses:
+    """Causes of the runs of one store that are over: they are read from many results, and stay until a run goes on."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, datetime], CauseSummary] = {}
+
+    def of(self, store: Store, run: RunRecord) -> CauseSummary:
+        """The most frequent causes of what did not pass."""
+        if run.completed_at is None:
+            return causes_of(store, run)
+        key = run.id, run.completed_at
+        if key not in self._known:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[key] = causes_of(store, run)
+        return self._known[key]
+
+
+def run_view(store: Store, run_id: str, causes: EndedCauses | None = None) -> RunView:
+    """A run by its id, the beginning of it, or `latest`. Raises NotFoundError."""
+    return RunView(store, with_current_metrics(store, store.run(run_id)), causes)
+
+
+def grid_view(store: Store, run: RunRecord, wanted: GridFilter, size: int = PAGE_SIZE) -> GridView:
+    """The page of cases that is wanted."""
+    indices = _case_indices(store, run, wanted)
+    start = (wanted.page - 1) * size
+    rows = store.grid_rows(run.id, indices[start : start + size])
+    shared = shared_check_ids(run.suite)
+    own = (check_id for row in rows for _, check_id in row.marks if check_id not in shared)
+    reasons = _reasons(store, run, rows, wanted.check)
+    return GridView(wanted, [*dict.fromkeys(own), *shared], shared, rows, reasons, len(indices))
+
+
+def _reasons(store: Store, run: RunRecord, rows: Sequence[GridRow], check_id: str | None) -> Mapping[int, list[str]]:
+    """Why checks did not pass, each sentence once; of the check that is asked for, if one is."""
+    wanted = Selection(failed=True, check_id=check_id)
+    failed = [row.case_index for row in rows if any(_is_problem(mark) for mark in row.marks.values())]
+    found: dict[int, dict[str, None]] = defaultdict(dict)
+    for result in store.results(run.id, case_indices=failed):
+        for check in wanted.checks(result):
+            found[result.case_index][f"{check.check_id}: {explain(check)}"] = None
+    return {case_index: list(sentences) for case_index, sentences in found.items()}
+
+
+def _is_problem(mark: CheckMark) -> bool:
+    return mark.status == "error" or mark.passed is False
+
+
+def bands_of(run: RunRecord, metric: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The bands of a metric's thresholds, else those of the gate's minimum and maximum."""
+    thresholds = run.suite.get("thresholds")
+    declared = thresholds.get("thresholds") if isinstance(thresholds, dict) else None
+    bands = declared.get(metric["id"]) if isinstance(declared, dict) else None
+    if not isinstance(bands, list):
+        return list(gate_bands(metric))
+    return [band for band in bands if band.get("impact") in IMPACTS]
+
+
+def _metric(metric: Mapping[str, Any], run: RunRecord) -> MetricView:
+    rules = (run.verdict or {}).get("rules", ())
+    check = metric.get("check")
+    of_check = (rule["outcome"] for rule in rules if check is not None and rule.get("check") == check)
+    return MetricView(metric, interval_chart(metric, bands_of(run, metric)), next(of_check, None))
+
+
+def _case_indices(store: Store, run: RunRecord, wanted: GridFilter) -> list[int]:
+    """The cases that are wanted, those first that decided the verdict."""
+    problems = worst_first(store, run, Selection(failed=True, check_id=wanted.check))
+    if wanted.show == "failed":
+        found = store.failed_case_indices(run.id, wanted.check, "failed")
+    elif wanted.show == "errors":
+        found = store.failed_case_indices(run.id, wanted.check, "error")
+    elif wanted.show == "problems":
+        found = problems
+    else:
+        among = set(problems)
+        others = [index for index in range(run.n_cases) if index not in among]
+        found = others if wanted.show == "others" else [*problems, *others]
+    if wanted.text:
+        with_text = set(store.find_cases(run.id, wanted.text))
+        found = [index for index in found if index in with_text]
+    return found

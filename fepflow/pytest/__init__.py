@@ -1,0 +1,25 @@
+"""Where `evaluate`, the decorator for pytest, is found; as the package's face it defines nothing and loads it then.
+
+from fepflow.pytest import evaluate
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fepflow import _hidden
+
+if TYPE_CHECKING:
+    from fepflow.pytest.decorator import evaluate as evaluate
+
+__all__ = ["evaluate"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'fepflow.pytest' has no attribute {name!r}")
+    try:
+        return getattr(import_module("fepflow.pytest.decorator"), name)
+    except ImportError as error:
+        raise _hidden(error.name) or error from None

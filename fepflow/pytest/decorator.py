@@ -1,0 +1,145 @@
+"""The decorator `evaluate`: a test function that answers test cases, many times, and is judged by its rate."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial, wraps
+from inspect import Parameter, Signature, iscoroutinefunction, signature
+from typing import Any, TypeVar
+
+import pytest
+
+from fepflow.errors import FepflowError
+from fepflow.protocol.check import AnyCheck
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.test_case import TestCase
+from fepflow.pytest.calls import run_samples, run_samples_async
+from fepflow.pytest.plan import Plan, invalid_argument, make_plan, rule_of_flex_evals
+from fepflow.pytest.plugin import EVALUATION, RUN, STORE, VERDICT
+from fepflow.pytest.report import failure_report
+from fepflow.verdict.pass_rule import PassRule, SampleResult, judge_samples
+from fepflow.verdict.verdict import Verdict
+
+Test = TypeVar("Test", bound=Callable[..., Any])
+
+
+def evaluate(
+    test_cases: Sequence[TestCase],
+    checks: Sequence[AnyCheck] | None = None,
+    samples: int = 1,
+    *,
+    success_threshold: float = 1.0,
+    pass_rule: PassRule = "case",  # noqa: S107  # no password
+    max_concurrency: int | None = None,
+    pass_threshold: float | None = None,
+    pass_mode: str | None = None,
+) -> Callable[[Test], Test]:
+    """Make a test of a function that answers test cases.
+
+    pytest calls the function `samples` times for every test case, with the case as `test_case` (or, if no parameter
+    has this name, as the first one) and with its fixtures, which are the same objects each time. What it returns is the
+    output's value; an `Output` is taken as it is. The checks, and those that a case carries, judge each output. What
+    the function raises is no output, and never a pass.
+
+    The test passes if at least `success_threshold` (0 to 1) passed: of all results (`pass_rule="case"`), or of the
+    samples, each of which passes only with all its cases (`"sample"`); or if every case for itself reaches it over its
+    samples (`"each_case"`). `max_concurrency` bounds the calls of an async function that are under way at once (default
+    16); a sync function's come one after another.
+
+    `pass_threshold` and `pass_mode` are flex-evals 0.4's names, with its default `"per_test_case"`: `"each_case"`.
+    Raises InputError, while pytest collects, for what cannot be evaluated.
+    """
+    __tracebackhide__ = True
+    if pass_threshold is not None or pass_mode is not None:
+        success_threshold, pass_rule = rule_of_flex_evals(pass_threshold, pass_mode, success_threshold, pass_rule)
+    plan = make_plan(test_cases, checks or (), samples, success_threshold, pass_rule, max_concurrency)
+    return partial(_decorated, plan)
+
+
+def _decorated(plan: Plan, function: Test) -> Test:
+    __tracebackhide__ = True
+    if not callable(function) or isinstance(function, type):
+        raise invalid_argument("test", f"{function!r} is no function", "decorate a test function or method")
+    takes = signature(function)
+    case_name = _case_parameter(takes)
+    wants_request = "request" in takes.parameters
+
+    def bind(instance: tuple[Any, ...], fixtures: dict[str, Any]) -> tuple[pytest.FixtureRequest, Callable[..., Any]]:
+        if "request" not in fixtures:
+            pytest.fail("An evaluation gets fixtures, but this was called without any.", pytrace=False)
+        request = fixtures["request"] if wants_request else fixtures.pop("request")
+
+        def call(case: TestCase) -> Any:
+            return function(*instance, **fixtures, **({case_name: case} if case_name else {}))
+
+        return request, call
+
+    if iscoroutinefunction(function):
+
+        @wraps(function)
+        async def test(*instance: Any, **fixtures: Any) -> None:
+            request, call = bind(instance, fixtures)
+            started_at = utc_now()
+            _conclude(plan, request, await run_samples_async(call, plan), started_at)
+
+    else:
+        if plan.concurrency is not None:
+            message = f"max_concurrency: {function.__name__} is not async, so its calls come one after another"
+            warnings.warn(message, stacklevel=2)
+
+        @wraps(function)
+        def test(*instance: Any, **fixtures: Any) -> None:
+            request, call = bind(instance, fixtures)
+            started_at = utc_now()
+            _conclude(plan, request, run_samples(call, plan), started_at)
+
+    test.__dict__.update({EVALUATION: True, "__signature__": _for_pytest(takes, case_name)})
+    return test  # type: ignore[return-value]  # pytest calls it as it would have called the function
+
+
+def _case_parameter(takes: Signature) -> str | None:
+    """The parameter that gets the test case: `test_case`, else the first; None for a function without parameters."""
+    if "test_case" in takes.parameters:
+        return "test_case"
+    return next((name for name in takes.parameters if name != "self"), None)
+
+
+def _for_pytest(takes: Signature, case_name: str | None) -> Signature:
+    """What pytest has to provide: the fixtures, and its `request`."""
+    wanted = [parameter for name, parameter in takes.parameters.items() if name != case_name]
+    if "request" not in takes.parameters:
+        wanted.append(Parameter("request", Parameter.KEYWORD_ONLY))
+    return takes.replace(parameters=sorted(wanted, key=lambda parameter: parameter.kind))
+
+
+def _conclude(plan: Plan, request: pytest.FixtureRequest, results: list[SampleResult], started_at: datetime) -> None:
+    if all(result.outcome == "skipped" for result in results):
+        pytest.skip((results[0].why or "").removeprefix("skipped: "))
+    verdict = judge_samples(results, plan.samples, plan.rule, plan.threshold)
+    found = request.node.user_properties
+    found.append((VERDICT, f"{verdict.outcome}, {verdict.reasons[0]}"))
+    run_id = _store(plan, request, results, verdict, started_at)
+    if run_id is not None:
+        found.append((RUN, run_id))
+    if verdict.outcome != "pass":
+        pytest.fail(failure_report(plan, results, verdict), pytrace=False)
+
+
+def _store(
+    plan: Plan, request: pytest.FixtureRequest, results: list[SampleResult], verdict: Verdict, started_at: datetime
+) -> str | None:
+    """Keep the results, if `--fepflow-store` says so. A store that fails is warned of, and changes no outcome."""
+    store = request.config.stash.get(STORE, None)
+    if store is None:
+        return None
+    from fepflow.tasks.store_results import new_run, record_run
+
+    try:
+        run = new_run("pytest", request.node.nodeid, plan.checks, started_at, samples=plan.samples)
+        record_run(store, run, plan.cases, results, verdict)
+        return run.id
+    except FepflowError as error:
+        warnings.warn(f"the results of {request.node.nodeid} are not stored: {error}", stacklevel=1)
+        return None

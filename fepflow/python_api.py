@@ -1,0 +1,244 @@
+"""Running suites from Python: `fepflow.run`, `fepflow.run_async` and `fepflow.load_run`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+
+from fepflow.errors import UserError
+from fepflow.protocol.results import ResultsView, TestCaseResult
+from fepflow.reports.fep import dumps, test_case_results
+from fepflow.reports.parquet import stored_rows
+from fepflow.services import run_service
+from fepflow.store.records import RunRecord
+from fepflow.verdict.verdict import Verdict
+
+if TYPE_CHECKING:
+    from fepflow.tasks.run.handover import LocalRun
+
+logger = logging.getLogger("fepflow")
+
+
+class Options(TypedDict, total=False):
+    """What `run` takes beside the suite, named as the options of `fepflow run`. Default: as the suite says."""
+
+    limit: float
+    seed: int
+    repeats: int
+    max_concurrency: int
+    timeout: float
+    tags: Sequence[str]
+    filter_metadata: Mapping[str, str]
+    filter_failing: str
+    cache: bool
+    verdict: Literal["interval", "point"]
+    env_file: str | Path
+    verbose: bool
+
+
+class RunResults(ResultsView):
+    """The results of a run in the store, one for each repeat of each test case that the run has got to.
+
+    Each time that one goes through them they are read anew, a hundred cases at a time.
+    """
+
+    def __init__(self, record: RunRecord) -> None:
+        self._record = record
+
+    def __iter__(self) -> Iterator[TestCaseResult]:
+        with run_service.open_store() as store:
+            for result in test_case_results(store, store.run(self._record.id)):
+                yield TestCaseResult.model_validate_json(dumps(result))
+
+    @property
+    def results(self) -> RunResults:
+        """The results themselves."""
+        return self
+
+    @property
+    def expected_results(self) -> int:
+        """Test cases times repeats."""
+        return self._record.calls
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        with run_service.open_store() as store:
+            yield from stored_rows(store, store.run(self._record.id))
+
+    def __repr__(self) -> str:
+        return f"RunResults(run {self._record.id[:8]}, {self.expected_results} results)"
+
+
+class Run(ResultsView):
+    """A run in the store: its verdict, and its results, which are read as they are asked for.
+
+    `outcome` is `pass`, `fail` or `inconclusive`, and None without a verdict: the run is still under way, was
+    cancelled, or was interrupted (`status`; `error` says why).
+    """
+
+    def __init__(self, record: RunRecord) -> None:
+        self._record = record
+
+    @property
+    def id(self) -> str:
+        """What `load_run` and `fepflow show` take."""
+        return self._record.id
+
+    @property
+    def name(self) -> str:
+        """The suite's name."""
+        return self._record.name
+
+    @property
+    def status(self) -> str:
+        """`pending`, `running`, `completed`, `cancelled`, `interrupted` or `failed`."""
+        return self._record.status
+
+    @property
+    def error(self) -> str | None:
+        """Why there is no verdict."""
+        return self._record.error
+
+    @property
+    def outcome(self) -> str | None:
+        """The verdict's outcome."""
+        return self._record.outcome
+
+    @property
+    def passed(self) -> bool:
+        """Whether the verdict is a pass: `assert run.passed`. No verdict is none."""
+        return self.outcome == "pass"
+
+    @cached_property
+    def verdict(self) -> Verdict | None:
+        """The verdict with its rules, reasons and metrics."""
+        known = Verdict.model_fields
+        stored = self._record.verdict
+        if not isinstance(stored, dict) or self.outcome is None:
+            return None
+        fields = {name: value for name, value in stored.items() if name in known}
+        return Verdict.model_validate({"metrics": self._record.metrics or [], "outcome": self.outcome, **fields})
+
+    @property
+    def metrics(self) -> dict[str, float | None]:
+        """The value of each metric, by its id; `verdict.metrics` has intervals and counts."""
+        return {metric["id"]: metric["value"] for metric in self._record.metrics or ()}
+
+    @property
+    def results(self) -> RunResults:
+        """One result for each repeat of each test case, with `pass_rate`, `failed` and `to_dataframe()` of its own."""
+        return RunResults(self._record)
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        return self.results._rows()
+
+    @property
+    def expected_results(self) -> int:
+        """Test cases times repeats."""
+        return self._record.calls
+
+    def __repr__(self) -> str:
+        what = self.outcome or self.status
+        metrics = ", ".join(f"{name}={_number(value)}" for name, value in self.metrics.items())
+        shown = f", {metrics}" if metrics else ""
+        return f"Run({self.id[:8]} {self.name!r}: {what}, {self.expected_results} results{shown})"
+
+
+def run(suite: str | Path, **options: Unpack[Options]) -> Run:
+    """Run a suite, as `fepflow run` does, and wait for its end.
+
+    Options: `limit` (a count, or a fraction below 1) with `seed`, `repeats`, `max_concurrency`, `timeout` (seconds that
+    a call may take; of an ECP agent, each step), `tags`, `filter_metadata` (a dict), `filter_failing` (a run's id),
+    `cache` (False calls models anew), `verdict` ("interval" or "point"), `env_file` (default: `.env` in the working
+    directory), `verbose` (True shows notes and Prefect's log on stderr).
+
+    Returns the run whatever its verdict: `assert run("suite.yaml").passed`. It works inside a running event loop, too,
+    as in a notebook; that stands still meanwhile, and goes on with `run_async`. Ctrl-C stops the run, and what it has
+    is stored. Raises InputError with all the suite's errors, InfrastructureError when store or Prefect are in the
+    way.
+    """
+    with _begin(suite, options) as begun:
+        finished = run_service.execute(begun, handle_sigterm=False)
+    if finished.stopped:
+        raise KeyboardInterrupt
+    return Run(finished.run)
+
+
+async def run_async(suite: str | Path, **options: Unpack[Options]) -> Run:
+    """As `run`, beside whatever else the event loop does. Cancelling stops the run, and waits for its end."""
+    cancelled = threading.Event()
+    begun: list[str] = []
+
+    def work() -> Run:
+        with _begin(suite, options) as local_run:
+            begun.append(local_run.run.id)
+            if cancelled.is_set():
+                run_service.cancel(local_run.run.id)
+            return Run(run_service.execute(local_run, handle_sigterm=False).run)
+
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        cancelled.set()
+        if begun and not task.done():
+            await asyncio.to_thread(run_service.cancel, begun[0])
+        await asyncio.wait({task})
+        raise
+
+
+def load_run(run_id: str = "latest") -> Run:
+    """A run of the store, by its id, the beginning of it, or `latest`; also one that is still under way.
+
+    Raises NotFoundError.
+    """
+    with run_service.open_store() as store:
+        return Run(run_service.with_current_metrics(store, store.run(run_id)))
+
+
+def _begin(suite: str | Path, options: Options) -> AbstractContextManager[LocalRun]:
+    from fepflow.tasks.analysis.sampling import DEFAULT_SEED
+    from fepflow.tasks.run.options import RunOptions
+
+    if unknown := set(options) - set(Options.__annotations__):
+        raise TypeError(f"run() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+    limit, verbose = options.get("limit"), options.get("verbose", False)
+    if limit is not None and (limit <= 0 or (limit >= 1 and limit != int(limit))):
+        raise UserError("limit is a count such as 20, or a fraction such as 0.1")
+    for name in ("repeats", "max_concurrency"):
+        if not 1 <= options.get(name, 1) <= 1000:  # type: ignore[operator]  # both are whole numbers
+            raise UserError(f"{name} is a number from 1 to 1000")
+    timeout = options.get("timeout")
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise UserError("timeout is a number of seconds, more than 0")
+    env_file = options.get("env_file")
+    note = _print if verbose else logger.info
+    run_service.load_env_file(Path(env_file) if env_file is not None else None)
+    run_options = RunOptions(
+        limit=limit,
+        seed=options.get("seed", DEFAULT_SEED),
+        repeats=options.get("repeats"),
+        concurrency=options.get("max_concurrency"),
+        timeout=timeout,
+        tags=options.get("tags", ()),
+        metadata={name: str(value) for name, value in options.get("filter_metadata", {}).items()},
+        failing_in=options.get("filter_failing"),
+        verdict_mode=options.get("verdict"),
+        cache=options.get("cache"),
+    )
+    return run_service.start(Path(suite), run_options, note, show_logs=verbose)
+
+
+def _print(message: str) -> None:
+    sys.stderr.write(f"{message}\n")
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"

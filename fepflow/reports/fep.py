@@ -1,0 +1,141 @@
+"""A stored run in the form of the Flexible Evaluation Protocol (FEP 4.2), as a stream: a run may be large."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from fepflow.protocol.model import FepModel, utc_now
+from fepflow.protocol.results import status_of
+from fepflow.protocol.status import StatusText
+from fepflow.store.records import CacheTotals, CaseResult, RunRecord, RunStatus
+from fepflow.store.store import Store
+from fepflow.tasks.analysis.judge_reliability import reliability_of_judges
+
+_STATUS: dict[RunStatus, StatusText] = {"completed": "completed", "failed": "error", "interrupted": "error"}
+"""What FEP calls the execution of a run as a whole, whatever became of its cases; one that is not over has no word."""
+
+
+def test_case_results(store: Store, run: RunRecord) -> Iterator[dict[str, Any]]:
+    """One TestCaseResult (FEP 4.1) for each repeat of each case that has an output, as JSON data."""
+    for result in store.results(run.id):
+        if result.output is not None:
+            yield test_case_result(result)
+
+
+def test_case_result(result: CaseResult) -> dict[str, Any]:
+    """One TestCaseResult as JSON data; `metadata.repeat` counts from 1."""
+    statuses: list[StatusText] = [check.status for check in result.checks]
+    assert result.output is not None
+    return {
+        "status": status_of(statuses),
+        "execution_context": {
+            "test_case": _data(result.case),
+            "output": _data(result.output),
+        },
+        "check_results": [_data(check) for check in result.checks],
+        "summary": {
+            "total_checks": len(statuses),
+            "completed_checks": statuses.count("completed"),
+            "error_checks": statuses.count("error"),
+            "skipped_checks": statuses.count("skip"),
+        },
+        "metadata": {"repeat": result.repeat + 1},
+    }
+
+
+def _data(model: FepModel) -> Any:
+    """As JSON data. By way of the text: pydantic's own dump does not take half a character in a key."""
+    return json.loads(model.model_dump_json())
+
+
+def run_metadata(run: RunRecord) -> dict[str, Any]:
+    """What fepflow adds to a run's result: its own status, the metrics and the verdict."""
+    return {
+        "status": run.status,
+        "repeats": run.repeats,
+        "tags": run.tags,
+        "flow_run_id": run.flow_run_id,
+        "error": run.error,
+        "outcome": run.outcome,
+        "metrics": run.metrics,
+        "verdict": run.verdict,
+    }
+
+
+def run_summary(run: RunRecord) -> dict[str, Any]:
+    """A run on one line of JSON."""
+    times = {name: getattr(run, name) for name in ("created_at", "started_at", "completed_at")}
+    return {
+        "id": run.id,
+        "name": run.name,
+        "cases": run.n_cases,
+        **{name: _time(moment) if moment else None for name, moment in times.items()},
+        **run_metadata(run),
+    }
+
+
+def cache_summary(totals: Sequence[CacheTotals]) -> dict[str, Any]:
+    """The answers of models that are kept; `cost_usd` is that of all but the `unpriced` ones, null if of none."""
+    known = [row.cost_usd for row in totals if row.cost_usd is not None]
+    models = [{**asdict(row), "oldest": _time(row.oldest), "newest": _time(row.newest)} for row in totals]
+    return {
+        "answers": sum(row.answers for row in totals),
+        "characters": sum(row.characters for row in totals),
+        "cost_usd": sum(known) if known else None,
+        "unpriced": sum(row.unpriced for row in totals),
+        "oldest": _time(min(row.oldest for row in totals)) if totals else None,
+        "newest": _time(max(row.newest for row in totals)) if totals else None,
+        "models": models,
+    }
+
+
+def write_run(store: Store, run: RunRecord, file: TextIO) -> None:
+    """Write one EvaluationRunResult (FEP 4.2) as JSON, with metrics and verdict under its `metadata`."""
+    file.writelines(run_parts(store, run))
+
+
+def run_parts(store: Store, run: RunRecord) -> Iterator[str]:
+    """The parts of that JSON, one after the other."""
+    cases: Counter[StatusText] = Counter()
+    checks: Counter[str] = Counter()
+    yield '{"results":['
+    for number, result in enumerate(test_case_results(store, run)):
+        cases[result["status"]] += 1
+        checks.update(result["summary"])
+        yield ("," if number else "") + "\n" + dumps(result)
+    ended = run.completed_at or (utc_now() if run.status == "running" else run.started_at or run.created_at)
+    rest = {
+        "evaluation_id": run.id,
+        "started_at": _time(run.started_at or run.created_at),
+        "completed_at": _time(ended),
+        "status": _STATUS.get(run.status, "skip"),
+        "summary": {
+            "total_test_cases": cases.total(),
+            "completed_test_cases": cases["completed"],
+            "error_test_cases": cases["error"],
+            "skipped_test_cases": cases["skip"],
+            **{name: checks[name] for name in ("total_checks", "completed_checks", "error_checks", "skipped_checks")},
+        },
+        "experiment": {"name": run.name, "metadata": {"tags": run.tags}},
+        "metadata": {**run_metadata(run), "judges": [judge.data() for judge in reliability_of_judges(store, run)]},
+    }
+    yield f"\n],{dumps(rest)[1:]}\n"
+
+
+def write_lines(store: Store, run: RunRecord, file: TextIO) -> None:
+    """Write one TestCaseResult a line."""
+    for result in test_case_results(store, run):
+        file.write(dumps(result) + "\n")
+
+
+def dumps(value: Any) -> str:
+    """JSON in ASCII: lone surrogates and control characters that an agent answered stay readable by any parser."""
+    return json.dumps(value, allow_nan=False)
+
+
+def _time(moment: Any) -> str:
+    return str(moment.isoformat()).replace("+00:00", "Z")

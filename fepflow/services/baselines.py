@@ -1,0 +1,113 @@
+"""Comparing runs, giving them names to be compared by, and how they go over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fepflow.errors import NotFoundError, UserError
+from fepflow.services.run_service import open_store
+from fepflow.suite.baseline_names import is_name
+
+if TYPE_CHECKING:
+    from fepflow.store.records import RunFigures, RunRecord
+    from fepflow.store.store import Store
+    from fepflow.tasks.analysis.drift import Series
+    from fepflow.tasks.analysis.regressions import JudgedComparisons
+
+
+def compare(
+    store: Store, base: str, new: Sequence[str], margin: float | None, margins: Mapping[str, float]
+) -> JudgedComparisons:
+    """Runs beside a base, by what names them. Raises NotFoundError, UserError if nothing can be compared."""
+    from fepflow.tasks.analysis.regressions import judge_comparisons
+    from fepflow.tasks.analysis.run_comparison import compare_results, results_with_verdict
+
+    first, *others = named_runs(store, [base, *new])
+    then = results_with_verdict(store, first)
+    compared = [compare_results(then, results_with_verdict(store, other)) for other in others]
+    return judge_comparisons(compared, margin, margins)
+
+
+def named_runs(store: Store, names: Sequence[str]) -> list[RunRecord]:
+    """Runs by their ids, the beginning of one, `latest`, or the name of a baseline of a suite of the others.
+
+    Raises NotFoundError, UserError for a name that several suites have.
+    """
+    runs = {name: store.run(name) for name in names if not is_name(name)}
+    suites = {run.name for run in runs.values()}
+    for name in names:
+        if name not in runs:
+            found = [each for each in store.baselines(name) if not suites or each.suite in suites]
+            if not found:
+                of = f" of the suite {' or '.join(sorted(suites))}" if suites else ""
+                raise NotFoundError(f"There is no baseline {name}{of}: `fepflow baseline list` shows those there are.")
+            if len(found) > 1:
+                raise UserError(
+                    f"{' and '.join(each.suite for each in found)} have a baseline {name}: give its run's id."
+                )
+            runs[name] = store.run(found[0].run_id)
+    return [runs[name] for name in names]
+
+
+def set_baseline(name: str, run_id: str) -> tuple[RunRecord, str | None]:
+    """Name a run with a verdict as a baseline of its suite: the run, and the id of the one that had the name before.
+
+    Raises NotFoundError, UserError.
+    """
+    from fepflow.tasks.analysis.baseline import with_outcome
+
+    if not is_name(name):
+        raise UserError(
+            f"{name!r} is no name of a baseline: a letter, then letters, digits and . _ -, and no run's id."
+        )
+    with open_store() as store:
+        run = with_outcome(store, run_id)
+        return run, store.set_baseline(run.name, name, run.id)
+
+
+def remove_baseline(name: str, suite: str | None) -> str:
+    """Take a baseline's name from its run, and say of which suite it was. Raises NotFoundError, UserError."""
+    with open_store() as store:
+        suites = [each.suite for each in store.baselines(name) if suite in (None, each.suite)]
+        if not suites:
+            raise NotFoundError(f"There is no baseline {name!r}: `fepflow baseline list` shows those there are.")
+        if len(suites) > 1:
+            raise UserError(f"{' and '.join(suites)} have a baseline {name}: name the suite (--suite).")
+        store.remove_baseline(suites[0], name)
+        return suites[0]
+
+
+def trends_of(store: Store, suite: str, metric: str | None) -> tuple[list[Series], int]:
+    """The metrics of a suite, or one of them, over the runs that are like its newest one with a verdict; and how many
+    other runs of it have one. Raises NotFoundError."""
+    from fepflow.tasks.analysis.drift import MOST_RUNS
+
+    judged = [run for run in store.runs(MOST_RUNS, suite) if run.outcome is not None]
+    if not judged:
+        raise NotFoundError(f"There is no run of a suite {suite!r} with a verdict: `fepflow list` shows the runs.")
+    alike = store.runs_alike(judged[0], MOST_RUNS)
+    return _series(judged[0], alike, metric), len(judged) - len(alike)
+
+
+def trend_up_to(store: Store, run: RunRecord, metric: str) -> Series:
+    """A metric over the runs that are like this one, up to it. Raises NotFoundError, UserError without a verdict."""
+    from fepflow.tasks.analysis.drift import MOST_RUNS
+
+    if run.outcome is None:
+        raise UserError(
+            f"Run {run.id[:8]} has no verdict, so it has no place among the runs before: it is {run.status}."
+        )
+    return _series(run, store.runs_alike(run, MOST_RUNS), metric)[0]
+
+
+def _series(run: RunRecord, alike: Sequence[RunFigures], metric: str | None) -> list[Series]:
+    from fepflow.tasks.analysis.drift import series_of
+
+    found = series_of(run, alike)
+    if not found:
+        raise NotFoundError(f"No metric of {run.name} has a value in run {run.id[:8]} or in runs like it.")
+    wanted = [series for series in found if metric in (None, series.metric)]
+    if not wanted:
+        raise NotFoundError(f"{run.name} has no metric {metric!r}: it has {', '.join(each.metric for each in found)}.")
+    return wanted

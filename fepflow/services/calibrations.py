@@ -1,0 +1,96 @@
+"""Judges beside people, as the doors call it: labels read, outputs drawn to be labelled, the comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fepflow.errors import UserError
+from fepflow.services.run_service import Note, open_store, validate
+
+if TYPE_CHECKING:
+    from fepflow.checks.models.judge_spec import JudgeSpec
+    from fepflow.store.records import Calibration, LabelDraw, RunRecord
+    from fepflow.tasks.analysis.labels import LabelSet
+
+
+def labels_of_suite(path: Path, labels: Path, check: str | None, field: str | None) -> LabelSet:
+    """People's labels of a suite's test cases, and the judge that they are for; raises UserError."""
+    from fepflow.checks.models.judge_spec import judges_of_suite
+    from fepflow.tasks.analysis.labels import read_labels
+
+    validation = validate(path)
+    validation.require()
+    judges = judges_of_suite(validation.loaded)
+    return read_labels(labels, judges, {case.id for case in validation.cases}, check, field)
+
+
+def labels_of_run(
+    path: Path, run_id: str, labels: Path | None, check: str | None, field: str | None, note: Note
+) -> tuple[RunRecord, LabelSet]:
+    """A run of the suite, with people's labels of its test cases and the judge, as it was then; raises UserError.
+
+    Without a file the labels are those of the store. `note` hears of a judge that the suite has no more.
+    """
+    from fepflow.tasks.analysis.labels import read_labels
+    from fepflow.tasks.analysis.people import stored_labels
+
+    run, judges = _judges_of_run(path, run_id)
+    with open_store() as store:
+        if labels is None:
+            labelled = stored_labels(store, run, judges, check, field)
+        else:
+            labelled = read_labels(labels, judges, set(store.case_ids(run.id, run.n_cases)), check, field)
+    _note_change(path, run, labelled.judge, note)
+    return run, labelled
+
+
+def _judges_of_run(path: Path, run_id: str) -> tuple[RunRecord, list[JudgeSpec]]:
+    from fepflow.suite.reader import load_suite
+    from fepflow.tasks.analysis.judge_reliability import judges_of_run
+
+    suite = load_suite(path)
+    with open_store() as store:
+        run = store.run(run_id)
+    if run.name != suite.section("name"):
+        raise UserError(f"Run {run.id[:8]} is one of the suite {run.name}, and not of {path}.")
+    return run, judges_of_run(run)
+
+
+def _note_change(path: Path, run: RunRecord, judge: JudgeSpec, note: Note) -> None:
+    from fepflow.checks.models.judge_spec import judges_of_suite
+    from fepflow.suite.reader import load_suite
+
+    now = judges_of_suite(load_suite(path))
+    if (judge.judge, judge.rubric) not in {(each.judge, each.rubric) for each in now}:
+        note(f"{judge.check_id} has changed since run {run.id[:8]}: as it is in {path} now, it is not calibrated")
+
+
+def draw_for_labels(
+    path: Path, run_id: str, file: Path, check: str | None, size: int, seed: int, note: Note
+) -> tuple[RunRecord, LabelDraw]:
+    """Draw outputs of a run at random and write them to a file to be labelled, which must not be there yet.
+
+    `note` hears of a judge that the suite has no more. Raises UserError.
+    """
+    from fepflow.reports.label_sheet import write_label_sheet
+    from fepflow.tasks.analysis.label_draws import draw_for_labels, outputs_to_label
+    from fepflow.tasks.analysis.labels import judge_named
+
+    if file.exists():
+        raise UserError(f"{file} is there already: name another file, or move it (--labels).")
+    run, judges = _judges_of_run(path, run_id)
+    judge = judge_named(judges, check)
+    _note_change(path, run, judge, note)
+    with open_store() as store:
+        drawn = draw_for_labels(store, run, judge, size, seed)
+        write_label_sheet(outputs_to_label(store, drawn), file)
+    return run, drawn
+
+
+def calibrate(run: RunRecord, labelled: LabelSet) -> Calibration:
+    """Compare a judge's verdicts in a run with labels, and store what comes out; see `fepflow.tasks.analysis.calibration`."""
+    from fepflow.tasks.analysis.calibration import calibrate
+
+    with open_store() as store:
+        return calibrate(store, run, labelled)

@@ -1,0 +1,115 @@
+"""EvalGuard reports in the store: importing them, and finding the one that is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fepflow.errors import InputError, NotFoundError, Problem
+from fepflow.evalguard.documents import find_documents
+from fepflow.evalguard.report import Report
+from fepflow.evalguard.report_reader import ReadReport, read_report, report_document
+from fepflow.store.evalguard_reports import StoredReport
+from fepflow.store.store import Store
+
+_FILES_AT_ONCE = 100
+
+OnFile = Callable[[Path, Sequence[str]], None]
+
+
+@dataclass
+class ImportSummary:
+    """How many reports are new in the store, were there already, and are bad; `skipped` files are no reports."""
+
+    added: int = 0
+    known: int = 0
+    skipped: int = 0
+    bad: list[Problem] = field(default_factory=list)
+
+
+def import_reports(store: Store, paths: Sequence[Path], on_warnings: OnFile) -> ImportSummary:
+    """Store the reports of files and folders, a hundred in a transaction; what is there already stays as it is.
+
+    A bad file is noted and the others are imported. `on_warnings` hears of what could not be taken as it was. Raises
+    InputError, before anything is stored, for a path that is not there.
+    """
+    summary = ImportSummary()
+    files = list(_files(paths, summary))
+    for start in range(0, len(files), _FILES_AT_ONCE):
+        read = []
+        for path, is_named in files[start : start + _FILES_AT_ONCE]:
+            try:
+                document = report_document(path)
+                if document is None and not is_named:
+                    summary.skipped += 1
+                    continue
+                found = read_report(path, document)
+            except InputError as error:
+                summary.bad += error.problems
+                continue
+            if found.warnings:
+                on_warnings(path, found.warnings)
+            read.append(_imported(path, found))
+        added = store.add_evalguard_reports(read)
+        summary.added += added
+        summary.known += len(read) - added
+    return summary
+
+
+def _files(paths: Sequence[Path], summary: ImportSummary) -> Iterator[tuple[Path, bool]]:
+    """Each file, and whether it was named, or is one of a folder."""
+    missing = [path for path in paths if not path.exists()]
+    if missing:
+        raise InputError([Problem("there is no such file or folder", str(path)) for path in missing])
+    for path in paths:
+        if not path.is_dir():
+            yield path, True
+            continue
+        found = find_documents(path)
+        summary.bad += found.problems
+        yield from ((file, False) for file in sorted([*found.files, *found.ignored]))
+
+
+def _imported(path: Path, read: ReadReport) -> StoredReport:
+    return stored_report(read.content_hash, str(path), read.report, warnings=read.warnings)
+
+
+def stored_report(report_id: str, source: str, report: Report, **fields: Any) -> StoredReport:
+    """A report as the store has it, by an id that no other one has; `fields` are more of the store's."""
+    context = report.context
+    return StoredReport(
+        id=report_id,
+        source=source,
+        report_id=report.id,
+        model_name=context.model_name if context else None,
+        model_source=context.model_source if context else None,
+        evaluated_at=_time(context.date) if context and context.date is not None else None,
+        tasks=list(dict.fromkeys(task.task_ref for task in report.tasks or () if task.task_ref is not None)),
+        report=report.to_json(),
+        **fields,
+    )
+
+
+def _time(seconds: float) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def find_report(name: Path) -> tuple[Report, list[str]]:
+    """The report in a file, or the imported one with this id, with the warnings of reading it."""
+    from fepflow.services import run_service
+
+    if name.exists():
+        read = read_report(name)
+        return read.report, read.warnings
+    with run_service.open_store() as store:
+        try:
+            found = store.evalguard_report(str(name))
+        except NotFoundError as error:
+            raise NotFoundError(f"There is no file {name}. {error}") from None
+    return Report.model_validate(found.report), found.warnings

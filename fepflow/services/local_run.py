@@ -1,0 +1,138 @@
+"""A run under way in this process: Prefect in a thread of its own, signals and patience in the main one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from fepflow.errors import FepflowError, InfrastructureError
+from fepflow.prefect_settings import API_URL
+from fepflow.security.redaction import words_of
+from fepflow.services import prefect_api
+from fepflow.targets.factory import load_early
+from fepflow.tasks.run.lease import LEASE_SECONDS, RENEW_SECONDS
+
+if TYPE_CHECKING:
+    from fepflow.tasks.run.handover import LocalRun
+
+ASK_SECONDS = 5.0
+GONE_SECONDS = 30.0
+"""How long a run that is over waits for a Prefect API that does not answer: its client would try for minutes."""
+ASK_SECONDS_STOPPED = 0.5
+GONE_SECONDS_STOPPED = 1.0
+"""The same once the user has stopped the run, and waits."""
+
+logger = logging.getLogger("fepflow.run")
+
+
+class Execution:
+    """A flow run that begins at once.
+
+    Prefect handles SIGTERM itself where it can, and kills the process in the middle of what it does. It cannot outside
+    of the main thread, so Ctrl-C and SIGTERM both stop the run here, and what it has is stored.
+    """
+
+    def __init__(self, begun: LocalRun) -> None:
+        self.flow_run_url: str | None = None
+        self.error: BaseException | None = None
+        """Why there is no ordinary end: what the flow raised, or what Prefect did."""
+        self.prefect_error: InfrastructureError | None = None
+        """Why Prefect could not execute the flow, or does not know how it ended, which the store may know."""
+        self._begun = begun
+        self._stop: Future[None] = Future()
+        self._ended: Future[None] = Future()
+        # A daemon, so that the process can leave without it when Prefect's API is gone.
+        threading.Thread(target=self._work, name="fepflow-run", daemon=True).start()
+        threading.Thread(target=self._keep_claim, name="fepflow-claim", daemon=True).start()
+        # While the flow waits for Prefect's API.
+        threading.Thread(target=load_early, args=[begun.run.suite["target"]], name="fepflow-load", daemon=True).start()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Ctrl-C or SIGTERM came."""
+        return self._stop.done()
+
+    def wait(self, is_over: Callable[[], bool], *, handle_sigterm: bool = True) -> bool:
+        """Wait for the end. False if Prefect's API has not answered for a while, though by the store the run is over.
+
+        The first Ctrl-C or SIGTERM stops the run; the second one raises KeyboardInterrupt.
+        """
+        heard = time.monotonic()
+        with _sigterm_as_ctrl_c() if handle_sigterm else nullcontext():
+            while not self._ended.done():
+                try:
+                    wait_for([self._ended], timeout=ASK_SECONDS_STOPPED if self.stopped else ASK_SECONDS)
+                    if self._ended.done() or not prefect_api.is_gone() or not is_over():
+                        heard = time.monotonic()
+                    elif time.monotonic() - heard > (GONE_SECONDS_STOPPED if self.stopped else GONE_SECONDS):
+                        return False
+                except KeyboardInterrupt:
+                    if self.stopped:
+                        raise
+                    self._stop.set_result(None)
+        return True
+
+    def _work(self) -> None:
+        try:
+            asyncio.run(self._flow_unless_stopped())
+        except BaseException as error:
+            self.error = error
+        self._ended.set_result(None)
+
+    async def _flow_unless_stopped(self) -> None:
+        flow = asyncio.create_task(self._flow())
+        await asyncio.wait({flow, asyncio.wrap_future(self._stop)}, return_when=asyncio.FIRST_COMPLETED)
+        self._begun.interruption.request()
+        await flow
+
+    def _keep_claim(self) -> None:
+        """Renew the claim of the run until it has begun. In a thread: loading Prefect holds an event loop up."""
+        run, store = self._begun.run, self._begun.store
+        while run.lease_owner is not None and wait_for([self._ended], timeout=RENEW_SECONDS).not_done:
+            try:
+                if not store.renew_lease(run.id, run.lease_owner, LEASE_SECONDS):
+                    return
+            except FepflowError as error:
+                logger.debug("the claim of run %s could not be renewed: %s", run.id, error)
+
+    async def _flow(self) -> None:
+        from prefect import tags
+        from prefect.utilities.urls import url_for
+
+        from fepflow.flows.evaluate import evaluate
+        from fepflow.tasks.run.handover import local_run
+
+        local_run.set(self._begun)
+        run = self._begun.run
+        try:
+            with tags(*run.tags):
+                state = await evaluate(suite=run.suite_path or run.name, run_id=run.id, return_state=True)
+        except Exception as error:  # what goes wrong in the flow is in its state; this is Prefect's own
+            message = f"Prefect's API at {os.environ.get(API_URL)} cannot be used: {words_of(error)}"
+            self.prefect_error = InfrastructureError(message)
+            return
+        result = await state.aresult(raise_on_failure=False)
+        self.error = result if isinstance(result, BaseException) else None
+        flow_run_id = state.state_details.flow_run_id
+        self.flow_run_url = url_for("flow-run", obj_id=flow_run_id) if flow_run_id else None
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,260 @@
+"""Where Prefect's API is, and the local server that the command line starts as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fepflow.errors import InfrastructureError, UserError
+from fepflow.prefect_settings import API_URL, configured_api
+from fepflow.security.redaction import remember
+from fepflow.services.prefect_import import import_prefect
+from fepflow.settings import settings
+
+LOOPBACK = ("127.0.0.1", "localhost")
+PREFECT_MODULE = "fepflow.services.prefect_import"
+
+
+@dataclass(frozen=True)
+class PrefectApi:
+    """An API, and whether it is the local server that `fepflow up` starts; what has failed in that, a sentence each."""
+
+    url: str
+    local: bool
+    pid: int | None = None
+    errors: Sequence[str] = ()
+
+    @property
+    def login(self) -> str | None:
+        """What the local server asks its callers for; other people's settings are theirs."""
+        try:
+            return settings().login_file.read_text(encoding="ascii").strip() if self.local else None
+        except OSError:  # a server that an older version has started asks for nothing
+            return None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes Prefect use it. Holds a secret."""
+        login = self.login
+        past_proxies = _past_proxies() if self.local else {}
+        return {API_URL: self.url, **({"PREFECT_API_AUTH_STRING": login} if login else {}), **past_proxies}
+
+    @property
+    def ui_url(self) -> str:
+        """Where a person looks, for a server of one's own."""
+        return self.url.removesuffix("/").removesuffix("/api")
+
+
+def _past_proxies() -> dict[str, str]:
+    """What keeps Prefect's client from asking a proxy of the environment for this machine."""
+    if not any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in os.environ):
+        return {}
+    named = (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(",")
+    value = ",".join(dict.fromkeys([*filter(None, named), *LOOPBACK]))
+    return {"NO_PROXY": value, "no_proxy": value}
+
+
+def prefect_api(port: int | None = None) -> PrefectApi:
+    """The API that Prefect's settings name, else the local server, started if need be.
+
+    Raises InfrastructureError when it does not answer or cannot be started.
+    """
+    configured = external_api()
+    if configured is None:
+        wanted = port or own_port()
+        return _local(_ask_server("up", *(["--port", str(wanted)] if wanted else [])))
+    api = PrefectApi(configured, local=False)
+    _require_health(api)
+    return api
+
+
+def usable_api() -> PrefectApi:
+    """As `prefect_api`, but starts no process where the local server runs and answers; not asked what failed in it."""
+    if external_api() is None:
+        from fepflow.services.local_server import running
+
+        server = running(settings())
+        if server is not None and _answers(server.api_url):
+            return PrefectApi(server.api_url, local=True, pid=server.pid)
+    return prefect_api()
+
+
+def known_api() -> PrefectApi | None:
+    """The API that Prefect's settings name, or that of the local server if it runs; neither started nor asked."""
+    from fepflow.services.local_server import running
+
+    configured = external_api()
+    if configured is not None:
+        return PrefectApi(configured, local=False)
+    server = running(settings())
+    return PrefectApi(server.api_url, local=True, pid=server.pid) if server else None
+
+
+def external_api() -> str | None:
+    """The API that Prefect's settings name; None for the address of the own local server.
+
+    `eval "$(fepflow status --env)"` sets that, and a server that is down is then started again, not missed.
+    """
+    configured = configured_api()
+    return configured.url if configured is not None and own_port() is None else None
+
+
+def own_port() -> int | None:
+    """The port of the own local server, running or not, if the configured API is its address."""
+    configured = configured_api()
+    state = _own_state()
+    if configured is None or "port" not in state:
+        return None
+    if configured.url.rstrip("/") not in {f"http://{host}:{state['port']}/api" for host in LOOPBACK}:
+        return None
+    # Another server may have got the port since.
+    return state["port"] if "pid" in state or not _answers(configured.url) else None
+
+
+def starts_server() -> bool:
+    """Whether `prefect_api` will have to start the local server, as far as is known without asking."""
+    return external_api() is None and "pid" not in _own_state()
+
+
+def _own_state() -> dict[str, Any]:
+    """What the local server has written down about itself; its port alone when it was stopped."""
+    try:
+        state = json.loads(settings().server_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def running_api() -> PrefectApi | None:
+    """The API that a run would use now; None if there is none yet."""
+    configured = external_api()
+    if configured is not None:
+        return PrefectApi(configured, local=False)
+    state = _ask_server("status")
+    return _local(state) if state else None
+
+
+def stop_local_server() -> PrefectApi | None:
+    """Stop the local server; None if there was none."""
+    state = _ask_server("down")
+    return _local(state) if state else None
+
+
+def use(api: PrefectApi, *, show_logs: bool) -> None:
+    """Set Prefect's environment, and import it: it reads it once."""
+    _in_use.append(api)
+    remember(filter(None, [os.environ.get("PREFECT_API_AUTH_STRING")]))  # another server's is a secret, too
+    os.environ.update(api.environment)
+    os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "8")
+    os.environ.setdefault("PREFECT_SERVER_ALLOW_EPHEMERAL_MODE", "false")
+    if not show_logs:
+        os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+        os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
+        logging.raiseExceptions = False  # past its own levels, Prefect writes to stderr that its API is away
+    import_prefect()
+
+
+_in_use: list[PrefectApi] = []
+
+
+def ui_login() -> str | None:
+    """Where the login of the UI is that this process uses; None where that is not ours to say."""
+    return str(settings().login_file) if _in_use and _in_use[-1].login else None
+
+
+def flow_run_address(flow_run_id: str) -> str | None:
+    """A flow run in the UI of the Prefect server that is configured, or runs here; None where that is not known."""
+    api = known_api()
+    ui = os.environ.get("PREFECT_UI_URL") or (api.ui_url if api else None)
+    if ui is None or "/accounts/" in ui:  # Prefect Cloud's API is not where its UI is
+        return None
+    return f"{without_credentials(ui).rstrip('/')}/runs/flow-run/{flow_run_id}"
+
+
+def is_gone() -> bool:
+    """Whether this process uses an API that does not answer now."""
+    return bool(_in_use) and not _answers(_in_use[-1].url)
+
+
+def _answers(url: str) -> bool:
+    # Not httpx, whose every client reads the certificates of the system first.
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import urlopen
+
+    try:
+        with urlopen(f"{url.removesuffix('/')}/health", timeout=2):  # noqa: S310  # what Prefect's client would ask
+            return True
+    except HTTPError as error:
+        return error.code < 500
+    except (OSError, ValueError, HTTPException):
+        return False
+
+
+def _local(state: dict[str, Any]) -> PrefectApi:
+    return PrefectApi(state["api_url"], local=True, pid=state["pid"], errors=state.get("errors", ()))
+
+
+def run_prefect_module(module: str, *arguments: str, **environment: str) -> Any:
+    """What a module of the deployments answers that does something with Prefect's API, whose server is started.
+
+    `environment` is what no process list may show. Raises UserError, InfrastructureError.
+    """
+    return json.loads(_ask(PREFECT_MODULE, module, *arguments, **usable_api().environment, **environment))
+
+
+def _ask_server(*arguments: str) -> Any:
+    return json.loads(_ask("fepflow.deployments.server", *arguments))["server"]
+
+
+def _ask(module: str, *arguments: str, **environment: str) -> str:
+    # -P: a folder named `deployments` in the working directory is not ours.
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    env = {**os.environ, **environment}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603  # see above
+    if done.returncode != 0:
+        message = "\n".join(done.stderr.strip().splitlines()[-6:]) or f"{module} could not be asked"
+        raise (UserError if done.returncode == UserError.exit_code else InfrastructureError)(message)
+    return done.stdout
+
+
+def _require_health(api: PrefectApi) -> None:
+    import httpx
+
+    key = os.environ.get("PREFECT_API_KEY")
+    try:
+        answer = httpx.get(
+            f"{api.url.removesuffix('/')}/health",
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=10,
+        )
+        wrong = None if answer.status_code < 500 else f"answers {answer.status_code}"
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        wrong = f"does not answer ({type(error).__name__})"
+    if wrong:
+        location = settings_source()
+        raise InfrastructureError(f"the Prefect API that {location} names {wrong}: start it, or unset {API_URL}")
+
+
+def settings_source() -> str:
+    """What names the configured API."""
+    configured = configured_api()
+    return API_URL if configured is None else configured.location
+
+
+def store_location() -> str:
+    """Where results are kept, as it may be shown."""
+    config = settings()
+    return str(config.home / "fepflow.db") if config.store_url is None else without_credentials(config.store_url)
+
+
+def without_credentials(address: str) -> str:
+    """An address without user, password and query, each of which may hold a secret."""
+    scheme, _, rest = address.partition("?")[0].partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"

@@ -1,0 +1,294 @@
+"""What every door calls: start runs, go on with them, read them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fepflow.env_file import current_file, use_folder_file, use_named_file
+from fepflow.errors import FepflowError, InfrastructureError, UserError
+from fepflow.prefect_settings import ignored_files
+from fepflow.security.redaction import words_of
+from fepflow.settings import PREFERENCES, PREFIX, settings
+from fepflow.text import printable, shortened
+
+if TYPE_CHECKING:
+    from fepflow.store.records import RunRecord
+    from fepflow.store.run_search import RunSummary
+    from fepflow.store.store import Store
+    from fepflow.tasks.analysis.planning import Plan
+    from fepflow.tasks.run.handover import Listener, LocalRun
+    from fepflow.tasks.run.options import RunOptions
+    from fepflow.tasks.validation.suite_validation import SuiteValidation
+
+Note = Callable[[str], None]
+
+EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 4}
+"""Of an outcome that stops a release; an inconclusive one that the gate allows has 0."""
+STOP_SECONDS = 8.0
+"""How long who cancels a run waits for its end."""
+MOST_NAMES = 30
+"""Variables that a warning names."""
+STOPPED = 130
+"""The exit code of a run that Ctrl-C or SIGTERM ended, as shells have it."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that this process executed, and where to look at it.
+
+    `prefect_informed` is false when Prefect's API was gone at the end, `stopped` true after Ctrl-C or SIGTERM.
+    """
+
+    run: RunRecord
+    flow_run_url: str | None
+    prefect_informed: bool = True
+    stopped: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass, 1 fail, 4 inconclusive unless the gate allows it; without a verdict 3, or 130 when it was stopped."""
+        if self.run.outcome is not None:
+            blocks = (self.run.verdict or {}).get("blocks", True)  # verdicts of older versions do not say
+            return EXIT_CODES[self.run.outcome] if blocks else 0
+        return STOPPED if self.stopped or self.run.status == "cancelled" else InfrastructureError.exit_code
+
+
+@contextmanager
+def open_store(wait_seconds: float = 0.0) -> Iterator[Store]:
+    """The store, with the runs of dead executors marked as interrupted; waited for while it is locked or away."""
+    from fepflow.store.store import Store
+
+    with Store.open(settings().store_address, wait_seconds) as store:
+        store.reap()
+        yield store
+
+
+def migrate_store(revision: str | None, *, back: bool) -> tuple[str, str | None, str]:
+    """Bring the store's schema to a revision, or the newest: where the store is, the revision before, and after."""
+    from fepflow.store.database import Database
+
+    database = Database(settings().store_address)
+    try:
+        return database.location, *database.migrate(revision, back=back)
+    finally:
+        database.close()
+
+
+def clear_cache(model: str | None, older_than: float | None) -> int:
+    """Delete answers of models that are kept: of one model or of all, older than so many seconds or all; how many."""
+    from fepflow.protocol.model import utc_now
+
+    before = None if older_than is None else utc_now() - timedelta(seconds=older_than)
+    with open_store() as store:
+        return store.delete_cached_responses(model, before)
+
+
+def with_current_metrics(store: Store, run: RunRecord) -> RunRecord:
+    """The run, with the metrics of what is there if it has no verdict yet, else corrected by what is known by now."""
+    from fepflow.tasks.analysis.judge_reliability import calibrated_since
+
+    if run.outcome is not None and calibrated_since(store, run):
+        from fepflow.tasks.analysis.metrics import metrics_corrected_now
+
+        return replace(run, metrics=metrics_corrected_now(store, run))
+    if run.outcome is not None or run.metrics:
+        return run
+    from fepflow.tasks.analysis.metrics import metrics_so_far
+
+    return replace(run, metrics=metrics_so_far(store, run))
+
+
+def seconds_of(run: RunRecord | RunSummary) -> float | None:
+    """How long a run took, or has taken so far; None for one that has not begun, or ended unseen."""
+    if run.started_at is None or (run.completed_at is None and run.status != "running"):
+        return None
+    from fepflow.protocol.model import utc_now
+
+    return ((run.completed_at or utc_now()) - run.started_at).total_seconds()
+
+
+def validate(path: Path, limit: float | None = None) -> SuiteValidation:
+    """Static validation of a suite. Raises InputError if it is no document.
+
+    `limit` is how many of its cases are to be called, or which fraction.
+    """
+    from fepflow.tasks.validation.validate_suite import validate_suite
+
+    return validate_suite(path, limit=limit)
+
+
+def plan(path: Path, minimum: float | None, expected: float, power: float, repeats: int | None) -> list[Plan]:
+    """How many test cases it takes to show a minimum, or each one of the gate's that is of a share that passed.
+
+    Raises InputError for a suite that is not valid, UserError where there is nothing to plan for.
+    """
+    from fepflow.suite.models import Gate, Metric
+    from fepflow.tasks.analysis.planning import PlanOptions, plan
+    from fepflow.tasks.analysis.ranges import is_share_that_passed
+    from fepflow.tasks.validation.checks import checks_by_id
+
+    validation = validate(path)
+    suite = validation.require()
+    gate = suite.gate or Gate()
+    metrics = suite.metrics or [Metric(id=check_id, check=check_id) for check_id in checks_by_id(validation)]
+    shares = {each.id: each.check for each in metrics if each.check is not None and is_share_that_passed(each)}
+    minima = {name: least for name, least in gate.min.items() if name in shares}
+    if minimum is not None:
+        minima = dict.fromkeys(minima or list(shares)[:1], minimum)
+    if not minima:
+        raise UserError(f"{path} has no minimum of a share that passed to plan for: name one (--min).")
+    with open_store() as store:
+        return [
+            plan(
+                store,
+                suite.name,
+                name,
+                shares[name],
+                gate,
+                PlanOptions(least, expected, power, repeats or suite.repeats),
+                len(validation.cases),
+            )
+            for name, least in minima.items()
+        ]
+
+
+@contextmanager
+def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = False) -> Iterator[LocalRun]:
+    """Create a run of the suite; `note` hears of what it can live with, and of what takes a while.
+
+    Raises InputError with all errors of the suite before anything is started or called.
+    """
+    validation = validate(path, options.limit)
+    validation.require()
+    for problem in validation.notes:
+        note(f"{problem.severity}: {problem}")
+    note_untaken_variables(note)
+    connect(note, show_logs=show_logs)
+    from fepflow.store.store import Store
+    from fepflow.tasks.plan_run import create_run
+    from fepflow.tasks.run.handover import LocalRun
+    from fepflow.tasks.run.lease import STORE_WAIT
+
+    # Dead runs are left to the flow, which reports to Prefect those that it marks itself.
+    with Store.open(settings().store_address, STORE_WAIT) as store:
+        yield LocalRun(store.run(create_run(store, validation, options)), store)
+
+
+@contextmanager
+def resume(run_id: str, note: Note, *, show_logs: bool = False) -> Iterator[LocalRun]:
+    """The run to go on with, by its id, a prefix of it, or `latest`; raises NotFoundError."""
+    from fepflow.tasks.run.lease import LEASE_SECONDS, STORE_WAIT
+
+    with open_store(STORE_WAIT) as store:
+        run = store.run(run_id)
+        if "pytest" in run.suite.get("target", {}):
+            raise UserError(f"Run {run.id} was a test: run pytest again instead.")
+        if "evaluate" in run.suite.get("target", {}):
+            raise UserError(f"Run {run.id} was a request to evaluate outputs: send the request again instead.")
+        connect(note, show_logs=show_logs)
+        from fepflow.store.leases import new_owner
+        from fepflow.tasks.run.handover import LocalRun
+
+        store.withdraw_cancel(run.id)
+        store.claim(run.id, new_owner(), LEASE_SECONDS)
+        yield LocalRun(store.run(run.id), store)
+
+
+def cancel(run_id: str) -> RunRecord:
+    """Stop a run, wherever it is executed, and wait a little for its end; the run as it is then.
+
+    Raises NotFoundError, UserError if the run is over.
+    """
+    with open_store() as store:
+        run = store.request_cancel(store.run(run_id).id)
+        deadline = time.monotonic() + STOP_SECONDS
+        while run.status == "running" and time.monotonic() < deadline:
+            time.sleep(0.1)
+            run = store.run(run.id)
+        return run
+
+
+def connect(note: Note, *, show_logs: bool = False) -> None:
+    """Find Prefect's API, or start the local server; from here on this process uses it."""
+    from fepflow.services import prefect_api  # what only reads the store has no use for it
+
+    for sentence in ignored_files():
+        note(f"warning: {sentence}")
+    if prefect_api.starts_server():
+        note("starting a local Prefect server; this takes a moment, once")
+    prefect_api.use(prefect_api.usable_api(), show_logs=show_logs)
+
+
+def execute(begun: LocalRun, listener: Listener | None = None, *, handle_sigterm: bool = True) -> Finished:
+    """Execute a run, here and now, as a Prefect flow run; a run that has begun is gone on with.
+
+    Returns when it has ended, however it has. Ctrl-C stops it, and SIGTERM too if that is to be handled.
+    Raises FepflowError when it could not be executed.
+    """
+    from fepflow.services.local_run import Execution
+
+    run, store = begun.run, begun.store
+    execution = Execution(replace(begun, listener=listener))
+    prefect_informed = execution.wait(lambda: _is_over(begun, stopped=execution.stopped), handle_sigterm=handle_sigterm)
+    error = execution.error
+    if isinstance(error, FepflowError):
+        raise error
+    store.reap()
+    after = store.run(run.id)
+    if execution.stopped and after.status == "pending":
+        after = store.request_cancel(run.id)
+    # In the store, whatever Prefect has made of it; a run that was gone on with had ended before, too.
+    is_over = after.status in ("completed", "cancelled") and after.completed_at != run.completed_at
+    if execution.prefect_error is not None:
+        if not is_over:
+            raise execution.prefect_error
+        prefect_informed = False
+    if error is not None and not is_over and not execution.stopped:
+        raise InfrastructureError(f"run {run.id} did not end: {type(error).__name__}: {words_of(error)}")
+    return Finished(after, execution.flow_run_url, prefect_informed, execution.stopped)
+
+
+def _is_over(begun: LocalRun, *, stopped: bool) -> bool:
+    """Whether nothing more comes of the run, which has not begun if it was stopped before it could."""
+    begun.store.reap()
+    status = begun.store.run(begun.run.id).status
+    return status != "running" and (stopped or status != "pending")
+
+
+def load_env_file(path: Path | None) -> None:
+    """Use the variables of a file that the user has named, or else of the `.env` of the working directory."""
+    if path is not None and not path.exists():
+        raise UserError(f"{path}: there is no such file (--env-file)")
+    if path is None:
+        use_folder_file()
+    else:
+        use_named_file(path)
+    current_file()  # what is wrong with it is said before anything is done
+
+
+def note_untaken_variables(note: Note) -> None:
+    """Have `note` hear, once, of the variables of the file that neither a suite has referred to nor fepflow reads."""
+    file = current_file()
+    names = [name for name in file.not_taken() if name.lower().removeprefix(PREFIX) not in PREFERENCES]
+    if not names:
+        return
+    file.taken.update(names)
+    listed = ", ".join(printable(shortened(name, 60)) for name in names[:MOST_NAMES])
+    listed += f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    if file.is_named:
+        note(f"warning: {file.path}: {listed}: not taken, programs load code by such variables; export them instead")
+        return
+    preferences = ", ".join(f"{PREFIX}{name}".upper() for name in PREFERENCES)
+    key = next((name for name in names if re.fullmatch(r"\w+_API_KEY", name)), None)
+    as_key = f" (a model's key: provider_config: {{api_key: ${{{key}}}}})" if key else ""
+    note(
+        f"warning: {file.path}: {listed}: not taken. A {file.path} only fills in ${{NAME}} of suites{as_key}, and sets "
+        f"{preferences}. To use the others, export them, or, if you trust the file, name it: --env-file {file.path}"
+    )

@@ -1,0 +1,89 @@
+"""`fepflow plan`: how many cases, from the suite and from earlier runs in the store."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.results import CheckResult
+from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+from fepflow.store.store import Store
+from tests.fepflow.conftest import Cli
+
+SUITE = """\
+name: planned
+target: {http: {url: "http://127.0.0.1:9/"}}
+test_cases: cases.jsonl
+checks:
+  - {type: contains, id: right, arguments: {text: $.output.value, phrases: a}}
+"""
+
+
+@pytest.fixture
+def suite(home: Path) -> Path:
+    (home / "cases.jsonl").write_text("".join(f'{{"input": {n}}}\n' for n in range(100)), encoding="utf-8")
+    path = home / "suite.yaml"
+    path.write_text(SUITE, encoding="utf-8")
+    return path
+
+
+def ran(store: Store, repeats: int, passes: list[str]) -> None:
+    """A run of the suite; each text has the passes and fails of one case."""
+    run_id = f"cafe000{repeats}"
+    store.create_run(
+        NewRun(run_id, "planned", {}, None, repeats), [TestCase(id=str(n), input=n) for n in range(len(passes))]
+    )
+    result = CheckResult(check_type="contains", status="completed", results={}, evaluated_at=utc_now())
+    keys = [(case_index, repeat) for case_index in range(len(passes)) for repeat in range(repeats)]
+    store.write(
+        run_id,
+        [NewOutput(*key, "b" * 64, Output(value="x")) for key in keys],
+        [NewCheckResult(*key, "right", "a" * 64, result, passes[key[0]][key[1]] == "1") for key in keys],
+    )
+
+
+def test_it_says_how_many_cases_a_minimum_takes(cli: Cli, suite: Path) -> None:
+    done = cli("plan", suite, "--min", "0.9", "--expect", "0.95", "--power", "0.8")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "To show right of at least 0.9 with 95 % confidence takes 254 test cases, if 0.95 of all answers pass: "
+        "then 80 % of runs do.",
+        "The suite's 100 have a chance of 43.6 %.",
+    ]
+
+
+def test_the_gate_says_what_to_plan_for(cli: Cli, suite: Path) -> None:
+    suite.write_text(SUITE + "gate: {min: {right: 0.8}, confidence: 0.99}\n", encoding="utf-8")
+    (plan,) = json.loads(cli("plan", suite, "--expect", "0.9", "--json").stdout)
+    assert (plan["metric"], plan["minimum"], plan["confidence"], plan["has"]) == ("right", 0.8, 0.99, 100)
+    assert plan["cases"] > 112
+    (other,) = json.loads(cli("plan", suite, "--expect", "0.9", "--min", "0.7", "--json").stdout)
+    assert (other["metric"], other["minimum"]) == ("right", 0.7)
+
+
+def test_repeats_count_as_far_as_those_of_earlier_runs_differ(cli: Cli, suite: Path, store: Store) -> None:
+    unknown = cli("plan", suite, "--min", "0.9", "--expect", "0.95", "--repeats", "3").stdout
+    assert "254 test cases with 3 repeats (762 calls)" in unknown
+    assert "No earlier run tells how far repeats of a case agree" in unknown
+    ran(store, 1, ["1", "0"])
+    ran(store, 3, ["111", "101", "001", "111", "000"])
+    known = cli("plan", suite, "--min", "0.9", "--expect", "0.95", "--repeats", "3").stdout
+    assert "Repeats of a case agree to 0.52 (intraclass correlation, run cafe0003)." in known
+    (cases,) = re.findall(r"(\d+) test cases with 3 repeats", known)
+    assert 150 < int(cases) < 200
+
+
+def test_what_cannot_be_shown_is_said(cli: Cli, suite: Path) -> None:
+    close = cli("plan", suite, "--min", "0.9", "--expect", "0.901").stdout
+    assert "takes more than 100,000 test cases" in close
+    done = cli("plan", suite, "--min", "0.9", "--expect", "0.9")
+    assert done.exit_code == 2
+    assert "What is expected (0.9) has to be more than the minimum (0.9)" in done.stderr
+    done = cli("plan", suite, "--expect", "0.9")
+    assert done.exit_code == 2
+    assert "has no minimum of a share that passed to plan for: name one (--min)" in done.stderr

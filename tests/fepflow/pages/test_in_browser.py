@@ -1,0 +1,276 @@
+"""The pages in a real browser: hostile texts, filters with and without JavaScript, accessibility."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from io import StringIO
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from fepflow.pages.report import write_html
+from fepflow.protocol.test_case import Output, TestCase
+from fepflow.settings import settings
+from fepflow.store.store import Store
+from tests.fepflow.conftest import NO_ANSWER
+from tests.fepflow.pages.chromium import Watched, watching
+from tests.fepflow.pages.conftest import Row, answer, fill, served, simple
+from tests.fepflow.pages.hostile import DEEP, HOSTILE, ONE_LINE, WORST
+from tests.tasks.analysis.test_calibration import stored
+
+pytestmark = pytest.mark.e2e
+
+
+def name_of(text: str) -> str:
+    """The text as an id, which has no halves of characters."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def hostile_row(text: str) -> Row:
+    """Hostile wherever a text goes."""
+    name = name_of(text)
+    result = answer(False, metadata={"samples": {name: text}, "model_answered": name}, actual=text, expected=text)
+    case = TestCase(id=name, input={name: text}, expected=text, metadata={name: text})
+    return Row(case, [Output(value=text, metadata={name: text})], {name[:100]: result, "says_so": answer(error=name)})
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    patch = pytest.MonkeyPatch()
+    home = tmp_path_factory.mktemp("home")
+    patch.setenv("FEPFLOW_HOME", str(home))
+    settings.cache_clear()
+    with Store.open(settings().store_address) as store:
+        large = Row(TestCase(id="large", input=ONE_LINE), [Output(value=ONE_LINE)], {"says_so": answer(False)})
+        deep = Row(TestCase(id="deep", input=DEEP), [Output(value=DEEP)], {"says_so": answer(False)})
+        rows = [large, deep, *(hostile_row(text) for text in HOSTILE)]
+        fill(store, rows, run_id="bad00001", tags=[WORST], name=WORST)
+        fill(store, rows, run_id="bad00002", tags=[WORST], name=WORST)
+        fill(store, [simple(f"good {number}") for number in range(70)], run_id="aaaa1111")
+        mixed = [simple("flips", False), *(simple(f"good {number}") for number in range(69))]
+        silent = Row(TestCase(id="silent", input=1), [NO_ANSWER], {"says_so": answer(error="no output")})
+        fill(store, [*mixed, silent], run_id="bbbb2222", tags=["nightly"])
+        fill(store, [simple("there"), Row(TestCase(id="to come", input=1), [None])], run_id="cccc3333", ended=False)
+        stored(store, [{"passed": number % 3 > 0, "score": number, "tone": "plain"} for number in range(12)])
+        yield store
+    patch.undo()
+    settings.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def site(filled: Store) -> Iterator[str]:
+    with served(filled) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser(site: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    with watching(site, tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+def case_address(run_id: str, case_id: str) -> str:
+    return f"/runs/{run_id}/case?{urlencode({'id': case_id}, errors='surrogatepass')}"
+
+
+def harmless(browser: Watched) -> None:
+    """Nothing ran, nothing was loaded from elsewhere, nothing was refused: there was nothing to refuse."""
+    assert browser.evaluate("window.hacked === undefined && document.title !== 'hacked'") is True
+    foreign = (
+        "script:not([src^='/static/']), iframe, object, embed, base, [onload], [onerror], [onfocus], "
+        "[href^=javascript], [src*=evil], [href*='//evil']"
+    )
+    assert browser.all(foreign) == []
+    assert browser.complaints() == []
+    assert browser.hosts() == {"127.0.0.1"}
+
+
+def verdict_is_seen(browser: Watched) -> None:
+    """The verdict's badge is where a person looks first, and as large as a word."""
+    place = browser.evaluate(
+        "(() => { const found = document.querySelector('#verdict .badge').getBoundingClientRect();"
+        "return [found.top, found.left, found.width, found.height] })()"
+    )
+    top, left, width, height = place
+    assert 0 <= top < 700
+    assert 0 <= left < 300
+    assert width > 30
+    assert height > 10
+
+
+def test_hostile_texts_are_shown_and_do_nothing(browser: Watched, filled: Store) -> None:
+    suite = urlencode({"suite": WORST})
+    paths = ["/runs", f"/runs?{suite}", "/runs/bad00001", "/runs/bad00001?page=2", "/suites", f"/trends?{suite}"]
+    paths += ["/judges", "/compare?run=bad00001&run=bad00002"]
+    for path in paths:
+        browser.open(path)
+        if path.startswith("/runs/bad"):
+            verdict_is_seen(browser)
+        if path != "/judges":
+            assert "{{7*7}}" in browser.text
+        harmless(browser)
+
+
+def test_each_hostile_case_has_a_page(browser: Watched, filled: Store) -> None:
+    for text in [*HOSTILE, "large", "deep"]:
+        browser.open(case_address("bad00001", name_of(text)))
+        heading = browser.driver.find_element(By.TAG_NAME, "h1").text
+        assert "✗ failed" in heading, text
+        harmless(browser)
+
+
+def test_a_hostile_report_opened_from_a_file_does_nothing(browser: Watched, filled: Store, tmp_path: Path) -> None:
+    for run_id in ("bad00001", "bbbb2222"):
+        file = StringIO()
+        write_html(filled, filled.run(run_id), file)
+        path = tmp_path / f"{run_id}.html"
+        path.write_text(file.getvalue(), encoding="utf-8")
+        browser.hosts()
+        browser.driver.get(path.as_uri())
+        verdict_is_seen(browser)
+        assert browser.evaluate("window.hacked === undefined && document.title !== 'hacked'") is True
+        assert browser.evaluate("document.querySelectorAll('script, iframe, object, embed, base').length") == 0
+        assert browser.complaints() == []
+        assert browser.hosts() == set()
+    assert "silent" in browser.text
+    browser.driver.find_element(By.ID, "show-failed").click()
+    assert "silent" not in browser.driver.find_element(By.CSS_SELECTOR, "table.grid").text
+    browser.driver.find_element(By.CSS_SELECTOR, "table.grid tr.failed a").click()
+    assert browser.url.endswith("#case-0")
+
+
+def test_filters_change_the_list_at_once(browser: Watched) -> None:
+    browser.open("/runs/bbbb2222")
+    browser.shows("71 cases")
+    browser.driver.find_element(By.NAME, "show").send_keys("in error")
+    browser.shows("1 case", "silent")
+    assert "show=errors" in browser.url
+    browser.driver.refresh()
+    assert "silent" in browser.shows("1 case")
+    browser.open("/runs/bbbb2222")
+    browser.driver.find_element(By.NAME, "text").send_keys("flips")
+    browser.shows("1 case\n")
+    browser.open("/runs")
+    browser.driver.find_element(By.NAME, "tag").send_keys("nightly" + Keys.ENTER)
+    browser.shows("1 run\n", "bbbb2222")
+    harmless(browser)
+
+
+def test_a_run_under_way_moves_on_by_itself(browser: Watched, filled: Store) -> None:
+    run = fill(filled, [simple("there"), Row(TestCase(id="to come", input=1), [None])], run_id="dddd4444", ended=False)
+    browser.open(f"/runs/{run.id}")
+    browser.shows("1 of 2 outputs", "Running")
+    filled.finish(run.id, "host/1/a", "failed", error="the agent is gone")
+    browser.shows("Failed", "the agent is gone", "fepflow run --resume")
+    harmless(browser)
+
+
+def test_two_ticked_runs_are_compared(browser: Watched) -> None:
+    browser.open("/runs?suite=refunds&status=completed")
+    for box in browser.all("input[name=run]"):
+        box.click()
+    browser.driver.find_element(By.XPATH, "//button[contains(., 'Compare')]").click()
+    browser.shows("base aaaa1111", "New bbbb2222")
+    harmless(browser)
+
+
+def test_all_works_without_javascript(site: str, tmp_path: Path) -> None:
+    with watching(site, tmp_path / "profile", scripts=False) as browser:
+        browser.open("/runs/bbbb2222")
+        assert browser.evaluate("window.htmx === undefined") is True
+        browser.driver.find_element(By.NAME, "show").send_keys("in error")
+        browser.driver.find_element(By.CSS_SELECTOR, ".filters button").click()
+        browser.shows("1 case", "silent")
+        browser.follow("silent")
+        browser.shows("no answer within 2 s")
+        browser.open("/runs/aaaa1111")
+        browser.follow("Next")
+        browser.shows("Page 2 of 2")
+
+
+def label_address(store: Store) -> str:
+    run = next(run for run in store.runs() if run.suite["checks"][0]["type"] == "llm_judge")
+    return f"/runs/{run.id}/labels?check=llm_judge&order=disagreement"
+
+
+def test_outputs_are_labelled_with_single_keys(browser: Watched, filled: Store) -> None:
+    browser.open(label_address(filled))
+    browser.shows("0 of 12 labelled")
+    browser.driver.find_element(By.NAME, "note").send_keys("yes and no")
+    browser.driver.find_element(By.TAG_NAME, "h1").click()
+    assert "0 of 12 labelled" in browser.text, "what is typed is no label"
+    browser.driver.find_element(By.TAG_NAME, "body").send_keys("y")
+    browser.shows("1 of 12 labelled")
+    browser.driver.find_element(By.TAG_NAME, "body").send_keys("n")
+    browser.shows("2 of 12 labelled")
+    harmless(browser)
+
+
+def test_a_printed_page_is_as_wide_as_paper(browser: Watched) -> None:
+    browser.set_width(720)
+    browser.set_media("light", "print")
+    for path in (
+        "/runs?suite=refunds",
+        "/runs/bbbb2222",
+        case_address("bbbb2222", "flips"),
+        "/compare?base=aaaa1111&new=bbbb2222",
+    ):
+        browser.open(path)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= 720, path
+        assert not browser.driver.find_element(By.TAG_NAME, "header").is_displayed()
+    browser.set_media("light")
+    browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def audited(store: Store) -> list[str]:
+    compared = "/compare?base=aaaa1111&new=bbbb2222"
+    cases = [case_address("bbbb2222", "flips"), case_address("bbbb2222", "silent")]
+    lists = ["/runs", "/suites", "/judges", "/trends?suite=refunds", "/sign-in", "/nothing"]
+    return [
+        label_address(store),
+        "/runs/bbbb2222",
+        "/runs/cccc3333",
+        *cases,
+        compared,
+        *lists,
+        "/runs/bbbb2222/report.html",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        ("dark", 360),
+        *(
+            pytest.param(*other, marks=pytest.mark.battery)
+            for other in (("light", 360), ("light", 1400), ("dark", 1400))
+        ),
+    ],
+)
+def test_pages_keep_to_wcag(browser: Watched, filled: Store, tmp_path: Path, scheme: str, width: int) -> None:
+    axe = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+    browser.set_media(scheme)
+    browser.set_width(width)
+    found = []
+    for path in audited(filled):
+        if path.endswith("report.html"):
+            with (tmp_path / "report.html").open("w", encoding="utf-8") as file:
+                write_html(filled, filled.run("bbbb2222"), file)
+            browser.driver.get((tmp_path / "report.html").as_uri())
+        else:
+            browser.open(path)
+        browser.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
+        browser.evaluate(axe + "; 1")
+        rules = '["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]'
+        violations = browser.evaluate(
+            f"axe.run(document, {{runOnly: {rules}}}).then((found) => found.violations.flatMap((rule) =>"
+            " rule.nodes.slice(0, 3).map((node) => `${rule.id}: ${node.html} ${node.failureSummary}`)))"
+        )
+        found += [f"{path}: {violation}" for violation in violations]
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width, f"{path} is wider than its window"
+    browser.complaints()
+    assert not found, "\n".join(found)

@@ -1,0 +1,64 @@
+"""Evaluations as pytest tests: mistakes are found before anything is called."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fepflow.pytest.pytest_project import Project, text_of
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("[], CHECKS", "evaluate: test_cases: there are no test cases"),
+        ("CASES", "evaluate: test_cases[0]: no check judges 'france'"),
+        ("CASES, []", "evaluate: test_cases[0]: no check judges 'france'"),
+        ("[*CASES, CASES[0]], CHECKS", "evaluate: test_cases[2]: the id 'france' is that of test_cases[0] too"),
+        ("['france'], CHECKS", "evaluate: test_cases[0]: is a str, not a TestCase"),
+        ("CASES, ['contains']", "evaluate: checks[0]: is a str, not a check"),
+        ("CASES, [Check(type='contians', arguments={})]", "there is no check type contians (did you mean contains?)"),
+        ("CASES, [Check(type='contains', arguments={})]", "evaluate: check contains: contains cannot take these"),
+        ("CASES, CHECKS, samples=0", "evaluate: samples: 0 is no number of samples"),
+        ("CASES, CHECKS, samples=2.5", "evaluate: samples: 2.5 is no number of samples"),
+        ("CASES, CHECKS, success_threshold=90", "evaluate: success_threshold: 90 is no share"),
+        ("CASES, CHECKS, success_threshold=float('nan')", "evaluate: success_threshold: nan is no share"),
+        ("CASES, CHECKS, success_threshold=True", "evaluate: success_threshold: True is no share"),
+        (
+            "CASES, CHECKS, pass_rule='any'",
+            "evaluate: pass_rule: there is no 'any' (known are case, sample, each_case)",
+        ),
+        ("CASES, CHECKS, pass_mode='any'", "evaluate: pass_mode: there is no 'any' (known are per_test_case, sample)"),
+        ("CASES, CHECKS, pass_threshold=0.5, success_threshold=0.6", "pass_threshold and pass_mode go without it"),
+        ("CASES, CHECKS, pass_mode='sample', pass_rule='sample'", "pass_threshold and pass_mode go without it"),
+        ("CASES, CHECKS, max_concurrency=0", "evaluate: max_concurrency: 0 is no number of calls"),
+    ],
+)
+def test_invalid_arguments_are_an_error_at_collection(project: Project, arguments: str, complaint: str) -> None:
+    result = project.run(
+        f"""
+        @evaluate({arguments})
+        def test_capitals(test_case):
+            print("it was called")
+        """
+    )
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    report = text_of(result)
+    assert complaint in report
+    assert f"@evaluate({arguments})" in report
+    assert "it was called" not in report
+    assert "plan.py" not in report
+
+
+def test_a_unittest_case_is_refused_as_it_has_no_fixtures(project: Project) -> None:
+    result = project.run(
+        """
+        import unittest
+
+        class TestCapitals(unittest.TestCase):
+            @evaluate(CASES, CHECKS)
+            def test_it(self, test_case):
+                return test_case.expected
+        """
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["An evaluation gets fixtures, but this was called without any.*"])

@@ -1,0 +1,30 @@
+"""Where Prefect's API is, for whatever of ours uses it."""
+
+from __future__ import annotations
+
+import pytest
+
+from fepflow.services.prefect_api import PrefectApi
+
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+@pytest.fixture(autouse=True)
+def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+def test_prefects_client_asks_no_proxy_of_the_environment_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = PrefectApi("http://127.0.0.1:4200/api", local=True)
+    assert "NO_PROXY" not in api.environment
+    monkeypatch.setenv("https_proxy", "http://proxy:3128")
+    assert api.environment["NO_PROXY"] == api.environment["no_proxy"] == "127.0.0.1,localhost"
+    monkeypatch.setenv("NO_PROXY", "localhost,.corp.example")
+    assert api.environment["no_proxy"] == "localhost,.corp.example,127.0.0.1"
+
+
+def test_an_api_elsewhere_is_asked_as_the_environment_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
+    assert "NO_PROXY" not in PrefectApi("https://prefect.corp.example/api", local=False).environment
