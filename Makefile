@@ -38,7 +38,7 @@ help: ## List the commands.
 setup: $(VENV)/.installed ## Install fepflow into .venv, from pinned versions.
 
 demo: setup ## Run the shipped suite against a stand-in agent, and show where to look.
-	@$(BIN)/python -P -m fepflow.deployments.demo
+	@$(BIN)/python -m fepflow.deployments.demo
 
 test: $(VENV)/.installed-dev ## Run all tests.
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder

@@ -1,4 +1,4 @@
-"""The network's interfaces, REST, gRPC and result pages: `python -m fepflow.deployments.api`, which `fepflow serve` starts.
+"""REST, gRPC and result pages: `python -m fepflow.deployments.api`, which `fepflow serve` starts.
 
 One process for all, over one store. It executes no runs: those that it is asked for are flow runs of a deployment.
 """

@@ -1,4 +1,4 @@
-"""Register deployments: `python -m fepflow.deployments.register` creates the work pool and deploys, as often as one likes.
+"""Register deployments: `python -m fepflow.deployments.register` creates the work pool and deploys; repeat it at will.
 
 It takes prefect.yaml of the working directory if there is one, else the one that comes with fepflow, and always that
 one's deployment of requested runs. Runs have the working directory as theirs. What a person has switched on, off, added

@@ -1,4 +1,4 @@
-"""Schedules of suites: `python -m fepflow.deployments.schedule put|list|pause|resume|remove`, which `fepflow schedule` asks.
+"""Schedules of suites: `python -m fepflow.deployments.schedule put|list|pause|resume|remove`, for `fepflow schedule`.
 
 A scheduled suite is a deployment of its own, with a limit of its own: one of another suite does not wait for it, and a
 run that is due while the one before still runs is dropped.

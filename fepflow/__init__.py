@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module, util
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -136,29 +136,10 @@ def __getattr__(name: str) -> Any:
     module = _HOME.get(name)
     if module is None:
         raise AttributeError(f"module 'fepflow' has no attribute {name!r}")
-    try:
-        value = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise _hidden(module) or error from None
+    value = getattr(import_module(module), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
     return __all__
-
-
-def _hidden(module: str | None) -> ImportError | None:
-    """Our packages have plain names: say so when another package has taken that of `module`, which was not found."""
-    from pathlib import Path
-
-    package = (module or "").partition(".")[0]
-    found = util.find_spec(package) if package else None
-    locations = [] if found is None else [found.origin or "", *(found.submodule_search_locations or ())]
-    location = next(filter(None, locations), None)
-    if location is None or Path(location).is_relative_to(Path(__file__).parent.parent):
-        return None
-    message = (
-        f"{location} hides fepflow's own package `{package}`: rename it, or run fepflow in an environment of its own"
-    )
-    return ImportError(message, name=module)

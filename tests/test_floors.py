@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import util
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 
 FLOORS = {
-    "deployments": 7,
-    "surfaces": 6,
-    "flows": 5,
-    "tasks": 4,
-    "checks": 3,
+    "fepflow.deployments": 12,
+    "fepflow.cli": 11,
+    "fepflow.pages": 10,
+    "fepflow.api": 9,
+    "fepflow.python_api": 9,
+    "fepflow.pytest": 9,
+    "fepflow.services": 8,
+    "fepflow.reports": 7,
+    "fepflow.access": 6,
+    "fepflow.flows": 5,
+    "fepflow.tasks": 4,
+    "fepflow.checks": 3,
     "fepflow.targets": 2,
     "fepflow.verdict": 2,
     "fepflow.store": 2,
@@ -23,20 +34,15 @@ FLOORS = {
     "fepflow.evalguard": 1,
     "fepflow": 0,
 }
-SIBLINGS = ("fepflow.targets", "fepflow.verdict", "fepflow.store", "fepflow.llm")
-FOREIGN = {
-    "fepflow": ("prefect",),
-    "checks": ("prefect", "httpx", "aiohttp", "sqlmodel", "sqlalchemy"),
-}
-FACES = (ROOT / "fepflow" / "__init__.py", ROOT / "fepflow" / "pytest.py")
+MAY_IMPORT_PREFECT = ("fepflow.deployments", "fepflow.flows", "fepflow.tasks", "fepflow.services")
+FOREIGN = {"fepflow.checks": ("httpx", "aiohttp", "sqlmodel", "sqlalchemy")}
+FACES = (ROOT / "fepflow" / "__init__.py", ROOT / "fepflow" / "pytest" / "__init__.py")
 """Where users import from: they define nothing and load what is asked for only then."""
 
-FILES = sorted(
-    path
-    for folder in ("fepflow", "checks", "tasks", "flows", "surfaces", "deployments")
-    for path in (ROOT / folder).rglob("*.py")
-    if path not in FACES
-)
+LINKED = ("checks", "tasks", "flows", "deployments")
+"""Packages of fepflow whose folders stand at the top of the repository."""
+
+FILES = sorted(path for folder in ("fepflow", *LINKED) for path in (ROOT / folder).rglob("*.py") if path not in FACES)
 
 
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
@@ -61,7 +67,8 @@ def room_of(module: str) -> str | None:
 
 
 def module_of(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts if parts[0] == "fepflow" else ("fepflow", *parts))
 
 
 def test_imports_go_down_only() -> None:
@@ -72,9 +79,7 @@ def test_imports_go_down_only() -> None:
             there = room_of(module)
             if there is None or there == here:
                 continue
-            assert FLOORS[there] < FLOORS[here], f"{place} imports {module}: a step up"
-            siblings = here in SIBLINGS and there in SIBLINGS
-            assert not siblings, f"{place} imports {module}: siblings do not import each other"
+            assert FLOORS[there] < FLOORS[here], f"{place} imports {module}: no step down"
 
 
 STARTED_ABOVE = {
@@ -110,7 +115,8 @@ def test_no_file_imports_its_own_package() -> None:
 
 def test_floors_import_only_what_they_may() -> None:
     for path in FILES:
-        foreign = FOREIGN.get(path.relative_to(ROOT).parts[0], ())
+        room = room_of(module_of(path)) or ""
+        foreign = (*FOREIGN.get(room, ()), *(() if room in MAY_IMPORT_PREFECT else ("prefect",)))
         for place, module in imports_of(path):
             assert module.partition(".")[0] not in foreign, f"{place} imports {module}"
 
@@ -143,18 +149,50 @@ def test_every_public_name_is_there() -> None:
         assert getattr(fepflow, name) is not None
 
 
-def test_the_package_reports_another_one_that_hides_ours(tmp_path: Path) -> None:
-    (tmp_path / "checks").mkdir()
-    (tmp_path / "checks" / "__init__.py").touch()
-    # As in an ordinary installation, where folders on the path and nothing else say what a package is.
-    code = (
-        "import sys\n"
-        "sys.meta_path = [finder for finder in sys.meta_path if 'editable' not in repr(finder).lower()]\n"
-        f"sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]\n"
-        "from fepflow import evaluate"
+@pytest.mark.parametrize("name", LINKED)
+def test_a_folder_at_the_top_is_a_package_of_fepflow_and_of_nothing_else(name: str) -> None:
+    package = util.find_spec(f"fepflow.{name}")
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    (location,) = package.submodule_search_locations
+    assert Path(location).resolve() == ROOT / name
+
+
+def test_names_of_ours_that_a_project_has_too_are_no_trouble(tmp_path: Path) -> None:
+    """In the working directory, beside an agent, and first on the path."""
+    for name in (*LINKED, "surfaces", "tests"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("NAME = 'mine'\n")
+    (tmp_path / "agent.py").write_text(
+        "import checks, deployments, flows, tasks\n\n\ndef answer(question):\n"
+        "    assert {package.NAME for package in (checks, deployments, flows, tasks)} == {'mine'}\n"
+        "    return 'Paris'\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    last = done.stderr.strip().splitlines()[-1]
-    assert str(tmp_path / "checks" / "__init__.py") in last
-    assert "an environment of its own" in last
+    (tmp_path / "plugin.py").write_text(
+        "import checks\nfrom fepflow import BaseCheck, JSONPath, register\n\n\n@register('same')\n"
+        "class Same(BaseCheck):\n    text: str | JSONPath\n\n    def __call__(self):\n"
+        "        return {'passed': checks.NAME == 'mine' and self.text == 'Paris'}\n"
+    )
+    (tmp_path / "suite.yaml").write_text(
+        "name: capitals\ntarget: {python: agent.py:answer}\nplugins: [plugin.py]\n"
+        "test_cases: [{id: a, input: 'What is the capital of France?', expected: Paris}]\n"
+        "checks: [{type: same, arguments: {text: $.output.value}}]\n"
+    )
+    code = (
+        "import asyncio, checks\nfrom pathlib import Path\n"
+        "from fepflow.flows.evaluate import evaluate\nfrom fepflow.protocol.test_case import TestCase\n"
+        "from fepflow.suite.target import Target\nfrom fepflow.targets.factory import open_target\n"
+        "async def call(isolate):\n"
+        "    config = Target.model_validate({'python': {'function': 'agent.py:answer', 'isolate': isolate}})\n"
+        "    target = open_target(config, folder=Path.cwd(), case_ids=list)\n"
+        "    answer = await target.call(TestCase(id='a', input='?'))\n"
+        "    await target.aclose()\n"
+        "    return answer.value\n"
+        "assert asyncio.run(call('thread')) == asyncio.run(call('process')) == 'Paris'\n"
+        "assert checks.NAME == 'mine'\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    for words in (["-c", code], ["-m", "fepflow.cli.main", "validate", "suite.yaml"]):
+        command = [sys.executable, *words]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr

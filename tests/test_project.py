@@ -46,7 +46,7 @@ def test_no_tracked_file_is_a_lock_with_addresses() -> None:
 
 
 def test_source_files_are_of_a_readable_size() -> None:
-    folders = ("fepflow", "checks", "tasks", "flows", "surfaces", "deployments")
+    folders = ("fepflow", "checks", "tasks", "flows", "deployments")
     sizes = {
         str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
         for folder in folders

@@ -64,7 +64,7 @@ def serve(host: str, behind_tls: bool) -> None:
     options = ["--host", host, *(["--behind-tls"] if behind_tls else [])]
     note_untaken_variables()
     _note_ignored_files()
-    # -P: a folder named `deployments` in the working directory is not ours. In place of this process: signals are its.
+    # -P: no module in the working directory is imported. In place of this process: signals are its.
     command = [sys.executable, "-P", "-m", "fepflow.services.prefect_import", "fepflow.deployments.serve", *options]
     os.execv(sys.executable, command)  # noqa: S606  # no shell is wanted
 

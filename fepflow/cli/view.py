@@ -24,6 +24,6 @@ def view(run: str | None, port: int, no_browser: bool) -> None:
     path = run_path(run) if run else "/runs"
     options = ["--path", path, "--port", str(port), *(["--no-browser"] if no_browser else [])]
     note_untaken_variables()
-    # -P: a folder named `deployments` in the working directory is not ours. In place of this process: signals are its.
+    # -P: no module in the working directory is imported. In place of this process: signals are its.
     command = [sys.executable, "-P", "-m", "fepflow.deployments.view", *options]
     os.execv(sys.executable, command)  # noqa: S606  # no shell is wanted

@@ -8,8 +8,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fepflow import _hidden
-
 if TYPE_CHECKING:
     from fepflow.pytest.decorator import evaluate as evaluate
 
@@ -19,7 +17,4 @@ __all__ = ["evaluate"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'fepflow.pytest' has no attribute {name!r}")
-    try:
-        return getattr(import_module("fepflow.pytest.decorator"), name)
-    except ImportError as error:
-        raise _hidden(error.name) or error from None
+    return getattr(import_module("fepflow.pytest.decorator"), name)

@@ -89,7 +89,7 @@ def draw_for_labels(
 
 
 def calibrate(run: RunRecord, labelled: LabelSet) -> Calibration:
-    """Compare a judge's verdicts in a run with labels, and store what comes out; see `fepflow.tasks.analysis.calibration`."""
+    """Compare a judge's verdicts in a run with labels, and store it; see `fepflow.tasks.analysis.calibration`."""
     from fepflow.tasks.analysis.calibration import calibrate
 
     with open_store() as store:

@@ -214,7 +214,7 @@ def _ask_server(*arguments: str) -> Any:
 
 
 def _ask(module: str, *arguments: str, **environment: str) -> str:
-    # -P: a folder named `deployments` in the working directory is not ours.
+    # -P: no module in the working directory is imported.
     command = [sys.executable, "-P", "-m", module, *arguments]
     env = {**os.environ, **environment}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603  # see above

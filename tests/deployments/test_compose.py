@@ -90,4 +90,4 @@ def test_suites_are_run_below_the_folder_that_is_mounted() -> None:
 def test_everything_that_the_image_copies_is_there_and_every_package_is_copied() -> None:
     copied = {source for line in re.findall(r"^COPY (.+) \S+$", DOCKERFILE, re.MULTILINE) for source in line.split()}
     assert all((ROOT / source).exists() for source in copied)
-    assert {"checks", "deployments", "fepflow", "flows", "surfaces", "tasks"} <= copied
+    assert {"checks", "deployments", "fepflow", "flows", "tasks"} <= copied

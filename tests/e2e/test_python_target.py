@@ -163,7 +163,8 @@ def test_a_deployment_started_elsewhere_finds_the_agent(workplace: Workplace, st
     """As a worker does it: the flow by itself, in another folder than the suite's."""
     agent(workplace, "from helpers import same\ndef answer(q):\n    return same(q)\n")
     (workplace.folder / "helpers.py").write_text("def same(q):\n    return q\n")
-    code = f"import asyncio; from fepflow.flows.evaluate import evaluate; asyncio.run(evaluate(suite={str(workplace.suite)!r}))"
+    suite = str(workplace.suite)
+    code = f"import asyncio; from fepflow.flows.evaluate import evaluate; asyncio.run(evaluate(suite={suite!r}))"
     api = stack.prefect
     elsewhere = workplace.folder / "elsewhere"
     elsewhere.mkdir()

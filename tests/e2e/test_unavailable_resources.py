@@ -110,7 +110,8 @@ def test_a_run_gives_its_verdict_when_prefect_becomes_unavailable(
     endpoint.delay = 0.02
     workplace.write_suite(CASES, target={"concurrency": 4})
     with relayed(stack) as relay:
-        impatient = "import fepflow.services.local_run as e, fepflow.cli.main as m; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2; m.main()"
+        imports = "import fepflow.services.local_run as e, fepflow.cli.main as m"
+        impatient = f"{imports}; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2; m.main()"
         with workplace.running("run", workplace.suite, code=impatient, **relay.env) as process:
             wait_for(lambda: len(endpoint.asked) > 4, "some requests")
             relay.cut()

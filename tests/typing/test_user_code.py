@@ -40,6 +40,5 @@ def test_user_code_has_no_type_errors(tmp_path: Path, monkeypatch: pytest.Monkey
     assert 'List item 0 has incompatible type "TestCase"' in no_check
 
 
-@pytest.mark.parametrize("package", ["checks", "deployments", "fepflow", "flows", "surfaces", "tasks"])
-def test_each_package_says_that_it_has_types(package: str) -> None:
-    assert (PROJECT / package / "py.typed").is_file()
+def test_the_package_says_that_it_has_types() -> None:
+    assert (PROJECT / "fepflow" / "py.typed").is_file()

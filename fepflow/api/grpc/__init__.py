@@ -2,12 +2,6 @@
 
 import os
 
-if __name__ == "grpc":
-    raise ImportError(
-        "The folder fepflow/ is first on sys.path, so that its grpc/ hides gRPC's library: start modules of fepflow "
-        "with `python -m` from the folder above, not as files."
-    )
-
 # gRPC's core reads this once, when it is loaded. Its lines tell of what callers do, as often as they do it: one for
 # each compressed message and each failed handshake. Errors of ours are in our log.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -229,7 +229,7 @@ def _outcome(error: BaseException) -> str:
 def _headers(context: Context) -> tuple[list[tuple[str, str]], str | None]:
     """The metadata of a call, without what is binary, and the address that it comes from.
 
-    Where the relay is before us (`fepflow.api.grpc.front`), it has added the host that the call is for, and the address.
+    Where the relay is before us (`fepflow.api.grpc.front`), it has added the host of the call, and the address.
     """
     headers = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
     source = address_of_peer(context.peer())

@@ -20,9 +20,6 @@ from types import ModuleType
 from fepflow.errors import InputError, Problem
 from fepflow.suite.files import resolve_inside
 
-OUR_PACKAGES = ("checks", "deployments", "flows", "surfaces", "tasks")
-"""Packages of fepflow that have plain names: a module beside an agent must not take their place in this process."""
-
 MAX_SOURCES = 1_000
 _STANDARD_LIBRARY = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")})
 FUNCTION = "target.python.function"
@@ -160,7 +157,6 @@ class _Modules:
 
     def __init__(self) -> None:
         self.lock = RLock()
-        self.reserved: tuple[str, ...] = OUR_PACKAGES
         self._active: Path | None = None
         self._before: set[str] = set()
         self._aside: dict[Path, dict[str, ModuleType]] = {}
@@ -176,9 +172,6 @@ class _Modules:
                     sys.path.remove(str(self._active))
                 for name in self._aside[self._active]:
                     del sys.modules[name]
-            for package in self.reserved:  # so that a folder's tasks.py does not hide ours from fepflow
-                with suppress(ImportError):
-                    importlib.import_module(package)
             self._before = set(sys.modules)
             sys.modules.update(self._aside.pop(folder, {}))
             sys.path.insert(0, str(folder))
@@ -200,7 +193,7 @@ class _Modules:
 
     def _is_own(self, name: str, module: ModuleType) -> bool:
         file = getattr(module, "__file__", None)
-        if not file or self._active is None or name.partition(".")[0] in (*self.reserved, "fepflow"):
+        if not file or self._active is None or name.partition(".")[0] == "fepflow":
             return False
         return is_own_file(file, self._active)
 
@@ -228,7 +221,6 @@ def load(source: Source) -> ModuleType:
     Raises InputError, with file and line, if it cannot be executed.
     """
     with MODULES.lock:
-        _refuse_our_names(source)
         MODULES.activate(source.folder)
         content = source_hash(source)
         known = _loaded.get(source.file)
@@ -284,20 +276,3 @@ def own_location(error: BaseException, folder: Path) -> tuple[str, int] | None:
             location = file, trace.tb_lineno
         trace = trace.tb_next
     return location
-
-
-def _refuse_our_names(source: Source) -> None:
-    """A module beside the agent that is called like one of ours would not be the one that it gets."""
-    for file in sources(source):
-        for line, name in imported_names(file):
-            top = name.partition(".")[0]
-            if top in MODULES.reserved and top in sys.modules and _is_beside(top, source.folder):
-                message = f"imports {top}, which in the process of a run is fepflow's own package of that name"
-                or_else = ", or set target.python.isolate to process" if source.setting == FUNCTION else ""
-                advice = f"rename the module{or_else}"
-                raise InputError(Problem(message, shown(file), line, advice=advice))
-
-
-def _is_beside(name: str, folder: Path) -> bool:
-    ours = Path(str(sys.modules[name].__file__)).parent.parent
-    return folder != ours and ((folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file())

@@ -12,7 +12,7 @@ from typing import Any
 from fepflow.errors import InputError
 from fepflow.targets.python.calls import answer_text, awaited_text, failure_of, is_pending
 from fepflow.targets.python.entry_point import Entry, open_entry
-from fepflow.targets.python.source import MODULES, locate
+from fepflow.targets.python.source import locate
 
 
 def serve(config: dict[str, Any]) -> None:
@@ -27,7 +27,6 @@ def serve(config: dict[str, Any]) -> None:
 
 
 def _opened(config: dict[str, Any], stream: Any) -> Entry | None:
-    MODULES.reserved = ()  # nothing of fepflow's runs in this process that would miss them
     try:
         source = locate(config["function"], Path(config["folder"]), [Path(root) for root in config["roots"]])
         entry = open_entry(source, config["names"])

@@ -88,22 +88,3 @@ def test_every_rpc_of_the_specification_is_there(specified: FileDescriptorProto,
     ]
     assert rpcs[0] <= rpcs[1]
     assert {re.findall(r'name: "(\w+)"', text)[0] for _, text in rpcs[1] - rpcs[0]} == ADDED_RPCS
-
-
-OURS_LAST, OURS_FIRST = "import grpc, fepflow.api.grpc.server as s", "import fepflow.api.grpc.server as s, grpc"
-
-
-@pytest.mark.parametrize(
-    ("folder", "options", "code"),
-    [
-        ("fepflow/api/grpc", [], OURS_FIRST),
-        ("fepflow/api/grpc/fep/v1", [], OURS_LAST),
-        pytest.param(".", ["-P"], OURS_FIRST, marks=pytest.mark.battery),
-    ],
-)
-def test_grpc_is_the_library_whatever_our_package_is_called(folder: str, options: list[str], code: str) -> None:
-    script = f"{code}\nassert s.grpc is grpc\nassert hasattr(grpc, 'aio')"
-    done = subprocess.run(
-        [sys.executable, *options, "-c", script], cwd=ROOT / folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr

@@ -96,19 +96,17 @@ def test_code_that_cannot_be_called_is_refused_before_any_call(
         open_target(config, folder=tmp_path, case_ids=list)
 
 
-def test_a_module_with_the_name_of_ours_is_reported_and_works_in_a_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("isolate", ["thread", "process"])
+def test_a_module_may_have_the_name_of_one_of_ours(tmp_path: Path, isolate: str) -> None:
     (tmp_path / "tasks.py").write_text("NAME = 'mine'\n")
     (tmp_path / "agent.py").write_text("import tasks\ndef answer(q):\n    return tasks.NAME\n")
-    config = Target.model_validate({"python": "agent.py:answer"})
-    with pytest.raises(InputError, match=r"agent\.py:1: imports tasks, which .* fepflow's own.*rename the module"):
-        open_target(config, folder=tmp_path, case_ids=list)
 
-    async def isolated() -> Any:
-        config = Target.model_validate({"python": {"function": "agent.py:answer", "isolate": "process"}, "timeout": 60})
+    async def answer() -> Any:
+        config = Target.model_validate({"python": {"function": "agent.py:answer", "isolate": isolate}, "timeout": 60})
         target = open_target(config, folder=tmp_path, case_ids=list)
         try:
             return (await target.call(CASE)).value
         finally:
             await target.aclose()
 
-    assert asyncio.run(isolated()) == "mine"
+    assert asyncio.run(answer()) == "mine"
