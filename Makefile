@@ -66,7 +66,7 @@ bench: $(VENV)/.installed-bench $(VENV)-ecp/.installed ## Measure speed and memo
 
 lock: ## Resolve the pinned versions anew (requirements*.lock).
 	@$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet uv
-	@$(LOCK) --extra postgres pyproject.toml -o requirements.lock
+	@$(LOCK) --extra serve --extra postgres pyproject.toml -o requirements.lock
 	@$(LOCK) --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 	@for lock in requirements.lock requirements-dev.lock; do \
 		{ echo "$$LOCK_NOTE"; awk "$$LOCK_EXTRA" $$lock; } > $$lock.new && mv $$lock.new $$lock; done

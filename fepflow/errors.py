@@ -4,6 +4,7 @@
     ├── UserError                       400  exit 2  validation_error  something handed to us is wrong
     │   ├── InputError                                                 a file or document, with all its problems at once
     │   ├── CheckArgumentsError                                        one check's arguments, type or version
+    │   ├── MissingExtraError                                          something that an extra of fepflow brings
     │   ├── JSONPathError                            jsonpath_error    an expression, or what it failed to find
     │   ├── InvalidRequestError                                        a request over the network; its code says why
     │   ├── NotFoundError               404                            a run, a file, a name that is not there
@@ -123,6 +124,10 @@ class CheckArgumentsError(UserError):
     def __init__(self, message: str, messages: Sequence[ValidationMessage] = ()) -> None:
         self.messages = tuple(messages)
         super().__init__(message)
+
+
+class MissingExtraError(UserError):
+    """A library that an extra of fepflow brings is not installed; the message has the command that installs it."""
 
 
 class JSONPathError(UserError):

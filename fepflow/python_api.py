@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from fepflow.errors import UserError
+from fepflow.extras import require
 from fepflow.protocol.results import ResultsView, TestCaseResult
-from fepflow.reports.fep import dumps, test_case_results
-from fepflow.reports.parquet import stored_rows
 from fepflow.services import run_service
-from fepflow.store.records import RunRecord
 from fepflow.verdict.verdict import Verdict
 
 if TYPE_CHECKING:
+    from fepflow.store.records import RunRecord
     from fepflow.tasks.run.handover import LocalRun
 
 logger = logging.getLogger("fepflow")
@@ -54,6 +53,8 @@ class RunResults(ResultsView):
         self._record = record
 
     def __iter__(self) -> Iterator[TestCaseResult]:
+        from fepflow.reports.fep import dumps, test_case_results
+
         with run_service.open_store() as store:
             for result in test_case_results(store, store.run(self._record.id)):
                 yield TestCaseResult.model_validate_json(dumps(result))
@@ -69,6 +70,8 @@ class RunResults(ResultsView):
         return self._record.calls
 
     def _rows(self) -> Iterator[dict[str, Any]]:
+        from fepflow.reports.parquet import stored_rows
+
         with run_service.open_store() as store:
             yield from stored_rows(store, store.run(self._record.id))
 
@@ -199,11 +202,13 @@ def load_run(run_id: str = "latest") -> Run:
 
     Raises NotFoundError.
     """
+    require("run", "fepflow.load_run")
     with run_service.open_store() as store:
         return Run(run_service.with_current_metrics(store, store.run(run_id)))
 
 
 def _begin(suite: str | Path, options: Options) -> AbstractContextManager[LocalRun]:
+    require("run", "fepflow.run")
     from fepflow.tasks.analysis.sampling import DEFAULT_SEED
     from fepflow.tasks.run.options import RunOptions
 

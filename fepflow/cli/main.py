@@ -23,6 +23,7 @@ from fepflow.cli.compare import compare
 from fepflow.cli.ecp import ecp
 from fepflow.cli.env_file import with_env_file
 from fepflow.cli.evalguard import evalguard
+from fepflow.cli.extra import needing
 from fepflow.cli.init import init
 from fepflow.cli.keys import keys
 from fepflow.cli.labels import labels
@@ -55,6 +56,12 @@ LEAVE_SECONDS = 10
 
 COMMANDS = [validate, run, list_runs, show, view, cancel, calibrate, up, down, status, serve, schedule, alert, limits]
 COMMANDS += [store, labels, baseline, cache, compare, trends, ecp, evalguard, plan, keys, audit]
+SUBCOMMANDS_OF_RUNS = (evalguard.commands["import"], evalguard.commands["list"])
+WITHOUT_EXTRAS = (validate, evalguard, plan)
+"""Commands for which `pip install fepflow` is enough. Reports as HTML or Parquet have extras of their own."""
+for command in [*COMMANDS, *SUBCOMMANDS_OF_RUNS]:
+    if command not in WITHOUT_EXTRAS:
+        needing(command, "serve" if command in (serve, view) else "run")
 for command in COMMANDS:
     fepflow.add_command(with_env_file(command))
 for command in (init, checks, schema):  # these look at no setting
@@ -110,8 +117,11 @@ def _leave_at_once(code: int) -> NoReturn:
 
 
 def _explain(error: Exception) -> int:
-    from fepflow.errors import FepflowError
+    from fepflow.errors import FepflowError, MissingExtraError
+    from fepflow.extras import of_module, sentence
 
+    if isinstance(error, ModuleNotFoundError) and (extra := of_module(error.name)) is not None:
+        error = MissingExtraError(sentence("this", str(error.name), extra))
     if isinstance(error, FepflowError):
         for line in str(error).splitlines():
             click.echo(f"error: {line}", err=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fepflow.errors import InfrastructureError, UserError
-from fepflow.pages.report import write_html
+from fepflow.extras import require
 from fepflow.reports.evalguard import write_evalguard_json, write_evalguard_yaml
 from fepflow.reports.fep import write_lines, write_run
 from fepflow.reports.junit import JunitFailures, write_junit
@@ -20,6 +20,13 @@ from fepflow.reports.parquet import require_pyarrow, write_parquet
 from fepflow.reports.spreadsheet import write_csv
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
+
+
+def _write_html(store: Store, run: RunRecord, file: Any) -> None:
+    from fepflow.pages.report import write_html  # of the extra `serve`
+
+    write_html(store, run, file)
+
 
 Writer = Callable[[Store, RunRecord, Any], None]
 """Writes a report to a file that is open for text; Parquet to one for bytes."""
@@ -30,7 +37,7 @@ FORMATS: dict[str, Writer] = {
     ".csv": write_csv,
     ".parquet": write_parquet,
     ".xml": write_junit,
-    ".html": write_html,
+    ".html": _write_html,
     ".evalguard.yaml": write_evalguard_yaml,
     ".evalguard.yml": write_evalguard_yaml,
     ".evalguard.json": write_evalguard_json,
@@ -48,6 +55,8 @@ def require_writable(paths: Sequence[Path], *, overwrite: bool) -> None:
             raise UserError(f"{path}: no report ends in {path.suffix or 'nothing'}; use {', '.join(FORMATS)}")
         if writer is write_parquet:
             require_pyarrow(str(path))
+        if writer is _write_html:
+            require("serve", str(path), "jinja2", "markupsafe", "vl_convert")
         if path.absolute() in [other.absolute() for other in paths[:number]]:
             raise UserError(f"{path} is named twice: one report would overwrite the other")
         try:

@@ -34,6 +34,10 @@ def validate(suite: Path) -> None:
     if own := sum(len(case.checks or ()) for case in validation.cases.with_checks()):
         checks = f"{checks}, {own:,} of single test cases"
     click.echo(f"{suite} is valid: {plural(len(validation.cases), 'test case')}, {checks}.")
+    from fepflow.extras import is_installed
+
+    if not is_installed("run"):
+        click.echo('To run it here: pip install "fepflow[run]"', err=True)
 
 
 def print_problems(problems: Sequence[Problem]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fepflow.errors import MissingExtraError
+from fepflow.extras import require
 from fepflow.llm import _litellm
 from fepflow.llm.model import Model
 
@@ -10,7 +12,11 @@ _SELF_HOSTED = frozenset({"hosted_vllm", "custom_openai", "openai_like", "lm_stu
 
 
 def problem(model: Model) -> str | None:
-    """Why the model cannot be called at all: its provider is not known, or its key or address is missing."""
+    """Return why the model cannot be called at all: no litellm, an unknown provider, a missing key or address."""
+    try:
+        require("run", f"asking the model {model.name}", "litellm", "tenacity")
+    except MissingExtraError as error:
+        return str(error)
     litellm = _litellm.load()
     try:
         _, provider, _, base = litellm.get_llm_provider(model=model.name, api_base=model.api_base)

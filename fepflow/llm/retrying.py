@@ -8,9 +8,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, TypeVar
-
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fepflow.errors import ModelError, ModelTimeoutError, RunLimitExceededError
 from fepflow.llm.endpoint_state import ModelState
@@ -18,6 +16,9 @@ from fepflow.llm.errors import refused_parameter
 from fepflow.llm.model import ChatResponse, EmbeddingResponse, Model
 from fepflow.llm.request_context import RequestContext
 from fepflow.security.redaction import without_secrets
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 Response = TypeVar("Response", ChatResponse, EmbeddingResponse)
 
@@ -29,9 +30,6 @@ MAX_RETRY_AFTER = 60.0
 
 TOTAL_TIMEOUT_FACTOR = 5
 """All attempts and the waits between them may take so many times the time-out of one request."""
-
-# Full jitter: after the n-th failure something between 0 and 0.5 s * 2^(n - 1), at most 20 s.
-_BACKOFF = wait_random_exponential(multiplier=0.5, max=20)
 
 logger = logging.getLogger("fepflow.llm")
 
@@ -71,6 +69,11 @@ async def _within_total_timeout(
 
 
 async def _with_retries(model: Model, state: ModelState, context: RequestContext, send: Send[Response]) -> Response:
+    # Of the extra `run`: checks that ask a function of the user's own do without.
+    from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+    # Full jitter: after the n-th failure something between 0 and 0.5 s * 2^(n - 1), at most 20 s.
+    backoff = wait_random_exponential(multiplier=0.5, max=20)
     endpoint, rejected = state.endpoint, state.rejected_params
     requests = 0
 
@@ -101,7 +104,7 @@ async def _with_retries(model: Model, state: ModelState, context: RequestContext
 
     def wait(state: RetryCallState) -> float:
         error = _cause(state)
-        return _BACKOFF(state) if error.retry_after is None else _seconds(error, state.attempt_number)
+        return backoff(state) if error.retry_after is None else _seconds(error, state.attempt_number)
 
     def note(state: RetryCallState) -> None:
         logger.info("%s; asked again in %.1f s", _cause(state), state.upcoming_sleep)

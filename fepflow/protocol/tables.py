@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 from typing import Any, Literal
 
-from fepflow.errors import UserError
+from fepflow.extras import require
 from fepflow.protocol.model import to_json_data, to_jsonable
 from fepflow.protocol.results import USAGE, CheckResult, EvaluationRunResult, TestCaseResult, score_of
 from fepflow.protocol.test_case import Output, TestCase
@@ -174,11 +174,10 @@ def _metadata(name: str, metadata: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def to_dataframe(rows: Iterable[Row]) -> Any:
-    """The rows as a pandas DataFrame. Raises UserError without pandas."""
-    try:
-        import pandas
-    except ImportError:
-        raise UserError("to_dataframe() needs pandas: pip install 'fepflow[dataframe]'") from None
+    """Return the rows as a pandas DataFrame. Raises MissingExtraError without pandas."""
+    require("dataframe", "to_dataframe()", "pandas")
+    import pandas
+
     columns = as_columns(rows)
     return pandas.DataFrame({name: pandas.Series(columns[name], dtype=_DTYPES[kind]) for name, kind in COLUMNS.items()})
 

@@ -48,11 +48,14 @@ def pytest_configure(config: pytest.Config) -> None:
             "the files to test."
         )
     from fepflow.errors import FepflowError
+    from fepflow.extras import require
     from fepflow.services import run_service
     from fepflow.settings import settings
-    from fepflow.store.store import Store
 
     try:
+        require("run", "it")
+        from fepflow.store.store import Store
+
         if not url:  # as `fepflow show` will look for it
             run_service.note_untaken_variables(logging.getLogger("fepflow").warning)
         config.stash[STORE] = Store.open(url or settings().store_address)

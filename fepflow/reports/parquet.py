@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from fepflow.errors import UserError
+from fepflow.extras import require
 from fepflow.protocol.tables import COLUMNS, Kind, Row, as_columns, rows_of
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
@@ -33,11 +33,8 @@ def stored_rows(store: Store, run: RunRecord) -> Iterator[Row]:
 
 
 def require_pyarrow(name: str) -> None:
-    """Raises UserError if what writes Parquet is not installed; `name` is the report's."""
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError:
-        raise UserError(f"{name} needs pyarrow: pip install 'fepflow[dataframe]'") from None
+    """Raise MissingExtraError if what writes Parquet is not installed; `name` is the report's."""
+    require("dataframe", name, "pyarrow")
 
 
 def write_parquet(store: Store, run: RunRecord, file: BinaryIO) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fepflow.env_file import current_file, use_folder_file, use_named_file
 from fepflow.errors import FepflowError, InfrastructureError, UserError
+from fepflow.extras import is_installed
 from fepflow.prefect_settings import ignored_files
 from fepflow.security.redaction import words_of
 from fepflow.settings import PREFERENCES, PREFIX, settings
@@ -144,7 +145,7 @@ def plan(path: Path, minimum: float | None, expected: float, power: float, repea
         minima = dict.fromkeys(minima or list(shares)[:1], minimum)
     if not minima:
         raise UserError(f"{path} has no minimum of a share that passed to plan for: name one (--min).")
-    with open_store() as store:
+    with open_store() if is_installed("run") else nullcontext() as store:  # without it no earlier run can be there
         return [
             plan(
                 store,

@@ -21,7 +21,8 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from fepflow.errors import InfrastructureError, UserError
+from fepflow.errors import InfrastructureError, MissingExtraError, UserError
+from fepflow.extras import sentence
 from fepflow.security.redaction import remember
 from fepflow.security.secret_names import secrets_in_address
 from fepflow.store.errors import is_busy, is_passing, is_retryable, location_of, translated
@@ -51,7 +52,8 @@ class Database:
     `create` makes the SQLite file (0600, in a folder of 0700) where there is none. The schema stays as it is, which
     may be none at all. `wait_seconds` is how long a database that is away or locked is waited for.
 
-    Raises UserError for a URL that cannot be a store, InfrastructureError for one without its file or its driver.
+    Raises UserError for a URL that cannot be a store, InfrastructureError for one without its file,
+    MissingExtraError for one without its driver.
     """
 
     def __init__(self, url: str, *, create: bool = True, wait_seconds: float = 0.0) -> None:
@@ -254,9 +256,7 @@ def _engine(url: URL, location: str) -> Engine:
             connect_args=connect_args,
         )
     except (ModuleNotFoundError, NoSuchModuleError):
-        raise InfrastructureError(
-            f"{location} needs a driver that is not installed: `pip install 'fepflow[postgres]'`."
-        ) from None
+        raise MissingExtraError(sentence(location, "a driver", "postgres")) from None
     if sqlite:
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 from fepflow.system import guard
 
 KILL_SECONDS = 5.0
@@ -134,6 +132,8 @@ class GuardServer:
     def _open(self) -> socket.socket:
         self._requests, theirs = socket.socketpair()
         with theirs:
+            import psutil  # of the extra `run`
+
             psutil_folder = str(Path(psutil.__file__).parents[1])
             command = [sys.executable, "-I", "-S", str(guard.__file__), str(theirs.fileno()), psutil_folder]
             self._server = subprocess.Popen(  # noqa: S603  # our own script

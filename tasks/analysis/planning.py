@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fepflow.errors import UserError
 from fepflow.evalguard.formatting import number, percent, plural
@@ -15,9 +15,12 @@ from fepflow.statistics.planning import (
     simulated_power,
 )
 from fepflow.statistics.planning import power as power_of
-from fepflow.store.records import RunRecord
-from fepflow.store.store import Store
 from fepflow.suite.models import Gate
+
+if TYPE_CHECKING:
+    from fepflow.store.records import RunRecord
+    from fepflow.store.store import Store
+
 
 EARLIER_RUNS = 20
 """Runs that are looked at to find one with repeats."""
@@ -85,7 +88,7 @@ class Plan:
         return f"Repeats of a case agree to {self.correlation:.2f} (intraclass correlation, run {self.learned_from})."
 
 
-def plan(store: Store, name: str, metric: str, check: str, gate: Gate, options: PlanOptions, has: int) -> Plan:
+def plan(store: Store | None, name: str, metric: str, check: str, gate: Gate, options: PlanOptions, has: int) -> Plan:
     """Plan for a metric that is the share of a check's results that passed; the suite `has` so many cases.
 
     Raises UserError for a minimum that nothing can show.
@@ -96,7 +99,7 @@ def plan(store: Store, name: str, metric: str, check: str, gate: Gate, options: 
             f"({number(options.minimum)}), both from 0 to 1: no number of test cases shows a minimum that is just met."
         )
     correlation, learned_from = None, None
-    if options.repeats > 1:
+    if options.repeats > 1 and store is not None:
         correlation, learned_from = _correlation(store, name, check)
     common = (gate.confidence, gate.interval)
     if correlation is None:

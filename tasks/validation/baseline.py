@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fepflow.documents.document_path import DocumentPath
 from fepflow.errors import FepflowError
+from fepflow.extras import require
 from fepflow.settings import settings
 from fepflow.suite.baseline_names import PREVIOUS, is_name
 from fepflow.suite.models import Gate
@@ -22,11 +23,12 @@ def validate_baseline(found: SuiteValidation) -> None:
 
 
 def _validate(found: SuiteValidation, location: DocumentPath, name: str) -> None:
-    from fepflow.store.store import Store  # a suite without a baseline needs no database
-    from fepflow.tasks.analysis.baseline import baseline_of, with_outcome
-
     suite = found.loaded.section("name")
     try:
+        require("run", f"looking for the baseline {name}")
+        from fepflow.store.store import Store  # a suite without a baseline needs no database
+        from fepflow.tasks.analysis.baseline import baseline_of, with_outcome
+
         with Store.open(settings().store_address) as store:
             run_id = baseline_of(store, suite, name) if is_name(name) else name
             if run_id is None:

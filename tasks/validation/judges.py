@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fepflow.errors import FepflowError
+from fepflow.extras import require
 from fepflow.settings import settings
 from fepflow.suite.models import Gate
 from fepflow.tasks.validation.suite_validation import SuiteValidation
@@ -14,14 +15,16 @@ def validate_correction(found: SuiteValidation) -> None:
     if gate is None or gate.judge == "raw" or found.errors:
         return
     from fepflow.checks.models.judge_spec import judges_of_suite  # a suite without it needs no judges and no database
-    from fepflow.store.store import Store
-    from fepflow.tasks.analysis.judge_errors import FIELD
 
     location, judges = ("gate", "judge"), judges_of_suite(found.loaded)
     if not judges:
         found.error(location, "the suite has no llm_judge to correct", "remove it")
         return
     try:
+        require("run", "looking for calibrations of judges")
+        from fepflow.store.store import Store
+        from fepflow.tasks.analysis.judge_errors import FIELD
+
         with Store.open(settings().store_address) as store:
             for judge in judges:
                 if not any(each.field == FIELD for each in store.calibrations_of(judge.judge, judge.rubric)):

@@ -127,7 +127,8 @@ def test_without_pyarrow_it_is_said_before_anything_runs(
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     done = cli(*command)
     assert done.exit_code == 2
-    assert done.stderr.strip() == f"error: {FILE} needs pyarrow: pip install 'fepflow[dataframe]'"
+    advice = 'pip install "fepflow[dataframe]"'
+    assert done.stderr.strip() == f"error: {FILE} needs pyarrow, which is not installed here: {advice}"
     assert [path.name for path in home.iterdir()] == ["home"]
 
 

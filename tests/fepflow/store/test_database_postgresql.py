@@ -200,17 +200,17 @@ def test_without_the_driver_the_error_says_what_to_install(url):
     program = f"""
 import sys
 sys.modules["psycopg"] = None
-from fepflow.errors import InfrastructureError
+from fepflow.errors import MissingExtraError
 from fepflow.store.store import Store
 try:
     Store.open({url!r})
-except InfrastructureError as error:
+except MissingExtraError as error:
     print(error)
 """
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert "needs a driver that is not installed: `pip install 'fepflow[postgres]'`" in done.stdout
+    assert 'needs a driver, which is not installed here: pip install "fepflow[postgres]"' in done.stdout
 
 
 def test_no_detail_of_a_row_is_in_an_error(store: Store, make_run):

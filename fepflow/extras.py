@@ -1,0 +1,74 @@
+"""The extras of fepflow: what `pip install fepflow` leaves out, as an agent may want other versions of it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from fepflow.errors import MissingExtraError
+
+EXTRAS = {
+    "run": (
+        "prefect",
+        "sqlmodel",
+        "sqlalchemy",
+        "alembic",
+        "litellm",
+        "tenacity",
+        "aiohttp",
+        "aiolimiter",
+        "psutil",
+        "filelock",
+        "apprise",
+    ),
+    "serve": (
+        "fastapi",
+        "uvicorn",
+        "grpc",
+        "grpc_health",
+        "grpc_reflection",
+        "google.protobuf",
+        "hpack",
+        "jwt",
+        "cryptography",
+        "limits",
+        "jinja2",
+        "markupsafe",
+        "vl_convert",
+    ),
+    "postgres": ("psycopg",),
+    "dataframe": ("pandas", "pyarrow"),
+}
+"""The modules that each extra brings. Those that several bring stand with the smallest one."""
+
+
+def require(extra: str, purpose: str, *modules: str) -> None:
+    """Raise MissingExtraError unless an extra is installed, or these modules of it. `purpose` begins the sentence."""
+    for module in modules or EXTRAS[extra]:
+        if not _is_there(module):
+            raise MissingExtraError(sentence(purpose, module, extra))
+
+
+def is_installed(extra: str) -> bool:
+    """Return whether all modules of an extra can be found."""
+    return all(map(_is_there, EXTRAS[extra]))
+
+
+def of_module(module: str | None) -> str | None:
+    """Return the extra that brings a module; None if none does."""
+    for extra, modules in EXTRAS.items():
+        for known in modules:
+            if module is not None and (module == known or module.startswith(f"{known}.")):
+                return extra
+    return None
+
+
+def sentence(purpose: str, module: str, extra: str) -> str:
+    """Return what is missing for a purpose, and how it is installed."""
+    return f'{purpose} needs {module}, which is not installed here: pip install "fepflow[{extra}]"'
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:  # the package above it is not there
+        return False
