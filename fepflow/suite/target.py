@@ -97,6 +97,12 @@ class PythonTarget(Section):
     isolate: Literal["thread", "process"] = Field(
         "thread", description="Where it runs: in a thread of the run, or in processes of its own, which can be killed."
     )
+    interpreter: str | None = Field(
+        None,
+        min_length=1,
+        description="Python of the agent's own environment, such as ../agent/.venv/bin/python: a path from the suite's "
+        "folder, or a name in PATH. The function runs there, in processes that can be killed.",
+    )
     output: JSONPathText | None = Field(None, description="Where the answer is in what it returns; default: all of it.")
     metadata: dict[str, JSONPathText] = Field({}, description="What else to keep of what it returns, by name.")
     max_bytes: ByteSize = Field(10_000_000, description="Largest answer, as JSON: bytes, or 10MB.")
@@ -105,6 +111,8 @@ class PythonTarget(Section):
     def _one_or_the_other(self) -> PythonTarget:
         if self.arguments is not None and "input" in self.model_fields_set:
             raise ValueError("give input, the one argument, or arguments, all of them by name")
+        if self.interpreter is not None and "isolate" in self.model_fields_set and self.isolate == "thread":
+            raise ValueError("an interpreter runs the function in processes of its own: leave isolate out")
         return self
 
 

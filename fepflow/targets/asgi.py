@@ -16,9 +16,10 @@ from fepflow.errors import InputError, Problem, TargetError
 from fepflow.http.response_body import too_large
 from fepflow.protocol.content_hash import content_hash
 from fepflow.security.redaction import known_secrets, words_of
-from fepflow.targets.python.calls import Failure, failure_of
+from fepflow.targets.python.calls import Failure
 from fepflow.targets.python.source import MODULES, Source, load, locate, source_hash
 from fepflow.targets.python.threads import LoopThread, given_up
+from fepflow.targets.python.worker import failure_of
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -97,7 +98,7 @@ class AsgiApp:
         try:
             await self._app({**scope, "state": lifespan.state.copy()}, receive, send)
         except BaseException as error:  # it may raise anything, SystemExit, too
-            return failure_of(error, self._source.folder)
+            return Failure(**failure_of(error, self._source.folder))
         return None
 
     async def aclose(self) -> None:
@@ -171,7 +172,9 @@ class _Lifespan:
         if error is not None and self._started.is_set():
             logger.warning("the application's shut-down failed: %s: %s", type(error).__name__, words_of(error))
         elif self._failed is not None:
-            cause = failure_of(error, self._folder) if error else Failure(self._failed, "exception", retryable=False)
+            cause = Failure(self._failed, "exception", retryable=False)
+            if error:
+                cause = Failure(**failure_of(error, self._folder))
             self._failure = replace(
                 cause, message=f"the application's start-up failed: {cause.message}", retryable=False
             )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,8 @@ def agent(workplace: Workplace, code: str, cases: int = 4, **target: object) -> 
     """A suite whose target is `answer` in agent.py, which is to give back its input."""
     (workplace.folder / "agent.py").write_text(code, encoding="utf-8")
     workplace.write_suite([f"case {number}" for number in range(cases)])
-    python = {"function": "agent.py:answer", **({"isolate": target.pop("isolate")} if "isolate" in target else {})}
+    own: dict[str, object] = {name: target.pop(name) for name in ("isolate", "interpreter") if name in target}
+    python = {"function": "agent.py:answer", **own}
     document = {
         "name": "e2e",
         "target": {"attempts": 1, "retries": 0, "timeout": "60s", **target, "python": python},
@@ -172,3 +175,25 @@ def test_a_deployment_started_elsewhere_finds_the_agent(workplace: Workplace, st
         out, err = command.communicate(timeout=120)
     assert command.returncode == 0, out + err
     assert workplace.record.outcome == "pass"
+
+
+def test_an_agent_of_an_environment_of_its_own_is_called_by_the_command_and_by_a_worker(
+    workplace: Workplace, stack: Stack
+) -> None:
+    environment = workplace.folder.with_name("their-agent") / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "pydantic.py").write_text("VERSION = '0.1'\n")
+    code = (
+        "import pydantic\nfrom importlib.util import find_spec\n"
+        "async def answer(q):\n    return q if pydantic.VERSION == '0.1' and not find_spec('fepflow') else 'ours'\n"
+    )
+    agent(workplace, code, interpreter="../their-agent/.venv/bin/python")
+    assert workplace.fepflow("validate", workplace.suite).returncode == 0
+    done = workplace.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = f"asyncio.run(evaluate(suite={str(workplace.suite)!r}))"
+    elsewhere = f"import asyncio, os; os.chdir('/'); from fepflow.flows.evaluate import evaluate; {run}"
+    with workplace.running(code=elsewhere, **stack.prefect) as command:
+        out, err = command.communicate(timeout=120)
+    assert command.returncode == 0, out + err

@@ -9,7 +9,6 @@ import importlib
 import importlib.util
 import os
 import sys
-import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,9 +18,9 @@ from types import ModuleType
 
 from fepflow.errors import InputError, Problem
 from fepflow.suite.files import resolve_inside
+from fepflow.targets.python import worker
 
 MAX_SOURCES = 1_000
-_STANDARD_LIBRARY = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")})
 FUNCTION = "target.python.function"
 
 
@@ -41,13 +40,7 @@ class Source:
     @property
     def shown(self) -> str:
         """The file as messages call it."""
-        return shown(self.file)
-
-
-def shown(file: Path) -> str:
-    """A file's path, from the working directory if it is below."""
-    here = Path.cwd()
-    return str(file.relative_to(here)) if file.is_relative_to(here) else str(file)
+        return worker.shown(self.file)
 
 
 def locate(function: str, folder: Path, roots: Sequence[Path] = (), setting: str = FUNCTION) -> Source:
@@ -56,7 +49,7 @@ def locate(function: str, folder: Path, roots: Sequence[Path] = (), setting: str
     `setting` is the key of the suite that names it. Nothing is imported. Raises InputError.
     """
     code, _, name = function.rpartition(":")
-    if not (code.endswith(".py") or "/" in code or os.sep in code):
+    if not is_file(function):
         return _locate_module(code, name, folder, setting)
     try:
         file = resolve_inside(folder, code, roots)
@@ -68,28 +61,51 @@ def locate(function: str, folder: Path, roots: Sequence[Path] = (), setting: str
     return Source(file, file.stem, name, file.parent, setting)
 
 
+def is_file(function: str) -> bool:
+    """Return whether a function is named with its file, and not with its module."""
+    code = function.rpartition(":")[0]
+    return code.endswith(".py") or "/" in code or os.sep in code
+
+
+def locate_beside(function: str, folder: Path) -> Source | None:
+    """Find `package.module:name` beside the suite; None if it is not there."""
+    module, _, name = function.rpartition(":")
+    file = _file_in(module, [str(folder)])
+    return None if file is None else _source_of_module(file, module, name, FUNCTION)
+
+
 def _locate_module(module: str, name: str, folder: Path, setting: str) -> Source:
     file = _file_of(module, [str(folder), *sys.path])
     if file is None:
         advice = f"a file is named with its ending: {module.rpartition('.')[2]}.py:{name}"
         message = f"there is no module {module}, neither beside the suite nor installed"
         raise InputError(Problem(message, path=setting, advice=advice))
+    return _source_of_module(file, module, name, setting)
+
+
+def _source_of_module(file: Path, module: str, name: str, setting: str) -> Source:
     depth = module.count(".") + (file.name == "__init__.py")
     return Source(file, module, name, file.parents[depth], setting)
 
 
 def _file_of(module: str, locations: Sequence[str]) -> Path | None:
     """The file of a module, found without importing its packages, unless only a finder of its own knows it."""
+    if (file := _file_in(module, locations)) is not None:
+        return file
+    with suppress(ImportError, ValueError, AttributeError):
+        spec = importlib.util.find_spec(module)
+        if spec is not None and spec.origin and spec.has_location:
+            return Path(spec.origin).resolve()
+    return None
+
+
+def _file_in(module: str, locations: Sequence[str]) -> Path | None:
     *packages, last = module.split(".")
     for location in locations:
         folder = Path(location).joinpath(*packages)
         for file in (folder / last / "__init__.py", folder / f"{last}.py"):
             if file.is_file():
                 return file.resolve()
-    with suppress(ImportError, ValueError, AttributeError):
-        spec = importlib.util.find_spec(module)
-        if spec is not None and spec.origin and spec.has_location:
-            return Path(spec.origin).resolve()
     return None
 
 
@@ -99,7 +115,7 @@ def sources(source: Source) -> Iterator[Path]:
     while waiting and len(seen) < MAX_SOURCES:
         file = waiting.pop()
         yield file
-        if not _is_installed(file):
+        if not worker.is_installed(file):
             for neighbour in _neighbours(file, source.folder):
                 if neighbour not in seen:
                     seen.add(neighbour)
@@ -195,21 +211,10 @@ class _Modules:
         file = getattr(module, "__file__", None)
         if not file or self._active is None or name.partition(".")[0] == "fepflow":
             return False
-        return is_own_file(file, self._active)
+        return worker.is_own_file(file, self._active)
 
 
 MODULES = _Modules()
-
-
-def is_own_file(file: str, folder: Path) -> bool:
-    """Whether a file is one of the user's own below `folder`, and not one of an installed package."""
-    path = Path(file)
-    return path.is_relative_to(folder) and not _is_installed(path)
-
-
-def _is_installed(file: Path) -> bool:
-    """Whether a file is one of an installed package, or of Python's own library: it changes with its version only."""
-    return "site-packages" in file.parts or any(file.is_relative_to(folder) for folder in _STANDARD_LIBRARY)
 
 
 _loaded: dict[Path, tuple[str, ModuleType]] = {}
@@ -230,11 +235,8 @@ def load(source: Source) -> ModuleType:
             MODULES.forget()
         try:
             module = _execute(source)
-        except SyntaxError as error:
-            file = Path(error.filename) if error.filename else source.file
-            raise InputError(Problem(f"is not valid Python: {error.msg}", shown(file), error.lineno)) from None
         except (Exception, SystemExit) as error:
-            raise InputError(_problem(error, source)) from None
+            raise InputError(Problem(**worker.unloadable(error, source.folder, source.file).problem)) from None
         _loaded[source.file] = content, module
         return module
 
@@ -256,23 +258,3 @@ def _execute(source: Source) -> ModuleType:
         sys.modules.pop(name, None)
         raise
     return module
-
-
-def _problem(error: BaseException, source: Source) -> Problem:
-    file, line = own_location(error, source.folder) or (str(source.file), None)
-    advice = None
-    if isinstance(error, ModuleNotFoundError):
-        advice = "install it where fepflow is installed, or put it beside the file"
-    text = " ".join(str(error).split())[:300]
-    return Problem(f"cannot be loaded: {type(error).__name__}: {text}", shown(Path(file)), line, advice=advice)
-
-
-def own_location(error: BaseException, folder: Path) -> tuple[str, int] | None:
-    """File and line of the innermost frame of an exception that is in the user's own code."""
-    trace, location = error.__traceback__, None
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if is_own_file(file, folder):
-            location = file, trace.tb_lineno
-        trace = trace.tb_next
-    return location

@@ -17,10 +17,11 @@ from fepflow.security.redaction import known_secrets, redact_json
 from fepflow.suite import target
 from fepflow.targets.base import TargetResponse, refuse_reserved_names
 from fepflow.targets.python.calls import Failure
-from fepflow.targets.python.entry_point import CASE, open_entry
-from fepflow.targets.python.process import Processes, check, require_processes
+from fepflow.targets.python.entry_point import open_entry
+from fepflow.targets.python.process import Processes, check, find_agent
 from fepflow.targets.python.source import locate, source_hash
 from fepflow.targets.python.threads import Threads
+from fepflow.targets.python.worker import CASE
 from fepflow.targets.response_parser import describe, found_metadata
 
 _SENT = ("id", "input", "expected", "metadata")
@@ -48,25 +49,22 @@ class PythonTarget:
         refuse_reserved_names(self._python.metadata, "target.python.metadata")
         self._output = None if self._python.output is None else compile_path(self._python.output)
         self._metadata = {name: compile_path(path) for name, path in self._python.metadata.items()}
-        source = locate(self._python.function, folder, roots)
-        content, limit = source_hash(source), self._python.max_bytes
+        python = self._python
         self._executor: Processes | Threads
-        if self._python.isolate == "process":
-            require_processes()
-            child: dict[str, Any] = {
-                "function": self._python.function,
-                "folder": str(folder),
-                "roots": list(map(str, roots)),
-            }
-            child |= {"names": names, "limit": limit}
-            self._wants_case = check(child, content)
-            self._executor = Processes(child, config.concurrency)
-        else:
+        if python.isolate == "thread" and python.interpreter is None:
+            source = locate(python.function, folder, roots)
             entry = open_entry(source, names)
             self._wants_case = entry.arguments.wants_case
-            self._executor = Threads(entry, limit, config.concurrency)
-        asked = [source.name, self._python.input, self._python.arguments, self._python.output, self._python.metadata]
-        self.fingerprint = content_hash("python", content, redact_json(asked, self._secrets))
+            self._executor = Threads(entry, source.folder, python.max_bytes, config.concurrency)
+        else:
+            agent = find_agent(python, folder, roots, names)
+            loaded = check(agent)
+            source, self._wants_case = loaded.source, loaded.wants_case
+            self._executor = Processes(agent, config.concurrency)
+        asked = [source.name, python.input, python.arguments, python.output, python.metadata]
+        if python.interpreter is not None:
+            asked.append(python.interpreter)
+        self.fingerprint = content_hash("python", source_hash(source), redact_json(asked, self._secrets))
 
     def render(self, case: TestCase) -> Any:
         """What the function is called with, `{input, arguments, test_case}`, secrets taken out; JSONPathError."""

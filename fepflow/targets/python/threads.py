@@ -7,12 +7,14 @@ import logging
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any, TypeVar
 
 from fepflow.limits.thread_pool import ThreadPool
-from fepflow.targets.python.calls import Failure, answer_text, awaited_text, failure_of, is_pending
-from fepflow.targets.python.entry_point import Entry
+from fepflow.targets.python.calls import FORM, Failure
+from fepflow.targets.python.source import MODULES
+from fepflow.targets.python.worker import Entry, answer_text, awaited_text, failure_of, is_pending
 
 RESPONSE_SECONDS = 0.5
 """How long the loop of async functions may not answer before it is given up: one of them holds it up."""
@@ -35,8 +37,9 @@ class Threads:
     process can end without it.
     """
 
-    def __init__(self, entry: Entry, limit: int, most: int) -> None:
+    def __init__(self, entry: Entry, folder: Path, limit: int, most: int) -> None:
         self._entry = entry
+        self._folder = folder
         self._limit = limit
         self._workers = ThreadPool("agent", most, computes=True)
         self._loop = LoopThread()
@@ -55,19 +58,20 @@ class Threads:
 
     def _called(self, request: dict[str, Any], pending: list[Any]) -> Reply | None:
         try:
-            returned = self._entry.begin(request)
+            MODULES.activate(self._folder)
+            returned = self._entry.begin(request, FORM)
             if not is_pending(returned):
-                return answer_text(returned, self._limit)
+                return answer_text(returned, self._limit, FORM)
             pending.append(returned)
         except BaseException as error:  # an agent may raise anything, SystemExit and CancelledError, too
-            return failure_of(error, self._entry.source.folder)
+            return Failure(**failure_of(error, self._folder))
         return None
 
     async def _awaited(self, pending: Any) -> Reply:
         try:
-            return await awaited_text(pending, self._limit)
+            return await awaited_text(pending, self._limit, FORM)
         except BaseException as error:
-            return failure_of(error, self._entry.source.folder)
+            return Failure(**failure_of(error, self._folder))
 
     async def aclose(self) -> None:
         """Let the threads end, when they can."""

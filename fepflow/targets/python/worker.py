@@ -1,51 +1,597 @@
-"""What the worker of an isolated agent does: load the code, and answer one request after the other."""
+"""The process of an agent: load its code, call it once a request, and answer in JSON.
+
+One file of the standard library, for Python 3.8 or newer: it runs in the agent's own interpreter, which need not have
+anything of ours. As a script it takes one argument, JSON: `{file, module, name, folder, names,
+limit, reserved, root, interpreter}`, where `root` is the folder of fepflow if that is to be used. It reads
+requests from stdin and writes replies to stdout, a line of JSON each; what the agent prints goes to stderr. The first
+reply is `{problems}`, or `{wants_case, file}` once the code is loaded.
+
+Threads of a run, which call agents in the run's own process, use its functions, too.
+"""
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and sys.path[0] and __file__.startswith(sys.path[0]):
+    del sys.path[0]  # the folder of this file, whose modules are not the agent's
+
 import asyncio
+import dataclasses
+import difflib
+import enum
+import importlib.util
+import inspect
 import json
-import socket
-from dataclasses import asdict
-from pathlib import Path
+import os
+import sysconfig
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Set as AnySet
+from datetime import date, datetime, time, timezone
+from decimal import Decimal
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from pathlib import Path, PurePath
+from threading import Lock
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from uuid import UUID
 
-from fepflow.errors import InputError
-from fepflow.targets.python.calls import answer_text, awaited_text, failure_of, is_pending
-from fepflow.targets.python.entry_point import Entry, open_entry
-from fepflow.targets.python.source import locate
+OLDEST = (3, 8)
+
+CASE = "test_case"
+"""The parameter that gets the whole test case."""
+
+PROGRAMMING_ERRORS = (
+    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, NotImplementedError,
+    RecursionError, SyntaxError, TypeError,
+)  # fmt: skip
+"""Exceptions that say that the code is wrong: the same call would raise them again."""
+
+MAX_DEPTH = 200
+"""Deepest nesting of an answer."""
+
+_RETRYABLE_STATUS = (408, 425, 429)
+_MAX_MESSAGE = 20_000
 
 
-def serve(config: dict[str, Any]) -> None:
-    """Say whether the code can be loaded, then answer requests until there are no more."""
-    with socket.socket(fileno=config["socket"]) as connection, connection.makefile("rwb") as stream:
-        entry = _opened(config, stream)
-        if entry is None:
-            return
-        with asyncio.Runner() as runner:  # one loop for all calls: clients that they share belong to it
-            for line in stream:
-                _send(stream, _reply(entry, json.loads(line), config["limit"], runner))
+class Unusable(Exception):  # noqa: N818  # a value on its way out, which its callers translate
+    """Code that cannot be loaded or called: the parts of a `Problem`."""
+
+    def __init__(
+        self,
+        message: str,
+        file: str | None,
+        line: int | None = None,
+        path: str | None = None,
+        advice: str | None = None,
+    ) -> None:
+        self.problem: dict[str, Any] = {"message": message, "file": file, "line": line, "path": path, "advice": advice}
+        super().__init__(message)
 
 
-def _opened(config: dict[str, Any], stream: Any) -> Entry | None:
+class Refused(Exception):  # noqa: N818  # likewise
+    """A returned value that cannot be an output."""
+
+    def __init__(self, message: str, kind: str = "malformed") -> None:
+        self.kind = kind
+        super().__init__(message)
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """How an interpreter writes answers and makes test cases.
+
+    `encode` writes a value as JSON text and raises ValueError for one that has no such form. `reserved` are names that
+    an Output's metadata may not have.
+    """
+
+    encode: Callable[[Any], str]
+    make_case: Callable[[dict[str, Any]], Any]
+    reserved: Collection[str]
+
+
+# --- what is called --------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """What a function is called with: `positional` says in which order, `input` and `test_case`."""
+
+    positional: tuple[str, ...] = ()
+    case_by_name: bool = False
+
+    @property
+    def wants_case(self) -> bool:
+        """Whether it gets the whole test case."""
+        return self.case_by_name or CASE in self.positional
+
+
+class Entry:
+    """A function that is called for each test case.
+
+    Of a class there is one instance in each process, made without arguments at the first call. `begin` may be called
+    from many threads at once.
+    """
+
+    def __init__(self, make: Callable[[], Callable[..., Any]], arguments: Arguments) -> None:
+        self.arguments = arguments
+        self._make = make
+        self._function: Callable[..., Any] | None = None
+        self._lock = Lock()
+
+    def begin(self, request: dict[str, Any], form: Form) -> Any:
+        """Call it for a request `{input, arguments, test_case}`; what it returns may still have to be awaited."""
+        given = _copied(request)  # whatever it does with its arguments, the test case stays as it is
+        case = form.make_case(given[CASE]) if self.arguments.wants_case else None
+        named = given.get("arguments") or {}
+        if self.arguments.case_by_name:
+            named = {**named, CASE: case}
+        values = [case if name == CASE else given["input"] for name in self.arguments.positional]
+        return self._made()(*values, **named)
+
+    def _made(self) -> Callable[..., Any]:
+        if self._function is None:
+            with self._lock:
+                if self._function is None:
+                    self._function = self._make()
+        return self._function
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+def entry_of(module: ModuleType, file: Path, name: str, names: Collection[str] | None) -> Entry:
+    """Return what `name` is in a module; `names` are those of target.python.arguments.
+
+    Raises Unusable: there is no such function, or it cannot be called with these arguments.
+    """
+    owner, last, function = _find(module, file, name)
+    if owner is None:
+        return Entry(lambda: function, _arguments(file, name, function, _signature(function), names))
+    cls = owner
+    _require_plain_constructor(file, cls)
+    arguments = _arguments(file, name, function, _without_self(_signature(function)), names)
+    return Entry(lambda: getattr(cls(), last), arguments)
+
+
+def _find(module: ModuleType, file: Path, path: str) -> tuple[type | None, str, Any]:
+    """Return the class of whose instance something is called, or None; its name there; the function itself."""
+    found: Any = module
+    owner: type | None = None
+    name = ""
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise _missing(file, module, found, name)
+        owner = found if isinstance(found, type) and not _is_static(found, name) else None
+        found = getattr(found, name)
+    if isinstance(found, type):
+        if not any("__call__" in vars(base) for base in found.__mro__):
+            advice = f"name one of its methods: {file.name}:{path}.answer"
+            raise _unusable(file, found, f"{path} is a class without __call__", advice)
+        owner, name, found = found, "__call__", found.__call__  # its own, as it has one
+    if not callable(found):
+        advice = "name a function, a class with __call__, or a method"
+        raise _unusable(file, None, f"{path} is no function, but a {type(found).__name__}", advice)
+    return owner, name, found
+
+
+def _is_static(owner: type, name: str) -> bool:
+    return isinstance(inspect.getattr_static(owner, name, None), (staticmethod, classmethod, type))
+
+
+def _signature(function: Any) -> inspect.Signature | None:
     try:
-        source = locate(config["function"], Path(config["folder"]), [Path(root) for root in config["roots"]])
-        entry = open_entry(source, config["names"])
-    except InputError as error:
-        _send(stream, json.dumps({"problems": [asdict(problem) for problem in error.problems]}))
+        return inspect.signature(function)
+    except (TypeError, ValueError):  # written in C: it says nothing about its parameters
         return None
-    _send(stream, json.dumps({"wants_case": entry.arguments.wants_case}))
-    return entry
 
 
-def _reply(entry: Entry, request: dict[str, Any], limit: int, runner: asyncio.Runner) -> str:
+def _without_self(signature: inspect.Signature | None) -> inspect.Signature | None:
+    return None if signature is None else signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def _require_plain_constructor(file: Path, cls: type) -> None:
+    signature = _signature(cls)
     try:
-        returned = entry.begin(request)
-        text = runner.run(awaited_text(returned, limit)) if is_pending(returned) else answer_text(returned, limit)
-    except BaseException as error:
-        return json.dumps({"failure": asdict(failure_of(error, entry.source.folder))})
-    return f'{{"answer":{text}}}'
+        if signature is not None:
+            signature.bind()
+    except TypeError as error:
+        message = f"{cls.__name__} is made without arguments: {error}"
+        raise _unusable(file, cls, message, "give its constructor's parameters defaults") from None
 
 
-def _send(stream: Any, line: str) -> None:
-    stream.write(line.encode("ascii") + b"\n")
-    stream.flush()
+def _arguments(
+    file: Path, name: str, function: Any, signature: inspect.Signature | None, names: Collection[str] | None
+) -> Arguments:
+    """Return how it is called; a parameter `test_case` gets the whole case, the first other one the input."""
+    if signature is None:
+        return Arguments(() if names is not None else ("input",))
+    parameters = signature.parameters
+    wanted = [] if names is not None else ["input"]
+    if CASE in parameters and CASE not in (names or ()):
+        wanted.append(CASE)
+        if "input" in wanted and not _takes_more(parameters):
+            wanted.remove("input")
+    positional = [] if names is not None else _positional(parameters, wanted)
+    left = [each for each in wanted if each not in positional]
+    values = [None] * len(positional)
+    if "input" in left:
+        values.append(None)  # there is no parameter for it: let Python say so
+    try:
+        signature.bind(*values, **dict.fromkeys([*(names or ()), *(each for each in left if each == CASE)]))
+    except TypeError as error:
+        how = "the names in target.python.arguments" if names is not None else "the test case's input as its argument"
+        message = f"{name}{signature} cannot be called with {how}: {error}"
+        advice = "take one parameter, or list all by name in target.python.arguments"
+        raise _unusable(file, function, message, advice) from None
+    return Arguments(tuple(positional), CASE in left)
+
+
+def _takes_more(parameters: Any) -> bool:
+    """Return whether there is a parameter for the input beside `test_case`: the first one, or one without a default."""
+    empty, kinds = inspect.Parameter.empty, inspect.Parameter
+    others = [item for item in parameters.values() if item.name != CASE]
+    takes = (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD, kinds.VAR_POSITIONAL)
+    first = next(iter(parameters.values()))
+    return any(item.default is empty for item in others if item.kind in takes) or (
+        first.name != CASE and first.kind in takes
+    )
+
+
+def _positional(parameters: Any, wanted: Collection[str]) -> list[str]:
+    """Return the arguments that are given in their order, from the first parameter on."""
+    kinds = inspect.Parameter
+    order: list[str] = []
+    for item in parameters.values():
+        if item.kind not in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD, kinds.VAR_POSITIONAL):
+            break
+        name = CASE if item.name == CASE else "input"
+        if name not in wanted or name in order:
+            break
+        order.append(name)
+    return order
+
+
+def _missing(file: Path, module: ModuleType, found: Any, name: str) -> Unusable:
+    where = module.__name__ if found is module else found.__name__ if isinstance(found, type) else "it"
+    own = [
+        other
+        for other, value in vars(found if hasattr(found, "__dict__") else module).items()
+        if callable(value) and not other.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    ]
+    close = difflib.get_close_matches(name, own, 1)
+    advice = f"did you mean {close[0]}?" if close else f"it defines {', '.join(own[:10]) or 'no function'}"
+    return Unusable(f"there is no {name} in {where}", shown(file), None, "target.python.function", advice)
+
+
+def _unusable(file: Path, function: Any, message: str, advice: str) -> Unusable:
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    line = getattr(code, "co_firstlineno", None)
+    if line is None and isinstance(function, type):
+        try:
+            line = inspect.getsourcelines(function)[1]
+        except (OSError, TypeError):
+            line = None
+    return Unusable(message, shown(file), line, None, advice)
+
+
+# --- what it returns and raises --------------------------------------------------------------------------------------
+
+
+def is_pending(returned: Any) -> bool:
+    """Return whether what a function returned has to be awaited."""
+    return inspect.isawaitable(returned) or isinstance(returned, AsyncIterator)
+
+
+def answer_text(returned: Any, limit: int, form: Form) -> str:
+    """Return what was returned as JSON `{value, metadata}` of at most `limit` characters; generators are read whole.
+
+    Raises Refused, or what a generator raises.
+    """
+    value = _joined(list(_bounded(returned, limit, form))) if isinstance(returned, Iterator) else returned
+    metadata: dict[str, Any] = {}
+    kind = type(value)
+    if (kind.__name__, kind.__module__) == ("Output", "fepflow.protocol.test_case"):
+        value, metadata = value.value, dict(value.metadata or {})
+        taken = [name for name in metadata if name in form.reserved]
+        if taken:
+            raise Refused(f"{', '.join(taken)} in the metadata of an Output is what fepflow says about the call")
+    try:
+        text = form.encode({"value": value, "metadata": metadata})
+    except ValueError as error:
+        advice = "return a text, number, list, dict, dataclass, pydantic model, or an Output of these"
+        raise Refused(f"what was returned has no JSON form: {error} ({advice})") from None
+    if len(text) > limit:
+        raise _too_large(limit)
+    return text
+
+
+async def awaited_text(returned: Any, limit: int, form: Form) -> str:
+    """Return the same of what has to be awaited."""
+    while isinstance(returned, Awaitable):
+        returned = await returned
+    if not isinstance(returned, AsyncIterator):
+        return answer_text(returned, limit, form)
+    chunks, room = [], limit
+    async for chunk in returned:
+        room -= _size(chunk, form)
+        if room < 0:
+            raise _too_large(limit)
+        chunks.append(chunk)
+    return answer_text(_joined(chunks), limit, form)
+
+
+def _bounded(chunks: Iterator[Any], limit: int, form: Form) -> Iterator[Any]:
+    room = limit
+    for chunk in chunks:
+        room -= _size(chunk, form)
+        if room < 0:
+            raise _too_large(limit)
+        yield chunk
+
+
+def _joined(chunks: list[Any]) -> Any:
+    """Return the text that chunks of text make; else all that came, as a list."""
+    return "".join(chunks) if all(isinstance(chunk, str) for chunk in chunks) else chunks
+
+
+def _size(chunk: Any, form: Form) -> int:
+    if isinstance(chunk, str):
+        return len(chunk) or 1  # so that endless nothing ends, too
+    try:
+        return len(form.encode(chunk))
+    except ValueError:
+        return 1  # said of the whole
+
+
+def _too_large(limit: int) -> Refused:
+    return Refused(f"the answer is larger than {limit:,} bytes (target.python.max_bytes)", "too_large")
+
+
+def failure_of(error: BaseException, folder: Path) -> dict[str, Any]:
+    """Return what a call that raised came to, the parts of a `Failure`: type, message, the user's own file and line."""
+    if isinstance(error, Refused):
+        return {"message": str(error), "kind": error.kind, "retryable": False}
+    try:
+        text = " ".join(str(error)[:_MAX_MESSAGE].split())
+    except Exception:  # a user's own __str__
+        text = ""
+    location = own_location(error, folder)
+    status = _status_of(error)
+    retryable = isinstance(error, Exception) and not isinstance(error, PROGRAMMING_ERRORS)
+    if status is not None and 400 <= status < 500:
+        retryable = status in _RETRYABLE_STATUS
+    return {
+        "message": f"{type(error).__name__}: {text}" if text else type(error).__name__,
+        "kind": "timeout" if isinstance(error, (TimeoutError, asyncio.TimeoutError)) else "exception",
+        "retryable": retryable,
+        "location": f"{Path(location[0]).name}:{location[1]}" if location else "",
+        "retry_after": _retry_after(error) if retryable else None,
+        "status": status,
+    }
+
+
+def _status_of(error: BaseException) -> int | None:
+    """Return the HTTP status that an exception of an HTTP client, or of a model's library, carries."""
+    for holder in (error, getattr(error, "response", None)):
+        for name in ("status_code", "status"):
+            status = getattr(holder, name, None)
+            if isinstance(status, int) and 100 <= status <= 599:
+                return status
+    return None
+
+
+def _retry_after(error: BaseException) -> float | None:
+    try:
+        header = getattr(error, "response").headers.get("retry-after")  # noqa: B009  # a user's own object
+        return _seconds_to_wait(header.strip()) if isinstance(header, str) else None
+    except Exception:
+        return None
+
+
+def _seconds_to_wait(header: str) -> float:
+    if header.isascii() and header.isdigit():
+        return float(header[:9])
+    moment = parsedate_to_datetime(header)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return max((moment - datetime.now(timezone.utc)).total_seconds(), 0.0)
+
+
+_LIBRARY = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")})
+
+
+def is_installed(file: Path) -> bool:
+    """Return whether a file is one of an installed package, or of Python's own library."""
+    return "site-packages" in file.parts or any(folder in file.parents for folder in _LIBRARY)
+
+
+def is_own_file(file: str, folder: Path) -> bool:
+    """Return whether a file is one of the user's own below `folder`, and not one of an installed package."""
+    path = Path(file)
+    return folder in path.parents and not is_installed(path)
+
+
+def own_location(error: BaseException, folder: Path) -> tuple[str, int] | None:
+    """Return file and line of the innermost frame of an exception that is in the user's own code."""
+    trace, location = error.__traceback__, None
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if is_own_file(file, folder):
+            location = file, trace.tb_lineno
+        trace = trace.tb_next
+    return location
+
+
+def shown(file: Path) -> str:
+    """Return a file's path, from the working directory if it is below."""
+    here = Path.cwd()
+    return str(file.relative_to(here)) if here in file.parents else str(file)
+
+
+# --- JSON, as fepflow.json.codec writes it, where that is not there --------------------------------------------------
+
+
+def encode(value: Any) -> str:
+    """Return a value as ASCII JSON text; NaN and the infinities are tagged. Raises ValueError for what has no form."""
+    try:
+        text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_jsonable)
+    except (TypeError, ValueError, RecursionError):
+        return _dumped(_escaped(value, MAX_DEPTH))
+    if '$float":' in text or text.count("[") + text.count("{") > MAX_DEPTH:
+        return _dumped(_escaped(value, MAX_DEPTH))
+    return text
+
+
+def _dumped(value: Any) -> str:
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+    except (TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _escaped(value: Any, depth: int) -> Any:
+    if depth < 0:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep, or contains itself")
+    if isinstance(value, float):
+        return value if isfinite(value) else {"$float": {"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")}
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, dict):
+        escaped = {key: _escaped(item, depth - 1) for key, item in value.items()}
+        key = next(iter(escaped), None)
+        is_tag = len(escaped) == 1 and isinstance(key, str) and key.startswith("$") and key.lstrip("$") == "float"
+        return {f"${key}": escaped[key]} if is_tag else escaped
+    if isinstance(value, (list, tuple)):
+        return [_escaped(item, depth - 1) for item in value]
+    return _escaped(_jsonable(value), depth - 1)
+
+
+def _jsonable(value: Any) -> Any:
+    """Return a value nearer to JSON. Raises ValueError for one of an unknown type."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if hasattr(value, "model_dump_json"):  # pydantic's models; those of its first version have `json`
+        return json.loads(value.model_dump_json())
+    if hasattr(value, "__fields__") and hasattr(value, "json"):
+        return json.loads(value.json())
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, (UUID, Decimal, PurePath)):
+        return str(value)
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (AnySet, Iterator)) or type(value).__name__ == "deque":
+        return list(value)
+    raise ValueError(f"Unable to serialize unknown type: {type(value)}")
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def load(config: dict[str, Any]) -> tuple[ModuleType, Path]:
+    """Load the module of `config`, `file` or, without one, the installed `module`. Raises Unusable."""
+    folder = Path(config["folder"])
+    sys.path.insert(0, str(folder))
+    name, file = config["module"], config["file"] and Path(config["file"])
+    try:
+        if file is None or ("." in name and name != file.stem):
+            module = importlib.import_module(name)
+        else:
+            # A name that another module has already, such as json.py, stays with that.
+            spec = importlib.util.spec_from_file_location(name if name not in sys.modules else f"agent_{name}", file)
+            if spec is None or spec.loader is None:
+                raise ImportError(f"{file.name} is no Python file")
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise unloadable(error, folder, file, config["interpreter"]) from None
+    return module, file or Path(str(module.__file__))
+
+
+def unloadable(error: BaseException, folder: Path, file: Path | None, interpreter: str | None = None) -> Unusable:
+    """Return why code that raised when it was loaded cannot be used."""
+    if isinstance(error, SyntaxError):
+        broken = Path(error.filename) if error.filename else file
+        return Unusable(f"is not valid Python: {error.msg}", shown(broken) if broken else None, error.lineno)
+    place, line = own_location(error, folder) or (file and str(file), None)
+    advice = None
+    if isinstance(error, ModuleNotFoundError):
+        where = f"for {interpreter}" if interpreter else "where fepflow is installed"
+        advice = f"install it {where}, or put it beside the file"
+    text = " ".join(str(error).split())[:300]
+    message = f"cannot be loaded: {type(error).__name__}: {text}"
+    return Unusable(message, shown(Path(place)) if place else None, line, None if place else "target.python", advice)
+
+
+def _form(config: dict[str, Any]) -> Form:
+    """Return fepflow's own form where the run's interpreter is the agent's."""
+    if config["root"] is None:
+        return Form(encode, _case, config["reserved"])
+    sys.path.append(config["root"])
+    from fepflow.json.codec import encode as fepflow_encode
+    from fepflow.protocol.test_case import TestCase
+
+    return Form(fepflow_encode, TestCase.model_validate, config["reserved"])
+
+
+def _case(given: dict[str, Any]) -> SimpleNamespace:
+    return SimpleNamespace(**{"expected": None, "metadata": None, "checks": None, **given})
+
+
+def main() -> None:
+    """Load the code, then answer requests until there are no more."""
+    config = json.loads(sys.argv[1])
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+
+    def reply(text: str) -> None:
+        replies.write(text.encode("ascii") + b"\n")
+        replies.flush()
+
+    try:
+        form = _form(config)
+        module, file = load(config)
+        entry = entry_of(module, file, config["name"], config["names"])
+    except Unusable as error:
+        return reply(json.dumps({"problems": [error.problem]}))
+    reply(json.dumps({"wants_case": entry.arguments.wants_case, "file": str(file)}))
+    loop = asyncio.new_event_loop()  # one for all calls: clients that they share belong to it
+    asyncio.set_event_loop(loop)
+    folder, limit = Path(config["folder"]), config["limit"]
+    for line in requests:
+        try:
+            returned = entry.begin(json.loads(line), form)
+            if is_pending(returned):
+                text = loop.run_until_complete(awaited_text(returned, limit, form))
+            else:
+                text = answer_text(returned, limit, form)
+        except BaseException as error:
+            reply(json.dumps({"failure": failure_of(error, folder)}))
+        else:
+            reply('{"answer":' + text + "}")
+    return None
+
+
+if __name__ == "__main__":
+    status = 0
+    try:
+        main()
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # threads that the agent has left do not hold the process up

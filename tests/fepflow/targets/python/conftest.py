@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -20,13 +22,28 @@ Open = Callable[..., Any]
 Ask = Callable[..., Any]
 
 
+@pytest.fixture(scope="session")
+def own_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an agent's own environment, which has no fepflow, and another pydantic than ours."""
+    folder = tmp_path_factory.mktemp("agent") / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "pydantic").mkdir()
+    (packages / "pydantic" / "__init__.py").write_text("VERSION = '0.1'\n")
+    (packages / "shop_bot.py").write_text("def answer(question):\n    return f'installed: {question}'\n")
+    return folder / "bin" / "python"
+
+
 @pytest.fixture
-async def open_agent(tmp_path: Path) -> AsyncIterator[Open]:
-    """Writes agent.py and opens its function as a target."""
+async def open_agent(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Open]:
+    """Writes agent.py and opens its function as a target; `isolate` may be `interpreter`, that of `own_python`."""
     opened = []
 
     def start(code: str, function: str = "agent.py:answer", folder: Path = tmp_path, **options: Any) -> Any:
         top = {name: options.pop(name) for name in ("timeout", "attempts", "concurrency") if name in options}
+        if options.get("isolate") == "interpreter":
+            del options["isolate"]
+            options["interpreter"] = str(request.getfixturevalue("own_python"))
         folder.mkdir(exist_ok=True)
         (folder / "agent.py").write_text(code, encoding="utf-8")
         config = Target.model_validate({"attempts": 1, **top, "python": {"function": function, **options}})

@@ -35,7 +35,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("isolate", ["thread", "process"])
+@pytest.mark.parametrize("isolate", ["thread", "process", "interpreter"])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_each_kind_of_callable_answers(ask: Ask, kind: str, isolate: str) -> None:
     if isolate == "process" and kind not in ("function", "async", "async generator", "class"):
@@ -43,14 +43,19 @@ async def test_each_kind_of_callable_answers(ask: Ask, kind: str, isolate: str) 
     assert value_of(await ask(KINDS[kind], isolate=isolate)) == "asked: What is 6 * 7?"
 
 
-async def test_returned_values_become_json(ask: Ask) -> None:
+@pytest.mark.parametrize("isolate", ["thread", "interpreter"])
+async def test_returned_values_become_json(ask: Ask, isolate: str) -> None:
     code = (
         "from dataclasses import dataclass\n"
         "from datetime import date\n"
-        "from pydantic import BaseModel\n"
         "@dataclass\nclass Point:\n    x: int\n"
-        "class Model(BaseModel):\n    when: date\n"
-        "def answer(kind):\n"
+        + (
+            "class Model:\n    def __init__(self, when):\n        self.when = when\n"
+            '    def model_dump_json(self):\n        return \'{"when": "%s"}\' % self.when\n'
+            if isolate == "interpreter"
+            else "from pydantic import BaseModel\nclass Model(BaseModel):\n    when: date\n"
+        )
+        + "def answer(kind):\n"
         "    return {'text': 'é\\x00\\ud800', 'dict': {1: (2, 3)}, 'none': None, 'number': 1.5, 'flag': True,\n"
         "            'dataclass': Point(1), 'model': Model(when=date(2026, 1, 2)), 'set': {1}, 'bytes': b'ab',\n"
         "            'nested': [Point(2)], 'nan': float('nan')}[kind]\n"
@@ -60,8 +65,8 @@ async def test_returned_values_become_json(ask: Ask) -> None:
         "dataclass": {"x": 1}, "model": {"when": "2026-01-02"}, "set": [1], "bytes": "ab", "nested": [{"x": 2}],
     }  # fmt: skip
     for kind, value in expected.items():
-        assert value_of(await ask(code, case=TestCase(id=kind, input=kind))) == value
-    assert str(value_of(await ask(code, case=TestCase(id="nan", input="nan")))) == "nan"
+        assert value_of(await ask(code, case=TestCase(id=kind, input=kind), isolate=isolate)) == value
+    assert str(value_of(await ask(code, case=TestCase(id="nan", input="nan"), isolate=isolate))) == "nan"
 
 
 async def test_an_output_carries_metadata_and_paths_pick_from_what_is_returned(ask: Ask) -> None:
@@ -78,7 +83,7 @@ async def test_an_output_carries_metadata_and_paths_pick_from_what_is_returned(a
     assert "latency_ms in the metadata of an Output is what fepflow says" in str(asked.error)
 
 
-@pytest.mark.parametrize("isolate", ["thread", "process"])
+@pytest.mark.parametrize("isolate", ["thread", "process", "interpreter"])
 async def test_a_value_without_a_json_form_is_an_error(ask: Ask, isolate: str) -> None:
     asked = await ask("class Reply: pass\ndef answer(q):\n    return [Reply()]\n", isolate=isolate)
     assert isinstance(asked.error, TargetError)
@@ -86,7 +91,7 @@ async def test_a_value_without_a_json_form_is_an_error(ask: Ask, isolate: str) -
     assert "no JSON form: Unable to serialize unknown type: <class 'agent.Reply'>" in str(asked.error)
 
 
-@pytest.mark.parametrize("isolate", ["thread", "process"])
+@pytest.mark.parametrize("isolate", ["thread", "process", "interpreter"])
 @pytest.mark.parametrize(
     "body", ["return 'x' * 2_000_000", "while True: yield 'x' * 1000", "while True: yield", "while True: yield ''"]
 )
@@ -112,10 +117,12 @@ async def test_an_answer_that_is_too_large_or_endless_is_refused(ask: Ask, body:
         ("(*, test_case)", "test_case.id", {}, "c1"),
     ],
 )
+@pytest.mark.parametrize("isolate", ["thread", "interpreter"])
 async def test_the_signature_decides_the_arguments(
-    ask: Ask, signature: str, returned: str, options: dict[str, Any], expected: Any
+    ask: Ask, signature: str, returned: str, options: dict[str, Any], expected: Any, isolate: str
 ) -> None:
-    assert value_of(await ask(f"def answer{signature}:\n    return {returned}\n", **options)) == expected
+    code = f"def answer{signature}:\n    return {returned}\n"
+    assert value_of(await ask(code, **options, isolate=isolate)) == expected
 
 
 async def test_a_function_cannot_change_the_test_case(ask: Ask) -> None:
@@ -158,7 +165,7 @@ async def test_clients_that_async_calls_share_stay_in_one_loop(open_agent: Open)
     assert value_of(await caller.ask(CASE)) == 1
 
 
-@pytest.mark.parametrize("isolate", ["thread", "process"])
+@pytest.mark.parametrize("isolate", ["thread", "process", "interpreter"])
 @pytest.mark.parametrize(
     ("raised", "says", "retryable"),
     [
@@ -188,10 +195,11 @@ async def test_the_location_is_the_users_own_line_also_when_a_library_raises(ask
     assert str(asked.error).endswith("(helpers.py:3)")
 
 
-async def test_the_reported_status_decides_whether_to_retry(ask: Ask) -> None:
+@pytest.mark.parametrize("isolate", ["thread", "interpreter"])
+async def test_the_reported_status_decides_whether_to_retry(ask: Ask, isolate: str) -> None:
     code = "class Refused(Exception):\n    status_code = {}\ndef answer(q):\n    raise Refused('no')\n"
     for status, retryable in {401: False, 400: False, 429: True, 503: True}.items():
-        asked = await ask(code.format(status))
+        asked = await ask(code.format(status), isolate=isolate)
         assert (asked.error.status, asked.error.retryable) == (status, retryable)
 
 
@@ -203,7 +211,7 @@ async def test_a_flaky_function_is_tried_again_and_every_attempt_is_recorded(ask
     assert [str(attempt.error) for attempt in asked.attempts] == ["OSError: busy (agent.py:5)"] * 2 + ["None"]
 
 
-@pytest.mark.parametrize("isolate", ["thread", "process"])
+@pytest.mark.parametrize("isolate", ["thread", "process", "interpreter"])
 async def test_secrets_of_the_environment_are_in_no_answer_and_no_error(
     ask: Ask, isolate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,7 +220,7 @@ async def test_secrets_of_the_environment_are_in_no_answer_and_no_error(
     assert value_of(await ask(code.format("return {'key': key}"), isolate=isolate)) == {"key": "***"}
     asked = await ask(code.format("raise ValueError(f'401 with {key}')"), isolate=isolate)
     assert "ValueError: 401 with ***" in str(asked.error)
-    if isolate == "process":
+    if isolate != "thread":
         asked = await ask(code.format("print('x' * 260, key, flush=True); os._exit(1)"), isolate=isolate)
         assert "exit code 1" in str(asked.error)
         assert "xxx ***" in str(asked.error)

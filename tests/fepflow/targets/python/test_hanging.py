@@ -109,16 +109,17 @@ async def pids_in(file: Path) -> list[int]:
     return pids_of(file)
 
 
+@pytest.mark.parametrize("isolate", ["process", "interpreter"])
 @pytest.mark.parametrize("outcome", ["time-out", "cancel", "close", "crash"])
 async def test_an_isolated_call_is_killed_with_all_that_it_has_started(
-    open_agent: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str
+    open_agent: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str, isolate: str
 ) -> None:
     file = tmp_path / "pids"
     monkeypatch.setenv("PIDS", str(file))
     bodies = {"crash": "os.kill(os.getpid(), 9)", "time-out": "time.sleep(1000)"}
     body = bodies.get(outcome, "while True: pass")
     timeout = 20 if outcome == "time-out" else 120
-    target, caller = open_agent(SPAWNING.format(body), isolate="process", timeout=timeout)
+    target, caller = open_agent(SPAWNING.format(body), isolate=isolate, timeout=timeout)
     call = asyncio.create_task(caller.ask(CASE))
     pids = await pids_in(file)
     if outcome == "cancel":

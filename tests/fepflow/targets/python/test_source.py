@@ -65,7 +65,7 @@ async def test_a_function_of_a_package_is_found_beside_the_suite_and_among_what_
     assert value_of(await ask("", "textwrap:dedent")) == CASE.input
 
 
-@pytest.mark.parametrize("isolate", ["thread", "process"])
+@pytest.mark.parametrize("isolate", ["thread", "process", "interpreter"])
 @pytest.mark.parametrize(
     ("code", "function", "says"),
     [
@@ -86,12 +86,15 @@ async def test_a_function_of_a_package_is_found_beside_the_suite_and_among_what_
     ],
 )  # fmt: skip
 def test_code_that_cannot_be_called_is_refused_before_any_call(
-    tmp_path: Path, code: str, function: str, says: str, isolate: str
+    tmp_path: Path, code: str, function: str, says: str, isolate: str, request: pytest.FixtureRequest
 ) -> None:
-    if isolate == "process" and function != "agent.py:answer":
+    if isolate != "thread" and function != "agent.py:answer":
         pytest.skip("found before a process is started")
     (tmp_path / "agent.py").write_text(code)
-    config = Target.model_validate({"python": {"function": function, "isolate": isolate}})
+    where = {"isolate": isolate}
+    if isolate == "interpreter":
+        where = {"interpreter": str(request.getfixturevalue("own_python"))}
+    config = Target.model_validate({"python": {"function": function, **where}})
     with pytest.raises(InputError, match=says):
         open_target(config, folder=tmp_path, case_ids=list)
 
