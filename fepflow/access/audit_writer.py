@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -21,6 +20,7 @@ from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.protocol.model import utc_now
 from fepflow.store.access_records import AuditEntry
 from fepflow.store.store import Store
+from fepflow.system.host import locked
 from fepflow.tasks.run.lease import STORE_WAIT
 
 logger = logging.getLogger(__name__)
@@ -237,12 +237,12 @@ def _append(path: Path, data: bytes) -> None:
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(path, flags, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # other processes append to the same file
-        size = os.fstat(descriptor).st_size
-        if data and size and os.pread(descriptor, 1, size - 1) != b"\n":
-            data = b"\n" + data  # a process has died within a line
-        if os.write(descriptor, data) < len(data):
-            os.ftruncate(descriptor, size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with locked(descriptor):  # other processes append to the same file
+            size = os.fstat(descriptor).st_size
+            if data and size and os.pread(descriptor, 1, size - 1) != b"\n":
+                data = b"\n" + data  # a process has died within a line
+            if os.write(descriptor, data) < len(data):
+                os.ftruncate(descriptor, size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
-        os.close(descriptor)  # which unlocks it
+        os.close(descriptor)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from socket import socket
+
+from fepflow.system.host import most_files
 
 HEAD_SECONDS = 10.0
 """For TLS, and for the head of a request, from its first byte or the connection's beginning."""
@@ -24,8 +25,8 @@ def most_connections() -> int:
 
     What two interfaces leave is for the store, for files and for agents.
     """
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX_CONNECTIONS if files == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, files // _SHARE))
+    files = most_files()
+    return MAX_CONNECTIONS if files is None else max(1, min(MAX_CONNECTIONS, files // _SHARE))
 
 
 class Acceptor:

@@ -16,6 +16,7 @@ from fepflow.store.database import Repository, now_of
 from fepflow.store.records import Outcome, RunRecord, RunStatus
 from fepflow.store.runs import find_run
 from fepflow.store.tables import RUN
+from fepflow.system.host import pid_namespace
 
 CLAIM_PATIENCE = timedelta(minutes=10)
 """How long after its last renewal the claim of a process of this machine holds that seems to live: another process may
@@ -31,11 +32,8 @@ def new_owner() -> str:
 
 
 def _this_host() -> str:
-    # Containers that share the host's name do not share its process numbers.
-    try:
-        return f"{socket.gethostname()}:{os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:
-        return socket.gethostname()
+    namespace = pid_namespace()
+    return f"{socket.gethostname()}:{namespace}" if namespace else socket.gethostname()
 
 
 def is_gone(owner: str | None) -> bool:

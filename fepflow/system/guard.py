@@ -4,10 +4,9 @@ A guard runs no such code itself. Its child, the worker, does, in a process grou
 the other end of its control connection is open. When that closes, or when the worker ends, it kills all that is left:
 the worker, its process group, and whatever these have started.
 
-As a script it is the server that `fepflow.system.guarded` talks to, with two arguments: the number of the
-socket that requests come on, and the folder that psutil is in. For each request it forks a guard, which costs a
-millisecond where a start of the interpreter would cost thirty. It needs nothing but the standard library until there is
-something to kill.
+As a script it is the server that `fepflow.system.guarded` talks to, with one argument: the number of the socket that
+requests come on. For each request it forks a guard, which costs a millisecond where a start of the interpreter would
+cost thirty. It needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def watch(work: Callable[[], object], control: int, of_worker: Sequence[int] = (
 def _work(work: Callable[[], object], guard: int) -> NoReturn:
     try:
         os.setpgid(0, 0)
-        if die_with(guard):
+        if _die_with(guard):
             work()
             os._exit(0)
     except BaseException:
@@ -103,16 +102,38 @@ def _kill_all(worker: int, *, reaped: bool) -> None:
         time.sleep(pause)
         if _nothing_left():
             return
-    import psutil
-
-    myself = psutil.Process()
     for _ in range(1_000):  # who is orphaned meanwhile comes to us
-        for child in myself.children(recursive=True):
-            with suppress(psutil.Error):
-                child.kill()
+        for process in _descendants():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
         time.sleep(0.01)
         if _nothing_left():
             return
+
+
+def _descendants() -> list[int]:
+    """Return the processes below this one, each before those that it has started."""
+    parents = _parents_in_proc() if os.path.isdir("/proc/self") else _parents_by_ps()
+    found = [os.getpid()]
+    for process in found:
+        found += [child for child, parent in parents.items() if parent == process]
+    return found[1:]
+
+
+def _parents_in_proc() -> dict[int, int]:
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])  # after the name: state, parent
+    return parents
+
+
+def _parents_by_ps() -> dict[int, int]:
+    import subprocess
+
+    told = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, check=False).stdout  # noqa: S607  # the system's
+    return {int(pid): int(parent) for pid, parent in (line.split() for line in told.splitlines())}
 
 
 def _nothing_left() -> bool:
@@ -124,7 +145,22 @@ def _nothing_left() -> bool:
     return True
 
 
-def die_with(parent: int) -> bool:
+def fork(work: Callable[[], object]) -> int:
+    """Do the work in a child, which then ends, and is killed when this process ends. Return its number."""
+    parent = os.getpid()
+    child = os.fork()
+    if child != 0:
+        return child
+    try:
+        if _die_with(parent):
+            work()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _die_with(parent: int) -> bool:
     """Have this process killed when its parent ends; False if that has ended already."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     return os.getppid() == parent
@@ -211,5 +247,4 @@ def _say(control: int, what: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.append(sys.argv[2])
     serve(socket.socket(fileno=int(sys.argv[1])))

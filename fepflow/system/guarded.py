@@ -132,10 +132,7 @@ class GuardServer:
     def _open(self) -> socket.socket:
         self._requests, theirs = socket.socketpair()
         with theirs:
-            import psutil  # of the extra `run`
-
-            psutil_folder = str(Path(psutil.__file__).parents[1])
-            command = [sys.executable, "-I", "-S", str(guard.__file__), str(theirs.fileno()), psutil_folder]
+            command = [sys.executable, "-I", "-S", str(guard.__file__), str(theirs.fileno())]
             self._server = subprocess.Popen(  # noqa: S603  # our own script
                 command,
                 pass_fds=[theirs.fileno()],

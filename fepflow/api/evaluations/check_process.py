@@ -14,15 +14,14 @@ import asyncio
 import gc
 import os
 import pickle
-import resource
 import signal
 import socket
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from time import monotonic
 from typing import Any, BinaryIO, Generic, TypeVar
@@ -38,7 +37,8 @@ from fepflow.limits.thread_pool import work_inline
 from fepflow.protocol.check import AnyCheck, to_check
 from fepflow.protocol.results import CheckResult
 from fepflow.store.large_arguments import LargeArguments
-from fepflow.system.guard import die_with
+from fepflow.system.guard import fork
+from fepflow.system.host import limit_memory, memory_in_use
 
 T = TypeVar("T")
 
@@ -301,39 +301,35 @@ def main() -> None:
     compile_path("$.`len`")  # loads the library for such paths
     gc.collect()
     gc.freeze()
-    server = os.getpid()
     while True:
         niceness, descriptors, _, _ = socket.recv_fds(requests, 1, 2)
         if not niceness:
             return
-        child = os.fork()
-        if child == 0:
-            requests.close()
-            try:
-                if die_with(server):
-                    os.nice(niceness[0])
-                    _serve(os.fdopen(descriptors[0], "rb"), os.fdopen(descriptors[1], "wb"))
-                os._exit(0)
-            except BaseException:
-                traceback.print_exc()
-                os._exit(1)
+        child = fork(partial(_begin, requests, descriptors, niceness[0]))
         for descriptor in descriptors:
             os.close(descriptor)
         requests.sendall(child.to_bytes(PID_BYTES))
+
+
+def _begin(requests: socket.socket, descriptors: Sequence[int], niceness: int) -> None:
+    requests.close()
+    os.nice(niceness)
+    _serve(os.fdopen(descriptors[0], "rb"), os.fdopen(descriptors[1], "wb"))
 
 
 def _serve(tasks: BinaryIO, answers: BinaryIO) -> None:
     """Do the tasks that come in, until there are no more."""
     os.dup2(2, 1)  # whatever a library prints
     warnings.simplefilter("ignore")
-    used = _limit_memory()
+    used = memory_in_use()
+    limit_memory(MEMORY)
     alarm = Alarm()
     work_inline(alarm.inline)
     worker = Worker(alarm, lambda answer: _write(answers, answer))
     while (task := _read(tasks)) is not None:
         worker.work(task)
         del task
-        is_spent = _used() > used + KEPT_MEMORY
+        is_spent = memory_in_use() > used + KEPT_MEMORY
         _write(answers, Done(is_spent))
         if is_spent:
             return
@@ -350,20 +346,6 @@ def _write(file: BinaryIO, answer: Any) -> None:
     data = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
     file.write(len(data).to_bytes(LENGTH_BYTES) + data)
     file.flush()
-
-
-def _used() -> int:
-    """Return the bytes of memory that this process has of its own; Linux only."""
-    with suppress(OSError), open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[5]) * resource.getpagesize()
-    return 0
-
-
-def _limit_memory() -> int:
-    used = _used()
-    with suppress(OSError, ValueError):  # not every system knows it
-        resource.setrlimit(resource.RLIMIT_DATA, (used + MEMORY, used + MEMORY))
-    return used
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from fepflow.targets.python.worker import OLDEST
 
 SETTING = "target.python.interpreter"
 _SECONDS = 30
-_VERSION = "import sys; print(*sys.version_info[:3])"
+_VERSION = "import sys; print('%d %d %d' % sys.version_info[:3])"  # Python 2 says what it is, too
 
 
 def find_interpreter(name: str, folder: Path) -> str:

@@ -16,8 +16,9 @@ from typing import Any
 
 from fepflow.errors import InputError, Problem
 from fepflow.suite.target import PythonTarget
+from fepflow.system.guarded import Ending, GuardedProcess, GuardServer
+from fepflow.system.host import can_fork
 from fepflow.targets.base import RESERVED_METADATA
-from fepflow.targets.processes.server import Ending, GuardedProcess, GuardServer
 from fepflow.targets.python import worker
 from fepflow.targets.python.calls import Failure
 from fepflow.targets.python.interpreter import find_interpreter
@@ -85,7 +86,7 @@ class Loaded:
 
 def find_agent(config: PythonTarget, folder: Path, roots: Sequence[Path], names: list[str] | None) -> Agent:
     """Return the agent that a suite names, of which nothing is loaded yet. Raises InputError."""
-    if not hasattr(os, "fork"):
+    if not can_fork():
         setting = "isolate" if config.interpreter is None else "interpreter"
         message = "needs a system with fork, such as Linux or macOS"
         raise InputError(

@@ -1,0 +1,73 @@
+"""What only some operating systems have, with another way for those without it.
+
+Nothing outside of this package uses fcntl, resource, /proc, fork or prctl; a test looks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+
+def can_fork() -> bool:
+    """Return whether a process can be parted into a guard and a worker. Windows cannot."""
+    return hasattr(os, "fork")
+
+
+def pid_namespace() -> str:
+    """Return the name of the namespace in which process ids count, empty where there is one for the whole machine.
+
+    Containers that share the host's name do not share its process ids.
+    """
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return ""
+
+
+@contextmanager
+def locked(descriptor: int) -> Iterator[None]:
+    """Hold a file's lock against other processes, which wait."""
+    try:
+        import fcntl
+    except ImportError:
+        import msvcrt  # Windows: it locks bytes, so all lock the same one, far behind the end
+
+        where = os.lseek(descriptor, 0, os.SEEK_CUR)
+        os.lseek(descriptor, 1 << 40, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)  # type: ignore[attr-defined]  # not on this system
+        os.lseek(descriptor, where, os.SEEK_SET)
+        yield  # closing the file unlocks it
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def most_files() -> int | None:
+    """Return how many files and connections this process may have open; None if there is no limit."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if files == resource.RLIM_INFINITY else files
+
+
+def memory_in_use() -> int:
+    """Return the bytes of memory that this process has of its own; 0 where the system does not say."""
+    with suppress(OSError), open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def limit_memory(more: int) -> None:
+    """Let this process have so many bytes more than it has, where the system knows such a limit."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        limit = memory_in_use() + more
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

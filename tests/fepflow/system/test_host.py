@@ -1,0 +1,53 @@
+"""What only some systems have, and the other way."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fepflow.system import guard
+from fepflow.system.host import can_fork, locked, pid_namespace
+
+
+@pytest.mark.skipif(not shutil.which("ps"), reason="the system has no ps")
+def test_proc_and_ps_tell_the_same_of_the_processes_below_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        by_proc = guard._descendants()
+        monkeypatch.setattr(os.path, "isdir", lambda path: False)
+        by_ps = guard._descendants()
+        process.communicate()
+    assert process.pid in by_proc
+    assert process.pid in by_ps
+
+
+LOCKS = """
+import os, sys
+from fepflow.system.host import locked
+descriptor = os.open(sys.argv[1], os.O_RDWR)
+print("begun", flush=True)
+with locked(descriptor):
+    print("locked", flush=True)
+"""
+
+
+def test_a_locked_file_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    descriptor = os.open(tmp_path / "file", os.O_RDWR)
+    command = [sys.executable, "-c", LOCKS, str(tmp_path / "file")]
+    with locked(descriptor):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        assert process.poll() is None
+    assert process.communicate(timeout=60)[0] == "locked\n"
+    os.close(descriptor)
+
+
+def test_this_system_can_fork_and_has_one_namespace() -> None:
+    assert can_fork() == hasattr(os, "fork")
+    assert pid_namespace() == pid_namespace()
