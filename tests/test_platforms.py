@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ruamel.yaml import YAML
+
 from fepflow.extras import EXTRAS
 from tests.test_floors import FILES, ROOT, TREES
 
@@ -112,3 +114,10 @@ def test_the_base_runs_where_nothing_of_unix_is(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "first/suite.yaml is valid" in done.stdout
     assert "isolate: needs a system with fork, such as Linux or macOS (leave it out" in done.stderr
+
+
+def test_the_hosted_workflow_tries_the_base_on_three_systems_and_runs_on_two() -> None:
+    workflow = YAML(typ="safe").load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    systems = {name: set(workflow["jobs"][name]["strategy"]["matrix"]["os"]) for name in ("base", "run")}
+    assert systems["base"] == {"ubuntu-latest", "macos-latest", "windows-latest"}
+    assert systems["run"] == {"ubuntu-latest", "macos-latest"}
