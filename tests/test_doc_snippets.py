@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -66,6 +67,7 @@ def test_yaml_is_valid(page: Path, text: str, tmp_path: Path, monkeypatch: pytes
         if part["type"] == "llm_judge" and set(part.get("arguments", {})) == {"samples"}:
             part["arguments"] |= {"prompt": "{{$.output.value}}?", "response_format": {"type": "object"}}
             part["arguments"]["model_config"] = {"model": "openai/any"}
+    (tmp_path := tmp_path / "suites").mkdir()  # an agent may be beside it
     monkeypatch.chdir(tmp_path)
     for known in (registry, embedders):  # other tests load plugins of the same names
         monkeypatch.setattr(known, "_registered", {})
@@ -82,6 +84,9 @@ def test_yaml_is_valid(page: Path, text: str, tmp_path: Path, monkeypatch: pytes
     for name in re.findall(r"\$\{([A-Z_]+)", text):
         monkeypatch.setenv(name, "http://127.0.0.1:9" if "URL" in name else "value")
     monkeypatch.setenv("OPENAI_API_KEY", "value")
+    for name in re.findall(r"^ *interpreter: (\S+)", text, re.MULTILINE):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).symlink_to(sys.executable)
     found = validate_suite(Path("suite.yaml"))
     left_out = not {"checks", "metrics"} <= set(sections)
     wrong = [
@@ -103,6 +108,9 @@ def test_manifests_are_valid(text: str, tmp_path: Path, monkeypatch: pytest.Monk
         (tmp_path / name).write_text(FILES[name])
     (tmp_path / "manifest.yaml").write_text(text)
     monkeypatch.setenv("OPENAI_API_KEY", "value")
+    for name in re.findall(r"^ *interpreter: (\S+)", text, re.MULTILINE):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).symlink_to(sys.executable)
     found = validate_suite(tmp_path / "manifest.yaml")
     assert found.problems == []
     assert {case.id for case in found.cases} == set(re.findall(r"- name: (.*)", text))

@@ -1,0 +1,143 @@
+"""The pictures of README.md: `python docs/screenshots.py` runs its example and photographs it in Chromium.
+
+It needs chromium and chromedriver, and takes a minute. The run is a real one, with a server and a store of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+PICTURES = Path(__file__).parent / "pictures"
+SECONDS = 60
+
+AGENT = """
+import time
+
+def answer(question):
+    number = int(question.split()[-1])
+    if number % 10 == 7:
+        time.sleep(5)  # ten of a hundred time out
+    return "wrong" if number % 10 == 3 else "right"
+"""
+SUITE = {
+    "name": "refunds",
+    "target": {"python": {"function": "agent.py:answer"}, "timeout": "1s", "attempts": 1, "retries": 1},
+    "test_cases": [
+        {"id": f"refund-{n:03}", "input": f"May I have a refund for order {n}", "expected": "right"} for n in range(100)
+    ],
+    "checks": [{"type": "contains", "arguments": {"text": "$.output.value", "phrases": "$.test_case.expected"}}],
+    "gate": {"min": {"contains": 0.85}},
+}
+"""A hundred questions: ten time out, and 80 of the other 90 are answered rightly."""
+
+
+def main() -> None:
+    """Run the example, and write what Prefect and the pages show of it."""
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        env = {**os.environ, "FEPFLOW_HOME": str(folder / "home"), "FEPFLOW_PORT": str(free_port())}
+        (folder / "agent.py").write_text(AGENT, encoding="utf-8")
+        (folder / "suite.json").write_text(json.dumps(SUITE), encoding="utf-8")
+        command = [sys.executable, "-m", "fepflow.cli.main"]
+        words = [*command, "run", "suite.json"]
+        done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
+        (flow_run,) = re.findall(r"http://\S+/runs/flow-run/\S+", done.stdout)
+        (run,) = re.findall(r"fepflow show (\w+)", done.stdout)
+        try:
+            with browser(folder / "profile") as driver:
+                log_in(
+                    driver,
+                    flow_run.partition("/runs")[0],
+                    (folder / "home" / "prefect-login").read_text(encoding="ascii").strip(),
+                )
+                photograph(driver, flow_run, "Task Runs", "run-in-prefect.webp", 1280, 600)
+                with pages(command, folder, env) as address:
+                    photograph(driver, f"{address}/runs/{run}", "refunds", "run-page.webp", 1280, 660)
+        finally:
+            subprocess.run([*command, "down"], cwd=folder, env=env, check=False)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def browser(profile: Path) -> Iterator[webdriver.Chrome]:
+    """Start Chromium without a window."""
+    options = Options()
+    options.binary_location = "/usr/bin/chromium"
+    for switch in ("headless", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", f"user-data-dir={profile}"):
+        options.add_argument(f"--{switch}")
+    driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+@contextmanager
+def pages(command: list[str], folder: Path, env: dict[str, str]) -> Iterator[str]:
+    """Serve the result pages, and yield their address."""
+    port = str(free_port())
+    words = [*command, "view", "--no-browser", "--port", port]
+    process = subprocess.Popen(words, cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        (address,) = re.findall(r"http://[^/\s]+", process.stdout.readline())
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def log_in(driver: webdriver.Chrome, url: str, login: str) -> None:
+    """Give Prefect's UI what it asks for once."""
+    driver.get(url)
+    wait(driver, lambda: driver.find_elements(By.CSS_SELECTOR, "input[type=password]"))
+    driver.find_element(By.CSS_SELECTOR, "input[type=password]").send_keys(login + Keys.ENTER)
+    wait(driver, lambda: "Deployments" in driver.find_element(By.TAG_NAME, "body").text)
+
+
+def photograph(driver: webdriver.Chrome, url: str, words: str, name: str, width: int, height: int) -> None:
+    """Write what a page shows, once it has these words, as a small file."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    driver.get(url)
+    wait(driver, lambda: words in driver.find_element(By.TAG_NAME, "body").text)
+    time.sleep(5)  # what is drawn later: charts, bars
+    taken = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "webp", "quality": 70})
+    (PICTURES / name).write_bytes(base64.b64decode(taken["data"]))
+
+
+def wait(driver: webdriver.Chrome, holds: Callable[[], object]) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + SECONDS
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(driver.find_element(By.TAG_NAME, "body").text)
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()
