@@ -153,6 +153,7 @@ def use(api: PrefectApi, *, show_logs: bool) -> None:
     os.environ.update(api.environment)
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "8")
     os.environ.setdefault("PREFECT_SERVER_ALLOW_EPHEMERAL_MODE", "false")
+    os.environ.setdefault("DO_NOT_TRACK", "1")  # else Prefect's client tells its makers of its use
     if not show_logs:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
         os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from fepflow.services.prefect_api import PrefectApi
@@ -28,3 +32,17 @@ def test_prefects_client_asks_no_proxy_of_the_environment_for_this_machine(monke
 def test_an_api_elsewhere_is_asked_as_the_environment_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
     assert "NO_PROXY" not in PrefectApi("https://prefect.corp.example/api", local=False).environment
+
+
+@pytest.mark.parametrize("given", [None, "0"])
+def test_prefects_client_sends_no_telemetry_unless_the_environment_says_so(given: str | None) -> None:
+    code = (
+        "import os\nfrom fepflow.services.prefect_api import PrefectApi, use\n"
+        "use(PrefectApi('http://127.0.0.1:9/api', local=False), show_logs=False)\n"
+        "from prefect.analytics import is_telemetry_enabled\n"
+        "print(is_telemetry_enabled(), os.environ['DO_NOT_TRACK'])\n"
+    )
+    env = {name: value for name, value in os.environ.items() if name not in ("DO_NOT_TRACK", "CI")}
+    env |= {} if given is None else {"DO_NOT_TRACK": given}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == (["False", "1"] if given is None else ["True", "0"])
