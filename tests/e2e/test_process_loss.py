@@ -39,7 +39,7 @@ from fepflow.store.store import Store
 from fepflow.tasks.run import requested_runs, zombie_runs
 
 requested_runs.HEARTBEAT = timedelta(0)
-zombie_runs.OWN_TIME = zombie_runs.UNCLAIMED = timedelta(0)
+zombie_runs.OWN_TIME = zombie_runs.EVENTS_TIME = zombie_runs.UNCLAIMED = timedelta(0)
 with Store.open(settings().store_address) as store:
     print(json.dumps(asyncio.run(zombie_runs.reap(store))))
 """
@@ -184,6 +184,12 @@ def test_prefect_learns_that_a_process_was_killed(workplace: Workplace, endpoint
         assert reap(workplace, stack) == [workplace.record.id]
         assert workplace.record.status == status
         assert stack.api.state_of(flow_run_id(workplace)) == state
+        body = {"flow_runs": {"id": {"any_": [flow_run_id(workplace)]}}}
+        task_runs = stack.api.post("/task_runs/filter", json=body).raise_for_status().json()
+        states = {run["name"]: run["state_type"] for run in task_runs}
+        assert states.pop("plan") == "COMPLETED"
+        assert states
+        assert set(states.values()) == {"CRASHED"}, "none is left running"
         assert reap(workplace, stack) == []
 
 
