@@ -60,14 +60,14 @@ def findings(check: CheckResult, limit: int) -> list[str]:
 
 
 def arguments_of(check: CheckResult, limit: int) -> list[str]:
-    """What the check was given, each argument on a line, but for the output itself, configuration and defaults."""
+    """Return the check's arguments, each on a line, but for the output itself, configuration and defaults."""
     given = Given(check.resolved_arguments or {})
     arguments = {name: value for name, value in _about(check).items() if given.path(name) != _OUTPUT}
     return [f"{_name(name)}: {_of_result(value, limit)}" for name, value in arguments.items()]
 
 
 def _from_its_type(check: CheckResult) -> str | None:
-    """What the check's type says; None of a type that is not ours, or of a result that is not as the type has it."""
+    """Return the sentence of the check's type; None of a type or a form of result that is not ours."""
     version = (check.metadata or {}).get("check_version")
     for check_class in our_checks(check.check_type):
         if version in (None, check_class.check_version):
@@ -96,7 +96,7 @@ def _from_results(check: CheckResult) -> str:
 
 
 def _from_arguments(check: CheckResult) -> str:
-    """What can be said of a check that told nothing: what it got."""
+    """Describe a check that told nothing by what it got."""
     arguments = _about(check)
     looked_up = {name: value for name, value in arguments.items() if Given(check.resolved_arguments or {}).path(name)}
     return without_reason(check.check_type, looked_up or arguments)
@@ -133,7 +133,7 @@ def _name(name: str) -> str:
 
 
 def _is_configuration(name: str) -> bool:
-    """Whether an argument says how a check works, and not what it is about: a model, its key, a function."""
+    """Return whether an argument configures a check and is not what it looks at: a model, its key, a function."""
     return name.endswith(("_config", "_function")) or is_secret_name(name)
 
 

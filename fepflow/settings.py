@@ -158,7 +158,7 @@ def settings() -> Settings:
 
 
 def _variables() -> dict[str, str]:
-    """What the environment says of each setting, in capitals or not, and the file says of preferences."""
+    """Return the settings of the environment, in capitals or not, and the preferences of the file."""
     given = {name.lower(): value for name, value in os.environ.items()}
     variables = {name: given[f"{PREFIX}{name}"] for name in Settings.model_fields if f"{PREFIX}{name}" in given}
     file = current_file()

@@ -135,7 +135,7 @@ def _order(value: float, other: float) -> int:
 
 
 def out_of_bounds(value: Any, bounds: Mapping[str, Any], label: str = "") -> str:
-    """How a number violates `min_value` or `max_value`; with `negate`, that it lies between them."""
+    """Say how a number violates `min_value` or `max_value`; with `negate`, that it lies between them."""
     low, high = bounds.get("min_value"), bounds.get("max_value")
     if not isinstance(value, int | float):
         return f"{label}{shown(value)} is no number"
@@ -158,7 +158,7 @@ def _within(value: Any, low: Any, high: Any) -> str:
 
 
 def differing(actual: Any, expected: Any, *, fold_case: bool = False) -> str:
-    """What was got and what was wanted, where they differ: in long texts the place, in objects and lists the paths."""
+    """Say where got and wanted differ: in long texts the place, in objects and lists the paths."""
     if isinstance(actual, str) and isinstance(expected, str):
         return _differing_texts(actual, expected, fold_case)
     if isinstance(actual, dict | list) and type(actual) is type(expected):
@@ -217,7 +217,7 @@ def _place(path: str) -> str:
 
 
 def unwanted(value: Any) -> str:
-    """What is said of a value that was to be another one."""
+    """Return the sentence about a value that was to be another one."""
     return f"got {shown(value)}, wanted anything else"
 
 
@@ -259,6 +259,6 @@ def first_errors(errors: Sequence[str], data: Any) -> str:
 
 
 def without_reason(name: str, values: Mapping[str, Any]) -> str:
-    """What can be said of a check that told nothing: what it got."""
+    """Describe a check that told nothing by what it got."""
     got = ", ".join(f"{printable(cut(key, MAX_PART))} {shown(value)}" for key, value in values.items())
     return f"{printable(cut(name, MAX_PART))} did not pass and gives no reason{f'; it got {got}' if got else ''}"

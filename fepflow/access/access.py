@@ -31,7 +31,7 @@ OVER_LIMIT = frozenset({"429", "RESOURCE_EXHAUSTED"})
 """Outcomes of which the audit log has the first in a minute of each caller: else a flood would fill it."""
 
 SESSION_SECONDS = 12 * 3_600.0
-"""How long a browser stays signed in."""
+"""Time that a browser stays signed in."""
 
 _READERS = 4
 _MAX_TEXT = 200
@@ -40,7 +40,7 @@ _MAX_OUTCOME = 32
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a request shows: `X-API-Key`, or else `Authorization`, or a browser's session; and where it came from."""
+    """Credentials of a request: `X-API-Key`, or else `Authorization`, or a browser's session; and its origin."""
 
     api_key: str | None = field(default=None, repr=False)
     authorization: str | None = field(default=None, repr=False)

@@ -145,7 +145,7 @@ class _GroupWriter:
 
     @property
     def waiting(self) -> int:
-        """How many entries are not handed over yet."""
+        """Return the number of entries that are not handed over yet."""
         return self._queue.qsize()
 
     def start(self) -> None:

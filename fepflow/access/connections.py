@@ -11,10 +11,10 @@ from socket import socket
 from fepflow.system.host import most_files
 
 HEAD_SECONDS = 10.0
-"""For TLS, and for the head of a request, from its first byte or the connection's beginning."""
+"""Seconds for TLS, and for the head of a request, from its first byte or the connection's beginning."""
 
 BODY_SECONDS = 60.0
-"""For the body of a request, and for a client that reads nothing of a response."""
+"""Seconds for the body of a request, and for a client that reads nothing of a response."""
 
 MAX_CONNECTIONS = 1_000
 _SHARE = 5

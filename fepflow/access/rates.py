@@ -15,7 +15,7 @@ FAILURES_PER_MINUTE = 30
 """Requests of a source a minute whose key or token is not valid that are looked at and told why."""
 
 STRANGERS_PER_MINUTE, REFUSALS_PER_MINUTE = 600, 60
-"""Such requests of all sources together, and refusals of further ones that are recorded: whoever has many addresses
+"""Requests a minute of all sources together, and refusals of further ones that are recorded: whoever has many addresses
 fills no log."""
 
 

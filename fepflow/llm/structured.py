@@ -44,7 +44,7 @@ READ_SECONDS = 10.0
 """Seconds that reading a response may take."""
 
 _QUICK_NODES, _QUICK_CHARACTERS = 100, 4_000
-"""Of a schema and of a response: up to here, and without references, reading takes a millisecond."""
+"""Size of a schema and of a response that are read in a millisecond, without references."""
 
 _FENCE = "```"
 

@@ -102,7 +102,7 @@ class PagesMiddleware:
         self._secure = secure
         self._cookie = SECURE_COOKIE if secure else COOKIE
         self._anybody = secrets.token_urlsafe(32)
-        """For the forms of browsers without a session, where no key is asked for."""
+        """Return the token for forms of browsers without a session, where no key is asked for."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request (ASGI 3)."""
@@ -124,7 +124,7 @@ class PagesMiddleware:
             await self._app(request.scope, receive, self._to_sign_in(request, sender))
 
     async def _own(self, request: Request) -> Response | None:
-        """What is answered here, for anybody: files of ours, signing in and out."""
+        """Answer what is open to anybody: files of ours, signing in and out."""
         path, method = request.url.path, request.method
         if path.startswith("/static/") and method in ("GET", "HEAD"):
             return asset_response(path.removeprefix("/static/"))

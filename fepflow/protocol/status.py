@@ -1,4 +1,4 @@
-"""How a check, a test case or a run ended, and why a check has no result (FEP 2.3.4, 4.1, 4.2)."""
+"""Ends of a check, a test case or a run, and reasons why a check has no result (FEP 2.3.4, 4.1, 4.2)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from fepflow.store.tables import RUN
 from fepflow.system.host import pid_namespace
 
 CLAIM_PATIENCE = timedelta(minutes=10)
-"""How long after its last renewal the claim of a process of this machine holds that seems to live: another process may
+"""Time after its last renewal in which a claim of a process of this machine holds that seems to live: another may
 have got its number. Thirty that load Prefect at once on two cores do nothing else for a minute."""
 
 _ENDED = ("before it had begun", "without finishing it")

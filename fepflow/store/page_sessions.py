@@ -11,7 +11,7 @@ from fepflow.store.database import Repository, now_of
 from fepflow.store.network_tables import API_KEY, PAGE_SESSION
 
 MAX_SESSIONS = 100
-"""Of a key; a further one ends the oldest."""
+"""Sessions of a key; a further one ends the oldest."""
 
 
 class PageSessions(Repository):

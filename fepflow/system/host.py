@@ -1,4 +1,4 @@
-"""What only some operating systems have, with another way for those without it.
+"""Functions that only some operating systems have, with another way for those without them.
 
 Nothing outside of this package uses fcntl, resource, /proc, fork or prctl; a test looks.
 """

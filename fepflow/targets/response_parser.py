@@ -122,7 +122,7 @@ class ResponseParser:
 
 
 def found_metadata(paths: dict[str, Path], document: Any) -> dict[str, Any]:
-    """What the paths find in `document`, by name; a path that finds nothing is left out.
+    """Return the values that the paths find in `document`, by name; a path that finds nothing is left out.
 
     The tool calls of an assistant's message that made none are an empty list.
     """

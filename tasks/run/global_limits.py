@@ -29,8 +29,8 @@ LEASE_SECONDS = 60
 PARTS = 8
 """Places are taken in parts of a limit, so that as many runs can be at work under it at once."""
 HOLD_SECONDS = 2.0
-"""For so long a place serves one call after the other before others may have it. Prefect's server computes for about
-50 ms to give a part and to take it back."""
+"""Seconds in which a place serves one call after the other before others may have it. Prefect's server computes for
+about 50 ms to give a part and to take it back."""
 IDLE_SECONDS = 0.2
 """Without a call for so long, a place is given back."""
 COURTESY_SECONDS = 0.05
@@ -39,7 +39,7 @@ POLL_SECONDS = (0.5, 4.0)
 """Between two requests for places that others have: the first pause, and the longest. Those that Prefect's server
 advises are up to 30 s long, and places stay empty meanwhile."""
 LAST_SECONDS = 5.0
-"""How long the end of a run waits until its places are given back; with Prefect away, their leases end them."""
+"""Seconds that the end of a run waits until its places are given back; with Prefect away, their leases end them."""
 
 Limit = GlobalConcurrencyLimitResponse
 Slot = Callable[[], AbstractAsyncContextManager[Any]]

@@ -86,7 +86,7 @@ async def _dispatch_again(store: Store, client: PrefectClient, run: RunRecord, f
 
 
 def pause(times: int) -> timedelta:
-    """How long a run waits that was dispatched so often: twice as long each time, up to a minute."""
+    """Return the time that a run waits after so many dispatches: twice as long each time, up to a minute."""
     return timedelta(seconds=min(2.0 ** min(times, 10), LONGEST_PAUSE))
 
 

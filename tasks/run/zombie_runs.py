@@ -40,12 +40,12 @@ MAX_RUNS = 100
 """Flow runs, and interrupted runs, that are looked at in one go."""
 PREFECT_TIMEOUT = 20.0
 UNCLAIMED = timedelta(seconds=30)
-"""What a process has from its flow run's last state on until its run must be claimed in the store."""
+"""Time that a process has from its flow run's last state on until its run must be claimed in the store."""
 OWN_TIME = timedelta(seconds=10)
 """What an executor has for telling Prefect by itself how its run ended."""
 
 EVENTS_TIME = timedelta(minutes=5)
-"""What Prefect's server may take to hear how the task runs of a living process ended: they come as events."""
+"""Time for Prefect's server to hear how the task runs of a living process ended: they come as events."""
 LOOKS_BACK = timedelta(days=1)
 UNENDED_TASK_RUN = TaskRunFilterState(
     type=TaskRunFilterStateType(any_=[StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING])

@@ -35,17 +35,17 @@ class SuiteValidation:
 
     @property
     def errors(self) -> list[Problem]:
-        """What is wrong, whether the suite can be run with it or not."""
+        """Return all errors, also those with which the suite can be run."""
         return [problem for problem in self.problems if problem.severity == "error"]
 
     @property
     def warnings(self) -> list[Problem]:
-        """What is allowed, and likely not meant."""
+        """Return what is allowed, and likely not meant."""
         return [problem for problem in self.problems if problem.severity == "warning"]
 
     @property
     def notes(self) -> list[Problem]:
-        """What a run can live with: warnings, and errors of single checks and calls, which it will have as results."""
+        """Return warnings, and errors of single checks and calls, which a run will have as results."""
         return [problem for problem in self.problems if problem.severity == "warning" or problem.is_confined]
 
     def require(self) -> Suite:

@@ -215,7 +215,7 @@ def port_of(socket_path: Path) -> Iterator[int]:
 
 
 def make_databases(postgresql: PostgreSQL) -> bool:
-    """What the image of PostgreSQL makes of its environment, and then of the file that compose gives it.
+    """Do as the image of PostgreSQL does with its environment, and then with the file that compose gives it.
 
     Returns whether Prefect's server can use it.
     """

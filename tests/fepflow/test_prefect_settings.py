@@ -1,4 +1,4 @@
-"""Where Prefect's API is: what is read without Prefect is what Prefect takes, past files of the working directory."""
+"""The address of Prefect's API, read without Prefect as Prefect reads it, past files of the working directory."""
 
 from __future__ import annotations
 

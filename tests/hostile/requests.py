@@ -20,7 +20,7 @@ from tests.api_process import ApiProcess
 from tests.checks.core.test_safe_regex import CATASTROPHIC, CATASTROPHIC_PATHS, ITEMS
 
 MEGABYTES = 200
-"""That the interfaces may take more while a hostile request is under way."""
+"""Bytes that the interfaces may take more while a hostile request is under way."""
 
 SECONDS = 1.0
 """Within which others are answered meanwhile."""
@@ -142,7 +142,7 @@ def interfaces_of(api: ApiProcess) -> Iterator[Interfaces]:
 
 @dataclass
 class Meanwhile:
-    """What happened to others: seconds in which they were answered, at most, and megabytes that were taken, at most.
+    """Effects on others: the most seconds in which they were answered, and the most megabytes that were taken.
 
     Of the seconds without those in which processes of others had the processor.
     """

@@ -31,7 +31,7 @@ LIMITS = {"regex": 1.0, "jsonpath": 0.5, "schema": 1.0}
 """Seconds that a bomb of each kind may take; an error is there two seconds later at most."""
 
 ANSWERED = "answered"
-"""What some engines do with some bombs, in time."""
+"""The results that some engines give for some bombs, in time."""
 
 IS_EMPTY = {"type": "is_empty", "arguments": {"value": "$.output.value"}}
 

@@ -56,7 +56,7 @@ _LIBRARIES = ("regex", "fepflow.checks.core.json_schema_2020", "fepflow.jsonpath
 """Loaded at the start: an alarm must not ring in the middle of an import."""
 
 Place = tuple[int, int]
-"""Of a check result: the test case, and the check among its own and then the shared ones."""
+"""Indexes of a check result: the test case, and the check among its own and then the shared ones."""
 
 
 @dataclass(frozen=True, slots=True)

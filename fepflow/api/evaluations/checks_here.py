@@ -32,7 +32,7 @@ _QUICK_NODES, _QUICK_CHARACTERS = 200, 5_000
 """Up to here the arguments of a check are made ready in milliseconds, whatever they are."""
 
 MAX_FORMAT_NODES, MAX_FORMAT_CHARACTERS = 500, 20_000
-"""Of the schema of a judge's response, which is read in this process; a judgement has a dozen values."""
+"""Values in the schema of a judge's response, which is read in this process; a judgement has a dozen."""
 
 
 def types_here() -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What each call passes before its handler sees it: who calls, and may they; its message; the record; its errors."""
+"""The steps before the handler of a call: who calls, and may they; its message; the record; its errors."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ async def relaying(listener: socket, path: Path, tls: ssl.SSLContext | None, mos
     """
     connections: set[asyncio.Task[None]] = set()
     waiting: dict[asyncio.Task[None], None] = {}
-    """Those without a call yet, the oldest first."""
+    """Return the connections without a call yet, the oldest first."""
 
     async def relay(reader: StreamReader, writer: StreamWriter) -> None:
         task = asyncio.current_task()

@@ -11,7 +11,7 @@ from fepflow.errors import FepflowError
 from fepflow.store.store import Store
 
 SECONDS = 3.0
-"""For the store to answer; what asks gives up after a few seconds itself."""
+"""Seconds for the store to answer; its caller gives up after a few seconds itself."""
 
 
 def health_router(store: Store) -> APIRouter:

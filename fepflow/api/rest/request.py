@@ -58,5 +58,5 @@ async def json_body(request: Request, pool: CheckPool) -> Any:
 
 
 async def read_body(body: bytes, read: Callable[[bytes], T], pool: CheckPool) -> T:
-    """What a body is, which a process of the pool finds out unless it takes a moment only."""
+    """Read a body: in a process of the pool, unless it takes a moment only."""
     return read(body) if len(body) <= _QUICK else await pool.read(Source(read, body))

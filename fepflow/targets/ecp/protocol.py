@@ -19,7 +19,7 @@ _MAJOR, _MINOR = 1, 0
 _VERSION = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
 
 COSTS = ("cost_usd", "usd")
-"""What agents call the price of a step, in US dollars; ECP 1.0 has no name for it."""
+"""Names that agents give the price of a step, in US dollars; ECP 1.0 has none."""
 
 MAX_USED = 2**53
 """Largest number of a usage: up to here a float holds every whole number."""
@@ -102,7 +102,7 @@ def _first_said(own: str | None, other: str | None) -> str | None:
 
 
 def _usage(usage: Any) -> dict[str, Any] | None:
-    """What a step used: token counts are whole numbers from 0 on, every other number is finite and not negative.
+    """Usage of a step: token counts are whole numbers from 0 on, every other number is finite and not negative.
 
     Budgets and sums rest on it, so one bad number makes the result invalid. A count as a float (5.0) is made an int.
     """

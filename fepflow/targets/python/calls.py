@@ -16,7 +16,7 @@ _SHOWN = 500
 _SHOWN_TAIL = 300
 
 FORM: Final = Form(encode, TestCase.model_validate, RESERVED_METADATA)
-"""How this process writes answers and makes test cases."""
+"""Functions by which this process writes answers and makes test cases."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class Agent:
 
     @property
     def command(self) -> list[str]:
-        """What starts the worker."""
+        """The command that starts the worker."""
         module, _, name = self.function.rpartition(":")
         config = {
             "file": self.source and str(self.source.file),

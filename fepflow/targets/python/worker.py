@@ -81,7 +81,7 @@ class Refused(Exception):  # noqa: N818  # likewise
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """How an interpreter writes answers and makes test cases.
+    """Functions by which an interpreter writes answers and makes test cases.
 
     `encode` writes a value as JSON text and raises ValueError for one that has no such form. `reserved` are names that
     an Output's metadata may not have.
@@ -97,14 +97,14 @@ class Form:
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """What a function is called with: `positional` says in which order, `input` and `test_case`."""
+    """Arguments of a function: `positional` says in which order, `input` and `test_case`."""
 
     positional: tuple[str, ...] = ()
     case_by_name: bool = False
 
     @property
     def wants_case(self) -> bool:
-        """Whether it gets the whole test case."""
+        """True if it gets the whole test case."""
         return self.case_by_name or CASE in self.positional
 
 

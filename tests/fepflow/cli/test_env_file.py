@@ -60,7 +60,7 @@ WORDS = {
     "audit": "audit",
     "view": "view --no-browser",
 }
-"""What to write for each command."""
+"""The text to write for each command."""
 
 NO_SETTINGS = {"init", "checks", "schema", "ecp conformance", "ecp step"}
 NO_SETTINGS |= {"evalguard schema", "evalguard validate", "evalguard migrate"}

@@ -114,7 +114,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_store: Callable[[
 
 
 OF_A_PAGE = {"Sec-Fetch-Site": "same-origin"}
-"""What a browser says of requests of our own pages."""
+"""Headers that a browser sends with requests of our own pages."""
 
 Serve = Callable[[], AbstractContextManager[str]]
 

@@ -1,4 +1,4 @@
-"""What only some systems have, and the other way."""
+"""Functions of single operating systems, and the other way."""
 
 from __future__ import annotations
 

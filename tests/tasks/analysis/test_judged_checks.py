@@ -1,4 +1,4 @@
-"""Which checks a suite's gate judges."""
+"""The checks that a suite's gate judges."""
 
 from __future__ import annotations
 
