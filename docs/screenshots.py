@@ -57,11 +57,12 @@ def main() -> None:
         (folder / "agent.py").write_text(AGENT, encoding="utf-8")
         (folder / "suite.json").write_text(json.dumps(SUITE), encoding="utf-8")
         command = [sys.executable, "-m", "fepflow.cli.main"]
-        words = [*command, "run", "suite.json"]
-        done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
-        (flow_run,) = re.findall(r"http://\S+/runs/flow-run/\S+", done.stdout)
-        (run,) = re.findall(r"fepflow show (\w+)", done.stdout)
         try:
+            words = [*command, "run", "suite.json"]
+            done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
+            flow_run = re.findall(r"http://\S+/runs/flow-run/\S+", done.stdout)[0]
+            run = re.findall(r"fepflow show (\w+)", done.stdout)[0]
+            print(done.stdout)  # noqa: T201  # README quotes it
             with browser(folder / "profile") as driver:
                 log_in(
                     driver,
