@@ -84,7 +84,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
 	@$(PIP) install --no-compile --require-hashes -r requirements.lock
 	@$(PIP) install --no-deps -e .
 	@$(COMPILE)
-	@$(BIN)/python -m compileall -q fepflow
+	@$(BIN)/python -m compileall -q fepflow fepflow/checks fepflow/tasks fepflow/flows fepflow/deployments
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
