@@ -26,7 +26,7 @@ REASONS = (
 """Names of results that hold a sentence, the first of them that is there."""
 
 _MAX_REASON = 240
-_PLACEHOLDER = re.compile(r"\$\{(\w+)[^}]*\}")
+_PLACEHOLDER = re.compile(r"\$\{(\w{1,200}+)[^}]{0,500}+\}")
 _OUTPUT = "$.output.value"
 
 

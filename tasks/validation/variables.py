@@ -12,7 +12,7 @@ from pathlib import Path
 from fepflow.env_file import ENV_FILE, current_file, read_env_file
 from fepflow.errors import InputError, Problem
 
-_NOT_SET = re.compile(r"(?:\$\{|needs )?([A-Za-z_]\w*)(\}| and \w+,|,)?(?: is)? not set in the environment")
+_NOT_SET = re.compile(r"(?:\$\{|needs )?\b([A-Za-z_]\w*+)(\}| and \w++,|,)?(?: is)? not set in the environment")
 _ADVICE = re.compile(r" \(export [^()]*\)$")
 
 
