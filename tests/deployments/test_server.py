@@ -13,15 +13,19 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
+from datetime import timedelta
 from pathlib import Path
 from urllib.request import urlopen
+from uuid import uuid4
 
 import httpx
 import pytest
+from prefect.server.concurrency.lease_storage.filesystem import ConcurrencyLeaseStorage
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
+from fepflow.deployments.prefect_server import renew_leases
 from fepflow.deployments.server import write_private
 
 pytestmark = pytest.mark.e2e
@@ -231,3 +235,13 @@ def test_whoever_reads_a_private_file_gets_it_whole_and_nobody_else_may(tmp_path
             assert file.read_text() in texts
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [file]
+
+
+async def test_a_lease_that_a_killed_server_has_not_entered_in_its_index_ends(tmp_path: Path) -> None:
+    storage = ConcurrencyLeaseStorage(tmp_path)
+    await renew_leases(storage)  # there is none
+    lease = await storage.create_lease([uuid4()], timedelta(minutes=5))
+    (tmp_path / "expirations.json").unlink()
+    assert await storage.read_active_lease_ids() == []
+    await renew_leases(storage)
+    assert await storage.read_active_lease_ids() == [lease.id]
