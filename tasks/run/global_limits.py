@@ -38,6 +38,8 @@ COURTESY_SECONDS = 0.05
 POLL_SECONDS = (0.5, 4.0)
 """Between two requests for places that others have: the first pause, and the longest. Those that Prefect's server
 advises are up to 30 s long, and places stay empty meanwhile."""
+ANSWER_SECONDS = 1.0
+"""A place is kept while Prefect's API does not answer in this time."""
 LAST_SECONDS = 5.0
 """Seconds that the end of a run waits until its places are given back; with Prefect away, their leases end them."""
 
@@ -178,7 +180,10 @@ class SharedLimits:
         taken.set_result(None)
         try:
             async with in_background(self._renew(lease), "fepflow-places"):
-                await gather_or_raise(self._serve() for _ in range(places))
+                while True:
+                    await gather_or_raise(self._serve() for _ in range(places))
+                    if await self._answers():  # else the place would be lost until Prefect is back
+                        break
         finally:
             try:
                 await self._client.release_concurrency_slots_with_lease(lease)
@@ -188,6 +193,14 @@ class SharedLimits:
             self._held -= places
             self._changed.set()
             self._given_back.set()
+
+    async def _answers(self) -> bool:
+        """Return whether Prefect's API answers. Its client tries again for minutes by itself."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await self._client.api_healthcheck() is None
+        except TimeoutError:
+            return False
 
     async def _renew(self, lease: UUID) -> None:
         while True:
