@@ -52,7 +52,6 @@ check: $(VENV)/.installed-dev ## Check format, lint, types, floors and dead code
 	@$(BIN)/mypy .
 	@$(BIN)/python -m pytest -q tests/test_floors.py tests/test_project.py
 	@$(BIN)/vulture
-	@$(BIN)/vulture fepflow checks tasks flows deployments benchmarks tests
 
 format: $(VENV)/.installed-dev ## Format the code.
 	@$(BIN)/ruff format .

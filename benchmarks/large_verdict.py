@@ -11,13 +11,13 @@ from tempfile import TemporaryDirectory
 from time import process_time
 
 from benchmarks.measuring import Line
+from fepflow.analysis.metrics import compute_verdict
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
-from fepflow.tasks.analysis.metrics import compute_verdict
 
 CASES, AT_ONCE = 100_000, 10_000
 CHECKS = ("acc", "safe", "style")

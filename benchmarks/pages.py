@@ -17,12 +17,12 @@ from starlette.types import Receive, Scope, Send
 from benchmarks.large_verdict import CASES, SUITE, fill
 from benchmarks.measuring import Line, middle
 from fepflow.access.caller import SCOPES, Caller
+from fepflow.analysis.metrics import compute_verdict
 from fepflow.deployments.http_server import HttpServer, bind
 from fepflow.pages.rendering import prepare
 from fepflow.pages.routes import Pages
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
-from fepflow.tasks.analysis.metrics import compute_verdict
 
 MAX_PAGE = 1.0
 PAGES = {

@@ -17,7 +17,7 @@ from fepflow.checks.core.inputs import read_checks, read_limit, read_metadata, r
 from fepflow.checks.core.partial_outputs import reads_only_completed_steps
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
 from fepflow.json.limits import is_large
-from fepflow.llm.model_requests import ModelRequests, nested_or_own
+from fepflow.models.model_requests import ModelRequests, nested_or_own
 from fepflow.protocol.check import AnyCheck
 from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.model import construct_fast, utc_now

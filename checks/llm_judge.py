@@ -24,10 +24,10 @@ from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.json.parser import parse
 from fepflow.jsonpath.template import RenderedPrompt
-from fepflow.llm import structured
-from fepflow.llm.configuration import CHAT
-from fepflow.llm.model import Model as LanguageModel
-from fepflow.llm.model_requests import ModelRequests
+from fepflow.models import structured
+from fepflow.models.configuration import CHAT
+from fepflow.models.model import Model as LanguageModel
+from fepflow.models.model_requests import ModelRequests
 from fepflow.protocol.model_response import Kind
 
 Model = type[BaseModel]

@@ -16,10 +16,10 @@ from fepflow.checks.models.model_check import ModelCheck, model_of, spent
 from fepflow.checks.models.user_function import call
 from fepflow.checks.threshold import is_within
 from fepflow.errors import CheckArgumentsError
-from fepflow.llm.configuration import EMBEDDING
-from fepflow.llm.embeddings import embed
-from fepflow.llm.model import Model, sendable
-from fepflow.llm.model_requests import ModelRequests
+from fepflow.models.configuration import EMBEDDING
+from fepflow.models.embeddings import embed
+from fepflow.models.model import Model, sendable
+from fepflow.models.model_requests import ModelRequests
 from fepflow.protocol.model_response import Kind
 
 Vector = Sequence[float]

@@ -209,7 +209,7 @@ def load_run(run_id: str = "latest") -> Run:
 
 def _begin(suite: str | Path, options: Options) -> AbstractContextManager[LocalRun]:
     require("run", "fepflow.run")
-    from fepflow.tasks.analysis.sampling import DEFAULT_SEED
+    from fepflow.analysis.sampling import DEFAULT_SEED
     from fepflow.tasks.run.options import RunOptions
 
     if unknown := set(options) - set(Options.__annotations__):

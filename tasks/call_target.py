@@ -10,12 +10,12 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
+from fepflow.calls.base import output_hash
+from fepflow.calls.call_record import CallRecord
 from fepflow.errors import CircuitOpenError, JSONPathError, RunLimitExceededError
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewOutput
-from fepflow.targets.base import output_hash
-from fepflow.targets.call_record import CallRecord
 from fepflow.tasks.run.asyncio_helpers import gather_or_raise
 from fepflow.tasks.run.batches import Batch
 from fepflow.tasks.run.context import MAX_LABEL, RunContext

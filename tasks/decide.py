@@ -8,11 +8,11 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 
+from fepflow.analysis.baseline import compare, find_baseline, why_none
+from fepflow.analysis.check_usage import costs_of
+from fepflow.analysis.metrics import compute_verdict
+from fepflow.analysis.top_up import outcome_of_top_up
 from fepflow.errors import FepflowError
-from fepflow.tasks.analysis.baseline import compare, find_baseline, why_none
-from fepflow.tasks.analysis.check_usage import costs_of
-from fepflow.tasks.analysis.metrics import compute_verdict
-from fepflow.tasks.analysis.top_up import outcome_of_top_up
 from fepflow.tasks.run.context import RunContext
 from fepflow.tasks.run.log import run_log
 from fepflow.tasks.run.outcome import verdict_state

@@ -15,6 +15,11 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun
 from prefect.runtime import flow_run
 
+from fepflow.analysis.comparability import suite_hash
+from fepflow.analysis.sampling import draw, sample_size
+from fepflow.analysis.top_up import first_cases
+from fepflow.diagnose.suite_validation import SuiteValidation
+from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.errors import UserError
 from fepflow.evalguard.formatting import plural
 from fepflow.protocol.test_case import TestCase
@@ -23,16 +28,11 @@ from fepflow.store.records import Cause, NewRun, Progress, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
 from fepflow.suite.roots import require_allowed
-from fepflow.tasks.analysis.comparability import suite_hash
-from fepflow.tasks.analysis.sampling import draw, sample_size
-from fepflow.tasks.analysis.top_up import first_cases
 from fepflow.tasks.run.lease import LEASE_SECONDS
 from fepflow.tasks.run.log import run_log
 from fepflow.tasks.run.options import RunOptions
 from fepflow.tasks.run.outcome import Retried, without_verdict
 from fepflow.tasks.run.zombie_runs import reap
-from fepflow.tasks.validation.suite_validation import SuiteValidation
-from fepflow.tasks.validation.validate_suite import validate_suite
 
 
 def create_run(

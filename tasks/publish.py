@@ -8,16 +8,16 @@ from prefect import task
 from prefect.artifacts import acreate_markdown_artifact, acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
 
+from fepflow.analysis.baseline import compare, find_baseline
+from fepflow.analysis.causes import causes_of
+from fepflow.analysis.drift import MOST_RUNS, series_of
+from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.suite.baseline_names import PREVIOUS
-from fepflow.tasks.analysis.baseline import compare, find_baseline
-from fepflow.tasks.analysis.causes import causes_of
-from fepflow.tasks.analysis.drift import MOST_RUNS, series_of
-from fepflow.tasks.analysis.failed_cases import failed_cases
-from fepflow.tasks.analysis.judge_reliability import reliability_of_judges
-from fepflow.tasks.analysis.verdict_page import verdict_page, verdict_summary
+from fepflow.tasks.failed_cases import failed_cases
 from fepflow.tasks.run.context import RunContext
 from fepflow.tasks.run.events import emit_drift, emit_verdict, slug
 from fepflow.tasks.run.log import run_log
+from fepflow.tasks.verdict_page import verdict_page, verdict_summary
 from fepflow.verdict.verdict import Comparison, Verdict
 
 

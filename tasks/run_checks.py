@@ -17,8 +17,8 @@ from fepflow.checks.core.compiled import CompiledCheck
 from fepflow.checks.engine import YIELD_INTERVAL, run_checks
 from fepflow.json.limits import is_large
 from fepflow.limits.thread_pool import LOOKUPS
-from fepflow.llm.model_requests import ModelRequests
-from fepflow.llm.request_context import RequestContext
+from fepflow.models.model_requests import ModelRequests
+from fepflow.models.request_context import RequestContext
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.results import CheckResult

@@ -14,8 +14,8 @@ from fepflow.checks.core.compiled import CompiledCheck
 from fepflow.checks.core.partial_outputs import reads_only_completed_steps
 from fepflow.checks.engine import failure_of
 from fepflow.errors import InfrastructureError, RunLimitExceededError
-from fepflow.llm.model_requests import ModelRequests
-from fepflow.llm.request_context import RequestContext
+from fepflow.models.model_requests import ModelRequests
+from fepflow.models.request_context import RequestContext
 from fepflow.protocol.context import Context, evaluation_context
 from fepflow.protocol.results import USAGE, CheckResult
 from fepflow.security.redaction import words_of

@@ -17,11 +17,11 @@ from ruamel.yaml import YAML
 from fepflow.checks import registry
 from fepflow.checks.models import embedders
 from fepflow.cli.main import fepflow
+from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.documents.loader import parse_document
 from fepflow.evalguard.loader import read_definition
 from fepflow.evalguard.models import Thresholds
 from fepflow.suite.models import Suite
-from fepflow.tasks.validation.validate_suite import validate_suite
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

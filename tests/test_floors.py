@@ -15,22 +15,24 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 FLOORS = {
-    "fepflow.deployments": 12,
-    "fepflow.cli": 11,
-    "fepflow.pages": 10,
-    "fepflow.api": 9,
-    "fepflow.python_api": 9,
-    "fepflow.pytest": 9,
-    "fepflow.services": 8,
-    "fepflow.reports": 7,
-    "fepflow.access": 6,
-    "fepflow.flows": 5,
-    "fepflow.tasks": 4,
+    "fepflow.deployments": 14,
+    "fepflow.cli": 13,
+    "fepflow.pages": 12,
+    "fepflow.api": 11,
+    "fepflow.python_api": 11,
+    "fepflow.pytest": 11,
+    "fepflow.services": 10,
+    "fepflow.reports": 9,
+    "fepflow.access": 8,
+    "fepflow.flows": 7,
+    "fepflow.tasks": 6,
+    "fepflow.diagnose": 5,
+    "fepflow.analysis": 4,
     "fepflow.checks": 3,
-    "fepflow.targets": 2,
+    "fepflow.calls": 2,
     "fepflow.verdict": 2,
     "fepflow.store": 2,
-    "fepflow.llm": 2,
+    "fepflow.models": 2,
     "fepflow.evalguard": 1,
     "fepflow": 0,
 }
@@ -132,7 +134,7 @@ def test_litellm_is_imported_in_one_file_inside_functions_only() -> None:
         at_import = [node for node in TREES[path].body if isinstance(node, ast.Import | ast.ImportFrom)]
         names = {alias.name for node in at_import for alias in node.names}
         assert "litellm" not in names, path
-        if path != ROOT / "fepflow" / "llm" / "_litellm.py":
+        if path != ROOT / "fepflow" / "models" / "_litellm.py":
             assert not any(module.startswith("litellm") for _, module in imports_of(path)), path
 
 
@@ -181,7 +183,7 @@ def test_names_of_ours_that_a_project_has_too_are_no_trouble(tmp_path: Path) -> 
     code = (
         "import asyncio, checks\nfrom pathlib import Path\n"
         "from fepflow.flows.evaluate import evaluate\nfrom fepflow.protocol.test_case import TestCase\n"
-        "from fepflow.suite.target import Target\nfrom fepflow.targets.factory import open_target\n"
+        "from fepflow.suite.target import Target\nfrom fepflow.calls.factory import open_target\n"
         "async def call(isolate):\n"
         "    config = Target.model_validate({'python': {'function': 'agent.py:answer', 'isolate': isolate}})\n"
         "    target = open_target(config, folder=Path.cwd(), case_ids=list)\n"

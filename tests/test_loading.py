@@ -102,7 +102,7 @@ def test_validating_loads_neither_prefect_nor_the_store_nor_what_only_calls_need
     suite = tmp_path / "suite.yaml"
     suite.write_text(f"name: s\n{target}\ntest_cases: [{{id: a, input: 1}}]\n{checks}\n")
     loaded = loaded_by("validate", str(suite), home=tmp_path)
-    others = {"fepflow.targets.asgi", "fepflow.targets.python"}
+    others = {"fepflow.calls.asgi", "fepflow.calls.python"}
     assert loaded & {"prefect", "aiohttp", "sqlalchemy", "litellm", "jsonschema", *others} == set()
     assert own_checks(loaded) == {"contains"}
 
@@ -115,7 +115,7 @@ def test_a_target_that_is_called_has_loaded_its_connections_before() -> None:
     code = """
 from pathlib import Path
 from fepflow.suite.target import Target
-from fepflow.targets.factory import open_target
+from fepflow.calls.factory import open_target
 target = Target.model_validate({"http": {"url": "http://127.0.0.1:9/"}})
 open_target(target, folder=Path(), case_ids=list)
 """

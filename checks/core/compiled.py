@@ -28,7 +28,7 @@ from fepflow.errors import (
 )
 from fepflow.json.limits import is_large
 from fepflow.limits.thread_pool import LOOKUPS, USER_CHECK_POOL, Job
-from fepflow.llm.model_requests import ModelRequests, offered_to_nested_calls
+from fepflow.models.model_requests import ModelRequests, offered_to_nested_calls
 from fepflow.protocol.check import AnyCheck, to_check
 from fepflow.protocol.context import Context
 from fepflow.protocol.model import construct_fast, utc_now

@@ -14,7 +14,7 @@ from typing import Any
 
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.template import Filled, RenderedPrompt
-from fepflow.llm.structured import StructuredPrompt
+from fepflow.models.structured import StructuredPrompt
 
 _TAG = "judged"
 

@@ -10,7 +10,7 @@ from fepflow.checks.llm_judge import SAMPLED, LLMJudgeCheck
 from fepflow.checks.models.defaults import CheckDefaults
 from fepflow.checks.models.voting import resolved_schema
 from fepflow.json.parser import parse
-from fepflow.llm.configuration import CHAT
+from fepflow.models.configuration import CHAT
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.suite.models import check_ids

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 from fepflow.checks.base import BaseAsyncCheck, JSONPath
 from fepflow.checks.models.embedders import is_local
-from fepflow.llm import providers
-from fepflow.llm.configuration import EMBEDDING, parse_model_config
-from fepflow.llm.model import Model, Usage
-from fepflow.llm.model_requests import ModelRequests, nested_or_own
+from fepflow.models import providers
+from fepflow.models.configuration import EMBEDDING, parse_model_config
+from fepflow.models.model import Model, Usage
+from fepflow.models.model_requests import ModelRequests, nested_or_own
 from fepflow.protocol.model_response import Kind
 
 NO_VERDICTS = "{} is an embedder, and gives no verdicts"

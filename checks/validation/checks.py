@@ -19,9 +19,9 @@ from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.document_path import DocumentPath, dotted
 from fepflow.documents.loader import Document
 from fepflow.errors import CheckArgumentsError, FepflowError, InputError, JSONPathError, Problem
-from fepflow.llm import providers
-from fepflow.llm.configuration import CHAT, EMBEDDING, parse_model_config
-from fepflow.llm.model import Model
+from fepflow.models import providers
+from fepflow.models.configuration import CHAT, EMBEDDING, parse_model_config
+from fepflow.models.model import Model
 from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.model_response import Kind
 from fepflow.protocol.test_case import TestCase

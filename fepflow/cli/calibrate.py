@@ -61,7 +61,7 @@ def calibrate(suite: Path, labels: Path | None, check: str | None, field: str | 
     if as_json:
         import json
 
-        from fepflow.tasks.analysis.judge_reliability import calibration_data
+        from fepflow.analysis.judge_reliability import calibration_data
 
         click.echo(json.dumps(calibration_data(calibration), indent=2))
     else:
@@ -108,7 +108,7 @@ def _run(suite: Path, cases: frozenset[str]) -> tuple[RunRecord, int]:
 
 
 def _report(calibration: Calibration) -> Iterator[str]:
-    from fepflow.tasks.analysis.judge_reliability import warnings_of, youden_of
+    from fepflow.analysis.judge_reliability import warnings_of, youden_of
     from fepflow.text import printable
 
     statistics = calibration.statistics

@@ -11,10 +11,10 @@ import click
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fepflow.analysis.regressions import JudgedComparisons
+    from fepflow.analysis.run_comparison import RunComparison
     from fepflow.store.records import RunRecord
     from fepflow.store.store import Store
-    from fepflow.tasks.analysis.regressions import JudgedComparisons
-    from fepflow.tasks.analysis.run_comparison import RunComparison
 
 _COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", None: "yellow"}
 

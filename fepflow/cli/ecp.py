@@ -14,9 +14,9 @@ import click
 from fepflow.cli.duration import Seconds
 
 if TYPE_CHECKING:
+    from fepflow.calls.ecp.conformance.report import ConformanceReport
+    from fepflow.calls.ecp.connection import Connection
     from fepflow.suite.target import Target
-    from fepflow.targets.ecp.conformance.report import ConformanceReport
-    from fepflow.targets.ecp.connection import Connection
 
 _COLOURS = {"pass": "green", "fail": "red", "skip": "yellow"}
 _SHOWN = ("evaluation_context", "tool_calls", "usage", "logs")
@@ -49,7 +49,7 @@ def conformance(target: str, variables: Sequence[str], timeout: float, text: str
     """
     import asyncio
 
-    from fepflow.targets.ecp.conformance.check import check_conformance
+    from fepflow.calls.ecp.conformance.check import check_conformance
 
     with _errors_of_option():
         report = asyncio.run(check_conformance(_target(target, variables, timeout), Path.cwd(), text, timeout))
@@ -72,7 +72,7 @@ def step(target: str, variables: Sequence[str], timeout: float, inputs: Sequence
 
 
 def _target(text: str, variables: Sequence[str], timeout: float) -> Target:
-    from fepflow.targets.ecp.named import target_of
+    from fepflow.calls.ecp.named import target_of
 
     return target_of(text, variables, timeout)
 
@@ -104,7 +104,7 @@ def _as_json(target: str, report: ConformanceReport) -> dict[str, Any]:
 
 
 def _print_report(report: ConformanceReport) -> None:
-    from fepflow.targets.ecp.conformance.report import CHECKS
+    from fepflow.calls.ecp.conformance.report import CHECKS
 
     width = max(map(len, CHECKS))
     for check in report.checks:
@@ -117,8 +117,8 @@ def _print_report(report: ConformanceReport) -> None:
 
 
 async def _ask(target: Target, inputs: Sequence[str]) -> None:
+    from fepflow.calls.ecp.trial import open_session
     from fepflow.security.redaction import known_secrets, redact_json
-    from fepflow.targets.ecp.trial import open_session
 
     connection: Connection | None = None
     started = perf_counter()

@@ -110,7 +110,7 @@ def _begin(suite: Path | None, resume: str | None, options: dict[str, Any], note
             raise click.UsageError("--resume goes on with a run as it was begun; leave the other options out")
         assert resume is not None
         return run_service.resume(resume, note, show_logs=show_logs)
-    from fepflow.tasks.analysis.sampling import DEFAULT_SEED
+    from fepflow.analysis.sampling import DEFAULT_SEED
     from fepflow.tasks.run.options import RunOptions
 
     return run_service.start(

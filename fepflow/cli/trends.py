@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fepflow.tasks.analysis.drift import Series
+    from fepflow.analysis.drift import Series
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SHOWN_RUNS = 40
@@ -120,7 +120,7 @@ def _run_table(series: Series) -> Table:
 
 
 def _trend(series: Series) -> str:
-    from fepflow.tasks.analysis.drift import SHOWN_P
+    from fepflow.analysis.drift import SHOWN_P
 
     if series.trend is None:
         return "·"

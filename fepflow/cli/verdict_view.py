@@ -7,12 +7,12 @@ from typing import Any
 
 from rich.table import Table
 
+from fepflow.analysis.causes import causes_of, show_command
+from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.cli.text import COLOURS, SHORT_ID, coloured, interval, number, safe, table
 from fepflow.services.run_service import seconds_of
 from fepflow.store.records import CheckCounts, Outcome, RunRecord
 from fepflow.store.store import Store
-from fepflow.tasks.analysis.causes import causes_of, show_command
-from fepflow.tasks.analysis.judge_reliability import reliability_of_judges
 
 SHORT_DIGEST = 12
 MOST_SLICES = 30

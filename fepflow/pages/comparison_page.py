@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fepflow.analysis.regressions import JudgedComparisons
+from fepflow.analysis.run_comparison import Flip, RunComparison
 from fepflow.errors import UserError
 from fepflow.pages.text import Span, differences
 from fepflow.reports.comparison import HEADLINES, figures, output_text, reason_of
 from fepflow.services.baselines import compare
 from fepflow.store.store import Store
-from fepflow.tasks.analysis.regressions import JudgedComparisons
-from fepflow.tasks.analysis.run_comparison import Flip, RunComparison
 
 MAX_RUNS = 10
 MAX_FLIPS = 20

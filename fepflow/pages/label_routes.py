@@ -12,6 +12,12 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from fepflow.analysis.calibration import calibrate
+from fepflow.analysis.judge_errors import FIELD
+from fepflow.analysis.judge_reliability import calibration_words, judges_of_run, warnings_of
+from fepflow.analysis.label_draws import draw_for_labels
+from fepflow.analysis.labelling import LabelQueue, Order, ToLabel, add_label, label_queue, output_to_label
+from fepflow.analysis.people import stored_labels
 from fepflow.api.rest.request import caller_of
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import NotFoundError, UserError
@@ -21,12 +27,6 @@ from fepflow.pages.session import form_of
 from fepflow.services.labels import person_of
 from fepflow.store.records import Calibration, RunRecord
 from fepflow.store.store import Store
-from fepflow.tasks.analysis.calibration import calibrate
-from fepflow.tasks.analysis.judge_errors import FIELD
-from fepflow.tasks.analysis.judge_reliability import calibration_words, judges_of_run, warnings_of
-from fepflow.tasks.analysis.label_draws import draw_for_labels
-from fepflow.tasks.analysis.labelling import LabelQueue, Order, ToLabel, add_label, label_queue, output_to_label
-from fepflow.tasks.analysis.people import stored_labels
 from fepflow.text import known_names
 
 DEFAULT_DRAW, MAX_DRAW = 100, 2_000

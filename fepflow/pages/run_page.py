@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from markupsafe import Markup
 
+from fepflow.analysis.causes import causes_of
+from fepflow.analysis.judge_reliability import JudgeReliability, reliability_of_judges
 from fepflow.checks.causes import CauseSummary
 from fepflow.checks.explanation import explain
 from fepflow.pages.charts import gate_bands, interval_chart
@@ -21,8 +23,6 @@ from fepflow.store.check_order import shared_check_ids
 from fepflow.store.records import Progress, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import IMPACTS
-from fepflow.tasks.analysis.causes import causes_of
-from fepflow.tasks.analysis.judge_reliability import JudgeReliability, reliability_of_judges
 
 Show = Literal["all", "problems", "failed", "errors", "others"]
 PAGE_SIZE = 50

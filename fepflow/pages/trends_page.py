@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 
 from markupsafe import Markup
 
+from fepflow.analysis.drift import Series
+from fepflow.analysis.judge_reliability import JudgeReliability, reliability_of_judges
 from fepflow.errors import UserError
 from fepflow.pages.charts import trend_chart
 from fepflow.pages.run_page import bands_of
@@ -13,8 +15,6 @@ from fepflow.services.baselines import trends_of
 from fepflow.statistics.drift import ALARM
 from fepflow.store.run_search import RunSummary
 from fepflow.store.store import Store
-from fepflow.tasks.analysis.drift import Series
-from fepflow.tasks.analysis.judge_reliability import JudgeReliability, reliability_of_judges
 
 MAX_POINTS = 60
 """Runs in a chart, the newest."""

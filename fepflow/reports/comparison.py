@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from fepflow.analysis.markdown import escape_text
+from fepflow.analysis.regressions import JudgedComparisons
+from fepflow.analysis.run_comparison import Flip, RunComparison
 from fepflow.checks.explanation import explain
 from fepflow.page_links import compare_page, link, run_page
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from fepflow.tasks.analysis.markdown import escape_text
-from fepflow.tasks.analysis.regressions import JudgedComparisons
-from fepflow.tasks.analysis.run_comparison import Flip, RunComparison
 from fepflow.verdict.regression_rules import MetricDifference
 from fepflow.verdict.verdict import CorrectedShare
 

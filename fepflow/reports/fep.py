@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, TextIO
 
+from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.protocol.model import FepModel, utc_now
 from fepflow.protocol.results import status_of
 from fepflow.protocol.status import StatusText
 from fepflow.store.records import CacheTotals, CaseResult, RunRecord, RunStatus
 from fepflow.store.store import Store
-from fepflow.tasks.analysis.judge_reliability import reliability_of_judges
 
 _STATUS: dict[RunStatus, StatusText] = {"completed": "completed", "failed": "error", "interrupted": "error"}
 """What FEP calls the execution of a run as a whole, whatever became of its cases; one that is not over has no word."""

@@ -16,6 +16,8 @@ from typing import Any, Literal, TextIO
 from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
+from fepflow.analysis.causes import causes_of
+from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.checks.explanation import explain, findings
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
@@ -23,8 +25,6 @@ from fepflow.reports.text import printable
 from fepflow.store.check_order import declared_check_ids, shared_check_ids
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
-from fepflow.tasks.analysis.causes import causes_of
-from fepflow.tasks.analysis.judge_reliability import reliability_of_judges
 from fepflow.text import as_json
 
 JunitFailures = Literal["gate", "checks"]

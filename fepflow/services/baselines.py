@@ -10,18 +10,18 @@ from fepflow.services.run_service import open_store
 from fepflow.suite.baseline_names import is_name
 
 if TYPE_CHECKING:
+    from fepflow.analysis.drift import Series
+    from fepflow.analysis.regressions import JudgedComparisons
     from fepflow.store.records import RunFigures, RunRecord
     from fepflow.store.store import Store
-    from fepflow.tasks.analysis.drift import Series
-    from fepflow.tasks.analysis.regressions import JudgedComparisons
 
 
 def compare(
     store: Store, base: str, new: Sequence[str], margin: float | None, margins: Mapping[str, float]
 ) -> JudgedComparisons:
     """Runs beside a base, by what names them. Raises NotFoundError, UserError if nothing can be compared."""
-    from fepflow.tasks.analysis.regressions import judge_comparisons
-    from fepflow.tasks.analysis.run_comparison import compare_results, results_with_verdict
+    from fepflow.analysis.regressions import judge_comparisons
+    from fepflow.analysis.run_comparison import compare_results, results_with_verdict
 
     first, *others = named_runs(store, [base, *new])
     then = results_with_verdict(store, first)
@@ -55,7 +55,7 @@ def set_baseline(name: str, run_id: str) -> tuple[RunRecord, str | None]:
 
     Raises NotFoundError, UserError.
     """
-    from fepflow.tasks.analysis.baseline import with_outcome
+    from fepflow.analysis.baseline import with_outcome
 
     if not is_name(name):
         raise UserError(
@@ -81,7 +81,7 @@ def remove_baseline(name: str, suite: str | None) -> str:
 def trends_of(store: Store, suite: str, metric: str | None) -> tuple[list[Series], int]:
     """The metrics of a suite, or one of them, over the runs that are like its newest one with a verdict; and how many
     other runs of it have one. Raises NotFoundError."""
-    from fepflow.tasks.analysis.drift import MOST_RUNS
+    from fepflow.analysis.drift import MOST_RUNS
 
     judged = [run for run in store.runs(MOST_RUNS, suite) if run.outcome is not None]
     if not judged:
@@ -92,7 +92,7 @@ def trends_of(store: Store, suite: str, metric: str | None) -> tuple[list[Series
 
 def trend_up_to(store: Store, run: RunRecord, metric: str) -> Series:
     """A metric over the runs that are like this one, up to it. Raises NotFoundError, UserError without a verdict."""
-    from fepflow.tasks.analysis.drift import MOST_RUNS
+    from fepflow.analysis.drift import MOST_RUNS
 
     if run.outcome is None:
         raise UserError(
@@ -102,7 +102,7 @@ def trend_up_to(store: Store, run: RunRecord, metric: str) -> Series:
 
 
 def _series(run: RunRecord, alike: Sequence[RunFigures], metric: str | None) -> list[Series]:
-    from fepflow.tasks.analysis.drift import series_of
+    from fepflow.analysis.drift import series_of
 
     found = series_of(run, alike)
     if not found:

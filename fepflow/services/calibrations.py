@@ -9,15 +9,15 @@ from fepflow.errors import UserError
 from fepflow.services.run_service import Note, open_store, validate
 
 if TYPE_CHECKING:
+    from fepflow.analysis.labels import LabelSet
     from fepflow.checks.models.judge_spec import JudgeSpec
     from fepflow.store.records import Calibration, LabelDraw, RunRecord
-    from fepflow.tasks.analysis.labels import LabelSet
 
 
 def labels_of_suite(path: Path, labels: Path, check: str | None, field: str | None) -> LabelSet:
     """People's labels of a suite's test cases, and the judge that they are for; raises UserError."""
+    from fepflow.analysis.labels import read_labels
     from fepflow.checks.models.judge_spec import judges_of_suite
-    from fepflow.tasks.analysis.labels import read_labels
 
     validation = validate(path)
     validation.require()
@@ -32,8 +32,8 @@ def labels_of_run(
 
     Without a file the labels are those of the store. `note` hears of a judge that the suite has no more.
     """
-    from fepflow.tasks.analysis.labels import read_labels
-    from fepflow.tasks.analysis.people import stored_labels
+    from fepflow.analysis.labels import read_labels
+    from fepflow.analysis.people import stored_labels
 
     run, judges = _judges_of_run(path, run_id)
     with open_store() as store:
@@ -46,8 +46,8 @@ def labels_of_run(
 
 
 def _judges_of_run(path: Path, run_id: str) -> tuple[RunRecord, list[JudgeSpec]]:
+    from fepflow.analysis.judge_reliability import judges_of_run
     from fepflow.suite.reader import load_suite
-    from fepflow.tasks.analysis.judge_reliability import judges_of_run
 
     suite = load_suite(path)
     with open_store() as store:
@@ -73,9 +73,9 @@ def draw_for_labels(
 
     `note` hears of a judge that the suite has no more. Raises UserError.
     """
+    from fepflow.analysis.label_draws import draw_for_labels, outputs_to_label
+    from fepflow.analysis.labels import judge_named
     from fepflow.reports.label_sheet import write_label_sheet
-    from fepflow.tasks.analysis.label_draws import draw_for_labels, outputs_to_label
-    from fepflow.tasks.analysis.labels import judge_named
 
     if file.exists():
         raise UserError(f"{file} is there already: name another file, or move it (--labels).")
@@ -89,8 +89,8 @@ def draw_for_labels(
 
 
 def calibrate(run: RunRecord, labelled: LabelSet) -> Calibration:
-    """Compare a judge's verdicts in a run with labels, and store it; see `fepflow.tasks.analysis.calibration`."""
-    from fepflow.tasks.analysis.calibration import calibrate
+    """Compare a judge's verdicts in a run with labels, and store it; see `fepflow.analysis.calibration`."""
+    from fepflow.analysis.calibration import calibrate
 
     with open_store() as store:
         return calibrate(store, run, labelled)

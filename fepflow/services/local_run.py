@@ -14,11 +14,11 @@ from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from fepflow.calls.factory import load_early
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.prefect_settings import API_URL
 from fepflow.security.redaction import words_of
 from fepflow.services import prefect_api
-from fepflow.targets.factory import load_early
 from fepflow.tasks.run.lease import LEASE_SECONDS, RENEW_SECONDS
 
 if TYPE_CHECKING:

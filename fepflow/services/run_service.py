@@ -20,13 +20,13 @@ from fepflow.settings import PREFERENCES, PREFIX, settings
 from fepflow.text import printable, shortened
 
 if TYPE_CHECKING:
+    from fepflow.analysis.planning import Plan
+    from fepflow.diagnose.suite_validation import SuiteValidation
     from fepflow.store.records import RunRecord
     from fepflow.store.run_search import RunSummary
     from fepflow.store.store import Store
-    from fepflow.tasks.analysis.planning import Plan
     from fepflow.tasks.run.handover import Listener, LocalRun
     from fepflow.tasks.run.options import RunOptions
-    from fepflow.tasks.validation.suite_validation import SuiteValidation
 
 Note = Callable[[str], None]
 
@@ -93,15 +93,15 @@ def clear_cache(model: str | None, older_than: float | None) -> int:
 
 def with_current_metrics(store: Store, run: RunRecord) -> RunRecord:
     """The run, with the metrics of what is there if it has no verdict yet, else corrected by what is known by now."""
-    from fepflow.tasks.analysis.judge_reliability import calibrated_since
+    from fepflow.analysis.judge_reliability import calibrated_since
 
     if run.outcome is not None and calibrated_since(store, run):
-        from fepflow.tasks.analysis.metrics import metrics_corrected_now
+        from fepflow.analysis.metrics import metrics_corrected_now
 
         return replace(run, metrics=metrics_corrected_now(store, run))
     if run.outcome is not None or run.metrics:
         return run
-    from fepflow.tasks.analysis.metrics import metrics_so_far
+    from fepflow.analysis.metrics import metrics_so_far
 
     return replace(run, metrics=metrics_so_far(store, run))
 
@@ -120,7 +120,7 @@ def validate(path: Path, limit: float | None = None) -> SuiteValidation:
 
     `limit` is how many of its cases are to be called, or which fraction.
     """
-    from fepflow.tasks.validation.validate_suite import validate_suite
+    from fepflow.diagnose.validate_suite import validate_suite
 
     return validate_suite(path, limit=limit)
 
@@ -130,10 +130,10 @@ def plan(path: Path, minimum: float | None, expected: float, power: float, repea
 
     Raises InputError for a suite that is not valid, UserError where there is nothing to plan for.
     """
+    from fepflow.analysis.planning import PlanOptions, plan
+    from fepflow.analysis.ranges import is_share_that_passed
+    from fepflow.diagnose.checks import checks_by_id
     from fepflow.suite.models import Gate, Metric
-    from fepflow.tasks.analysis.planning import PlanOptions, plan
-    from fepflow.tasks.analysis.ranges import is_share_that_passed
-    from fepflow.tasks.validation.checks import checks_by_id
 
     validation = validate(path)
     suite = validation.require()

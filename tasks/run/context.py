@@ -10,11 +10,15 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
+from fepflow.analysis.check_usage import usages
+from fepflow.analysis.judged_checks import judged_checks
+from fepflow.calls.base import Target
+from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.checks.core.compiled import CompiledCheck, compile_checks
 from fepflow.checks.core.data_checks import CaseChecks
 from fepflow.checks.models.defaults import CheckDefaults, kind_of
 from fepflow.errors import TargetError
-from fepflow.llm.client import ModelClient
+from fepflow.models.client import ModelClient
 from fepflow.protocol.check import to_check
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
@@ -23,10 +27,6 @@ from fepflow.store.store import Store
 from fepflow.store.writer import BatchWriter
 from fepflow.suite.models import Suite
 from fepflow.suite.reader import LoadedSuite
-from fepflow.targets.base import Target
-from fepflow.targets.client import RetryPolicy, TargetClient
-from fepflow.tasks.analysis.check_usage import usages
-from fepflow.tasks.analysis.judged_checks import judged_checks
 from fepflow.tasks.run.batches import Batch
 from fepflow.tasks.run.global_limits import SharedLimits
 from fepflow.tasks.run.handover import local_run

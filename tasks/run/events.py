@@ -12,9 +12,9 @@ from typing import Any
 
 from prefect.events import emit_event
 
+from fepflow.analysis.drift import Series
 from fepflow.page_links import run_page
 from fepflow.store.records import RunRecord
-from fepflow.tasks.analysis.drift import Series
 from fepflow.text import one_line
 from fepflow.verdict.verdict import Comparison, MetricVerdict, Verdict
 

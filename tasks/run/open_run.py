@@ -9,6 +9,9 @@ from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
+from fepflow.calls.factory import open_target
+from fepflow.diagnose.cases import read_cases
+from fepflow.diagnose.plugins import load_plugins
 from fepflow.documents.loader import Document
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import FepflowError, InputError, RunInterruptedError
@@ -19,7 +22,6 @@ from fepflow.store.leases import new_owner
 from fepflow.store.records import RunRecord, RunStatus
 from fepflow.store.store import Store
 from fepflow.suite.reader import read_suite
-from fepflow.targets.factory import open_target
 from fepflow.tasks.run.cancellation import stopped_on_request
 from fepflow.tasks.run.context import MAX_LABEL, RunContext
 from fepflow.tasks.run.gc_tuning import tuned_gc
@@ -30,8 +32,6 @@ from fepflow.tasks.run.loop_watch import loop_watched
 from fepflow.tasks.run.response_cache import delete_expired_responses
 from fepflow.tasks.run.shard_spec import FULL_RUN, ShardSpec
 from fepflow.tasks.run.zombie_runs import report_replaced_executor
-from fepflow.tasks.validation.cases import read_cases
-from fepflow.tasks.validation.plugins import load_plugins
 from fepflow.text import one_line
 
 WAIT_SECONDS = 2.0

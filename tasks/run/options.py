@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fepflow.tasks.analysis.sampling import DEFAULT_SEED
+from fepflow.analysis.sampling import DEFAULT_SEED
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import pytest
 from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.engine import evaluate_async
 from fepflow.checks.llm_judge import LLMJudgeCheck
-from fepflow.llm.client import ModelClient
-from fepflow.llm.model_requests import ModelRequests
-from fepflow.llm.request_context import DEFAULT_CONCURRENCY, RequestContext
+from fepflow.models.client import ModelClient
+from fepflow.models.model_requests import ModelRequests
+from fepflow.models.request_context import DEFAULT_CONCURRENCY, RequestContext
 from fepflow.protocol.check import Check
 from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.results import CheckResult

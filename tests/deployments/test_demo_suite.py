@@ -9,6 +9,7 @@ import pytest
 from fepflow.checks.llm_judge import LLMJudgeCheck
 from fepflow.checks.models.defaults import CheckDefaults
 from fepflow.deployments.simulators.refund_desk import TOPICS
+from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.evalguard.impact import check_ranges
 from fepflow.evalguard.loader import load_metrics, load_tasks, load_thresholds
 from fepflow.protocol.test_case import TestCase
@@ -16,7 +17,6 @@ from fepflow.statistics.estimate import Counts
 from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.scale import PROPORTION
 from fepflow.suite.reader import load_suite
-from fepflow.tasks.validation.validate_suite import validate_suite
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide
 

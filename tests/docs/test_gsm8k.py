@@ -17,6 +17,7 @@ import pytest
 from fepflow.checks import registry
 from fepflow.checks.engine import evaluate
 from fepflow.checks.extension.plugins import load_plugin
+from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import settings
@@ -27,7 +28,6 @@ from fepflow.tasks.plan_run import create_run
 from fepflow.tasks.run.batches import split_into_batches
 from fepflow.tasks.run.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
-from fepflow.tasks.validation.validate_suite import validate_suite
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "gsm8k"
 TEST_DATA = os.environ.get("FEPFLOW_TEST_DATA")

@@ -7,8 +7,8 @@ from pathlib import Path
 from selenium.webdriver.common.by import By
 
 from fepflow.store.store import Store
+from tests.fepflow.analysis.test_calibration import stored
 from tests.pages_process import pages_process
-from tests.tasks.analysis.test_calibration import stored
 
 from .browser import browsing, chromium_and_driver
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from fepflow.analysis.markdown import escape_text
 from fepflow.evalguard.report_reader import read_report
-from fepflow.tasks.analysis.markdown import escape_text
 from tests.pages_process import pages_process
 
 from .browser import browsing

@@ -13,6 +13,7 @@ import hypothesis  # noqa: F401  # once `main` has frozen the garbage collector,
 import pytest
 from click.testing import CliRunner, Result
 
+from fepflow.calls.python.threads import given_up
 from fepflow.cli import main
 from fepflow.env_file import NAMED_FILE, current_file, use_folder_file
 from fepflow.protocol.model import utc_now
@@ -21,7 +22,6 @@ from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import settings
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
-from fepflow.targets.python.threads import given_up
 from tests.fepflow.pytest.pytest_project import Project
 
 FillRun = Callable[..., RunRecord]

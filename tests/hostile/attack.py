@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.store.records import CaseResult
 from fepflow.store.store import Store
 from fepflow.tasks.call_target import call_target
@@ -23,7 +24,6 @@ from fepflow.tasks.run.context import MAX_ESCALATIONS
 from fepflow.tasks.run.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
 from fepflow.tasks.run_model_checks import run_model_checks
-from fepflow.tasks.validation.validate_suite import validate_suite
 from fepflow.verdict.verdict import Verdict
 from tests.watch import MAX_STALL, Taken, watched
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.errors import InputError, Problem
 from fepflow.store.store import Store
-from fepflow.tasks.validation.validate_suite import validate_suite
 from tests.watch import watched
 
 from .files import HostileFile, all_files

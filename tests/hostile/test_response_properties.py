@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from fepflow.calls.base import TargetResponse
+from fepflow.calls.http import HttpTarget
+from fepflow.calls.response_parser import ResponseParser, status_error
 from fepflow.errors import CheckArgumentsError, TargetError
 from fepflow.http.response_body import BodyError, read_beginning, read_body
 from fepflow.http.retry_after import seconds_to_wait
 from fepflow.json.codec import decode, encode
 from fepflow.json.parser import parse
-from fepflow.llm import structured
+from fepflow.models import structured
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.target import Target
-from fepflow.targets.base import TargetResponse
-from fepflow.targets.http import HttpTarget
-from fepflow.targets.response_parser import ResponseParser, status_error
 from tests.properties import holds_for, value_or_error
 
 from .strategies import ANY_TEXT, JSON_PIECES, LATIN_1, json_texts, mutated, pieces

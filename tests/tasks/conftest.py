@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from fepflow.tasks.plan_run import create_run
-from fepflow.tasks.validation.validate_suite import validate_suite
 
 Plan = Callable[..., str]
 

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from fepflow.analysis.metrics import compute_verdict
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
-from fepflow.tasks.analysis.metrics import compute_verdict
 from fepflow.verdict.verdict import Verdict
 
 Cell = tuple[int, int, str]

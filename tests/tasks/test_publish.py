@@ -6,18 +6,18 @@ import re
 
 import pytest
 
+from fepflow.analysis.causes import causes_of
+from fepflow.analysis.markdown import escape_text
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from fepflow.tasks.analysis.causes import causes_of
-from fepflow.tasks.analysis.failed_cases import MAX_ROWS, failed_cases
-from fepflow.tasks.analysis.markdown import escape_text
-from fepflow.tasks.analysis.verdict_page import verdict_page, verdict_summary
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.decide import decide_run
+from fepflow.tasks.failed_cases import MAX_ROWS, failed_cases
 from fepflow.tasks.run.batches import Batch
 from fepflow.tasks.run.events import drift_payload, payload_of
 from fepflow.tasks.run.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
+from fepflow.tasks.verdict_page import verdict_page, verdict_summary
 
 from .conftest import Agent, Plan
 

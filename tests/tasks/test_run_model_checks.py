@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from fepflow.analysis.check_usage import costs_of
 from fepflow.limits import circuit_breaker
 from fepflow.protocol.test_case import Output
 from fepflow.store.records import NewOutput
 from fepflow.store.store import Store
-from fepflow.tasks.analysis.check_usage import costs_of
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.decide import decide_run
 from fepflow.tasks.plan_run import resume_run

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.errors import InputError
-from fepflow.tasks.validation.validate_suite import validate_suite
 
 GOOD = {
     "name": "name: refunds",

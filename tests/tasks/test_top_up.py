@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.settings import settings
 from fepflow.store.integrity import check_integrity
 from fepflow.store.store import Store
@@ -18,7 +19,6 @@ from fepflow.tasks.run.context import RunContext
 from fepflow.tasks.run.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
 from fepflow.tasks.top_up import top_up
-from fepflow.tasks.validation.validate_suite import validate_suite
 from fepflow.verdict.verdict import Verdict
 
 from .conftest import SAME, Agent, Plan

@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
+from fepflow.diagnose.cases import read_cases
+from fepflow.diagnose.checks import checks_by_id
+from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.errors import InputError, UserError
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from fepflow.tasks.plan_run import create_run
 from fepflow.tasks.run.options import RunOptions
-from fepflow.tasks.validation.cases import read_cases
-from fepflow.tasks.validation.checks import checks_by_id
-from fepflow.tasks.validation.validate_suite import validate_suite
 
 
 @pytest.fixture

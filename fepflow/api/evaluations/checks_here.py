@@ -22,7 +22,7 @@ from fepflow.checks.registry import CHECKS, others_checks, our_checks
 from fepflow.errors import FepflowError
 from fepflow.json.limits import is_small
 from fepflow.limits.thread_pool import LOOKUPS
-from fepflow.llm.model_requests import ModelRequests
+from fepflow.models.model_requests import ModelRequests
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.results import CheckResult
 from fepflow.settings import settings

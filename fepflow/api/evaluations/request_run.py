@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from fepflow.access.caller import Caller
+from fepflow.analysis.comparability import suite_hash
 from fepflow.documents.loader import Document
 from fepflow.errors import InputError
 from fepflow.protocol.content_hash import content_hash
@@ -16,7 +17,6 @@ from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import NewOutput, NewRun, RunRecord, RunRequest
 from fepflow.store.store import Store
 from fepflow.suite.reader import read_suite
-from fepflow.tasks.analysis.comparability import suite_hash
 
 SECTIONS = frozenset({"name", "description", "target", "checks", "metrics", "gate", "tags"})
 """What the document of a requested run may say. It names no file, no code, no model and no key."""

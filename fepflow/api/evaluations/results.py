@@ -11,11 +11,11 @@ from typing import Any, Literal
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from fepflow.api.evaluations.graders import grader_of
+from fepflow.calls.call_record import BEFORE
 from fepflow.protocol.results import CheckResult
 from fepflow.store.complete_results import OutputFacts
 from fepflow.store.records import CaseResult, RunRecord, RunRequest, RunStatus
 from fepflow.store.store import Store
-from fepflow.targets.call_record import BEFORE
 
 Status = Literal["pending", "running", "completed", "failed"]
 

@@ -17,9 +17,9 @@ from fepflow.checks.models import embedders
 from fepflow.checks.models.embedders import register_embedder
 from fepflow.checks.validation.checks import check_problems
 from fepflow.documents.loader import Document
-from fepflow.llm.client import ModelClient
-from fepflow.llm.model_requests import ModelRequests
-from fepflow.llm.request_context import RequestContext
+from fepflow.models.client import ModelClient
+from fepflow.models.model_requests import ModelRequests
+from fepflow.models.request_context import RequestContext
 from fepflow.protocol.check import Check
 from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.model_response import CachedResponse
@@ -167,7 +167,7 @@ POINTS = "[fepflow.embedders]\nlength = vectors:embed\nbroken = vectors:missing\
 USE = """
 from fepflow import *
 from fepflow.checks.models import embedders
-from fepflow.llm.model import Model
+from fepflow.models.model import Model
 arguments = {"text": "$.output.value", "reference": "abc", "model_config": {"model": "local:length"}}
 check = Check(type="semantic_similarity", arguments=arguments)
 print(evaluate([TestCase(id="a", input=1)], [Output(value="xyz")], [check]).results[0].check_results[0].results)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fepflow.analysis.markdown import escape_text
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
@@ -15,7 +16,6 @@ from fepflow.settings import settings
 from fepflow.statistics.paired import mcnemar_mid_p, tango_interval
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
-from fepflow.tasks.analysis.markdown import escape_text
 from tests.fepflow.conftest import NASTY, Cli
 
 SUITE: dict[str, Any] = {

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from fepflow.access.caller import Caller
+from fepflow.analysis.judge_reliability import judges_of_run
+from fepflow.analysis.label_draws import draw_for_labels
+from fepflow.analysis.labelling import add_label
 from fepflow.services.labels import person_of
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from fepflow.tasks.analysis.judge_reliability import judges_of_run
-from fepflow.tasks.analysis.label_draws import draw_for_labels
-from fepflow.tasks.analysis.labelling import add_label
 from tests.fepflow.cli.test_calibrate_command import judged_run, run, suite  # noqa: F401  # fixtures
 from tests.fepflow.conftest import Cli
 

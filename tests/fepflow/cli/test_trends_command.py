@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from fepflow.analysis.drift import MOST_RUNS, Series, series_of
 from fepflow.cli.trends import sparkline
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
-from fepflow.tasks.analysis.drift import MOST_RUNS, Series, series_of
 from tests.fepflow.conftest import Cli
 
 Fill = Callable[..., str]

@@ -13,6 +13,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from fepflow.access.access import Access
+from fepflow.analysis.metrics import compute_verdict
 from fepflow.deployments.view import application
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
@@ -21,7 +22,6 @@ from fepflow.settings import settings
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
-from fepflow.tasks.analysis.metrics import compute_verdict
 from tests.http_server import serving
 
 OWNER = "host/1/a"

@@ -13,10 +13,10 @@ from selenium.webdriver.common.by import By
 
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
+from tests.fepflow.analysis.test_calibration import stored
 from tests.fepflow.pages.chromium import Watched, watching
 from tests.fepflow.pages.conftest import served
 from tests.fepflow.pages.test_sessions import key_of
-from tests.tasks.analysis.test_calibration import stored
 
 pytestmark = pytest.mark.e2e
 

@@ -16,11 +16,11 @@ from fepflow.pages.report import write_html
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import settings
 from fepflow.store.store import Store
+from tests.fepflow.analysis.test_calibration import stored
 from tests.fepflow.conftest import NO_ANSWER
 from tests.fepflow.pages.chromium import Watched, watching
 from tests.fepflow.pages.conftest import Row, answer, fill, served, simple
 from tests.fepflow.pages.hostile import DEEP, HOSTILE, ONE_LINE, WORST
-from tests.tasks.analysis.test_calibration import stored
 
 pytestmark = pytest.mark.e2e
 

@@ -12,10 +12,10 @@ import pytest
 from fepflow.protocol.test_case import Output
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
+from tests.fepflow.analysis.test_calibration import CHECK as JUDGE
+from tests.fepflow.analysis.test_calibration import stored
 from tests.fepflow.pages.conftest import OF_A_PAGE
 from tests.pages_process import pages_process
-from tests.tasks.analysis.test_calibration import CHECK as JUDGE
-from tests.tasks.analysis.test_calibration import stored
 
 CHECK = "llm_judge"
 
@@ -85,7 +85,7 @@ def test_a_draw_is_labelled_and_the_judge_compared_with_it(client: httpx.Client,
 
 
 def _judge(run: RunRecord) -> tuple[str, str]:
-    from fepflow.tasks.analysis.judge_reliability import judges_of_run
+    from fepflow.analysis.judge_reliability import judges_of_run
 
     (judge,) = judges_of_run(run)
     return judge.judge, judge.rubric

@@ -23,9 +23,9 @@ from fepflow.pages.routes import Pages, html_error
 from fepflow.pages.session import PagesMiddleware
 from fepflow.settings import settings
 from fepflow.store.store import Store
+from tests.fepflow.analysis.test_calibration import stored
 from tests.fepflow.pages.conftest import OF_A_PAGE, fill, served, simple
 from tests.http_server import serving
-from tests.tasks.analysis.test_calibration import stored
 
 
 def key_of(store: Store, *scopes: Scope, lifetime: float | None = None) -> str:

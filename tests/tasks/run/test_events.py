@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from fepflow.analysis.drift import Point, Series
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
-from fepflow.tasks.analysis.drift import Point, Series
 from fepflow.tasks.run.events import drift_payload, payload_of, resource_id, slug
 from fepflow.verdict.verdict import Comparison, MetricVerdict, Verdict
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from fepflow.calls.client import RetryPolicy
 from fepflow.store.store import Store
 from fepflow.suite.models import Budget
-from fepflow.targets.client import RetryPolicy
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.run.batches import Batch
 from fepflow.tasks.run.open_run import open_run, open_shard

@@ -1,0 +1,155 @@
+"""How the metrics of a suite go over its runs, and whether one drifts: those of like runs only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from fepflow.analysis.accumulation import suite_of
+from fepflow.statistics.drift import (
+    ALARM,
+    MOST_RATE,
+    REFERENCE_RUNS,
+    RUNS,
+    Trend,
+    agreed_rate,
+    cusum,
+    fallen_rate,
+    mann_kendall,
+)
+from fepflow.store.records import RunFigures, RunRecord
+from fepflow.suite.models import Gate, Suite
+
+MOST_RUNS = 1_000
+"""Runs that are looked at, the newest."""
+
+SHOWN_P = 0.05
+"""A trend with a larger p is not shown as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A metric in one run. `log_evidence` is the CUSUM after it, None where there is none yet."""
+
+    run_id: str
+    created_at: datetime
+    outcome: str
+    value: float
+    low: float | None
+    high: float | None
+    log_evidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A metric over the runs, oldest first. `rate` is what it is held to, by the `gate` or the first `runs`; None of a
+    metric that is no share, or as long as there are too few runs. Of a metric with `less_is_better` it is the rate of
+    the rest."""
+
+    metric: str
+    points: list[Point]
+    trend: Trend | None
+    rate: float | None = None
+    agreed_by: Literal["gate", "runs"] | None = None
+    less_is_better: bool = False
+
+    @property
+    def has_drifted(self) -> bool:
+        """Whether the last run has raised the alarm."""
+        last = self.points[-1].log_evidence
+        return last is not None and last >= ALARM
+
+    @property
+    def sentence(self) -> str:
+        """Say of one that has drifted what happened, and how sure it is."""
+        by = "the gate" if self.agreed_by == "gate" else f"the first {REFERENCE_RUNS} runs"
+        return (
+            f"{self.metric} has drifted: {self.points[-1].value:.4g} in this run, against the rate of "
+            f"{self._as_metric(self.rate or 0.0):.4g} by {by}. {self.evidence}"
+        )
+
+    @property
+    def evidence(self) -> str:
+        """Say what the evidence of the last run is, and where the alarm is; empty where there is none."""
+        log = self.points[-1].log_evidence
+        if log is None or self.rate is None:
+            return ""
+        way, fallen = "risen" if self.less_is_better else "fallen", fallen_rate(min(self.rate, MOST_RATE))
+        if log <= 0:
+            return f"Nothing speaks for a rate that has {way} to {self._as_metric(fallen):.3g}."
+        return (
+            f"The last runs are {math.exp(min(log, 600)):,.3g} times as likely if the rate has {way} to "
+            f"{self._as_metric(fallen):.3g} as if it has not; the alarm is at {RUNS} times."
+        )
+
+    @property
+    def trend_sentence(self) -> str:
+        """Say whether the values rise or fall from run to run; empty with too few runs."""
+        if self.trend is None:
+            return ""
+        if self.trend.p > SHOWN_P:
+            return f"No trend is shown over {len(self.points)} runs (p {self.trend.p:.2g})."
+        way = "falls" if self.trend.s < 0 else "rises"
+        return (
+            f"It {way} over {len(self.points)} runs: without a trend, chance alone makes as clear an order "
+            f"in {self.trend.p:.2g} of all series (p, Mann-Kendall)."
+        )
+
+    def _as_metric(self, rate: float) -> float:
+        """Return a rate of what is good as the metric counts it."""
+        return 1 - rate if self.less_is_better else rate
+
+
+def series_of(run: RunRecord, runs: Sequence[RunFigures]) -> list[Series]:
+    """All metrics over `runs`, those like this one up to this one; metrics without any value are left out."""
+    suite = suite_of(run)
+    names = dict.fromkeys(metric["id"] for each in runs for metric in each.metrics or ())
+    found = [_series(name, runs, suite, run.repeats) for name in names]
+    return [series for series in found if series.points]
+
+
+def _series(name: str, runs: Sequence[RunFigures], suite: Suite, repeats: int) -> Series:
+    points: list[Point] = []
+    counts: list[tuple[float, float] | None] = []
+    gate = suite.gate or Gate()
+    less_is_better = name in gate.max or _is_error_rate(name, suite)
+    for run in runs:
+        metric = next((each for each in run.metrics or () if each["id"] == name), None)
+        if metric is not None and metric.get("value") is not None:
+            points.append(
+                Point(run.id, run.created_at, run.outcome, metric["value"], metric.get("low"), metric.get("high"))
+            )
+            counts.append(_count(metric, repeats, less_is_better=less_is_better))
+    trend = mann_kendall([point.value for point in points])
+    shares = [count for count in counts if count is not None]
+    if len(shares) < len(points):
+        return Series(name, points, trend)
+    agreed = gate.min.get(name, 1 - gate.max[name] if name in gate.max else None)
+    if agreed is not None and 0 < agreed <= 1:
+        return Series(name, _with_evidence(points, shares, agreed, 0), trend, agreed, "gate", less_is_better)
+    rate = agreed_rate(shares)
+    if rate is None:
+        return Series(name, points, trend)
+    return Series(name, _with_evidence(points, shares, rate, REFERENCE_RUNS), trend, rate, "runs", less_is_better)
+
+
+def _count(metric: Mapping[str, Any], repeats: int, *, less_is_better: bool) -> tuple[float, float] | None:
+    """How many passed of how many cases. Repeats of a case are no observations of their own: it counts once."""
+    if not str(metric.get("method")).startswith(("wilson", "clopper")):
+        return None
+    cases, share = metric["n_completed"] / repeats, metric["value"]
+    return cases * (1 - share if less_is_better else share), cases
+
+
+def _with_evidence(
+    points: Sequence[Point], counts: Sequence[tuple[float, float]], rate: float, start: int
+) -> list[Point]:
+    evidence = [*[None] * start, *cusum(counts[start:], rate)]
+    return [replace(point, log_evidence=log) for point, log in zip(points, evidence, strict=True)]
+
+
+def _is_error_rate(name: str, suite: Suite) -> bool:
+    return any(metric.id == name and metric.aggregated.kind == "error_rate" for metric in suite.metrics or ())

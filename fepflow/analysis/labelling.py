@@ -1,0 +1,206 @@
+"""People label outputs that a judge has judged: which, in what order, and what they say of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Literal
+
+from fepflow.analysis.judge_reliability import judges_of_run
+from fepflow.analysis.labels import read_label
+from fepflow.checks.constants import CheckType
+from fepflow.checks.models.judge_spec import JudgeSpec
+from fepflow.errors import JSONPathError, NotFoundError, UserError
+from fepflow.jsonpath.template import TextTemplate
+from fepflow.protocol.context import Context, evaluation_context
+from fepflow.protocol.test_case import Output
+from fepflow.store.labels import NewLabel
+from fepflow.store.records import LabelDraw, RunRecord
+from fepflow.store.store import Store
+
+Order = Literal["random", "disagreement"]
+"""Those of a draw, as it drew them, which are a random sample once all are labelled; or first those on which the
+judge's samples, and then those on which it and other checks, are least at one: no random sample of anything."""
+
+MAX_NOTE = 10_000
+MAX_NAME = 200
+
+OutputKey = tuple[str, int]
+"""The id of its case, and its repeat, from 0."""
+
+
+@dataclass(frozen=True)
+class ToLabel:
+    """An output that is to be labelled: the `number`th, from 1, of `count`."""
+
+    case_id: str
+    repeat: int
+    number: int
+    count: int
+    draw_id: str | None
+
+
+@dataclass(frozen=True)
+class LabelQueue:
+    """Outputs in the order in which one person is to label them, and those that this person has labelled.
+
+    `draw` is the draw that they are of. Of an order by disagreement the first `disputed` are disputed at all.
+    """
+
+    order: Order
+    outputs: list[OutputKey]
+    labelled: frozenset[OutputKey]
+    draw: LabelDraw | None = None
+    disputed: int = 0
+
+    def next(self, after: int = 0) -> ToLabel | None:
+        """The first output without a label behind the one of that number, else from the beginning; None if none is."""
+        count = len(self.outputs)
+        for place in (*range(after, count), *range(min(after, count))):
+            if self.outputs[place] not in self.labelled:
+                case_id, repeat = self.outputs[place]
+                return ToLabel(case_id, repeat, place + 1, count, self.draw.id if self.draw else None)
+        return None
+
+
+def label_queue(
+    store: Store, run: RunRecord, judge: JudgeSpec, order: Order, *, who: str, field: str = "passed"
+) -> LabelQueue:
+    """What this person is to label for a field of a judge's response.
+
+    By `random` it is the newest draw of the run (see `label_draws.draw_for_labels`), and empty if there is none. What
+    the person has labelled without being shown it by a draw is asked for once more there.
+    """
+    mine = [label for label in store.labels(run.id, judge.check_id) if (label.labelled_by, label.field) == (who, field)]
+    if order == "random":
+        draw = next(iter(store.label_draws(run.id, judge.check_id)), None)
+        drawn = [(case_id, 0) for case_id in draw.case_ids] if draw else []
+        labelled = {(label.case_id, label.repeat) for label in mine if label.draw_id is not None}
+        return LabelQueue(order, drawn, frozenset(labelled.intersection(drawn)), draw)
+    outputs, disputed = _by_disagreement(store, run, judge, field)
+    labelled = {(label.case_id, label.repeat) for label in mine}
+    return LabelQueue(order, outputs, frozenset(labelled.intersection(outputs)), disputed=disputed)
+
+
+def output_to_label(store: Store, run: RunRecord, judge: JudgeSpec, output: ToLabel) -> dict[str, Any]:
+    """Return what the person sees of it: `input`, `expected`, `output`, and what the judge was `asked` about it.
+
+    What the judge said is not in it: it would sway them.
+
+    Raises NotFoundError where there is no output that could be labelled.
+    """
+    case_index = _case_index(store, run, output.case_id)
+    case = store.cases(run.id, case_index, case_index + 1)[0]
+    found = _output(store, run, output.case_id, case_index, output.repeat)
+    asked = _asked(judge.prompt, evaluation_context(case, found))
+    return {"input": case.input, "expected": case.expected, "output": found.value, "asked": asked}
+
+
+def _asked(prompt: str, context: Context) -> str:
+    """Return the prompt with its placeholders filled, or as it is written where one finds nothing."""
+    try:
+        return TextTemplate(prompt).resolve(context)
+    except JSONPathError:
+        return prompt
+
+
+def _by_disagreement(store: Store, run: RunRecord, judge: JudgeSpec, field: str) -> tuple[list[OutputKey], int]:
+    """Outputs that were judged, the most disputed first, and those at random where that is the same; how many are."""
+    of_samples: dict[tuple[int, int], float] = {}
+    passes: dict[tuple[int, int], dict[str, bool]] = defaultdict(dict)
+    for row in store.check_rows(run.id, types=[CheckType.LLM_JUDGE.value]):
+        results = (row.result or {}).get("results", {})
+        if row.check_id == judge.check_id and row.status == "completed" and results["response"].get(field) is not None:
+            of_samples[row.case_index, row.repeat] = _dispute_of_samples(results["metadata"].get("samples", {}), field)
+    for row in store.check_rows(run.id, results=False):
+        if row.passed is not None and (row.case_index, row.repeat) in of_samples:
+            passes[row.case_index, row.repeat][row.check_id] = row.passed
+    disputes = {key: (share, _dispute_of_checks(passes[key], judge)) for key, share in of_samples.items()}
+    ids = store.case_ids(run.id, run.n_cases)
+    ordered = sorted(disputes, key=lambda key: ([-each for each in disputes[key]], _at_random(ids[key[0]], key[1])))
+    return [(ids[index], repeat) for index, repeat in ordered], sum(any(each) for each in disputes.values())
+
+
+def _dispute_of_samples(samples: Mapping[str, Any], field: str) -> float:
+    """The share of samples that say otherwise; of numbers, how far they are apart. 0 of a single sample."""
+    if field in samples.get("spread", {}):
+        low, high = samples["spread"][field]
+        return float(high - low)
+    return 1.0 - float(samples.get("agreement", {}).get(field, 1.0))
+
+
+def _dispute_of_checks(passes: Mapping[str, bool], judge: JudgeSpec) -> float:
+    """The share of the other checks of the output whose verdict is not the judge's."""
+    others = [passed for check_id, passed in passes.items() if check_id != judge.check_id]
+    mine = passes.get(judge.check_id)
+    return sum(passed != mine for passed in others) / len(others) if others and mine is not None else 0.0
+
+
+def _at_random(case_id: str, repeat: int) -> bytes:
+    """The same at each look; unlike the order of the file, which may be by subject."""
+    return sha256(f"{repeat}:{case_id}".encode(errors="surrogatepass")).digest()
+
+
+def add_label(
+    store: Store, run_id: str, case_id: str, repeat: int, check_id: str, field: str, label: Any, note: str, who: str,
+    draw_id: str | None = None,
+) -> NewLabel:  # fmt: skip
+    """Store what `who` says of an output; None as a label withdraws what they said before.
+
+    `label` is JSON or text, as in a file of labels; `repeat` counts from 0. `draw_id` is of the draw that showed the
+    output; a label that replaces one keeps its draw. Raises NotFoundError for an unknown run, case, output, check or
+    draw, UserError for what is no label of this field, a name that is none, and a note that is too long.
+    """
+    run = store.run(run_id)
+    judge = _judge(run, check_id)
+    if field not in judge.fields:
+        raise UserError(f"{check_id} gives no {field} to label: it gives {', '.join(judge.fields) or 'nothing'}.")
+    if not who.strip() or len(who) > MAX_NAME:
+        raise UserError(f"A label is somebody's: say whose, in at most {MAX_NAME} characters.")
+    if len(note) > MAX_NOTE:
+        raise UserError(f"The note has {len(note):,} characters, and {MAX_NOTE:,} at most are kept: shorten it.")
+    case_index = _case_index(store, run, case_id)
+    _output(store, run, case_id, case_index, repeat)
+    _require_drawn(store, run, judge, case_id, draw_id)
+    before = [
+        each
+        for each in store.labels_of_case(run.id, case_index)
+        if (each.repeat, each.check_id, each.field, each.labelled_by) == (repeat, check_id, field, who)
+    ]
+    if label is None and (not before or before[-1].label is None):
+        raise UserError(f"{who} has no label of {check_id}, {field}, of the case {case_id!r} to withdraw.")
+    read = None if label is None else read_label(label, judge, field)
+    draw_id = draw_id or (before[-1].draw_id if before else None)
+    added = NewLabel(run.id, case_index, repeat, check_id, field, read, who, note, draw_id)
+    store.add_label(added)
+    return added
+
+
+def _judge(run: RunRecord, check_id: str) -> JudgeSpec:
+    for judge in judges_of_run(run):
+        if judge.check_id == check_id:
+            return judge
+    raise NotFoundError(f"Run {run.id[:8]} has no judge {check_id!r} that all its cases share.")
+
+
+def _case_index(store: Store, run: RunRecord, case_id: str) -> int:
+    case_index = store.index_of_case(run.id, case_id)
+    if case_index is None:
+        raise NotFoundError(f"Run {run.id[:8]} has no case with the id {case_id!r}.")
+    return case_index
+
+
+def _output(store: Store, run: RunRecord, case_id: str, case_index: int, repeat: int) -> Output:
+    """An output that was there to be judged: one of which only the first steps are there is, too."""
+    stored = store.outputs(run.id, case_index, case_index + 1).get((case_index, repeat))
+    if stored is None or (stored.failed and not stored.output.is_partial):
+        raise NotFoundError(f"Run {run.id[:8]} has no output {repeat + 1} of the case {case_id!r} to label.")
+    return stored.output
+
+
+def _require_drawn(store: Store, run: RunRecord, judge: JudgeSpec, case_id: str, draw_id: str | None) -> None:
+    draws = store.label_draws(run.id, judge.check_id) if draw_id else []
+    if draw_id and not any(draw.id == draw_id and case_id in draw.case_ids for draw in draws):
+        raise NotFoundError(f"No draw {draw_id!r} of run {run.id[:8]} has shown the case {case_id!r} for a label.")

@@ -1,0 +1,240 @@
+"""A run beside another one: for each metric the difference over the test cases that both have, and the cases that
+flipped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from fepflow.analysis.accumulation import accumulate, suite_of
+from fepflow.analysis.accumulator import MetricAccumulator
+from fepflow.analysis.comparability import changed_parts
+from fepflow.analysis.judge_errors import LabelsByMetric, labels_by_metric
+from fepflow.analysis.matched_cases import Contents, MatchedCases, contents_of, match_cases
+from fepflow.analysis.ranges import is_of_passes, is_share_that_passed, scale_of_aggregate
+from fepflow.errors import UserError
+from fepflow.protocol.check import Check
+from fepflow.statistics.paired import Pairs, difference, paired_estimate
+from fepflow.statistics.paired_correction import corrected_difference
+from fepflow.statistics.scale import Scale
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+from fepflow.suite.models import Gate, Suite, check_ids
+from fepflow.verdict.regression_rules import MetricDifference
+
+MOST_FLIPS = 100
+"""Cases that are kept each way."""
+
+_MODEL_SECTIONS = {"llm_judge": "judge", "semantic_similarity": "embedding"}
+"""What else of a suite decides what checks of a type give."""
+
+_TELLING = ("target", "repeats", "plugins", "the code of its plugins")
+"""Parts of a suite that leave its checks and metrics as they are, and may change their values all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """A case of which a metric of passes is another one now: its share of repeats that passed, then and now."""
+
+    metric: str
+    case_id: str
+    base_index: int
+    new_index: int
+    base: float
+    new: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """What has changed from a base run to a new one. Flips are those that changed most, `MOST_FLIPS` each way."""
+
+    base: RunRecord
+    new: RunRecord
+    matched: MatchedCases
+    metrics: list[MetricDifference]
+    worsened: list[Flip]
+    improved: list[Flip]
+    warnings: list[str]
+    gate: Gate
+
+
+@dataclass(frozen=True, slots=True)
+class RunResults:
+    """What is compared of a run: its suite, its cases, its metrics by id, and what is known of their judges."""
+
+    run: RunRecord
+    suite: Suite
+    cases: Contents
+    metrics: dict[str, MetricAccumulator]
+    labels: LabelsByMetric
+
+
+def results_of(
+    store: Store, run: RunRecord, known: tuple[Sequence[MetricAccumulator], LabelsByMetric] | None = None
+) -> RunResults:
+    """Read what is compared of a run. `known` are its metrics, one by one, and its judges' labels, if they have been
+    read already."""
+    suite = suite_of(run)
+    if known is None:
+        read = accumulate(store, run, suite, one_by_one=True)
+        declared = {name: found.declared for name, found in read.carriers.items()}
+        metrics = [each.metric for each in read.accumulators]
+        known = read.accumulators, labels_by_metric(store, run, metrics, declared)
+    accumulators, labels = known
+    return RunResults(run, suite, contents_of(store, run), {each.metric.id: each for each in accumulators}, labels)
+
+
+def results_with_verdict(store: Store, run: RunRecord) -> RunResults:
+    """As `results_of`; UserError for a run without a verdict."""
+    if run.outcome is None:
+        raise UserError(f"Run {run.id[:8]} has no verdict to compare: it is {run.status}.")
+    return results_of(store, run)
+
+
+def compare_results(then: RunResults, now: RunResults) -> RunComparison:
+    """Compare two runs over the cases that they have in common.
+
+    Raises UserError where nothing could be compared: no case or no metric in common.
+    """
+    base, new = then.run, now.run
+    if base.id == new.id:
+        raise UserError(f"Run {base.id[:8]} would be compared with itself.")
+    matched = match_cases(then.cases, now.cases)
+    if not matched.pairs:
+        raise UserError(
+            f"Runs {base.id[:8]} ({base.name}) and {new.id[:8]} ({new.name}) have no test case in common: "
+            f"{matched.sentence}."
+        )
+    gate = now.suite.gate or Gate()
+    metrics: list[MetricDifference] = []
+    flips: list[Flip] = []
+    ids = list(now.cases)
+    for name, accumulator in now.metrics.items():
+        earlier = then.metrics.get(name)
+        why_not = _why_not(earlier, accumulator, then, now)
+        if earlier is None or why_not is not None:
+            metrics.append(_not_compared(accumulator, why_not))
+            continue
+        metrics.append(_with_correction(_difference(earlier, accumulator, matched, gate), now.labels))
+        if is_of_passes(accumulator.metric) and accumulator.metric.aggregated.kind != "error_rate":
+            flips += _flips(earlier, accumulator, matched, ids)
+    gone = "the new run does not have it"
+    metrics += [_not_compared(each, gone) for name, each in then.metrics.items() if name not in now.metrics]
+    if all(each.why_not for each in metrics):
+        reasons = "; ".join(f"{each.id}: {each.why_not}" for each in metrics) or "the new run has no metrics"
+        raise UserError(f"Runs {base.id[:8]} and {new.id[:8]} have no metric that can be compared: {reasons}.")
+    flips.sort(key=lambda flip: flip.new - flip.base)
+    return RunComparison(
+        base,
+        new,
+        matched,
+        metrics,
+        [flip for flip in flips if flip.new < flip.base][:MOST_FLIPS],
+        [flip for flip in reversed(flips) if flip.new > flip.base][:MOST_FLIPS],
+        list(_warnings(base, new)),
+        gate,
+    )
+
+
+def _why_not(
+    earlier: MetricAccumulator | None,
+    accumulator: MetricAccumulator,
+    then: RunResults,
+    now: RunResults,
+) -> str | None:
+    if earlier is None:
+        return "the base does not have it"
+    if earlier.metric != accumulator.metric:
+        return "it is another metric in the base"
+    aggregate = accumulator.metric.aggregated
+    if aggregate.kind == "quantile":
+        return "there is no interval for the difference of percentiles"
+    if aggregate.of_cases and earlier.repeats != accumulator.repeats:
+        return f"cases were repeated {earlier.repeats} times in the base, and {accumulator.repeats} times now"
+    check = _check(now.suite, accumulator.metric.check)
+    if check != _check(then.suite, accumulator.metric.check):
+        return "its check has changed"
+    section = _MODEL_SECTIONS.get(check.type) if check else None
+    if section and then.run.suite.get(section) != now.run.suite.get(section):
+        return f"the suite's {section} has changed"
+    return None
+
+
+def _not_compared(accumulator: MetricAccumulator, why_not: str | None) -> MetricDifference:
+    metric = accumulator.metric
+    return MetricDifference(metric.id, metric.check, is_share=is_share_that_passed(metric), why_not=why_not)
+
+
+def _check(suite: Suite, check_id: str | None) -> Check | None:
+    """The suite's own check of this id; those of cases are a part of their contents."""
+    found = dict(zip(check_ids(suite.checks), suite.checks, strict=True)).get(check_id or "")
+    return found.model_copy(update={"id": None}) if found else None
+
+
+def _difference(
+    earlier: MetricAccumulator, later: MetricAccumulator, matched: MatchedCases, gate: Gate
+) -> MetricDifference:
+    metric, scale = later.metric, _scale(earlier, later)
+    carried = set(later.case_indices)
+    values = [(earlier.case_value(then), later.case_value(now)) for then, now in matched.pairs if now in carried]
+    differences = [difference(base, new, scale) for base, new in values]
+    if not differences:
+        return MetricDifference(metric.id, metric.check, why_not="no matched case has its check")
+    estimate = paired_estimate(differences, gate.confidence, scale)
+    both = [(base.value, new.value) for base, new in values if base.value is not None and new.value is not None]
+    less = _less_is_better(later, gate)
+    changes = [new - base for base, new in both]
+    up, down = sum(change > 0 for change in changes), sum(change < 0 for change in changes)
+    return MetricDifference(
+        metric.id,
+        metric.check,
+        base=math.fsum(base for base, _ in both) / len(both) if both else None,
+        new=math.fsum(new for _, new in both) / len(both) if both else None,
+        estimate=estimate,
+        p=estimate.sample.p_value() if isinstance(estimate.sample, Pairs) else None,
+        improved=down if less else up,
+        worsened=up if less else down,
+        less_is_better=less,
+        is_share=is_share_that_passed(metric),
+    )
+
+
+def _with_correction(metric: MetricDifference, labels: LabelsByMetric) -> MetricDifference:
+    """The difference; that of a judge's shares corrected, as far as its errors are known."""
+    if metric.id not in labels or metric.estimate is None:
+        return metric
+    found = labels[metric.id]
+    return replace(metric, by_judge=True, corrected=corrected_difference(metric.estimate, found) if found else None)
+
+
+def _scale(earlier: MetricAccumulator, later: MetricAccumulator) -> Scale | None:
+    """The scale of cases' values: repeats of yes and no lie between."""
+    scale = scale_of_aggregate(later.metric, later.scale)
+    once = (earlier.repeats == later.repeats == 1) or later.metric.aggregated.kind in ("majority", "worst")
+    return Scale(scale.low, scale.high) if scale is not None and scale.binary and not once else scale
+
+
+def _less_is_better(accumulator: MetricAccumulator, gate: Gate) -> bool | None:
+    """None for a number of the outputs that the gate says nothing about: latency, say, or a rate of use."""
+    metric = accumulator.metric
+    if metric.aggregated.kind == "error_rate" or metric.id in gate.max:
+        return True
+    return False if metric.check is not None or metric.id in gate.min else None
+
+
+def _flips(
+    earlier: MetricAccumulator, later: MetricAccumulator, matched: MatchedCases, ids: Sequence[str]
+) -> Iterator[Flip]:
+    for then, now in matched.pairs:
+        base, new = earlier.case_value(then).value, later.case_value(now).value
+        if base is not None and new is not None and base != new:
+            yield Flip(later.metric.id, ids[now], then, now, base, new)
+
+
+def _warnings(base: RunRecord, new: RunRecord) -> Iterator[str]:
+    if base.name != new.name:
+        yield f"The runs are of different suites, {base.name} and {new.name}."
+    changed = [part for part in changed_parts(new, base) if part in _TELLING]
+    if base.suite_hash != new.suite_hash and changed:
+        yield f"What else has changed of the suite, and may be the cause: {', '.join(changed)}."

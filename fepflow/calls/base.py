@@ -1,0 +1,77 @@
+"""The interface of a system under test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fepflow.errors import InputError, Problem
+from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.test_case import TestCase
+
+RESERVED_METADATA = ("error", "attempts", "attempt_log", "latency_ms")
+"""Names in an output's metadata that describe the call; a response cannot set them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetResponse:
+    """The response of a target for one test case: any JSON value, and metadata."""
+
+    value: Any
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a call of several steps has come: what its record says if it fails, or is cut off.
+
+    `response` is what there is so far (its value None before the first step is answered), `place` where the call is
+    (`step 2 of 3`), `fault` what is known to be wrong with the answer that is waited for.
+    """
+
+    response: TargetResponse = TargetResponse(None)
+    place: str = ""
+    fault: str = ""
+
+    def told(self, message: str) -> str:
+        """What has cut the call off, with where it was, and what was wrong there."""
+        return ": ".join(part for part in (self.place, message, self.fault) if part)
+
+
+progress_of_call: ContextVar[Progress] = ContextVar("fepflow_call")
+"""The progress of the attempt under way. Not an argument: most targets have one step, and know of no other."""
+
+
+class Target(Protocol):
+    """A system under test. One object serves a whole run, from one event loop, many calls at once."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Content hash of the request and of how the response is read. Neither secrets nor timeouts are in it."""
+
+    def render(self, case: TestCase) -> Any:
+        """The request for `case` as JSON without secrets, for its content hash; raises JSONPathError."""
+
+    async def call(self, case: TestCase) -> TargetResponse:
+        """Call once. Raises TargetError, or JSONPathError when the request cannot be rendered.
+
+        It has no deadline of its own; its caller sets one (`fepflow.calls.client.ask` does).
+        """
+
+    async def aclose(self) -> None:
+        """Close connections. The target cannot be called afterwards."""
+
+
+def output_hash(target: Target, case: TestCase, repeat: int) -> str:
+    """The content hash of an output, 64 hexadecimal digits; raises JSONPathError. `expected` is a part of it only
+    if the request has it inside."""
+    return content_hash(target.fingerprint, case.id, target.render(case), repeat)
+
+
+def refuse_reserved_names(metadata: Mapping[str, str], where: str) -> None:
+    """Raises InputError if `metadata` maps to a name that fepflow itself sets."""
+    if taken := [name for name in metadata if name in RESERVED_METADATA]:
+        message = f"{', '.join(taken)} in an output's metadata is what fepflow says about the call"
+        raise InputError(Problem(message, path=where, advice="choose another name"))

@@ -1,0 +1,299 @@
+"""Whether an agent keeps to the Evaluation Context Protocol, found out by talking to it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from fepflow.calls.ecp.conformance.conversation import Answer, Conversation, Observations, shown
+from fepflow.calls.ecp.conformance.process_wire import ProcessWire
+from fepflow.calls.ecp.conformance.report import CHECKS, ConformanceCheck, ConformanceReport, Status
+from fepflow.calls.ecp.conformance.step_result import faults_of_step
+from fepflow.calls.ecp.conformance.wire import Wire
+from fepflow.calls.ecp.protocol import VERSION, agent_info
+from fepflow.calls.ecp.rpc import INVALID_PARAMS, METHOD_NOT_FOUND
+from fepflow.calls.ecp.stdio import EOF_SECONDS
+from fepflow.errors import TargetError
+
+NO_VERSION = "99.0"
+LONG_CHARACTERS = 300_000
+UNICODE = 'Grüße, 日本語, \N{SLIGHTLY SMILING FACE} \u2028 «"quoted" \\ \t»'
+_DAMAGED = ("\ufffd", "GrÃ", "\udce2", "\udcc3")
+"""What stands in a text that was read with another encoding, or with none."""
+
+_OVER_ALL = ("step", "tool_calls", "usage", "ids", "json_rpc", "only_answers")
+"""Checks of everything that was answered."""
+
+_DIGITS = re.compile(r"[0-9]{1,15}")
+
+_NOT_TRIED = "not tried: the agent does not get so far"
+
+Connect = Callable[[], Awaitable[Wire]]
+
+
+class Examination:
+    """Talks to an agent, step by step with the input `text`; each request has so many seconds.
+
+    Of an address there is only one, which cannot be started anew.
+    """
+
+    def __init__(self, connect: Connect, text: str, seconds: float, *, is_process: bool) -> None:
+        self._connect = connect
+        self._text = text
+        self._seconds = seconds
+        self._is_process = is_process
+        self._observations = Observations()
+        self._results: dict[str, tuple[Status, str]] = {}
+        self._report = ConformanceReport()
+        self._open: list[Conversation] = []
+        self._cheap = ("agent/step", {"input": text})
+
+    async def run(self) -> ConformanceReport:
+        """All checks. Raises TargetError where no process can be had."""
+        try:
+            conversation = await self._begin("initialize")
+            if conversation is not None:
+                await self._examine(conversation)
+        finally:
+            for left in self._open:
+                await left.wire.aclose()
+        for name in CHECKS:
+            self._report.checks.append(ConformanceCheck(name, *self._outcome(name)))
+        return self._report
+
+    def _outcome(self, name: str) -> tuple[Status, str]:
+        if count := self._observations.counts[name]:
+            more = f" (and {count - 1} more)" if count > 1 else ""
+            return "fail", self._observations.first[name] + more
+        if name in _OVER_ALL and "step" not in self._results:
+            return self._results.get(name, ("skip", _NOT_TRIED))
+        return self._results.get(name, ("pass", "") if name in _OVER_ALL else ("skip", _NOT_TRIED))
+
+    async def _examine(self, conversation: Conversation) -> None:
+        first = await self._step(conversation, "step")
+        await self._step(conversation, "two_steps")
+        conversation = await self._going_on(conversation)
+        after_reset = await self._examine_reset(conversation)
+        for name, text, more in (
+            ("unknown_params", self._text, {"fepflow_unknown": {"a": 1}}),
+            ("unicode", UNICODE, {}),
+            ("long_input", "x" * LONG_CHARACTERS, {}),
+        ):
+            conversation = await self._going_on(conversation)
+            await self._step(conversation, name, text, more)
+        for examine in (self._examine_methods, self._examine_malformed, self._examine_notification, self._examine_ids):
+            conversation = await self._going_on(conversation)
+            await examine(conversation)
+        await self._examine_processes(conversation, first, after_reset)
+        await self._examine_version()
+
+    def _set(self, name: str, status: Status, message: str = "") -> None:
+        """What came out of a check; one that has failed stays so."""
+        if not self._has_failed(name):
+            self._results[name] = status, message
+
+    def _has_failed(self, name: str) -> bool:
+        return self._results.get(name, ("skip", ""))[0] == "fail"
+
+    async def _open_conversation(self) -> Conversation:
+        conversation = Conversation(await self._connect(), self._seconds, self._observations)
+        self._open.append(conversation)
+        return conversation
+
+    async def _begin(self, name: str) -> Conversation | None:
+        """A new conversation with the agent, as the check of this name; None if it cannot be."""
+        conversation = await self._open_conversation()
+        answer = await conversation.ask("agent/initialize", {"protocol_version": VERSION, "config": {}})
+        if answer.error_code == INVALID_PARAMS:
+            answer = await conversation.ask("agent/initialize", {"config": {}})
+        if not isinstance(answer.result, dict):
+            self._set(name, "fail", str(answer))
+            return None
+        fault = self._fault_of_start(answer.result) if name == "initialize" else ""
+        self._set(name, "fail" if fault else "pass", fault)
+        return conversation
+
+    def _fault_of_start(self, result: dict[str, Any]) -> str:
+        """What is wrong with what the agent says of itself; of its version there is a check of its own."""
+        try:
+            info = agent_info({**result, "protocol_version": None})
+        except TargetError as error:
+            return str(error)
+        self._report.agent, self._report.capabilities = info.name, sorted(info.capabilities)
+        try:
+            self._report.protocol_version = agent_info(result).version
+        except TargetError as error:
+            self._set("version", "fail", str(error))
+        else:
+            named = "" if self._report.protocol_version else "none is named: it is taken for one of before 1.0"
+            self._set("version", "pass", named)
+        lacking = [name for name in ("name", "capabilities") if name not in result]
+        return f"the result has no {' and no '.join(lacking)}" if lacking else _fault_of_names(result)
+
+    async def _going_on(self, conversation: Conversation) -> Conversation:
+        """The conversation, or another one where the agent has not answered."""
+        if not conversation.is_broken:
+            return conversation
+        return await self._begin("fresh_process") or conversation
+
+    async def _step(
+        self, conversation: Conversation, name: str, text: str | None = None, more: dict[str, Any] | None = None
+    ) -> Any:
+        """The result of a step, which is the check of this name."""
+        answer = await conversation.ask("agent/step", {"input": self._text if text is None else text, **(more or {})})
+        result = answer.result
+        if not isinstance(result, dict):
+            self._set(name, "fail", f"no result: {answer}")
+            if name == "step":
+                self._observations.note("step", f"no result: {answer}")
+            return None
+        faults = list(faults_of_step(result))
+        for check, fault in faults:
+            self._observations.note(check, fault)
+        said = str(result.get("public_output"))
+        if name == "unicode" and any(mark in said for mark in _DAMAGED):
+            self._set(name, "fail", f"it came back damaged: {shown(said)}")
+        else:
+            self._set(name, "pass")
+        return result
+
+    async def _examine_reset(self, conversation: Conversation) -> Any:
+        """The result of the step after a reset."""
+        answer = await conversation.ask("agent/reset")
+        is_reset = answer.result is True
+        self._set("reset", "pass" if is_reset else "fail", "" if is_reset else _unexpected(answer))
+        if not is_reset or conversation.is_broken:
+            self._set("reset_effect", "skip", "there is no reset")
+            return None
+        self._cheap = ("agent/reset", {})
+        after = await self._step(conversation, "two_steps")
+        if not self._is_process:
+            results = [after]
+            for _ in range(2):
+                await conversation.ask("agent/reset")
+                results.append(await self._step(conversation, "two_steps"))
+            self._compare_resets(results)
+        return after
+
+    def _compare_resets(self, results: list[Any]) -> None:
+        """Whether an agent that cannot be started anew gives the same after each reset, or goes on as if none was."""
+        said = [_seen(result) for result in results]
+        if all(one == said[0] for one in said):
+            self._set("reset_effect", "pass")
+        elif goes_on(said):
+            self._set("reset_effect", "fail", f"the step gives after three resets {', '.join(map(shown, said))}")
+        else:
+            self._set("reset_effect", "skip", "cannot be told: the agent answers differently from reset to reset")
+
+    def _compare(self, starts: list[Any], after_reset: Any) -> None:
+        """Whether the agent answers after a reset as it does after starts."""
+        if any(_seen(start) != _seen(starts[0]) for start in starts):
+            self._set("reset_effect", "skip", "cannot be told: the agent answers differently from start to start")
+        elif _seen(after_reset) == _seen(starts[0]):
+            self._set("reset_effect", "pass")
+        else:
+            said = f"{shown(_seen(after_reset))}, and after a start {shown(_seen(starts[0]))}"
+            self._set("reset_effect", "fail", f"after a reset the step gives {said}")
+
+    async def _examine_methods(self, conversation: Conversation) -> None:
+        answer = await conversation.ask("agent/fepflow_unknown")
+        is_right = answer.error_code == METHOD_NOT_FOUND
+        self._set("unknown_method", "pass" if is_right else "fail", "" if is_right else _unexpected(answer))
+
+    async def _examine_malformed(self, conversation: Conversation) -> None:
+        answer = await conversation.ask(*self._cheap, before=['{"jsonrpc": "2.0", "method": '])
+        codes = [Answer(other).error_code for other in answer.others]
+        if answer.message is None:
+            self._set("malformed_json", "fail", f"after a line that is no JSON: {answer}")
+        else:
+            self._set("malformed_json", "pass", "" if not codes else f"it is answered with {codes[0]}")
+
+    async def _examine_notification(self, conversation: Conversation) -> None:
+        method, params = self._cheap
+        notification = json.dumps({"jsonrpc": "2.0", "method": method, "params": params})
+        answer = await conversation.ask(method, params, before=[notification])
+        if answer.message is None:
+            self._set("notification", "fail", f"after a request without id: {answer}")
+        elif answer.others:
+            self._set("notification", "fail", f"it was answered with {shown(answer.others[0])}")
+        else:
+            self._set("notification", "pass")
+
+    async def _examine_ids(self, conversation: Conversation) -> None:
+        answer = await conversation.ask(*self._cheap, named="fepflow-1")
+        if answer.message is None:
+            self._observations.note("ids", f"a request whose id is a text: {answer}")
+
+    async def _examine_processes(self, conversation: Conversation, first: Any, after_reset: Any) -> None:
+        if not self._is_process:
+            for name in ("fresh_process", "end_of_input"):
+                self._set(name, "skip", "has no meaning for an address")
+            await conversation.rest()
+            return
+        if isinstance(conversation.wire, ProcessWire) and not conversation.is_broken:
+            seconds = await conversation.wire.end_of_input()
+            if seconds is None:
+                self._set("end_of_input", "fail", "it has to be ended by SIGTERM")
+            else:
+                late = f"after {seconds:.1f} s; a run sends SIGTERM after {EOF_SECONDS:g} s"
+                self._set("end_of_input", "pass", late if seconds > EOF_SECONDS else "")
+            await conversation.rest()
+        starts = [first]
+        for _ in range(2):
+            fresh = await self._begin("fresh_process")
+            if fresh is None:
+                return
+            starts.append(await self._step(fresh, "fresh_process"))
+            await fresh.wire.aclose()
+        if after_reset is not None:
+            self._compare(starts, after_reset)
+
+    async def _examine_version(self) -> None:
+        """Ask for a version that does not exist; of an agent that names none nothing is expected."""
+        if self._has_failed("fresh_process") or self._report.protocol_version is None:
+            return
+        conversation = await self._open_conversation()
+        answer = await conversation.ask("agent/initialize", {"protocol_version": NO_VERSION, "config": {}})
+        if answer.message is None:
+            self._set("version", "fail", f"asked for the version {NO_VERSION}: {answer}")
+        elif isinstance(answer.result, dict) and answer.result.get("protocol_version") == NO_VERSION:
+            self._set("version", "fail", f"it agrees to the version {NO_VERSION}, which does not exist")
+
+
+def goes_on(said: Sequence[Any]) -> bool:
+    """Whether what is said shows a memory: a number in it that grows by 1 each time, or a text that gets longer.
+
+    Nothing else differs, so that a random answer, or one that has the time in it, is not taken for it.
+    """
+    texts = [json.dumps(one, ensure_ascii=False) for one in said]
+    rests = {_DIGITS.sub("0", text) for text in texts}
+    if len(rests) == 1:
+        rows = zip(*([int(number) for number in _DIGITS.findall(text)] for text in texts), strict=True)
+        return any(all(after - before == 1 for before, after in pairwise(row)) for row in rows)
+    outputs = [str(one.get("public_output")) if isinstance(one, dict) else "" for one in said]
+    return all(len(after) > len(before) > 0 and after.startswith(before) for before, after in pairwise(outputs))
+
+
+def _fault_of_names(result: dict[str, Any]) -> str:
+    """What is wrong with the name and the capabilities, more strictly than runs take it."""
+    name, capabilities = result["name"], result["capabilities"]
+    if not isinstance(name, str) or not name:
+        return f"name is {shown(name)}, and not a text that says something"
+    if capabilities is None:
+        return "capabilities is null, and not an object"
+    wrong = [name for name, given in capabilities.items() if not isinstance(given, dict)]
+    return f"the capability {wrong[0]} is {shown(capabilities[wrong[0]])}, and not an object" if wrong else ""
+
+
+def _unexpected(answer: Answer) -> str:
+    return answer.why if answer.message is None else f"the answer is {answer}"
+
+
+def _seen(result: Any) -> Any:
+    """What of a step's result tells whether the agent remembers."""
+    if not isinstance(result, dict):
+        return None
+    return {name: result.get(name) for name in ("status", "public_output", "tool_calls")}

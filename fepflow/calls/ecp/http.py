@@ -1,0 +1,152 @@
+"""An agent behind an address: each request is a POST, its answer JSON, or an event of a stream (Streamable HTTP)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httpx
+
+from fepflow.calls.ecp.connection import Tail
+from fepflow.calls.ecp.rpc import Request, malformed
+from fepflow.calls.ecp.sse import EventParser
+from fepflow.calls.errors import wire_errors
+from fepflow.calls.http_client import Client, add_headers, address_without_secrets, auth_in_address, parse_address
+from fepflow.calls.response_parser import status_error
+from fepflow.calls.setting_names import ECP
+from fepflow.errors import TargetError
+from fepflow.http.addresses import host_and_port
+from fepflow.http.response_body import ACCEPT_ENCODING, read_body, read_pieces
+from fepflow.security.redaction import excerpt, hide_addresses_in_logs, redact
+from fepflow.security.secret_names import is_secret_name
+from fepflow.suite import target
+
+_TAIL = 4_000
+_SHOWN_BYTES = 65_536
+
+
+class Endpoint:
+    """`config.ecp.url`, and the connections to it. Raises InputError for an address or a header that cannot be used."""
+
+    def __init__(self, config: target.Target, secrets: frozenset[str]) -> None:
+        assert config.ecp is not None  # whoever calls this has seen its address
+        self._secrets = secrets
+        address = parse_address(config.ecp.url or "", ECP.url)
+        self.url: Final = address.copy_with(userinfo=b"", fragment=None)
+        self.max_bytes: Final = config.ecp.max_bytes
+        self._headers = httpx.Headers(
+            {
+                "Accept": "application/json, text/event-stream",
+                "Content-Type": "application/json",
+                "User-Agent": "fepflow",
+                "Accept-Encoding": ACCEPT_ENCODING,
+            }
+        )
+        add_headers(self._headers, config.ecp.headers, "target.ecp.headers")
+        # Without a limit of its own for reading, the deadline of the whole call is enough.
+        self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
+        auth = auth_in_address(address, self._headers)
+        self._client = Client(self.url, config.calls_at_once, self._timeout, auth=auth)
+        hide_addresses_in_logs("httpx")
+        public = {name: value for name, value in config.ecp.headers.items() if not is_secret_name(name)}
+        self.identity: Final = [address_without_secrets(self.url), public]
+
+    async def connect(self) -> HttpConnection:
+        """The way of one scenario to it, which costs nothing."""
+        return HttpConnection(self, self._secrets)
+
+    @asynccontextmanager
+    async def post(self, content: bytes) -> AsyncIterator[httpx.Response]:
+        """One request, sent once, and its response, of which the head is there. Raises TargetError."""
+        with wire_errors(self.url, self._timeout, ECP):
+            request = httpx.Request("POST", self.url, headers=self._headers, content=content)
+            response = await self._client.send(request, stream=True)
+            try:
+                yield response
+            finally:
+                await response.aclose()
+                del response.stream  # refers to the response: else each one would wait for the garbage collector
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+
+class HttpConnection:
+    """The way of one scenario to an endpoint. Redirects are refused. `secrets` are shown in no error."""
+
+    def __init__(self, endpoint: Endpoint, secrets: frozenset[str]) -> None:
+        self._endpoint = endpoint
+        self._secrets = secrets
+        self._events = Tail(_TAIL)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be asked; every request may have a connection of its own."""
+        return True
+
+    async def ask(self, request: Request) -> dict[str, Any]:
+        """Send the request, and read up to its answer."""
+        async with self._endpoint.post(request.text.encode("ascii")) as response:
+            return await self._answer(request, response)
+
+    async def _answer(self, request: Request, response: httpx.Response) -> dict[str, Any]:
+        kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        encoding = response.headers.get("Content-Encoding", "")
+        if 300 <= response.status_code < 400:
+            raise self._redirect(response)
+        if response.status_code == 202:
+            raise malformed("HTTP 202: the agent took the request for a notification, and gives no answer")
+        if kind == "text/event-stream" and response.status_code < 300:
+            return await self._answer_in_events(request, response, encoding)
+        body = await read_body(response.aiter_raw(), encoding, self._endpoint.max_bytes)
+        text = body.decode("utf-8", "replace").removeprefix("\ufeff")
+        answer = await request.answer_in(text)
+        if answer is not None:
+            return answer
+        if response.status_code >= 300:
+            wait = response.headers.get("Retry-After")
+            shown = text[:_SHOWN_BYTES]
+            raise status_error(response.status_code, response.reason_phrase, shown, wait, self._secrets, ECP)
+        what = request.progress.fault or f"what came is none: {excerpt(text, self._secrets) or 'it is empty'}"
+        raise malformed(f"no answer in JSON-RPC to the request: {what}")
+
+    async def _answer_in_events(self, request: Request, response: httpx.Response, encoding: str) -> dict[str, Any]:
+        """The event that is the answer; what comes after it is not waited for."""
+        parser = EventParser()
+        async for piece in read_pieces(response.aiter_raw(), encoding, self._endpoint.max_bytes):
+            for data in parser.feed(piece):
+                if (answer := await self._event(request, data)) is not None:
+                    return answer
+        for data in parser.finish():
+            if (answer := await self._event(request, data)) is not None:
+                return answer
+        message = "the stream of events ended without an answer"
+        fault = request.progress.fault
+        kind = {"kind": "malformed", "retryable": False} if fault else {"kind": "connect", "retryable": True}
+        raise TargetError(f"{message}: {fault}" if fault else message, **kind)  # type: ignore[arg-type]  # as written
+
+    async def _event(self, request: Request, data: str) -> dict[str, Any] | None:
+        answer = await request.answer_in(data)
+        if answer is None:
+            self._events.add(data.encode("utf-8", "replace") + b"\n")
+        return answer
+
+    def _redirect(self, response: httpx.Response) -> TargetError:
+        try:
+            place = host_and_port(str(self._endpoint.url.join(response.headers.get("Location", ""))))
+        except httpx.InvalidURL:
+            place = "an address that cannot be read"
+        place = redact(place, self._secrets | {secret.lower() for secret in self._secrets})
+        message = f"HTTP {response.status_code}: redirects to {place}; put the final address into the suite"
+        return TargetError(message, kind="redirect", retryable=False, status=response.status_code)
+
+    def log_tail(self) -> dict[str, str]:
+        """The end of what was no answer in streams of events."""
+        found = {"events": self._events.text} if self._events.text else {}
+        self._events.clear()
+        return found
+
+    async def aclose(self) -> None:
+        """Nothing to end: the endpoint keeps the connections."""

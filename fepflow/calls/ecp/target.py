@@ -1,0 +1,109 @@
+"""The system under test as an agent that speaks the Evaluation Context Protocol."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from fepflow.calls.base import Progress, TargetResponse, progress_of_call
+from fepflow.calls.ecp.agents import open_agents
+from fepflow.calls.ecp.pool import EndpointSessions, ProcessSessions, Sessions
+from fepflow.calls.ecp.protocol import Step, incompatible
+from fepflow.calls.ecp.scenario import scenario_response, steps_of
+from fepflow.calls.ecp.session import Session, Warnings
+from fepflow.errors import TargetError
+from fepflow.json.limits import is_large
+from fepflow.limits.thread_pool import READERS
+from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.test_case import TestCase
+from fepflow.security.redaction import known_secrets, redact_json, remember
+from fepflow.security.secret_names import secrets_in_address
+from fepflow.suite import target
+
+
+class EcpTarget:
+    """Asks the agent of `config.ecp`, a test case being a scenario of one or several steps.
+
+    Opening it starts nothing. The value of an output is `{steps: [...]}`, see `fepflow.calls.ecp.protocol.Step`; that
+    of a call that fails has the steps before. Values of environment variables that are named like a secret are taken
+    out of all that an agent says, and so are `secrets`. A program that cannot be started is an error of each call.
+    Raises InputError for an address or a header that cannot be used.
+    """
+
+    def __init__(self, config: target.Target, folder: Path, secrets: frozenset[str] = frozenset()) -> None:
+        if config.ecp is None:
+            raise ValueError("the suite has no ECP target")
+        self._ecp: Final = config.ecp
+        secrets |= secrets_in_address(self._ecp.url or "")
+        remember(secrets)
+        self._secrets = secrets | known_secrets()
+        self._warnings = Warnings()
+        self._incompatible: str | None = None
+        self._agents: Final = open_agents(config, folder, self._secrets)
+        self._sessions: Sessions
+        if self._ecp.command is not None:
+            self._sessions = ProcessSessions(self._connect, self._initialize, self._ecp.reuse, config.concurrency)
+        else:
+            self._sessions = EndpointSessions(self._connect, self._initialize, parallel=self._ecp.parallel)
+        asked = [*self._agents.identity, self._ecp.config]
+        self.fingerprint = content_hash("ecp", redact_json(asked, self._secrets))
+
+    def render(self, case: TestCase) -> Any:
+        """The input of each step, secrets taken out; of what is no scenario, the input as it is."""
+        with suppress(TargetError):
+            return redact_json(steps_of(case.input), self._secrets)
+        return redact_json(case.input, self._secrets)
+
+    async def call(self, case: TestCase) -> TargetResponse:
+        """Run the scenario; raises TargetError, which says at which step. `progress_of_call` has what came before."""
+        inputs = steps_of(case.input)
+        progress = progress_of_call.get(None) or Progress()
+        progress.response = scenario_response(None, len(inputs), [], {})
+        progress.place = f"before step 1 of {len(inputs)}"
+        try:
+            if self._incompatible is not None:
+                raise incompatible(self._incompatible)
+            async with self._sessions.session() as session:
+                return await self._run(session, inputs, progress)
+        except TargetError as error:
+            error.args = (f"{progress.place}: {error}",)
+            raise
+
+    async def _run(self, session: Session, inputs: list[str], progress: Progress) -> TargetResponse:
+        steps: list[Step] = []
+        try:
+            for number, text in enumerate(inputs, 1):
+                progress.place = f"step {number} of {len(inputs)}"
+                steps.append(await self._without_secrets(await session.step(text)))
+        finally:
+            progress.response = self._response(session, len(inputs), steps)
+        return progress.response
+
+    async def _without_secrets(self, step: Step) -> Step:
+        redacted = partial(redact_json, step, self._secrets)
+        redacted_step: Step = await READERS.run(redacted) if is_large(step) else redacted()
+        return redacted_step
+
+    def _response(self, session: Session, count: int, steps: list[Step]) -> TargetResponse:
+        response = scenario_response(session.agent, count, steps, session.connection.log_tail())
+        return TargetResponse(response.value, redact_json(response.metadata, self._secrets))
+
+    async def _initialize(self, session: Session) -> None:
+        try:
+            await session.initialize()
+        except BaseException as error:
+            if isinstance(error, TargetError) and error.kind == "incompatible":
+                self._incompatible = str(error)
+            if (progress := progress_of_call.get(None)) is not None:
+                progress.response = self._response(session, progress.response.metadata["steps"], [])
+            raise
+
+    async def _connect(self) -> Session:
+        return Session(await self._agents.connect(), self._warnings, self._secrets, self._ecp)
+
+    async def aclose(self) -> None:
+        """End the agents that fepflow started, and the connections to others."""
+        await self._sessions.aclose()
+        await self._agents.aclose()

@@ -1,0 +1,95 @@
+"""From a suite's target section to the target itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fepflow.calls.base import Target
+from fepflow.errors import InputError, Problem
+from fepflow.http.agent_addresses import AgentAddresses
+from fepflow.suite import target
+from fepflow.suite.files import resolve_inside
+
+# Each kind of target is imported where a suite has it: the libraries of all take half a second to load.
+
+
+def open_target(
+    config: target.Target,
+    *,
+    folder: Path,
+    case_ids: Callable[[], Sequence[str]],
+    roots: Sequence[Path] = (),
+    secrets: frozenset[str] = frozenset(),
+    is_called: bool = True,
+    addresses: AgentAddresses | None = None,
+) -> Target:
+    """The system under test that `config` describes. Nothing is called yet; recorded outputs are read, and
+    Python code is loaded.
+
+    `folder` is the suite's, `roots` where else it may read, `secrets` what must never be shown. `case_ids` gives the
+    ids of the whole dataset in its order, also of cases that a limit or a shard leaves out; only recorded outputs that
+    are matched by order ask for them. What only calls need is not loaded for a target that is not called. A target
+    that was given over the network is called at one of `addresses` only. Raises InputError, or JSONPathError for an
+    invalid path.
+    """
+    if config.given is not None:
+        from fepflow.calls.given import GivenOutputs
+
+        return GivenOutputs()
+    if addresses is not None and (config.http is None or config.http.app is not None):
+        message = "a target that is given over the network is an HTTP address"
+        raise InputError(Problem(message, path="target"))
+    if config.http is not None:
+        return _http_target(config, config.http, folder, roots, secrets, is_called=is_called, addresses=addresses)
+    if config.ecp is not None:
+        from fepflow.calls.ecp.target import EcpTarget
+
+        return EcpTarget(config, folder, secrets)
+    if config.python is not None:
+        from fepflow.calls.python.target import PythonTarget
+
+        return PythonTarget(config, folder, roots, secrets)
+    assert config.recorded is not None  # exactly one is
+    from fepflow.calls.recorded import open_recorded
+
+    try:
+        file = resolve_inside(folder, config.recorded.path, roots)
+    except ValueError as error:
+        raise InputError(Problem(str(error), config.recorded.path, path="target.recorded.path")) from None
+    return open_recorded(config.recorded, file, case_ids)
+
+
+def _http_target(
+    config: target.Target,
+    http: target.HttpTarget,
+    folder: Path,
+    roots: Sequence[Path],
+    secrets: frozenset[str],
+    *,
+    is_called: bool,
+    addresses: AgentAddresses | None,
+) -> Target:
+    from fepflow.calls.http import HttpTarget
+
+    app = None
+    if http.app is not None:
+        from fepflow.calls.asgi import open_app
+
+        app = open_app(http.app, folder, roots, http.max_bytes)
+    elif is_called:
+        _load_connections()  # else the first call would wait for it
+    return HttpTarget(config, secrets, app, addresses)
+
+
+def load_early(section: Mapping[str, Any]) -> None:
+    """Load what a target, by its section of a suite, is going to need, so that its first call does not wait for it."""
+    match section:
+        case {"http": {"url": _}} | {"ecp": {"url": _}}:
+            _load_connections()
+
+
+def _load_connections() -> None:
+    """What only calls over HTTP need, which takes 0.1 s, once."""
+    import fepflow.calls.aiohttp_transport  # noqa: F401

@@ -1,0 +1,188 @@
+"""The system under test behind an HTTP endpoint, or as an ASGI application, called once a test case."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+
+from fepflow.calls.base import TargetResponse, refuse_reserved_names
+from fepflow.calls.errors import wire_errors
+from fepflow.calls.http_client import Client, add_headers, address_without_secrets, auth_in_address, parse_address
+from fepflow.calls.response_parser import ResponseParser, status_error
+from fepflow.calls.setting_names import EVALUATIONS_API, HTTP
+from fepflow.errors import TargetError
+from fepflow.http.addresses import host_and_port, is_same_host
+from fepflow.http.agent_addresses import AgentAddresses
+from fepflow.http.response_body import ACCEPT_ENCODING, read_beginning, read_body, too_large
+from fepflow.jsonpath.template import compile_template
+from fepflow.limits.thread_pool import READERS
+from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.test_case import TestCase
+from fepflow.security.redaction import hide_addresses_in_logs, known_secrets, redact, redact_json, remember
+from fepflow.security.secret_names import is_secret_name, secrets_in_address
+from fepflow.suite import target
+
+if TYPE_CHECKING:
+    from fepflow.calls.asgi import AsgiApp
+
+MAX_REDIRECTS = 5
+_SENT = ("id", "input", "expected", "metadata")
+_SHOWN_BYTES = 65_536
+_LARGE_BYTES = 30_000
+"""From this size on a response is parsed in a thread: as JSON, so much may take a millisecond."""
+
+_IN_PROCESS = "http://testserver"
+"""Where an application believes itself to be, unless the suite says it."""
+
+
+class HttpTarget:
+    """Calls `config.http` by httpx, over at most `config.concurrency` kept-alive connections, or `app` in process.
+
+    Authentication, proxies, certificates and a redirect's address are httpx's; one attempt is one request for each
+    address of a redirect, and none goes to another host. Responses are bounded by `fepflow.http.response_body`.
+    `secrets` are taken out of everything that an answer or an error says. Every call is like the first one: no cookies,
+    no netrc. The connections are made in the event loop of the first call; where the address is somebody else's, they
+    are made to `addresses` only, no redirect is followed, and errors name the address as the evaluations API does.
+
+    Raises InputError for an address, a header, a proxy or a file of certificates that cannot be used, JSONPathError for
+    an invalid path.
+    """
+
+    def __init__(
+        self,
+        config: target.Target,
+        secrets: frozenset[str] = frozenset(),
+        app: AsgiApp | None = None,
+        addresses: AgentAddresses | None = None,
+    ) -> None:
+        if config.http is None:
+            raise ValueError("the suite has no HTTP target")
+        self._http: Final = config.http
+        self._app = app
+        self._guard = None if addresses is None else addresses.for_url(self._http.url or "")
+        self._connections = config.concurrency
+        self._names = HTTP if addresses is None else EVALUATIONS_API
+        address = parse_address(self._http.url or "/", self._names.url, _IN_PROCESS)
+        self._url = address.copy_with(userinfo=b"", fragment=None)
+        self._secrets = secrets | secrets_in_address(self._http.url or "")
+        remember(self._secrets)
+        if app is not None:
+            self._secrets |= known_secrets()  # its code may know them
+        # Without a limit of its own for reading, the deadline of the whole call is enough.
+        self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
+        self._headers = _headers(self._http)
+        self._auth = auth_in_address(address, self._headers)
+        self._body = None if self._http.method == "GET" else compile_template(self._http.body)
+        refuse_reserved_names(self._http.metadata, "target.http.metadata")
+        self._reading = ResponseParser(self._http.output, self._http.metadata, self._secrets, self._names)
+        self._clients: dict[str, httpx.AsyncClient] = {}
+        self._client(self._url)
+        self.fingerprint = self._fingerprint()
+        hide_addresses_in_logs("httpx")
+
+    def _fingerprint(self) -> str:
+        http = self._http
+        headers = {name: value for name, value in http.headers.items() if not is_secret_name(name)}
+        asked = [address_without_secrets(self._url), http.method, headers, http.body, http.output, http.metadata]
+        app = [] if self._app is None else [self._app.content_hash]
+        return content_hash("http", redact_json(asked, self._secrets), *app)
+
+    def render(self, case: TestCase) -> Any:
+        """The JSON body for `case`, secrets taken out; None for GET. Raises JSONPathError."""
+        return redact_json(self._rendered(case), self._secrets)
+
+    def _rendered(self, case: TestCase) -> Any:
+        if self._body is None:
+            return None
+        has = case.model_fields_set
+        given = {name: getattr(case, name) for name in _SENT if name in has}
+        return self._body.render({"test_case": {"expected": None, "metadata": {}, **given}})
+
+    async def call(self, case: TestCase) -> TargetResponse:
+        """Call once, following redirects within the host; raises TargetError, or JSONPathError (the request)."""
+        body = _encode(self._rendered(case)) if self._body is not None else None
+        method, url = self._http.method, self._url
+        for _ in range(MAX_REDIRECTS + 1):
+            with wire_errors(url, self._timeout, self._names):
+                request = httpx.Request(method, url, headers=self._headers, content=body)
+                response = await self._client(url).send(request, stream=True)
+                try:
+                    if response.next_request is None:
+                        return await self._read(response)
+                    url = self._redirected(url, response.next_request.url, response.status_code)
+                finally:
+                    await response.aclose()
+                    del response.stream  # refers to the response: else each one would wait for the garbage collector
+                if response.status_code == 303:  # httpx would take GET after 301 and 302, too, and ask nothing
+                    method, body = "GET", None
+        raise _redirect(f"more than {MAX_REDIRECTS} redirects, the last one to {host_and_port(str(url))}")
+
+    async def _read(self, response: httpx.Response) -> TargetResponse:
+        encoding, status = response.headers.get("Content-Encoding", ""), response.status_code
+        if status >= 300:
+            beginning = (await read_beginning(response.aiter_raw(), encoding, _SHOWN_BYTES)).decode("utf-8", "replace")
+            wait = response.headers.get("Retry-After")
+            raise status_error(status, response.reason_phrase, beginning, wait, self._secrets, self._names)
+        length = response.headers.get("Content-Length", "")
+        if length.isdecimal() and int(length[:20]) > self._http.max_bytes:
+            raise too_large(self._http.max_bytes)
+        stream: Any = response.stream  # read once, here: `aiter_raw`, which guards that, takes as long as parsing it
+        body = await read_body(stream, encoding, self._http.max_bytes)
+        content_type = response.headers.get("Content-Type", "")
+        if len(body) > _LARGE_BYTES:
+            return await READERS.run(partial(self._reading.read, body, content_type, status))
+        return self._reading.read(body, content_type, status)
+
+    def _redirected(self, url: httpx.URL, new: httpx.URL, status: int) -> httpx.URL:
+        if self._guard is not None:
+            raise _redirect("redirects to another address, which is not followed: give the final address", status)
+        if is_same_host(str(url), str(new)):
+            return new.copy_with(userinfo=b"", fragment=None)
+        # A host may be made of what the target was sent, and a parsed one is in lower case.
+        location = redact(host_and_port(str(new)), self._secrets | {secret.lower() for secret in self._secrets})
+        if new.scheme not in ("http", "https"):
+            location = "another protocol"
+        elif (url.scheme, new.scheme, url.host) == ("https", "http", new.host):
+            location = "http, without encryption"
+        message = f"redirects to {location}, which is not the target's own host; put the final address into the suite"
+        raise _redirect(message, status)
+
+    def _client(self, url: httpx.URL) -> httpx.AsyncClient:
+        """The client for the address's scheme: a redirect may lead to the encrypted side."""
+        if url.scheme not in self._clients:
+            options: dict[str, Any] = {"auth": self._auth, "guard": self._guard}
+            if self._app is not None:
+                options["transport"] = httpx.ASGITransport(self._app)
+            self._clients[url.scheme] = Client(url, self._connections, self._timeout, **options)
+        return self._clients[url.scheme]
+
+    async def aclose(self) -> None:
+        """Close all connections; an application is shut down."""
+        for client in self._clients.values():
+            await client.aclose()
+        if self._app is not None:
+            await self._app.aclose()
+
+
+def _headers(http: target.HttpTarget) -> httpx.Headers:
+    headers = httpx.Headers({"Accept": "application/json, */*;q=0.5", "User-Agent": "fepflow"})
+    headers["Accept-Encoding"] = ACCEPT_ENCODING
+    if http.method != "GET":
+        headers["Content-Type"] = "application/json"
+    add_headers(headers, http.headers, "target.http.headers")
+    return headers
+
+
+def _encode(request: Any) -> bytes:
+    try:
+        return json.dumps(request, allow_nan=False).encode("ascii")
+    except (TypeError, ValueError, RecursionError):
+        message = "the request for this test case is not JSON: it holds NaN, an object of Python, or is nested too deep"
+        raise TargetError(message, kind="request", retryable=False) from None
+
+
+def _redirect(message: str, status: int | None = None) -> TargetError:
+    return TargetError(message, kind="redirect", retryable=False, status=status)

@@ -1,0 +1,260 @@
+"""The code of a `python` target or of an ASGI application: where it is, what it consists of, and how its modules get
+into this process."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import RLock
+from types import ModuleType
+
+from fepflow.calls.python import worker
+from fepflow.errors import InputError, Problem
+from fepflow.suite.files import resolve_inside
+
+MAX_SOURCES = 1_000
+FUNCTION = "target.python.function"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a function is: `name` (`answer`, `Agent.answer`) in `module`, loaded from `file`.
+
+    Its imports begin at `folder`. `setting` is where the suite names it.
+    """
+
+    file: Path
+    module: str
+    name: str
+    folder: Path
+    setting: str = FUNCTION
+
+    @property
+    def shown(self) -> str:
+        """The file as messages call it."""
+        return worker.shown(self.file)
+
+
+def locate(function: str, folder: Path, roots: Sequence[Path] = (), setting: str = FUNCTION) -> Source:
+    """Find `file.py:name` below the suite's folder or `roots`, or `package.module:name` beside the suite or installed.
+
+    `setting` is the key of the suite that names it. Nothing is imported. Raises InputError.
+    """
+    code, _, name = function.rpartition(":")
+    if not is_file(function):
+        return _locate_module(code, name, folder, setting)
+    try:
+        file = resolve_inside(folder, code, roots)
+    except ValueError as error:
+        raise InputError(Problem(str(error), path=setting)) from None
+    if not file.is_file():
+        advice = "check the path; it starts at the suite's folder"
+        raise InputError(Problem(f"there is no file {code}", path=setting, advice=advice))
+    return Source(file, file.stem, name, file.parent, setting)
+
+
+def is_file(function: str) -> bool:
+    """Return whether a function is named with its file, and not with its module."""
+    code = function.rpartition(":")[0]
+    return code.endswith(".py") or "/" in code or os.sep in code
+
+
+def locate_beside(function: str, folder: Path) -> Source | None:
+    """Find `package.module:name` beside the suite; None if it is not there."""
+    module, _, name = function.rpartition(":")
+    file = _file_in(module, [str(folder)])
+    return None if file is None else _source_of_module(file, module, name, FUNCTION)
+
+
+def _locate_module(module: str, name: str, folder: Path, setting: str) -> Source:
+    file = _file_of(module, [str(folder), *sys.path])
+    if file is None:
+        advice = f"a file is named with its ending: {module.rpartition('.')[2]}.py:{name}"
+        message = f"there is no module {module}, neither beside the suite nor installed"
+        raise InputError(Problem(message, path=setting, advice=advice))
+    return _source_of_module(file, module, name, setting)
+
+
+def _source_of_module(file: Path, module: str, name: str, setting: str) -> Source:
+    depth = module.count(".") + (file.name == "__init__.py")
+    return Source(file, module, name, file.parents[depth], setting)
+
+
+def _file_of(module: str, locations: Sequence[str]) -> Path | None:
+    """The file of a module, found without importing its packages, unless only a finder of its own knows it."""
+    if (file := _file_in(module, locations)) is not None:
+        return file
+    with suppress(ImportError, ValueError, AttributeError):
+        spec = importlib.util.find_spec(module)
+        if spec is not None and spec.origin and spec.has_location:
+            return Path(spec.origin).resolve()
+    return None
+
+
+def _file_in(module: str, locations: Sequence[str]) -> Path | None:
+    *packages, last = module.split(".")
+    for location in locations:
+        folder = Path(location).joinpath(*packages)
+        for file in (folder / last / "__init__.py", folder / f"{last}.py"):
+            if file.is_file():
+                return file.resolve()
+    return None
+
+
+def sources(source: Source) -> Iterator[Path]:
+    """The file of the function, and those beside it that it imports, directly or through each other."""
+    waiting, seen = [source.file], {source.file}
+    while waiting and len(seen) < MAX_SOURCES:
+        file = waiting.pop()
+        yield file
+        if not worker.is_installed(file):
+            for neighbour in _neighbours(file, source.folder):
+                if neighbour not in seen:
+                    seen.add(neighbour)
+                    waiting.append(neighbour)
+
+
+def source_hash(source: Source) -> str:
+    """SHA-256 over the contents of `sources`, wherever they are."""
+    digest = hashlib.sha256()
+    for file in sources(source):
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def imported_names(file: Path) -> Iterator[tuple[int, str]]:
+    """The absolute name of each module, or member of a module, that a file imports, with its line."""
+    content = file.read_bytes()
+    try:
+        tree = _parsed(content)
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            glue = "" if base.endswith(".") else "."
+            yield from ((node.lineno, f"{base}{glue}{alias.name}") for alias in node.names)
+
+
+def _parsed(content: bytes) -> ast.Module:
+    try:
+        return ast.parse(content)
+    except SystemError:  # Python 3.11 counts wrongly when a traceback is formatted in the middle of it
+        return ast.parse(content)
+
+
+def _neighbours(file: Path, folder: Path) -> Iterator[Path]:
+    for _, name in imported_names(file):
+        level = len(name) - len(name.lstrip("."))
+        location = folder if level == 0 else file.parents[min(level - 1, len(file.parents) - 1)]
+        for part in name[level:].split("."):
+            location = location / part
+            for candidate in (location.with_suffix(".py"), location / "__init__.py"):
+                if candidate.is_file():
+                    yield candidate.resolve()
+
+
+class _Modules:
+    """Whose modules the names in `sys.modules` are: those of one folder of agents at a time.
+
+    Two suites may each have an `agent.py` with a `helpers.py` beside it. While a folder is active, it comes first on
+    `sys.path`; its modules are put aside when another one becomes active, and back when it does again.
+    """
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self._active: Path | None = None
+        self._before: set[str] = set()
+        self._aside: dict[Path, dict[str, ModuleType]] = {}
+
+    def activate(self, folder: Path) -> None:
+        """Let imports find the modules of `folder`."""
+        if folder == self._active:
+            return
+        with self.lock:
+            if self._active is not None:
+                self._aside[self._active] = self._own()
+                with suppress(ValueError):
+                    sys.path.remove(str(self._active))
+                for name in self._aside[self._active]:
+                    del sys.modules[name]
+            self._before = set(sys.modules)
+            sys.modules.update(self._aside.pop(folder, {}))
+            sys.path.insert(0, str(folder))
+            importlib.invalidate_caches()
+            self._active = folder
+
+    def forget(self) -> None:
+        """Let go of the modules of the active folder: they have changed."""
+        for name in self._own():
+            del sys.modules[name]
+        importlib.invalidate_caches()
+
+    def _own(self) -> dict[str, ModuleType]:
+        return {
+            name: module
+            for name, module in list(sys.modules.items())
+            if name not in self._before and self._is_own(name, module)
+        }
+
+    def _is_own(self, name: str, module: ModuleType) -> bool:
+        file = getattr(module, "__file__", None)
+        if not file or self._active is None or name.partition(".")[0] == "fepflow":
+            return False
+        return worker.is_own_file(file, self._active)
+
+
+MODULES = _Modules()
+
+
+_loaded: dict[Path, tuple[str, ModuleType]] = {}
+
+
+def load(source: Source) -> ModuleType:
+    """The module with the function, executed once, and again when one of its sources has changed.
+
+    Raises InputError, with file and line, if it cannot be executed.
+    """
+    with MODULES.lock:
+        MODULES.activate(source.folder)
+        content = source_hash(source)
+        known = _loaded.get(source.file)
+        if known is not None and known[0] == content:
+            return known[1]
+        if known is not None:
+            MODULES.forget()
+        try:
+            module = _execute(source)
+        except (Exception, SystemExit) as error:
+            raise InputError(Problem(**worker.unloadable(error, source.folder, source.file).problem)) from None
+        _loaded[source.file] = content, module
+        return module
+
+
+def _execute(source: Source) -> ModuleType:
+    if "." in source.module and source.module != source.file.stem:
+        return importlib.import_module(source.module)
+    taken = sys.modules.get(source.module)
+    # A name that another module has already (json.py, a notebook's own agent) stays with them.
+    name = source.module if taken is None else f"fepflow_agent_{hashlib.sha256(bytes(source.file)).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, source.file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{source.file.name} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module

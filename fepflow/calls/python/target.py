@@ -1,0 +1,105 @@
+"""The system under test as a Python function, class or generator of the user's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from fepflow.calls.base import TargetResponse, refuse_reserved_names
+from fepflow.calls.python.calls import Failure
+from fepflow.calls.python.entry_point import open_entry
+from fepflow.calls.python.process import Processes, check, find_agent
+from fepflow.calls.python.source import locate, source_hash
+from fepflow.calls.python.threads import Threads
+from fepflow.calls.python.worker import CASE
+from fepflow.calls.response_parser import describe, found_metadata
+from fepflow.errors import JSONPathError, TargetError
+from fepflow.json.codec import decode
+from fepflow.jsonpath.path import compile_path
+from fepflow.jsonpath.template import compile_template
+from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.test_case import TestCase
+from fepflow.security.redaction import known_secrets, redact_json
+from fepflow.suite import target
+
+_SENT = ("id", "input", "expected", "metadata")
+_LARGE = 1_000_000
+
+
+class PythonTarget:
+    """Calls `config.python`, at most `config.concurrency` times at once, in threads or in processes of its own.
+
+    Opening it loads the code, which executes the file. Values of environment variables that are named like a secret
+    are taken out of answers and errors, and so are `secrets`. Raises InputError for code that cannot be loaded or
+    called, JSONPathError for an invalid path.
+    """
+
+    def __init__(
+        self, config: target.Target, folder: Path, roots: Sequence[Path], secrets: frozenset[str] = frozenset()
+    ) -> None:
+        if config.python is None:
+            raise ValueError("the suite has no Python target")
+        self._python: Final = config.python
+        self._secrets = secrets | known_secrets()
+        names = None if self._python.arguments is None else sorted(self._python.arguments)
+        self._input = compile_template(self._python.input)
+        self._arguments = compile_template(self._python.arguments)
+        refuse_reserved_names(self._python.metadata, "target.python.metadata")
+        self._output = None if self._python.output is None else compile_path(self._python.output)
+        self._metadata = {name: compile_path(path) for name, path in self._python.metadata.items()}
+        python = self._python
+        self._executor: Processes | Threads
+        if python.isolate == "thread" and python.interpreter is None:
+            source = locate(python.function, folder, roots)
+            entry = open_entry(source, names)
+            self._wants_case = entry.arguments.wants_case
+            self._executor = Threads(entry, source.folder, python.max_bytes, config.concurrency)
+        else:
+            agent = find_agent(python, folder, roots, names)
+            loaded = check(agent)
+            source, self._wants_case = loaded.source, loaded.wants_case
+            self._executor = Processes(agent, config.concurrency)
+        asked = [source.name, python.input, python.arguments, python.output, python.metadata]
+        if python.interpreter is not None:
+            asked.append(python.interpreter)
+        self.fingerprint = content_hash("python", source_hash(source), redact_json(asked, self._secrets))
+
+    def render(self, case: TestCase) -> Any:
+        """What the function is called with, `{input, arguments, test_case}`, secrets taken out; JSONPathError."""
+        return redact_json(self._request(case), self._secrets)
+
+    def _request(self, case: TestCase) -> dict[str, Any]:
+        given = {name: getattr(case, name) for name in _SENT if name in case.model_fields_set}
+        context = {CASE: {"expected": None, "metadata": {}, **given}}
+        if self._python.arguments is not None:
+            request = {"arguments": self._arguments.render(context)}
+        else:
+            request = {"input": self._input.render(context)}
+        return {**request, CASE: given} if self._wants_case else request
+
+    async def call(self, case: TestCase) -> TargetResponse:
+        """Call the function once; raises TargetError, or JSONPathError (its arguments)."""
+        reply = await self._executor.ask(self._request(case))
+        if isinstance(reply, Failure):
+            raise reply.error(self._secrets)
+        if len(reply) > _LARGE:  # so much JSON would hold up every other call
+            return await asyncio.to_thread(self._answer, reply)
+        return self._answer(reply)
+
+    def _answer(self, text: str) -> TargetResponse:
+        returned = decode(text)
+        value = redact_json(returned["value"], self._secrets)
+        metadata = redact_json({**returned["metadata"], **found_metadata(self._metadata, value)}, self._secrets)
+        if self._output is None:
+            return TargetResponse(value, metadata)
+        try:
+            return TargetResponse(self._output.resolve(value), metadata)
+        except JSONPathError:
+            message = f"there is nothing at {self._python.output} (target.python.output); it returned {describe(value)}"
+            raise TargetError(message, kind="missing_output", retryable=False) from None
+
+    async def aclose(self) -> None:
+        """End the threads or processes."""
+        await self._executor.aclose()

@@ -1,0 +1,126 @@
+"""Recorded outputs from a file in place of a live system: the evaluation of outputs that exist already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fepflow.calls.base import TargetResponse, refuse_reserved_names
+from fepflow.calls.response_parser import describe, found_metadata
+from fepflow.datasets.reader import id_text, read_records
+from fepflow.errors import InputError, JSONPathError, Problem, TargetError
+from fepflow.jsonpath.path import compile_path
+from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.test_case import TestCase
+from fepflow.suite import target
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    line: int
+    answer: TargetResponse | None
+    what: str
+
+
+class RecordedTarget:
+    """Answers each test case with its record; every repeat of a case gets the same answer.
+
+    Where the record is in the file is no part of its address: what it says is.
+    """
+
+    def __init__(self, config: target.RecordedTarget, records: dict[str, _Record]) -> None:
+        self._config = config
+        self._records = records
+        self.fingerprint = content_hash("scripted", config.output, config.metadata)
+
+    def render(self, case: TestCase) -> Any:
+        """What the case's record says, `{value, metadata}`; None where it has none."""
+        record = self._records.get(case.id)
+        if record is None or record.answer is None:
+            return None
+        return {"value": record.answer.value, "metadata": record.answer.metadata}
+
+    def recorded(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each output that there is, as checks see it, with the id of its test case."""
+        for case_id, record in self._records.items():
+            if record.answer is not None:
+                yield case_id, {"value": record.answer.value, "metadata": record.answer.metadata}
+
+    async def call(self, case: TestCase) -> TargetResponse:
+        """The case's recorded answer; raises TargetError `missing_output`."""
+        record = self._records.get(case.id)
+        path = self._config.path
+        if record is None:
+            raise _missing(f"{path} has no record for this test case (by {self._config.id or 'order'})")
+        if record.answer is None:
+            where = f"{path}:{record.line}"
+            raise _missing(f"{where} has nothing at {self._config.output}; the record is {record.what}")
+        return record.answer
+
+    async def aclose(self) -> None:
+        """Nothing to give back."""
+
+
+def open_recorded(config: target.RecordedTarget, file: Path, case_ids: Callable[[], Sequence[str]]) -> RecordedTarget:
+    """Read the records in `file`, each mapped as `config` says, and match them with test cases.
+
+    Raises InputError: what `read_records` refuses, an id that is missing or stands twice, no output in any record,
+    and, when matched by order, a number of records that is not the number of cases. JSONPathError for an invalid path.
+    """
+    refuse_reserved_names(config.metadata, "target.recorded.metadata")
+    output = compile_path(config.output)
+    metadata = {name: compile_path(path) for name, path in config.metadata.items()}
+
+    def mapped(line: int, document: Any) -> _Record:
+        try:
+            answer = TargetResponse(output.resolve(document), found_metadata(metadata, document))
+        except JSONPathError:
+            return _Record(line, None, describe(document))
+        return _Record(line, answer, "")
+
+    pairs = ((mapped(line, document), document) for line, document in read_records(file, config.format, config.path))
+    by_id = _by_id(pairs, config) if config.id else _by_order([record for record, _ in pairs], config, case_ids())
+    _refuse_all_without_output(by_id, config)
+    return RecordedTarget(config, by_id)
+
+
+def _by_id(pairs: Any, config: target.RecordedTarget) -> dict[str, _Record]:
+    assert config.id is not None  # asked for only then
+    path = compile_path(config.id)
+    records: dict[str, _Record] = {}
+    problems = []
+    for record, document in pairs:
+        try:
+            case_id = id_text(path.resolve(document))
+        except (JSONPathError, ValueError):
+            message = f"has no id at {config.id}; the record is {describe(document)}"
+            problems.append(Problem(message, config.path, record.line))
+            continue
+        if case_id in records:
+            message = f"the id {case_id!r} stands in line {records[case_id].line} already"
+            problems.append(Problem(message, config.path, record.line))
+        records.setdefault(case_id, record)
+    if problems:
+        raise InputError(problems[:20])
+    return records
+
+
+def _by_order(records: list[_Record], config: target.RecordedTarget, case_ids: Sequence[str]) -> dict[str, _Record]:
+    if len(records) != len(case_ids):
+        message = f"holds {len(records):,} records, but there are {len(case_ids):,} test cases"
+        advice = "name the test case's id in a record: target.recorded.id"
+        raise InputError(Problem(message, config.path, advice=advice))
+    return dict(zip(case_ids, records, strict=True))
+
+
+def _refuse_all_without_output(records: dict[str, _Record], config: target.RecordedTarget) -> None:
+    first = next(iter(records.values()), None)
+    if first is not None and all(record.answer is None for record in records.values()):
+        message = f"no record has anything at {config.output} (target.recorded.output); the first is {first.what}"
+        raise InputError(Problem(message, config.path, first.line))
+
+
+def _missing(message: str) -> TargetError:
+    return TargetError(message, kind="missing_output", retryable=False)

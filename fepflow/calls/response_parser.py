@@ -1,0 +1,184 @@
+"""From an HTTP response to an answer, or to the reason why there is none."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Sequence
+from email.message import Message
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from fepflow.calls.base import TargetResponse
+from fepflow.calls.setting_names import HTTP, SettingNames
+from fepflow.errors import JSONPathError, TargetError
+from fepflow.http.retry_after import seconds_to_wait
+from fepflow.json import parser
+from fepflow.json.limits import has_more_values
+from fepflow.jsonpath.path import Path, compile_path
+from fepflow.protocol.tool_calls import made_no_calls
+from fepflow.security.redaction import excerpt, holds_secret, redact, redact_json
+
+_NO_CONTENT = (204, 205)
+_RETRYABLE_STATUS = (408, 425, 429)
+_BYTE_ORDER_MARK = "\ufeff"
+_QUOTED_CHARACTERS = 65_536
+"""Of a text that is quoted in an error, what is looked at."""
+
+WHOLE = "$"
+"""The path of a whole answer. Where it is one of several places, the answer may be text."""
+
+MAX_VALUES = 200_000
+"""JSON values in an answer: reading, comparing and storing each takes about a microsecond, several times over."""
+
+# Codecs of Python that are no charset of the web: slow without bound, or no text at all.
+_NO_CHARSET = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined", "utf-7"})
+
+
+class ResponseParser:
+    """How an answer is read: where its value and its metadata are, and what must never be shown of it.
+
+    `names` are the settings' in errors. Raises JSONPathError for a path that is not valid.
+    """
+
+    def __init__(
+        self,
+        output: str | Sequence[str] | None,
+        metadata: dict[str, str],
+        secrets: frozenset[str],
+        names: SettingNames = HTTP,
+    ) -> None:
+        self._places = [output] if isinstance(output, str) else list(output or ())
+        self._outputs = [compile_path(place) for place in self._places]
+        self._metadata = {name: compile_path(path) for name, path in metadata.items()}
+        self._secrets = secrets
+        self._names = names
+
+    def read(self, body: bytes, content_type: str, status: int) -> TargetResponse:
+        """The answer in a complete, successful response.
+
+        Raises TargetError: `malformed` if it is not the text or JSON that it should be, `too_large` if it has more
+        than MAX_VALUES values, `missing_output` if the output path finds nothing, or the status says that there is no
+        content.
+        """
+        if status in _NO_CONTENT:
+            message = f"HTTP {status}: an answer without content, so there is no output"
+            raise TargetError(message, kind="missing_output", retryable=False, status=status)
+        kind, charset = _content_type(content_type)
+        is_json = kind == "application/json" or kind.endswith("+json")
+        may_be_text = not self._outputs or (len(self._outputs) > 1 and WHOLE in self._places)
+        if not (is_json or self._metadata) and may_be_text and not (self._outputs and body.lstrip()[:1] == b"{"):
+            return TargetResponse(redact(self._text(body, charset or "utf-8", status), self._secrets))
+        text, document = self._json(body, charset, kind, status)
+        value = self._value(document, status) if self._outputs else document
+        # One search of the whole shows for nearly every response that there is nothing to redact.
+        secrets = self._secrets if holds_secret(text, self._secrets) else frozenset()
+        return TargetResponse(
+            redact_json(value, secrets), redact_json(found_metadata(self._metadata, document), secrets)
+        )
+
+    def _text(self, body: bytes, charset: str, status: int) -> str:
+        why = "has an unknown charset, '%s'"
+        codec = _codec(charset)
+        try:
+            if codec is not None:
+                return body.decode(codec).removeprefix(_BYTE_ORDER_MARK)
+        except UnicodeDecodeError:
+            why = "is not %s"
+        except (LookupError, ValueError):
+            pass  # a codec that does not make text
+        named = why % excerpt(charset, self._secrets, 40)
+        shown = self._excerpt(body[:_QUOTED_CHARACTERS].decode("utf-8", "backslashreplace"))
+        raise _malformed(f"the answer {named}: {shown}", status)
+
+    def _json(self, body: bytes, charset: str | None, kind: str, status: int) -> tuple[str, Any]:
+        text = self._text(body, charset or json.detect_encoding(body), status)
+        if has_more_values(text, MAX_VALUES):
+            message = f"the answer holds more than {MAX_VALUES:,} JSON values"
+            raise TargetError(message, kind="too_large", retryable=False, status=status)
+        try:
+            return text, parser.parse(text)
+        except ValueError as error:
+            shown = self._excerpt(text)
+            if kind == "text/html" or text.lstrip()[:1] == "<":
+                advice = f"check that {self._names.url} is the agent's API, and not a web or login page"
+                raise _malformed(f"the answer is HTML, but JSON is needed: {advice}: {shown}", status) from None
+            why = redact(str(error), self._secrets)
+            raise _malformed(f"the answer is not valid JSON: {why}: {shown or 'it is empty'}", status) from None
+
+    def _excerpt(self, text: str) -> str:
+        return excerpt(text[:_QUOTED_CHARACTERS], self._secrets)
+
+    def _value(self, document: Any, status: int) -> Any:
+        for output in self._outputs:
+            try:
+                return output.resolve(document)
+            except JSONPathError:
+                continue
+        what = describe(document, self._secrets)
+        message = f"the answer has nothing at {', '.join(self._places)} (target.http.output); it is {what}"
+        raise TargetError(message, kind="missing_output", retryable=False, status=status) from None
+
+
+def found_metadata(paths: dict[str, Path], document: Any) -> dict[str, Any]:
+    """Return the values that the paths find in `document`, by name; a path that finds nothing is left out.
+
+    The tool calls of an assistant's message that made none are an empty list.
+    """
+    found: dict[str, Any] = {}
+    for name, path in paths.items():
+        try:
+            found[name] = [] if made_no_calls(path, document) else path.resolve(document)
+        except JSONPathError:
+            continue
+    return found
+
+
+def describe(document: Any, secrets: frozenset[str] = frozenset()) -> str:
+    """What a JSON value is, with the keys of an object: `an object with the keys answer, usage`."""
+    if isinstance(document, dict):
+        keys = [ascii(redact(key[:_QUOTED_CHARACTERS], secrets))[1:-1][:40] for key in islice(document, 10)]
+        return f"an object with the keys {', '.join(keys)}" if keys else "an empty object"
+    if isinstance(document, list):
+        return f"a list of {len(document)}"
+    return {str: "a text", bool: "true or false", type(None): "null"}.get(type(document), "a number")
+
+
+def status_error(
+    status: int,
+    reason: str,
+    body: str,
+    retry_after: str | None,
+    secrets: frozenset[str],
+    names: SettingNames = HTTP,
+) -> TargetError:
+    """The error of a response that is no success; `body` is its beginning."""
+    said = f"HTTP {status} {excerpt(reason, secrets, 60)}".strip()
+    parts = [said, excerpt(body, secrets), names.advice(status)]
+    retryable = status >= 500 or status in _RETRYABLE_STATUS
+    wait = seconds_to_wait(retry_after) if retryable and retry_after else None
+    message = ": ".join(part for part in parts if part)
+    return TargetError(message, kind="http_status", retryable=retryable, retry_after=wait, status=status)
+
+
+@lru_cache(maxsize=64)
+def _codec(charset: str) -> str | None:
+    """Python's name of a charset of the web; None for what is none."""
+    try:
+        name = codecs.lookup(charset).name
+    except (LookupError, ValueError):
+        return None
+    return None if name in _NO_CHARSET else name
+
+
+@lru_cache(maxsize=64)  # an endpoint says the same thousands of times, and the parser is slow
+def _content_type(header: str) -> tuple[str, str | None]:
+    message = Message()
+    message["Content-Type"] = " ".join(header.encode("ascii", "replace").decode("ascii").split()) or "text/plain"
+    charset = message.get_param("charset")
+    return message.get_content_type(), charset if isinstance(charset, str) and charset else None
+
+
+def _malformed(message: str, status: int) -> TargetError:
+    return TargetError(message, kind="malformed", retryable=True, status=status)

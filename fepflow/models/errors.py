@@ -1,0 +1,112 @@
+"""litellm's exceptions into ours: theirs do not survive being pickled, contain tracebacks, and may hold a key."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from fepflow.errors import ModelError, ModelTimeoutError
+from fepflow.http.retry_after import seconds_to_wait
+from fepflow.models.model import Model
+from fepflow.models.transport import Exchange
+from fepflow.security.redaction import excerpt, known_secrets
+from fepflow.security.secret_names import secrets_in_address
+
+_RETRYABLE_STATUS = (408, 409, 425, 429)
+_QUOTA = re.compile(r"insufficient_quota|current quota|credit balance|billing", re.IGNORECASE)
+_NO_CREDIT = re.compile(r"credit balance is too low", re.IGNORECASE)
+"""Anthropic says so with the status of a request that is wrong."""
+_FORMAT = re.compile(
+    r"response_?format|json_schema|json_object|json mode|structured.?output|output_format|output_config|tool_choice"
+    r"|input_schema|guided_json",
+    re.IGNORECASE,
+)
+_NOT_TAKEN = re.compile(r"support|unrecognized|unknown|not permitted|not allowed|deprecated", re.IGNORECASE)
+_REFUSAL_STATUS = (400, 404, 415, 422)
+_LONGEST_WORDS = 100_000
+_MOST_PREFIXES = 8
+_PREFIX = re.compile(r"^(litellm\.)?\w+(Error|Exception)(:| -) ")
+
+
+def model_error(error: Exception, model: Model, exchange: Exchange, *, with_format: bool = False) -> ModelError:
+    """The error of a request that litellm says has failed; `with_format` says that it asked for a response format.
+
+    What was seen on the wire counts more than litellm's words: it calls a closed port HTTP 500.
+    """
+    status = getattr(error, "status_code", None)
+    kind = type(error).__name__
+    message = _words(error, model)
+    if exchange.refusal is not None:
+        return ModelError(f"{model.name} at {exchange.host} {exchange.refusal[1]}", kind=exchange.refusal[0])
+    if (wire_error := _of_the_wire(kind, status, exchange, model)) is not None:
+        return wire_error
+    if kind == "Timeout" or status == 504:
+        return ModelTimeoutError(f"{model.name} did not answer in time: {message}")
+    if kind == "ContentPolicyViolationError":
+        return ModelError(f"{model.name} refused to answer: {message}", kind="refused", status=status)
+    everything = f"{error} {getattr(error, 'body', '')}"[:_LONGEST_WORDS]
+    if with_format and status in _REFUSAL_STATUS and _FORMAT.search(everything):
+        return ModelError(f"{model.name} refuses the response format: {message}", kind="format_refused", status=status)
+    if status in _REFUSAL_STATUS and (name := refused_parameter(everything, model)):
+        return ModelError(f"{model.name} refuses {name}: {message}", kind="parameter_refused", status=status)
+    if status == 402 or (status in (403, 429) and _QUOTA.search(everything)) or _NO_CREDIT.search(message):
+        return ModelError(f"the quota of {model.name} is used up: {message}", kind="quota", status=status)
+    if status in (401, 403):
+        advice = "check its key"
+        return ModelError(f"{model.name} does not let us in ({advice}): {message}", kind="unauthorized", status=status)
+    if status == 429:
+        wait = _retry_after(error)
+        message = f"{model.name} has had too many requests: {message}"
+        return ModelError(message, kind="rate_limited", retryable=True, retry_after=wait, status=429)
+    if not isinstance(status, int) or kind == "APIConnectionError":
+        return ModelError(f"no usable answer from {model.name}: {message}", kind="connect", retryable=True)
+    retryable = status >= 500 or status in _RETRYABLE_STATUS
+    message = f"{model.name} answered HTTP {status}: {message}"
+    wait = _retry_after(error) if retryable else None
+    return ModelError(message, kind="http_status", retryable=retryable, retry_after=wait, status=status)
+
+
+def _of_the_wire(kind: str, status: Any, exchange: Exchange, model: Model) -> ModelError | None:
+    """The error of a request without a response, or without one of a model."""
+    if kind == "Timeout" or not exchange.host or status not in (None, 500, 503):
+        return None
+    if exchange.status is None:
+        message = f"no answer from {model.name} at {exchange.host}: there is no connection, or it broke"
+        return ModelError(message, kind="connect", retryable=True)
+    if exchange.status < 400:
+        what = f"HTTP {exchange.status}, but not as a model does ({exchange.media_type or 'no content type'})"
+        return ModelError(f"{model.name} at {exchange.host} answered {what}", kind="connect", retryable=True)
+    return None
+
+
+def refused_parameter(text: str, model: Model) -> str | None:
+    """Which of the model's parameters an error says that the model does not take."""
+    if not _NOT_TAKEN.search(text):
+        return None
+    for name in model.parameters:
+        if re.search(rf"(?<![a-z_]){name}(?![a-z_])", text):
+            return name
+    return None
+
+
+def secrets_of(model: Model) -> frozenset[str]:
+    """What must not be seen: the key, whatever the environment calls a key, and a password in the address."""
+    return known_secrets() | secrets_in_address(model.api_base or "") | ({model.api_key} if model.api_key else set())
+
+
+def _words(error: Exception, model: Model) -> str:
+    """The beginning of what the provider said, without litellm's words around it and without anything secret."""
+    text = str(getattr(error, "message", None) or error)[:_LONGEST_WORDS]
+    text = text.partition("Traceback (most recent call last)")[0].strip()
+    for _ in range(_MOST_PREFIXES):
+        text = _PREFIX.sub("", text)
+    return excerpt(text, secrets_of(model)) or type(error).__name__
+
+
+def _retry_after(error: Exception) -> float | None:
+    headers: Any = getattr(error, "litellm_response_headers", None) or {}
+    try:
+        given = {str(name).lower(): str(value) for name, value in dict(headers).items()}
+    except (TypeError, ValueError):
+        return None
+    return seconds_to_wait(given["retry-after"]) if "retry-after" in given else None

@@ -1,0 +1,310 @@
+"""Responses in the form of a JSON Schema, from whatever provider: by its own strict mode, its JSON mode, or by asking.
+
+A response that fits is cached, and looked up before a request is made. It is found by all that may change it: the model
+and its address, the messages, the schema, the mode, the parameters, the repeat, the sample and the check's version.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from fepflow.errors import CheckArgumentsError, ModelError
+from fepflow.json.limits import has_more_values, is_small
+from fepflow.json.parser import parse
+from fepflow.limits.thread_pool import LOOKUPS
+from fepflow.models.endpoint_state import ModelState
+from fepflow.models.model import ChatResponse, Model, Usage, sendable
+from fepflow.models.model_requests import ModelRequests
+from fepflow.models.strict_schema import strict, without_nulls
+from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.model_response import CachedResponse
+from fepflow.text import brief
+
+Mode = Literal["json_schema", "json_object", "prompt"]
+T = TypeVar("T")
+
+OUTPUT_MODES: tuple[Mode, ...] = ("json_schema", "json_object", "prompt")
+"""Best first; a mode that the model rejects gives way to the next."""
+
+MAX_CORRECTIONS = 2
+"""How often the model is asked to correct its response."""
+
+MAX_QUOTED = 20_000
+"""Characters of a response that the model is shown again."""
+
+MAX_VALUES = 2_000
+"""JSON values of a response: a judgement has a dozen, and each is read, and compared with its schema."""
+
+READ_SECONDS = 10.0
+"""Seconds that reading a response may take."""
+
+_QUICK_NODES, _QUICK_CHARACTERS = 100, 4_000
+"""Size of a schema and of a response that are read in a millisecond, without references."""
+
+_FENCE = "```"
+
+
+@dataclass(frozen=True)
+class StructuredPrompt:
+    """A prompt whose response has a schema: instructions, which are trusted, and a text, which is not.
+
+    `readable` makes a text safe to stand beside the judged one: a correction may quote the response. `nonce` is a
+    random word in both texts, which is no part of the cache key. `sample` counts, from 0, how often the same prompt is
+    sent, for responses of its own, and `version` is that of the check.
+    """
+
+    instructions: str
+    text: str
+    schema: dict[str, Any]
+    readable: Callable[[str], str] = str
+    nonce: str = ""
+    version: str = ""
+    sample: int = 0
+
+
+@dataclass(frozen=True)
+class ResponseDetails:
+    """How a response came about: by `mode`, after so many requests, which took `usage` together.
+
+    One that was `cached` took no request now; `usage` is what it took when it was requested.
+    """
+
+    response_model: str
+    mode: Mode
+    requests: int
+    usage: Usage
+    seconds: float
+    dropped_params: tuple[str, ...]
+    cached: bool = False
+
+
+async def ask(
+    requests: ModelRequests, model: Model, prompt: StructuredPrompt, read: Callable[[Any], T]
+) -> tuple[T, ResponseDetails]:
+    """The cached response, or the model's, as `read` has it, which raises CheckArgumentsError if it does not fit.
+
+    The model is told so, twice at most. Raises ModelError (kind `invalid` if no response fits), and what
+    `ModelClient.complete` raises.
+    """
+    return await requests.client.at_home(_ask(requests, model, prompt, read))
+
+
+async def _ask(
+    requests: ModelRequests, model: Model, prompt: StructuredPrompt, read: Callable[[Any], T]
+) -> tuple[T, ResponseDetails]:
+    client, keys = requests.client, _cache_keys(model, prompt, requests.context.repeat)
+    own: list[tuple[T, ResponseDetails]] = []
+
+    async def work() -> CachedResponse:
+        found = await client.cached(keys.values())  # at once: which modes the model rejects is not known yet
+        for mode in OUTPUT_MODES:
+            if (response := found.get(keys[mode])) is not None and await _from_cache(
+                response, prompt, read
+            ) is not None:
+                return response
+        value, details, text = await _request(requests, model, prompt, read)
+        own.append((value, details))
+        response = _to_cache(model, details, text)
+        await client.store(keys[details.mode], response)
+        return response
+
+    if not client.reuses_responses:
+        await work()
+        return own[0]
+    response = await client.single_flight.join(keys[OUTPUT_MODES[0]], work)
+    if not own and (reread := await _from_cache(response, prompt, read)) is not None:
+        own.append(reread)
+    if not own:  # another caller's response, and this caller's rules are stricter than the schema
+        value, details, _ = await _request(requests, model, prompt, read)
+        own.append((value, details))
+    return own[0]
+
+
+def _cache_keys(model: Model, prompt: StructuredPrompt, repeat: int) -> dict[Mode, str]:
+    """The key of a response in each mode that it may have been requested in."""
+    same = model.name, model.bare_base, prompt.schema, dict(model.parameters)
+    which = repeat, prompt.sample, prompt.version
+    keys: dict[Mode, str] = {}
+    for mode in OUTPUT_MODES:
+        texts = [message["content"] for message in _messages(prompt, mode)]
+        if prompt.nonce:
+            texts = [text.replace(prompt.nonce, "") for text in texts]
+        keys[mode] = content_hash("judge", *same, mode, texts, *which)
+    return keys
+
+
+def _to_cache(model: Model, details: ResponseDetails, text: str) -> CachedResponse:
+    usage = details.usage
+    tokens = usage.prompt_tokens, usage.completion_tokens
+    reported = details.response_model, details.mode
+    return CachedResponse("judge", model.name, *reported, text, *tokens, usage.cost_usd, details.dropped_params)
+
+
+async def _from_cache(
+    response: CachedResponse, prompt: StructuredPrompt, read: Callable[[Any], T]
+) -> tuple[T, ResponseDetails] | None:
+    """What an earlier response says, if it still fits."""
+    mode: Mode = next((mode for mode in OUTPUT_MODES if mode == response.mode), "prompt")
+    try:
+        value = await _value(response.text, prompt, mode, read)
+    except CheckArgumentsError:
+        return None
+    usage = Usage(response.prompt_tokens, response.completion_tokens, response.cost_usd)
+    dropped = response.dropped_params
+    return value, ResponseDetails(response.response_model, mode, 0, usage, 0.0, dropped, cached=True)
+
+
+async def _request(
+    requests: ModelRequests, model: Model, prompt: StructuredPrompt, read: Callable[[Any], T]
+) -> tuple[T, ResponseDetails, str]:
+    """The model's response, how it came about, and its text."""
+    conversation = _Conversation(requests, model, await requests.client.state_of(model), prompt)
+    problem = ""
+    for _ in range(MAX_CORRECTIONS + 1):
+        response = await conversation.next_response()
+        try:
+            value = await _value(response.text, prompt, conversation.mode, read)
+        except CheckArgumentsError as error:
+            problem = str(error)
+            conversation.correct(response, problem)
+        else:
+            return value, conversation.details(response), response.text
+    tries = MAX_CORRECTIONS + 1
+    raise ModelError(f"no answer of {model.name} fits, though asked {tries} times: {problem}", kind="invalid")
+
+
+class _Conversation:
+    """A prompt, and the corrections of its responses."""
+
+    def __init__(self, requests: ModelRequests, model: Model, state: ModelState, prompt: StructuredPrompt) -> None:
+        self._requests = requests
+        self._model = model
+        self._rejected = state.rejected_modes
+        self._prompt = prompt
+        self._schema_text = _schema_text(prompt)
+        # litellm drops the JSON mode for Anthropic without a word: there is none.
+        self._modes = [mode for mode in OUTPUT_MODES if (state.provider, mode) != ("anthropic", "json_object")]
+        self.mode: Mode = "prompt"
+        """The mode of the last response."""
+        self._corrections: list[dict[str, str]] = []
+        self._n_requests = 0
+        self._seconds = 0.0
+        self._usage = Usage(0, 0, 0.0)
+
+    def _best_mode(self) -> Mode:
+        """The best mode that has not been rejected."""
+        return next((m for m in self._modes if not {(m, ""), (m, self._schema_text)} & self._rejected), "prompt")
+
+    async def next_response(self) -> ChatResponse:
+        """The model's response, in the best mode that it does not reject."""
+        client, context = self._requests.client, self._requests.context
+        while True:
+            self.mode = mode = self._best_mode()
+            try:
+                response = await client.complete(self._model, self._messages(mode), context, self._format(mode))
+            except ModelError as error:
+                self._n_requests += 1
+                if error.kind != "format_refused" or mode == "prompt":
+                    raise
+                # An error about this one schema says nothing about the next.
+                of_schema = self._schema_text if re.search(r"invalid schema", str(error), re.IGNORECASE) else ""
+                self._rejected.add((mode, of_schema))
+                continue
+            self._n_requests += response.requests
+            self._usage += response.usage
+            self._seconds += response.seconds
+            return response
+
+    def _messages(self, mode: Mode) -> list[dict[str, str]]:
+        messages = [*_messages(self._prompt, mode), *self._corrections]
+        return [{**message, "content": sendable(message["content"])} for message in messages]
+
+    def correct(self, response: ChatResponse, problem: str) -> None:
+        """Have the next request show the response and its error."""
+        correction = self._prompt.readable(
+            f"This answer cannot be used: {problem}. Answer again, with the JSON object only."
+        )
+        self._corrections += [
+            {"role": "assistant", "content": brief(response.text, MAX_QUOTED)},
+            {"role": "user", "content": correction},
+        ]
+
+    def details(self, response: ChatResponse) -> ResponseDetails:
+        """How the response came about."""
+        took = self._n_requests, self._usage, round(self._seconds, 3)
+        return ResponseDetails(response.model, self.mode, *took, response.dropped_params)
+
+    def _format(self, mode: Mode) -> dict[str, Any] | None:
+        if mode == "prompt":
+            return None
+        if mode == "json_object":
+            return {"type": "json_object"}
+        adapted = strict(self._prompt.schema)
+        schema = {"schema": adapted or self._prompt.schema, "strict": adapted is not None}
+        return {"type": "json_schema", "json_schema": {"name": "verdict", **schema}}
+
+
+def _messages(prompt: StructuredPrompt, mode: Mode) -> list[dict[str, str]]:
+    """The messages of a prompt, without corrections."""
+    system = prompt.instructions
+    if mode != "json_schema":
+        schema = _schema_text(prompt)
+        system += f"\n\nAnswer with one JSON object and nothing else, as this JSON Schema has it:\n{schema}"
+    return [{"role": "system", "content": system}, {"role": "user", "content": prompt.text}]
+
+
+def _schema_text(prompt: StructuredPrompt) -> str:
+    return json.dumps(prompt.schema, ensure_ascii=False, sort_keys=True, default=str)
+
+
+async def _value(text: str, prompt: StructuredPrompt, mode: Mode, read: Callable[[Any], T]) -> T:
+    """Return what `read` makes of a response; off the event loop unless that takes no time.
+
+    Raises CheckArgumentsError for a response that does not fit, CheckTimeoutError.
+    """
+    work = partial(_read, text, prompt.schema, mode)
+    if is_small(prompt.schema, _QUICK_NODES) and len(text) <= _QUICK_CHARACTERS and not _refers(prompt.schema):
+        return read(work())
+    return await LOOKUPS.run(lambda: read(work()), READ_SECONDS, "reading the response")
+
+
+def _refers(schema: dict[str, Any]) -> bool:
+    return '"$' in json.dumps(schema, default=str)
+
+
+def _read(text: str, schema: dict[str, Any], mode: Mode) -> Any:
+    """The JSON of a response, in a code fence or not; raises CheckArgumentsError."""
+    bare = _unfenced(text)
+    if has_more_values(bare, MAX_VALUES):
+        raise CheckArgumentsError(f"the judge's response holds more than {MAX_VALUES:,} JSON values")
+    try:
+        value = parse(bare)
+        _refuse_numbers_without_end(value)
+    except ValueError as error:
+        raise CheckArgumentsError(f"the judge's response is not valid JSON: {error}") from None
+    return without_nulls(value, schema) if mode == "json_schema" else value
+
+
+def _unfenced(text: str) -> str:
+    """The content of a code fence; the text itself if there is none. Linear, whatever the text."""
+    bare = text.strip()
+    head, newline, rest = bare.partition("\n")
+    is_opening = head.strip().lower() in (_FENCE, f"{_FENCE}json")
+    return rest.removesuffix(_FENCE) if newline and is_opening and bare.endswith(_FENCE) else text
+
+
+def _refuse_numbers_without_end(value: Any) -> None:
+    """Raises ValueError for a number that is no score: no float is as large, so nothing can be computed with it."""
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            _refuse_numbers_without_end(item)
+    elif isinstance(value, int) and abs(value) > _LARGEST:
+        raise ValueError("a number is too large")
+
+
+_LARGEST = 10**300

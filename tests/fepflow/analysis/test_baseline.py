@@ -1,0 +1,176 @@
+"""A run beside another one: which one, and what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fepflow.analysis.baseline import _change, compare, find_baseline, why_none
+from fepflow.errors import FepflowError
+from fepflow.protocol.test_case import TestCase
+from fepflow.store.records import Cause, NewRun, RunRecord
+from fepflow.store.store import Store
+from fepflow.tasks.call_target import call_target
+from fepflow.tasks.decide import decide_run
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.run_checks import run_checks_of_batch
+from fepflow.verdict.verdict import Outcome, Verdict
+from tests.tasks.conftest import SAME, Agent, Plan
+
+
+def ended(
+    store: Store,
+    number: int,
+    outcome: Outcome | None = "pass",
+    name: str = "s",
+    cases: int = 2,
+    cause: Cause = "command",
+    suite: str | None = "1",
+) -> RunRecord:
+    """A run that has ended, of so many cases; without an outcome if that is None."""
+    run_id = f"{number:032x}"
+    run = NewRun(run_id, name, {}, None, 1, suite_hash=suite, cause=cause)
+    store.create_run(run, [TestCase(id=str(n), input=n) for n in range(cases)])
+    store.acquire_lease(run_id, "me", 60)
+    store.finish(run_id, "me", "completed" if outcome else "cancelled", outcome=outcome)
+    return store.run(run_id)
+
+
+def test_the_previous_run_is_the_newest_of_the_suite_with_a_verdict(store: Store) -> None:
+    first, second = ended(store, 1), ended(store, 2)
+    ended(store, 3, outcome=None)
+    ended(store, 4, name="another")
+    run = ended(store, 5)
+    ended(store, 6)
+    assert find_baseline(store, run, "previous") == second
+    assert find_baseline(store, second, "previous") == first
+    assert find_baseline(store, first, "previous") is None
+
+
+def test_only_runs_of_the_same_cases_suite_and_cause_are_compared(store: Store) -> None:
+    nightly = ended(store, 1, cause="schedule")
+    ended(store, 2, cases=1, cause="schedule")
+    ended(store, 3, cause="command")
+    ended(store, 4, cause="schedule", suite="2")
+    assert find_baseline(store, ended(store, 5, cause="schedule"), "previous") == nightly
+    assert find_baseline(store, ended(store, 6, cases=5), "previous") is None
+
+
+def test_a_run_of_an_earlier_version_is_like_no_other(store: Store) -> None:
+    old = ended(store, 1, suite=None)
+    run = ended(store, 2, suite=None)
+    assert find_baseline(store, run, "previous") is None
+    assert why_none(store, run).endswith("it is of an earlier version, which did not note what it measured.")
+    with pytest.raises(FepflowError, match="earlier version"):
+        find_baseline(store, run, old.id)
+
+
+def test_the_same_cases_in_another_order_are_the_same_set(store: Store) -> None:
+    there, back = ([TestCase(id=str(n), input=n) for n in order] for order in (range(4), range(3, -1, -1)))
+    for name, cases in (("there", there), ("back", back), ("other", [*there[:3], TestCase(id="3", input="x")])):
+        store.create_run(NewRun(name, "s", {}, None, 1), cases)
+    hashes = [store.run(name).cases_hash for name in ("there", "back", "other")]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+@pytest.mark.parametrize(
+    ("now", "says"),
+    [
+        ({"cases": 3}, "it has other test cases (2 of its 2 are among the 3 of this run)"),
+        ({"cases": 1}, "it has other test cases (1 of its 2 are among the 1 of this run)"),
+        ({"suite": "2"}, "the suite has changed since (the code of its plugins)"),
+        ({"cause": "schedule"}, "it was begun by hand, this one by a schedule"),
+    ],
+)
+def test_without_a_baseline_the_reason_is_given(store: Store, now: dict[str, Any], says: str) -> None:
+    newest = ended(store, 1)
+    run = ended(store, 2, **now)
+    day = newest.created_at.strftime("%Y-%m-%d")
+    assert why_none(store, run) == (
+        f"No earlier run can be compared with. The newest is run 00000000 of {day}: {says}."
+    )
+    assert why_none(store, newest) == "There is no earlier run of the suite to compare with."
+
+
+def test_a_baseline_by_id_has_to_be_there_and_to_have_a_verdict(store: Store) -> None:
+    run = ended(store, 0xABCD << 112)
+    other = ended(store, 0xBCDE << 112, outcome=None)
+    assert find_baseline(store, ended(store, 1), run.id) == run
+    with pytest.raises(FepflowError, match="There is no run 'ffff'"):
+        find_baseline(store, run, "ffff")
+    with pytest.raises(FepflowError, match="has no verdict to compare with: it is cancelled"):
+        find_baseline(store, run, other.id)
+    with pytest.raises(FepflowError, match="is its own baseline"):
+        find_baseline(store, run, run.id)
+
+
+ORDER: Sequence[Outcome] = ("pass", "inconclusive", "fail")
+
+
+@pytest.mark.parametrize("now", ORDER)
+@pytest.mark.parametrize("then", ORDER)
+def test_only_a_fail_after_another_outcome_is_worse(store: Store, now: Outcome, then: Outcome) -> None:
+    verdict = Verdict(outcome=now, gate="g", reasons=[], metrics=[])
+    assert compare(verdict, ended(store, 1, outcome=then)).worsened is (now == "fail" and then != "fail")
+
+
+def test_a_difference_too_large_for_a_number_is_none(store: Store) -> None:
+    assert _change("m", 1.7e308, -1.7e308).difference is None
+
+
+async def verdict_of(run_id: str) -> Verdict:
+    async with open_run(run_id) as context:
+        await call_target(context, Batch(0, context.run.calls))
+        await run_checks_of_batch(context, Batch(0, context.run.calls))
+        return await decide_run(context)
+
+
+async def test_a_suite_that_names_a_baseline_stores_the_verdict_beside_it(
+    plan: Plan, store: Store, agent: Agent
+) -> None:
+    first = plan(["a", "b"], baseline="previous")
+    before = await verdict_of(first)
+    assert (before.baseline, before.not_compared) == (None, "There is no earlier run of the suite to compare with.")
+    agent.wrong = {"b"}
+    second = plan(["a", "b"], baseline="previous", description="another text", target={"concurrency": 3})
+    compared = (await verdict_of(second)).baseline
+    assert compared is not None
+    assert (compared.run_id, compared.outcome, compared.worsened) == (first, "pass", True)
+    day = store.run(first).created_at.strftime("%Y-%m-%d")
+    assert compared.summary == f"compared with run {first[:8]} of {day}, same suite, 2 of 2 cases"
+    (change,) = compared.metrics
+    assert (change.value, change.baseline, change.difference) == (0.5, 1.0, -0.5)
+    assert store.run(second).verdict["baseline"]["outcome"] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("now", "says"),
+    [
+        ({"cases": ["a", "b", "c"]}, "it has other test cases (2 of its 2 are among the 3 of this run)"),
+        ({"checks": [{**SAME, "id": "other"}]}, "the suite has changed since (checks)"),
+        ({"gate": {"min": {"exact_match": 0.5}}, "repeats": 2}, "the suite has changed since (gate, repeats)"),
+        ({"target": {"http": {"output": "$"}}}, "the suite has changed since (target)"),
+    ],
+)
+@pytest.mark.parametrize("named", ["previous", "by id"])
+async def test_a_changed_suite_or_cases_are_reported_instead_of_compared(
+    plan: Plan, store: Store, now: dict[str, Any], says: str, named: str
+) -> None:
+    first = plan(["a", "b"])
+    await verdict_of(first)
+    baseline = "previous" if named == "previous" else first[:12]
+    verdict = await verdict_of(plan(**{"cases": ["a", "b"], "baseline": baseline, **now}))
+    assert verdict.baseline is None
+    assert verdict.not_compared is not None
+    assert f"run {first[:8]} of " in verdict.not_compared
+    assert says in verdict.not_compared
+
+
+async def test_a_missing_baseline_does_not_prevent_the_verdict(plan: Plan, caplog: pytest.LogCaptureFixture) -> None:
+    verdict = await verdict_of(plan(["a", "b"], baseline="abcd1234"))
+    assert (verdict.outcome, verdict.baseline) == ("pass", None)
+    assert "There is no run 'abcd1234'" in (verdict.not_compared or "")
+    assert "no baseline to compare with: There is no run 'abcd1234'" in caplog.text

@@ -1,0 +1,139 @@
+"""`gate: {judge: corrected}` in slices and against a baseline; by raw verdicts, what is warned of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fepflow.analysis.regressions import judge_comparisons
+from fepflow.analysis.run_comparison import compare_results, results_of
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+from fepflow.tasks.verdict_page import verdict_page
+from fepflow.verdict.verdict import Verdict
+
+from .test_calibration import stored
+from .test_judge_errors import calibrated, judged
+
+LENIENT = (100, 100, 100, 60)
+"""Of 100 right outputs it passes all, of 100 wrong ones 40."""
+
+
+def run_of(store: Store, passed: dict[str, int], each: int = 100) -> RunRecord:
+    """A run of so many cases of each topic, of which the judge has passed so many."""
+    verdicts = [{"passed": number < count} for count in passed.values() for number in range(each)]
+    topics = [topic for topic in passed for _ in range(each)]
+    return stored(store, verdicts, topics=topics)
+
+
+def sliced(store: Store, run: RunRecord, judge: str = "corrected", minimum: float = 0.8) -> Verdict:
+    return judged(store, run, slices={"by": "topic", "min": minimum}, gate={"judge": judge})
+
+
+def outcomes(verdict: Verdict) -> dict[str, str | None]:
+    return {each.slice: each.outcome for each in verdict.slices}
+
+
+def test_a_slice_is_judged_by_what_is_right_and_shows_what_was_passed(store: Store) -> None:
+    calibrated(store, *LENIENT)
+    run = run_of(store, {"a": 100, "b": 90, "c": 70})
+    verdict = sliced(store, run)
+    assert outcomes(verdict) == {"a": "pass", "b": "inconclusive", "c": "fail"}
+    assert verdict.outcome == "fail"
+    by_slice = {each.slice: each for each in verdict.slices}
+    assert by_slice["b"].value == 0.9
+    assert by_slice["b"].corrected is not None
+    assert by_slice["b"].corrected.value == pytest.approx((0.9 - 0.4) / 0.6)
+    assert by_slice["c"].p is not None
+    assert by_slice["c"].p < 0.025
+    assert "1 of 3 slices is below the minimum of 0.8: c 0.5 (95 % interval" in verdict.reasons[0]
+    assert "corrected for its judge's errors" in verdict.reasons[0]
+    page = verdict_page(run, verdict)
+    assert "| minimum | outcome | corrected for the judge |" in page
+    assert "| fail | 0.5 (" in page
+
+
+def test_raw_slices_that_pass_by_the_judges_errors_are_warned_of(store: Store) -> None:
+    calibrated(store, *LENIENT)
+    verdict = sliced(store, run_of(store, {"a": 100, "b": 90}), "raw")
+    assert outcomes(verdict) == {"a": "pass", "b": "pass"}
+    (warning,) = verdict.warnings
+    assert warning.startswith("llm_judge of topic b: passes by what its judge says, but not when corrected")
+    many = sliced(store, run_of(store, {f"t{number}": 90 for number in range(8)}), "raw")
+    assert len(many.warnings) == 6
+    assert many.warnings[-1] == "llm_judge: so do 3 slices more."
+
+
+def test_slices_by_a_judge_that_is_not_calibrated_show_nothing(store: Store) -> None:
+    run = run_of(store, {"a": 100, "b": 100})
+    verdict = sliced(store, run)
+    assert outcomes(verdict) == {"a": "inconclusive", "b": "inconclusive"}
+    assert "its judge is not calibrated" in verdict.reasons[0]
+    raw = sliced(store, run, "raw")
+    assert raw.outcome == "pass"
+    assert raw.warnings == ["llm_judge: its judge is not calibrated, so its errors are not known (fepflow calibrate)."]
+
+
+def test_a_useless_judge_shows_nothing_of_a_slice(store: Store) -> None:
+    calibrated(store, 50, 50, 50, 0)
+    assert outcomes(sliced(store, run_of(store, {"a": 100}))) == {"a": "inconclusive"}
+
+
+def against_base(store: Store, base: int, new: int, **gate: Any) -> Verdict:
+    """The verdict on a run of 400 cases, of which the judge passes so many, against one with a verdict."""
+    first = stored(store, [{"passed": number < base} for number in range(400)])
+    store.acquire_lease(first.id, "me", 30)
+    store.finish(first.id, "me", "completed", outcome="pass", verdict={}, metrics=[])
+    store.set_baseline("judged", "main", first.id)
+    run = stored(store, [{"passed": number < new} for number in range(400)])
+    return judged(store, run, gate={"regression": {"margin": 0.1}, **gate})
+
+
+@pytest.mark.parametrize(
+    ("new", "raw", "corrected"), [(392, "pass", "pass"), (372, "pass", "inconclusive"), (320, "fail", "fail")]
+)
+def test_a_regression_is_larger_than_a_lenient_judge_sees(store: Store, new: int, raw: str, corrected: str) -> None:
+    calibrated(store, *LENIENT)
+    verdict = against_base(store, 392, new)
+    assert verdict.outcome == raw
+    assert bool(verdict.warnings) == (raw == "pass" != corrected), verdict.warnings
+    verdict = against_base(store, 392, new, judge="corrected")
+    assert (verdict.outcome, verdict.warnings) == (corrected, [])
+    assert verdict.regression is not None
+    (metric,) = verdict.regression.metrics
+    assert metric.difference == (new - 392) / 400, "the raw difference is shown"
+    assert metric.corrected is not None
+    assert metric.corrected.value == pytest.approx(metric.difference / 0.6)
+
+
+def test_a_regression_that_a_judge_hides_is_warned_of(store: Store) -> None:
+    calibrated(store, *LENIENT)
+    (warning,) = against_base(store, 392, 372).warnings
+    assert warning.startswith(
+        "llm_judge: passes by what its judge says, but not when corrected for the judge's errors: "
+        "a difference of -0.08333"
+    )
+
+
+def test_without_a_calibration_no_regression_is_excluded(store: Store) -> None:
+    verdict = against_base(store, 392, 392, judge="corrected")
+    assert verdict.outcome == "inconclusive"
+    assert "its judge is not calibrated" in verdict.reasons[0]
+    raw = against_base(store, 392, 392)
+    assert raw.outcome == "pass"
+    assert raw.warnings == ["llm_judge: its judge is not calibrated, so its errors are not known (fepflow calibrate)."]
+
+
+def test_compare_goes_by_the_gate_of_the_new_run(store: Store) -> None:
+    calibrated(store, *LENIENT)
+    first, raw, corrected = (
+        stored(store, [{"passed": n < count} for n in range(400)], gate={"judge": judge})
+        for count, judge in ((392, "raw"), (372, "raw"), (372, "corrected"))
+    )
+    base = results_of(store, first)
+    judged = judge_comparisons([compare_results(base, results_of(store, raw))], 0.1, {})
+    assert judged.outcome == "pass"
+    assert "not when corrected" in judged.comparisons[0].warnings[0]
+    judged = judge_comparisons([compare_results(base, results_of(store, corrected))], 0.1, {})
+    assert (judged.outcome, judged.comparisons[0].warnings) == ("inconclusive", [])

@@ -1,0 +1,188 @@
+"""What a judge's errors, as people's labels tell them, make of its metrics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fepflow.analysis.calibration import calibrate
+from fepflow.analysis.judge_reliability import calibrated_since, judges_of_run
+from fepflow.analysis.label_draws import draw_for_labels
+from fepflow.analysis.labels import Label, LabelSet
+from fepflow.analysis.metrics import compute_verdict, metrics_corrected_now
+from fepflow.errors import UserError
+from fepflow.protocol.model import utc_now
+from fepflow.statistics.estimate import Counts
+from fepflow.statistics.judge_correction import JudgeLabels, corrected
+from fepflow.statistics.means import mean_estimate
+from fepflow.statistics.scale import PROPORTION
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+from fepflow.suite.models import Suite
+from fepflow.tasks.verdict_page import verdict_page
+from fepflow.verdict.verdict import Verdict
+
+from .test_calibration import CHECK, stored
+
+
+def run_of(store: Store, passed: int, n: int) -> RunRecord:
+    return stored(store, [{"passed": number < passed} for number in range(n)])
+
+
+def calibrated(store: Store, right: int, right_passed: int, wrong: int, wrong_failed: int) -> None:
+    """Compare the judge with people, in another run."""
+    verdicts = [True] * right_passed + [False] * (right - right_passed) + [False] * wrong_failed
+    verdicts += [True] * (wrong - wrong_failed)
+    run = stored(store, [{"passed": verdict} for verdict in verdicts])
+    labels: dict[str, Label] = {f"c{number}": number < right for number in range(right + wrong)}
+    calibrate(store, run, LabelSet(judges_of_run(run)[0], "passed", labels))
+
+
+def judged(store: Store, run: RunRecord, **sections: Any) -> Verdict:
+    target = {"http": {"url": "http://127.0.0.1:9/"}}
+    suite = {"name": "judged", "target": target, "test_cases": [], "checks": [CHECK], **sections}
+    return compute_verdict(store, run, Suite.model_validate(suite))
+
+
+RAW: dict[str, Any] = {"min": {"llm_judge": 0.75}}
+CORRECTED: dict[str, Any] = {**RAW, "judge": "corrected"}
+
+
+def test_a_judge_that_is_not_calibrated_is_warned_of(store: Store) -> None:
+    verdict = judged(store, run_of(store, 450, 500), gate=RAW)
+    assert verdict.outcome == "pass"
+    assert verdict.metrics[0].corrected is None
+    assert verdict.warnings == [
+        "llm_judge: its judge is not calibrated, so its errors are not known (fepflow calibrate)."
+    ]
+
+
+def test_a_corrected_gate_does_not_pass_by_a_judge_that_is_not_calibrated(store: Store) -> None:
+    verdict = judged(store, run_of(store, 500, 500), gate=CORRECTED)
+    assert verdict.outcome == "inconclusive"
+    assert verdict.reasons == [
+        "llm_judge: no value (n = 500) cannot be computed: its judge is not calibrated, so its errors are not known "
+        "(fepflow calibrate)."
+    ]
+
+
+def test_the_corrected_share_stands_beside_the_raw_one(store: Store) -> None:
+    calibrated(store, 100, 95, 100, 80)
+    run = run_of(store, 400, 500)
+    verdict = judged(store, run, gate=RAW)
+    (metric,) = verdict.metrics
+    assert (metric.value, metric.outcome) == (0.8, "pass")
+    assert metric.corrected.value == pytest.approx(0.8)
+    assert (metric.corrected.low, metric.corrected.high) == pytest.approx((0.73368, 0.87801), abs=5e-6)
+    assert metric.corrected.method == "rogan-gladen"
+    assert verdict.warnings == [
+        "llm_judge: passes by what its judge says, but not when corrected for the judge's errors: 0.8 (95 % interval "
+        "0.7337 to 0.878, corrected for its judge's errors, n = 500) (gate: {judge: corrected} judges by that)."
+    ]
+    page = verdict_page(run, verdict)
+    assert "| corrected for the judge |" in page
+    assert "| 0.8 (0.7337 to 0.878) |" in page
+
+
+@pytest.mark.parametrize(("passed", "outcome"), [(450, "pass"), (400, "inconclusive"), (320, "fail")])
+def test_a_corrected_gate_judges_by_it(store: Store, passed: int, outcome: str) -> None:
+    calibrated(store, 100, 95, 100, 80)
+    verdict = judged(store, run_of(store, passed, 500), gate=CORRECTED)
+    assert verdict.outcome == outcome
+    assert verdict.warnings == []
+    assert verdict.gate == "llm_judge must be at least 0.75 (95 % intervals; judges corrected for their errors)."
+    assert "corrected for its judge's errors" in verdict.reasons[0]
+    assert verdict.metrics[0].value == passed / 500, "the raw share is shown"
+
+
+def test_a_useless_judge_passes_nothing(store: Store) -> None:
+    calibrated(store, 50, 50, 50, 0)
+    verdict = judged(store, run_of(store, 500, 500), gate=CORRECTED)
+    assert verdict.outcome == "inconclusive"
+    assert "as far as its labels tell, the judge passes wrong outputs as often as right ones" in verdict.reasons[0]
+    raw = judged(store, run_of(store, 500, 500), gate=RAW)
+    assert raw.outcome == "pass"
+    assert "passes by what its judge says, but not when corrected" in raw.warnings[0]
+
+
+def test_only_shares_that_a_judge_passed_are_corrected(store: Store) -> None:
+    calibrated(store, 100, 95, 100, 80)
+    metrics = [
+        {"id": "passed", "check": "llm_judge"},
+        {"id": "path", "check": "llm_judge", "value": "$.response.passed"},
+        {"id": "errors", "check": "llm_judge", "aggregate": "error_rate"},
+        {"id": "worst", "check": "llm_judge", "aggregate": "worst"},
+    ]
+    verdict = judged(store, run_of(store, 400, 500), metrics=metrics)
+    assert {metric.id for metric in verdict.metrics if metric.corrected} == {"passed", "path"}
+
+
+def test_labels_of_another_field_tell_nothing_of_passes(store: Store) -> None:
+    run = stored(store, [{"passed": True, "score": 1}, {"passed": False, "score": 2}])
+    calibrate(store, run, LabelSet(judges_of_run(run)[0], "score", {"c0": 1.0, "c1": 2.0}))
+    assert judged(store, run_of(store, 400, 500)).metrics[0].corrected is None
+
+
+def test_what_is_shown_of_an_ended_run_is_corrected_by_what_is_known_now(store: Store) -> None:
+    run = run_of(store, 400, 500)
+    ended = replace(
+        store.run(run.id),
+        completed_at=utc_now() - timedelta(seconds=1),
+        suite={**run.suite, "target": {"http": {"url": "http://127.0.0.1:9/"}}, "test_cases": []},
+        metrics=[{"id": "llm_judge", "value": 0.8}],
+    )
+    assert not calibrated_since(store, ended)
+    calibrated(store, 100, 95, 100, 80)
+    assert calibrated_since(store, ended)
+    assert not calibrated_since(store, replace(ended, completed_at=utc_now() + timedelta(seconds=5)))
+    assert not calibrated_since(store, replace(ended, completed_at=None))
+    (metric,) = metrics_corrected_now(store, ended)
+    assert (metric["value"], metric["corrected"]["low"]) == (0.8, pytest.approx(0.73368, abs=5e-6))
+
+
+def test_labels_drawn_from_the_run_itself_come_before_all_others(store: Store) -> None:
+    run = run_of(store, 460, 500)
+    (judge,) = judges_of_run(run)
+    drawn = draw_for_labels(store, run, judge, 100, seed=3)
+    passed = [case_id for case_id in drawn.case_ids if int(case_id[1:]) < 460]
+    failed = [case_id for case_id in drawn.case_ids if int(case_id[1:]) >= 460]
+    labels: dict[str, Label] = {
+        **dict.fromkeys(passed[:-7], True),
+        **dict.fromkeys(passed[-7:], False),
+        **dict.fromkeys(failed, False),
+        failed[0]: True,
+        "c499": True,  # labelled, but not drawn, unless by chance
+        "c498": True,
+    }
+    calibrate(store, run, LabelSet(judge, "passed", labels))
+    calibrated(store, 100, 95, 100, 80)
+    (metric,) = judged(store, run).metrics
+    expected = corrected(
+        mean_estimate([[1.0]] * 460 + [[0.0]] * 40, Counts(500, 500), scale=PROPORTION),
+        JudgeLabels(
+            right=len(passed) - 7 + sum(labels[case_id] is True for case_id in failed),
+            right_passed=len(passed) - 7,
+            wrong=7 + sum(labels[case_id] is False for case_id in failed),
+            wrong_failed=sum(labels[case_id] is False for case_id in failed),
+            drawn=True,
+        ),
+    )
+    assert (metric.corrected.method, metric.corrected.value) == ("mover", expected.value)
+    assert (metric.corrected.low, metric.corrected.high) == (expected.low, expected.high)
+    (other,) = judged(store, run_of(store, 460, 500)).metrics
+    assert other.corrected.method == "rogan-gladen"
+
+
+def test_a_draw_is_of_what_was_judged(store: Store) -> None:
+    run = stored(store, [{"passed": True}, None, {"passed": None}, {"passed": False}])
+    (judge,) = judges_of_run(run)
+    assert sorted(draw_for_labels(store, run, judge, 10, seed=1).case_ids) == ["c0", "c3"]
+    with pytest.raises(UserError, match="has judged nothing"):
+        draw_for_labels(store, stored(store, [None]), judge, 10, seed=1)
+    with pytest.raises(UserError, match="3 outputs for each case"):
+        draw_for_labels(store, stored(store, [{"passed": True}], repeats=3), judge, 10, seed=1)
+    with pytest.raises(UserError, match="gives no passed"):
+        draw_for_labels(store, run, replace(judge, fields={"score": ("number", ())}), 10, seed=1)

@@ -1,0 +1,142 @@
+"""`gate: {regression: ...}`: no metric may be worse than in a baseline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from fepflow.analysis.baseline import find_baseline
+from fepflow.diagnose.validate_suite import validate_suite
+from fepflow.errors import InfrastructureError
+from fepflow.store.store import Store
+from fepflow.tasks.call_target import call_target
+from fepflow.tasks.decide import decide_run
+from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.run_checks import run_checks_of_batch
+from fepflow.verdict.verdict import Verdict
+from tests.tasks.conftest import SAME, Agent, Plan
+
+CASES = [f"q{n}" for n in range(60)]
+GATE: dict[str, Any] = {"regression": {"margin": 0.1}}
+
+
+async def decided(store: Store, run_id: str) -> Verdict:
+    async with open_run(run_id, None, store) as context:
+        batch = Batch(0, context.run.calls)
+        await call_target(context, batch)
+        await run_checks_of_batch(context, batch)
+        return await decide_run(context)
+
+
+async def test_without_a_baseline_it_is_inconclusive_and_says_how_to_make_one(store: Store, plan: Plan) -> None:
+    run_id = plan(CASES, gate=GATE)
+    verdict = await decided(store, run_id)
+    assert (verdict.outcome, verdict.blocks) == ("inconclusive", True)
+    assert f"`fepflow baseline set main {run_id[:8]}` makes this run" in verdict.reasons[0]
+    assert verdict.regression is not None
+    assert (verdict.regression.run_id, verdict.regression.metrics) == (None, [])
+    assert not (await decided(store, plan(CASES, gate={**GATE, "inconclusive": "allow"}))).blocks
+
+
+@pytest.mark.parametrize(("wrong", "outcome"), [(0, "pass"), (4, "inconclusive"), (25, "fail")])
+async def test_the_interval_of_the_difference_decides(store: Store, plan: Plan, agent: Agent, wrong, outcome) -> None:
+    first = plan(CASES)
+    await decided(store, first)
+    store.set_baseline("s", "main", first)
+    agent.wrong.update(CASES[:wrong])
+    verdict = await decided(store, plan(CASES, gate=GATE))
+    assert verdict.outcome == outcome, verdict.reasons
+    assert verdict.gate == "exact_match must be not worse than main by more than 0.1 (95 % intervals)."
+    assert verdict.regression is not None
+    (metric,) = verdict.regression.metrics
+    assert (metric.worsened, metric.n_completed, metric.margin, metric.outcome) == (wrong, 60, 0.1, outcome)
+    assert verdict.regression.matched == "all 60 test cases matched"
+
+
+async def test_a_baseline_that_measured_something_else_is_no_pass(store: Store, plan: Plan) -> None:
+    other: Any = {**SAME, "arguments": {"actual": "$.output.value", "expected": "$.test_case.input"}}
+    first = plan(CASES, checks=[other])
+    await decided(store, first)
+    store.set_baseline("s", "main", first)
+    verdict = await decided(store, plan(CASES, gate=GATE))
+    assert (verdict.outcome, "its check has changed" in verdict.reasons[0]) == ("inconclusive", True)
+    verdict = await decided(store, plan(["another"], gate=GATE))
+    assert (verdict.outcome, "no test case in common" in verdict.reasons[0]) == ("inconclusive", True)
+
+
+async def test_a_store_that_cannot_be_read_is_no_verdict(store: Store, plan: Plan) -> None:
+    run_id = plan(CASES, gate=GATE)
+    store._database.write(lambda connection: connection.execute(text("DROP TABLE baseline")))
+    with pytest.raises(InfrastructureError):
+        await decided(store, run_id)
+    assert store.run(run_id).outcome is None
+
+
+async def test_cases_that_do_not_match_are_said(store: Store, plan: Plan) -> None:
+    first = plan(CASES)
+    await decided(store, first)
+    store.set_baseline("s", "main", first)
+    verdict = await decided(store, plan([*CASES[:50], "new"], gate=GATE))
+    assert verdict.outcome == "pass"
+    assert verdict.warnings == [
+        f"Compared with main (run {first[:8]}): 50 test cases matched; not compared: 10 only in the base "
+        "(q50, q51, q52, and 7 more) and 1 only in the new run (new)."
+    ]
+
+
+async def test_missing_results_are_no_pass(store: Store, plan: Plan) -> None:
+    first = plan(CASES)
+    await decided(store, first)
+    store.set_baseline("s", "main", first)
+    lost = [{"id": name, "input": f"fail 9 {name}", "expected": name} for name in CASES[:8]]
+    again = plan([*lost, *CASES[8:]])
+    await decided(store, again)
+    store.set_baseline("s", "main", again)
+    verdict = await decided(store, plan([*lost, *CASES[8:]], gate=GATE))
+    assert (verdict.outcome, "52 of 60" in verdict.reasons[0]) == ("inconclusive", True)
+
+
+async def test_the_suites_baseline_may_be_a_name_too(store: Store, plan: Plan) -> None:
+    first = plan(["a"])
+    await decided(store, first)
+    verdict = await decided(store, plan(["a"], baseline="main"))
+    assert "There is no baseline main of the suite s yet" in str(verdict.not_compared)
+    store.set_baseline("s", "main", first)
+    verdict = await decided(store, plan(["a"], baseline="main"))
+    assert verdict.baseline is not None
+    assert verdict.baseline.run_id == first
+    assert find_baseline(store, store.run(plan(["a"])), "main") == store.run(first)
+
+
+@pytest.mark.parametrize(
+    ("gate", "says"),
+    [
+        ({"regression": {"margin": -1}}, "gate.regression.margin: must be at least 0"),
+        ({"regression": {"margin": {"nothing": 0.1}}}, "there is no metric nothing"),
+        ({"regression": {"margin": {}}}, "there is no metric that it is for"),
+        ({"regression": {"margin": 0.1, "baseline": "a b"}}, "the name of a baseline"),
+        ({"regression": {"baseline": "main"}}, "margin"),
+        (
+            {"regression": {"margin": 0.02}},
+            "10 test cases cannot show a regression of at most 0.02, even if none changes",
+        ),
+        ({"regression": {"margin": 0}}, "no number of them shows a margin of 0"),
+        ({"regression": {"margin": 0.3}}, "there is no baseline main of the suite s yet"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_called(store: Store, tmp_path: Path, gate: Any, says: str) -> None:
+    document = {
+        "name": "s",
+        "target": {"http": {"url": "http://127.0.0.1:9"}},
+        "test_cases": [{"id": str(n), "input": n, "expected": n} for n in range(10)],
+        "checks": [SAME],
+        "gate": gate,
+    }
+    path = tmp_path / "suite.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    assert says in "\n".join(map(str, validate_suite(path).problems))

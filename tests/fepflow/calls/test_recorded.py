@@ -1,0 +1,120 @@
+"""Recorded outputs stand in for a live system."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fepflow.calls.base import Target as OpenTarget
+from fepflow.calls.base import output_hash
+from fepflow.calls.client import RetryPolicy
+from fepflow.calls.factory import open_target
+from fepflow.errors import InputError, TargetError
+from fepflow.protocol.test_case import TestCase
+from fepflow.suite.target import Target
+from tests.fepflow.calls.conftest import ask, ignore_retries
+
+FIRST, SECOND = TestCase(id="a", input=1), TestCase(id="2", input=2)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Any:
+    def opened(records: list[Any], *, cases: tuple[str, ...] = ("a", "2"), **recorded: Any) -> OpenTarget:
+        (tmp_path / "outputs.jsonl").write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
+        config = Target.model_validate({"recorded": {"path": "outputs.jsonl", **recorded}})
+        return open_target(config, folder=tmp_path, case_ids=lambda: cases)
+
+    return opened
+
+
+async def test_records_belong_to_the_cases_in_order(opened: Any) -> None:
+    target = opened([{"value": "one"}, {"value": None}])
+    assert (await target.call(FIRST)).value == "one"
+    assert (await target.call(SECOND)).value is None
+
+
+async def test_records_belong_to_the_cases_by_id_whatever_their_order(opened: Any) -> None:
+    records = [{"q": 2, "said": "two", "cost": 5}, {"q": "a", "said": "one"}, {"q": "other", "said": "none"}]
+    target = opened(records, id="$.q", output="$.said", metadata={"cost": "$.cost"})
+    first, second = await target.call(FIRST), await target.call(SECOND)
+    assert (first.value, first.metadata) == ("one", {})
+    assert (second.value, second.metadata) == ("two", {"cost": 5})
+
+
+def test_by_order_the_numbers_must_agree(opened: Any) -> None:
+    with pytest.raises(InputError, match=r"outputs\.jsonl: holds 3 records, but there are 2 test cases"):
+        opened([{"value": 1}] * 3)
+
+
+async def test_a_case_without_a_record_is_a_missing_output(opened: Any) -> None:
+    target = opened([{"id": "a", "value": 1}], id="$.id")
+    with pytest.raises(TargetError, match=r"no record for this test case \(by \$\.id\)") as raised:
+        await target.call(SECOND)
+    assert (raised.value.kind, raised.value.retryable) == ("missing_output", False)
+    output = await ask(target, SECOND, RetryPolicy(5, 1), ignore_retries)
+    assert output.failure is not None
+    assert output.metadata is not None
+    assert output.metadata["attempts"] == 1
+
+
+async def test_a_record_without_an_output_says_where_it_is_and_what_it_has(opened: Any) -> None:
+    target = opened([{"value": 1}, {"text": 2}])
+    with pytest.raises(TargetError, match=r"outputs\.jsonl:2 has nothing at \$\.value.*the keys text"):
+        await target.call(SECOND)
+
+
+def test_an_output_path_that_fits_no_record_is_refused_at_once(opened: Any) -> None:
+    with pytest.raises(InputError, match=r"outputs\.jsonl:1: no record has anything at \$\.answer.*the keys value"):
+        opened([{"value": 1}, {"value": 2}], output="$.answer")
+
+
+def test_a_duplicate_id_names_both_lines(opened: Any) -> None:
+    with pytest.raises(InputError, match=r"outputs\.jsonl:2: the id 'a' stands in line 1 already"):
+        opened([{"id": "a", "value": 1}, {"id": "a", "value": 2}], id="$.id")
+
+
+def test_a_record_without_an_id_is_named(opened: Any) -> None:
+    with pytest.raises(InputError, match=r"outputs\.jsonl:2: has no id at \$\.id"):
+        opened([{"id": "a", "value": 1}, {"value": 2}], id="$.id")
+
+
+def test_the_content_hash_follows_what_the_record_says(opened: Any) -> None:
+    first = output_hash(opened([{"value": 1}, {"value": 2}]), FIRST, 1)
+    assert output_hash(opened([{"value": 1}, {"value": 3}]), FIRST, 1) == first
+    assert output_hash(opened([{"value": 9}, {"value": 2}]), FIRST, 1) != first
+
+
+def test_a_file_outside_of_the_suite_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "suite").mkdir()
+    (tmp_path / "secret.jsonl").write_text('{"value": 1}')
+    config = Target.model_validate({"recorded": {"path": "../secret.jsonl"}})
+    with pytest.raises(InputError, match="leads out of the suite's folder"):
+        open_target(config, folder=tmp_path / "suite", case_ids=lambda: ["a"])
+    target = open_target(config, folder=tmp_path / "suite", case_ids=lambda: ["a"], roots=[tmp_path])
+    assert target.render(FIRST) == {"value": 1, "metadata": {}}
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    config = Target.model_validate({"recorded": {"path": "nowhere.jsonl"}})
+    with pytest.raises(InputError, match=r"nowhere\.jsonl: there is no such file"):
+        open_target(config, folder=tmp_path, case_ids=list)
+
+
+@pytest.mark.skipif("FEPFLOW_TEST_DATA" not in os.environ, reason="FEPFLOW_TEST_DATA names no folder with test data")
+async def test_the_recorded_answers_of_gsm8k() -> None:
+    folder = Path(os.environ["FEPFLOW_TEST_DATA"]) / "data" / "gsm8k"
+    recorded = {
+        "path": "solutions.jsonl",
+        "output": "$['175b_verification'].solution",
+        "metadata": {"correct": "$['175b_verification'].is_correct"},
+    }
+    ids = [str(number) for number in range(1319)]
+    config = Target.model_validate({"recorded": recorded})
+    target = open_target(config, folder=folder, case_ids=lambda: ids)
+    answers = [await target.call(TestCase(id=case_id, input=None)) for case_id in ids]
+    assert answers[0].value.endswith("A: 18")
+    assert sum(answer.metadata["correct"] for answer in answers) == 742
