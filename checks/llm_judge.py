@@ -19,9 +19,8 @@ from fepflow.checks.models.judge_prompt import question
 from fepflow.checks.models.model_check import ModelCheck, model_of, spent
 from fepflow.checks.models.user_function import call
 from fepflow.checks.models.voting import Sample, combine
-from fepflow.documents.document_path import dotted
 from fepflow.documents.validation_errors import validation_messages
-from fepflow.errors import CheckArgumentsError, ModelError
+from fepflow.errors import CheckArgumentsError, ModelError, dotted
 from fepflow.json.parser import parse
 from fepflow.jsonpath.template import RenderedPrompt
 from fepflow.models import structured

@@ -34,13 +34,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from fepflow.protocol.status import ErrorTypeText
 from fepflow.text import brief, printable
 
-if TYPE_CHECKING:
-    from fepflow.documents.validation_errors import ValidationMessage
+FepErrorType = Literal["jsonpath_error", "validation_error", "timeout_error", "unknown_error"]
+"""The error types of FEP 2.3.4."""
+
+DocumentPath = tuple[str | int, ...]
+"""The keys and indices from the top of a document down to a place in it."""
 
 MAX_MESSAGE = 2_000
 """Characters of an exception's message. What it quotes is cut shorter where it is quoted; this holds for all."""
@@ -52,7 +54,7 @@ MAX_PROBLEMS = 100
 class FepflowError(Exception):
     """Base of the tree. `str(error)` is a sentence for a user: what was wrong, where, what to do."""
 
-    fep_type: ClassVar[ErrorTypeText] = "unknown_error"
+    fep_type: ClassVar[FepErrorType] = "unknown_error"
     recoverable: bool = False
     http_status: ClassVar[int] = 500
     grpc_code: ClassVar[str] = "INTERNAL"
@@ -69,7 +71,7 @@ class FepflowError(Exception):
 class UserError(FepflowError):
     """Something that the user handed to us is wrong; doing the same again gives the same error."""
 
-    fep_type: ClassVar[ErrorTypeText] = "validation_error"
+    fep_type: ClassVar[FepErrorType] = "validation_error"
     http_status = 400
     grpc_code = "INVALID_ARGUMENT"
     exit_code = 2
@@ -105,6 +107,23 @@ class Problem:
         text = ": ".join(part for part in (location, self.path, self.message) if part)
         text = f"{text} ({self.advice})" if self.advice else text
         return printable(f"{text} [EvalGuard {self.rule}]" if self.rule else text)
+
+
+def dotted(path: DocumentPath) -> str:
+    """Return `('checks', 0, 'type')` as `checks[0].type`."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationMessage:
+    """One error in a value: where, what, and what to do about it."""
+
+    path: DocumentPath
+    message: str
+    advice: str | None = None
 
 
 class InputError(UserError):

@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, Field
 
 from fepflow.env_file import current_file
 from fepflow.errors import InputError, Problem
-from fepflow.http.addresses import address_problem
-from fepflow.suite.durations import seconds
+from fepflow.security.addresses import address_problem
+from fepflow.text import seconds
 
 PREFERENCES = ("port", "api_port", "grpc_port", "cache_ttl")
 """Settings that a `.env` in the working directory may hold, too. All others are the operator's: they say where data

@@ -8,8 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fepflow.checks.base import MISSING, RESOLVED, BaseCheck, JSONPath, argument_fields, wrong_arguments
-from fepflow.documents.validation_errors import ValidationMessage
-from fepflow.errors import CheckArgumentsError
+from fepflow.errors import CheckArgumentsError, ValidationMessage
 from fepflow.jsonpath.path import Path, compile_path, is_path
 from fepflow.jsonpath.template import TextTemplate, compile_template, copy_containers
 from fepflow.protocol.model import construct_fast, to_jsonable

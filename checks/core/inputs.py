@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
-from fepflow.documents.document_path import dotted
 from fepflow.documents.validation_errors import validation_messages
-from fepflow.errors import InputError, Problem
+from fepflow.errors import InputError, Problem, dotted
 from fepflow.protocol.check import AnyCheck, Check
 from fepflow.protocol.results import ExperimentMetadata
 from fepflow.protocol.test_case import Output, TestCase

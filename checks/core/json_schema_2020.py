@@ -28,8 +28,7 @@ from jsonschema_specifications import REGISTRY
 from referencing.exceptions import Unresolvable
 
 from fepflow.checks.core.safe_regex import MAX_PATTERN, is_cheap, search
-from fepflow.documents.document_path import dotted
-from fepflow.errors import CheckArgumentsError, CheckTimeoutError
+from fepflow.errors import CheckArgumentsError, CheckTimeoutError, dotted
 from fepflow.json.equality import json_key
 
 TIME_LIMIT = 1.0

@@ -16,9 +16,8 @@ from fepflow.checks.models.model_check import NO_VERDICTS
 from fepflow.checks.registry import find_check
 from fepflow.checks.validation.paths import remarks_on, texts_in
 from fepflow.documents.did_you_mean import did_you_mean
-from fepflow.documents.document_path import DocumentPath, dotted
 from fepflow.documents.loader import Document
-from fepflow.errors import CheckArgumentsError, FepflowError, InputError, JSONPathError, Problem
+from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, InputError, JSONPathError, Problem, dotted
 from fepflow.models import providers
 from fepflow.models.configuration import CHAT, EMBEDDING, parse_model_config
 from fepflow.models.model import Model

@@ -10,9 +10,7 @@ from typing import Any
 from fepflow.checks.base import BaseCheck
 from fepflow.checks.core.arguments import Arguments
 from fepflow.checks.registry import find_check, is_ours
-from fepflow.documents.document_path import DocumentPath
-from fepflow.documents.validation_errors import ValidationMessage
-from fepflow.errors import CheckArgumentsError, FepflowError, JSONPathError
+from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, JSONPathError, ValidationMessage
 from fepflow.jsonpath.context_paths import is_word_of_context, meant_path
 from fepflow.jsonpath.path import is_path, leading_keys
 from fepflow.jsonpath.template import TextTemplate

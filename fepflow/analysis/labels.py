@@ -10,9 +10,9 @@ from typing import Any
 
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.datasets.error_collector import ErrorCollector
-from fepflow.datasets.reader import id_text
 from fepflow.datasets.records import format_of, records
 from fepflow.errors import UserError
+from fepflow.suite.test_cases import id_text
 
 Label = bool | float | str
 

@@ -13,9 +13,9 @@ import httpx
 
 from fepflow.calls.setting_names import HTTP, SettingNames
 from fepflow.errors import TargetError, TargetTimeoutError
-from fepflow.http.addresses import host_and_port
 from fepflow.http.agent_addresses import AddressRefusedError
 from fepflow.http.response_body import BodyError
+from fepflow.security.addresses import host_and_port
 
 _RESET = (errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED)
 

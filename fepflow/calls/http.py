@@ -14,13 +14,13 @@ from fepflow.calls.http_client import Client, add_headers, address_without_secre
 from fepflow.calls.response_parser import ResponseParser, status_error
 from fepflow.calls.setting_names import EVALUATIONS_API, HTTP
 from fepflow.errors import TargetError
-from fepflow.http.addresses import host_and_port, is_same_host
 from fepflow.http.agent_addresses import AgentAddresses
 from fepflow.http.response_body import ACCEPT_ENCODING, read_beginning, read_body, too_large
 from fepflow.jsonpath.template import compile_template
 from fepflow.limits.thread_pool import READERS
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
+from fepflow.security.addresses import host_and_port, is_same_host
 from fepflow.security.redaction import hide_addresses_in_logs, known_secrets, redact, redact_json, remember
 from fepflow.security.secret_names import is_secret_name, secrets_in_address
 from fepflow.suite import target

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 
 from fepflow.errors import InputError, Problem
-from fepflow.http.addresses import is_loopback
 from fepflow.http.agent_addresses import DialGuard
+from fepflow.security.addresses import is_loopback
 from fepflow.security.secret_names import is_secret_parameter
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")

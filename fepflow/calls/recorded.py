@@ -9,12 +9,12 @@ from typing import Any
 
 from fepflow.calls.base import TargetResponse, refuse_reserved_names
 from fepflow.calls.response_parser import describe, found_metadata
-from fepflow.datasets.reader import id_text, read_records
 from fepflow.errors import InputError, JSONPathError, Problem, TargetError
 from fepflow.jsonpath.path import compile_path
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite import target
+from fepflow.suite.test_cases import id_text, read_records
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def alert(on: tuple[list[str], ...], suite: str | None, name: str | None, grace:
 
 
 def _seconds(grace: str) -> float:
-    from fepflow.suite.durations import seconds
+    from fepflow.text import seconds
 
     try:
         found = float(seconds(grace))

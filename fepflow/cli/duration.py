@@ -15,7 +15,7 @@ class Seconds(click.ParamType[float]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return it as seconds."""
-        from fepflow.suite.durations import seconds
+        from fepflow.text import seconds
 
         text = str(value)
         try:
@@ -34,7 +34,7 @@ class Duration(click.ParamType[float]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """As everywhere in fepflow."""
-        from fepflow.suite.durations import seconds
+        from fepflow.text import seconds
 
         try:
             return float(seconds(value))

@@ -65,7 +65,7 @@ def schedule(suite: str | None, as_list: bool, action: str | None, name: str | N
 
 
 def _when(cron: str | None, every: str | None, timezone: str, limit: float | None, repeats: int | None) -> list[str]:
-    from fepflow.suite.durations import seconds
+    from fepflow.text import seconds
 
     if (cron is None) == (every is None):
         raise click.UsageError('say when: --cron "0 2 * * *", or --every 30m')

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fepflow.diagnose.suite_validation import SuiteValidation
-from fepflow.documents.document_path import DocumentPath
-from fepflow.errors import FepflowError
+from fepflow.errors import DocumentPath, FepflowError
 from fepflow.extras import require
 from fepflow.settings import settings
 from fepflow.suite.baseline_names import PREVIOUS, is_name

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fepflow.datasets.case_spool import CasesOnDisk
-from fepflow.datasets.reader import read_test_cases
 from fepflow.diagnose.suite_validation import SuiteValidation, file_of
-from fepflow.documents.document_path import DocumentPath
-from fepflow.errors import InputError, Problem
+from fepflow.errors import DocumentPath, InputError, Problem
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.models import Dataset
 from fepflow.suite.reader import LoadedSuite
+from fepflow.suite.test_cases import read_test_cases
 
 
 def read_cases(loaded: LoadedSuite) -> CasesOnDisk:

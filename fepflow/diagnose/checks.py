@@ -20,8 +20,8 @@ from fepflow.checks.validation.checks import (
 from fepflow.checks.validation.paths import BRACES_STAY
 from fepflow.diagnose.cases import dataset_of
 from fepflow.diagnose.suite_validation import SuiteValidation
-from fepflow.documents.document_path import DocumentPath
 from fepflow.documents.loader import Document
+from fepflow.errors import DocumentPath
 from fepflow.json.codec import encode
 from fepflow.manifest.document import SuiteDocument
 from fepflow.protocol.check import Check, to_check

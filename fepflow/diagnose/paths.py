@@ -16,8 +16,8 @@ from fepflow.checks.validation.paths import PathUse, paths_of, texts_in
 from fepflow.diagnose.cases import dataset_of
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.did_you_mean import did_you_mean
-from fepflow.documents.document_path import DocumentPath, dotted
-from fepflow.documents.validation_errors import ValidationMessage, kind_name
+from fepflow.documents.validation_errors import kind_name
+from fepflow.errors import DocumentPath, ValidationMessage, dotted
 from fepflow.jsonpath.context_paths import context_problem, meant_path
 from fepflow.jsonpath.path import Key, SingularPath, compile_path, descend, is_path, leading_keys
 from fepflow.protocol.check import to_check

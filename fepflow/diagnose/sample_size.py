@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fepflow.analysis.ranges import is_of_passes, is_share_that_passed
 from fepflow.analysis.sampling import sample_size
 from fepflow.diagnose.suite_validation import SuiteValidation
-from fepflow.documents.document_path import DocumentPath
+from fepflow.errors import DocumentPath
 from fepflow.statistics.intervals import interval_of, minimum_sample
 from fepflow.statistics.planning import cases_for_power
 from fepflow.statistics.scale import Scale

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fepflow.datasets.case_spool import CasesOnDisk
-from fepflow.documents.document_path import DocumentPath
 from fepflow.documents.loader import reason
-from fepflow.errors import InputError, Problem
+from fepflow.errors import DocumentPath, InputError, Problem
 from fepflow.evalguard.models import Thresholds
 from fepflow.settings import settings
 from fepflow.suite.files import resolve_inside

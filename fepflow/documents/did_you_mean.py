@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from fepflow.documents.document_path import DocumentPath
+from fepflow.errors import DocumentPath
 
 _MANY = 20
 _LONGEST = 60

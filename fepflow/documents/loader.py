@@ -10,9 +10,8 @@ from typing import Any
 
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from fepflow.documents.document_path import DocumentPath, dotted
 from fepflow.documents.yaml_parser import compose, parse_yaml, too_deep
-from fepflow.errors import InputError, Problem
+from fepflow.errors import DocumentPath, InputError, Problem, dotted
 from fepflow.json.decoder import is_deep, loads
 from fepflow.json.parser import syntax_error
 from fepflow.security.regular_files import open_regular

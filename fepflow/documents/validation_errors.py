@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from fepflow.documents.did_you_mean import did_you_mean, names_at
-from fepflow.documents.document_path import DocumentPath
+from fepflow.errors import DocumentPath, ValidationMessage
 
 _EXPECTED = {
     "string_type": "must be a text",
@@ -61,15 +60,6 @@ _KINDS = {bool: "a boolean", int: "a number", float: "a number", str: "a text", 
 def kind_name(value: Any) -> str:
     """Return the kind of a JSON value, for a message: `a list`, `null`; the name of another type."""
     return "null" if value is None else _KINDS.get(type(value), type(value).__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ValidationMessage:
-    """One error in a value: where, what, and what to do about it."""
-
-    path: DocumentPath
-    message: str
-    advice: str | None = None
 
 
 def validation_messages(

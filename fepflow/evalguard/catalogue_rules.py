@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fepflow.documents.did_you_mean import did_you_mean
-from fepflow.documents.document_path import DocumentPath, dotted
 from fepflow.documents.loader import Document
-from fepflow.errors import Problem
+from fepflow.errors import DocumentPath, Problem, dotted
 from fepflow.evalguard.documents import Kind
 from fepflow.evalguard.impact import check_ranges
 from fepflow.evalguard.models import Definition, Metric, Policy, Range, Task, Thresholds

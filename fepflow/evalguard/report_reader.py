@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fepflow.documents.document_path import dotted
 from fepflow.documents.loader import Document, parse_document, read_text
 from fepflow.documents.yaml_parser import too_deep
-from fepflow.errors import InputError, Problem
+from fepflow.errors import InputError, Problem, dotted
 from fepflow.evalguard.documents import is_bare_report, is_lm_eval, kind_of
 from fepflow.evalguard.lm_eval import convert
 from fepflow.evalguard.report import Report, flattened

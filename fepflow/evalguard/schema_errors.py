@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from fepflow.documents.did_you_mean import did_you_mean, names_at
-from fepflow.documents.document_path import DocumentPath
+from fepflow.errors import DocumentPath
 from fepflow.evalguard.models import Definition
 from fepflow.security.redaction import excerpt
 from fepflow.security.secret_names import is_secret_name

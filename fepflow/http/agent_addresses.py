@@ -18,8 +18,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from fepflow.errors import InputError, Problem
-from fepflow.http.addresses import address_problem
 from fepflow.prefect_settings import configured_api
+from fepflow.security.addresses import address_problem
 from fepflow.settings import settings
 
 Address = IPv4Address | IPv6Address

@@ -9,8 +9,7 @@ from typing import Any
 from fepflow.datasets.error_collector import ErrorCollector
 from fepflow.datasets.records import records
 from fepflow.documents.did_you_mean import did_you_mean
-from fepflow.documents.document_path import DocumentPath
-from fepflow.errors import InputError
+from fepflow.errors import DocumentPath, InputError
 from fepflow.manifest.models import Dataset
 from fepflow.manifest.parts import PartsReader
 from fepflow.settings import settings

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from fepflow.documents.document_path import DocumentPath
 from fepflow.documents.loader import Document
-from fepflow.errors import Problem
+from fepflow.errors import DocumentPath, Problem
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fepflow.documents.document_path import DocumentPath
+from fepflow.errors import DocumentPath
 from fepflow.jsonpath.path import is_path, unescape
 from fepflow.manifest.models import Grader
 from fepflow.manifest.parts import PartsReader

@@ -10,10 +10,9 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fepflow.documents.did_you_mean import did_you_mean
-from fepflow.documents.document_path import DocumentPath
 from fepflow.documents.loader import Document
 from fepflow.documents.validation_errors import validation_messages
-from fepflow.errors import Problem
+from fepflow.errors import DocumentPath, Problem
 from fepflow.suite.values import Section
 from fepflow.text import brief
 

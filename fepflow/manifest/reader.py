@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fepflow.documents.document_path import DocumentPath
 from fepflow.documents.loader import Document
-from fepflow.errors import Problem
+from fepflow.errors import DocumentPath, Problem
 from fepflow.manifest.dataset import rows_of_dataset
 from fepflow.manifest.document import SuiteDocument
 from fepflow.manifest.graders import DEFAULT_JUDGE, checks_of_step, equals_check

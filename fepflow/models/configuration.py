@@ -9,8 +9,8 @@ from typing import Any
 
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.env_file import SUITE_VARIABLES
-from fepflow.http.addresses import address_problem
 from fepflow.models.model import ATTEMPTS, TIMEOUT, Model
+from fepflow.security.addresses import address_problem
 from fepflow.security.secret_names import is_secret_name
 from fepflow.suite.env_vars import Reference, address_holds_literal_secret, expand
 

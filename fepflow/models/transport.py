@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 # httpx is imported where a model is asked: what only reads suites and results does without it.
 
-from fepflow.http.addresses import host_and_port, is_same_host
 from fepflow.http.response_body import ACCEPT_ENCODING, BodyError, read_beginning, read_body
 from fepflow.json.limits import has_more_values
+from fepflow.security.addresses import host_and_port, is_same_host
 
 CHAT_BYTES = 4_000_000
 """Of a chat response. A judgement has kilobytes."""

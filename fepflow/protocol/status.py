@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
+from fepflow.errors import FepErrorType
+
 
 class Status(StrEnum):
     """The statuses, for those who like constants better than strings; each equals its string."""
@@ -25,8 +27,8 @@ class ErrorType(StrEnum):
 
 if TYPE_CHECKING:  # a constant may be given, and be compared with
     StatusText = Literal["completed", "error", "skip"] | Status
-    ErrorTypeText = Literal["jsonpath_error", "validation_error", "timeout_error", "unknown_error"] | ErrorType
+    ErrorTypeText = FepErrorType | ErrorType
 else:
     StatusText = Literal["completed", "error", "skip"]
-    ErrorTypeText = Literal["jsonpath_error", "validation_error", "timeout_error", "unknown_error"]
+    ErrorTypeText = FepErrorType
 """Both as results hold them: always the string."""

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fepflow.documents.document_path import DocumentPath
 from fepflow.documents.loader import Document
-from fepflow.errors import Problem
+from fepflow.errors import DocumentPath, Problem
 from fepflow.security.secret_names import holds_secret_parts, is_secret_name
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-((?:(?!\$\{)[^}])*))?\}")

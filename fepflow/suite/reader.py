@@ -15,11 +15,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fepflow.documents.did_you_mean import did_you_mean
-from fepflow.documents.document_path import DocumentPath, dotted
 from fepflow.documents.loader import Document, read_document
-from fepflow.documents.validation_errors import ValidationMessage, validation_messages
+from fepflow.documents.validation_errors import validation_messages
 from fepflow.env_file import SUITE_VARIABLES
-from fepflow.errors import InputError, Problem
+from fepflow.errors import DocumentPath, InputError, Problem, ValidationMessage, dotted
 from fepflow.jsonpath.path import descend
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase

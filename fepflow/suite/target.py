@@ -9,7 +9,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, ValidationInfo, field
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticKnownError
 
-from fepflow.http.addresses import address_problem
+from fepflow.security.addresses import address_problem
 from fepflow.suite.values import LIMIT_NAME, ByteSize, Duration, JSONPathText, Section, Template, checked_template
 
 Attribute = Annotated[str, Field(pattern=r"^[^:]+:[^\W\d]\w*(\.[^\W\d]\w*)*$")]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from fepflow.errors import JSONPathError
 from fepflow.jsonpath.path import compile_path
 from fepflow.jsonpath.template import compile_template
-from fepflow.suite.durations import seconds
+from fepflow.text import seconds
 
 LIMIT_NAME = "[^/%&<>]+"
 """What Prefect takes as the name of a global limit."""

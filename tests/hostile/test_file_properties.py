@@ -12,12 +12,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fepflow.datasets.reader import read_test_cases
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.documents.loader import parse_document
 from fepflow.errors import InputError, Problem
 from fepflow.suite.models import Dataset
+from fepflow.suite.test_cases import read_test_cases
 from tests.properties import holds_for, value_or_error
 
 from .strategies import JSON_PIECES, JSON_VALUES, SENDABLE, mutated, pieces

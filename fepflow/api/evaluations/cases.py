@@ -8,9 +8,8 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from fepflow.documents.document_path import dotted
 from fepflow.documents.validation_errors import validation_messages
-from fepflow.errors import InputError, InvalidRequestError, Problem, TooLargeError
+from fepflow.errors import InputError, InvalidRequestError, Problem, TooLargeError, dotted
 from fepflow.json.parser import parse
 from fepflow.protocol.test_case import TestCase
 from fepflow.text import brief, printable

@@ -15,9 +15,8 @@ from fepflow.checks.constants import CheckType
 from fepflow.checks.core.compiled import CompiledCheck
 from fepflow.checks.core.data_checks import CaseChecks
 from fepflow.checks.models.defaults import CheckDefaults
-from fepflow.documents.document_path import dotted
 from fepflow.documents.validation_errors import validation_messages
-from fepflow.errors import InvalidRequestError, TooLargeError
+from fepflow.errors import InvalidRequestError, TooLargeError, dotted
 from fepflow.protocol.check import Check
 from fepflow.protocol.model import utc_now
 from fepflow.settings import settings

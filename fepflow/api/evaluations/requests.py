@@ -16,9 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fepflow.api.evaluations.sizes import require_bounded
 from fepflow.checks.core.compiled import require_unique_ids
 from fepflow.checks.engine import require_match
-from fepflow.documents.document_path import dotted
 from fepflow.documents.validation_errors import validation_messages
-from fepflow.errors import InputError, Problem, TooLargeError
+from fepflow.errors import InputError, Problem, TooLargeError, dotted
 from fepflow.json.parser import parse
 from fepflow.protocol.check import CHECK_ID, SEMVER, AnyCheck, to_check
 from fepflow.protocol.check import Check as FepCheck

@@ -16,8 +16,8 @@ from fepflow.calls.http_client import Client, add_headers, address_without_secre
 from fepflow.calls.response_parser import status_error
 from fepflow.calls.setting_names import ECP
 from fepflow.errors import TargetError
-from fepflow.http.addresses import host_and_port
 from fepflow.http.response_body import ACCEPT_ENCODING, read_body, read_pieces
+from fepflow.security.addresses import host_and_port
 from fepflow.security.redaction import excerpt, hide_addresses_in_logs, redact
 from fepflow.security.secret_names import is_secret_name
 from fepflow.suite import target

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fepflow.datasets.reader import Cases, read_records, read_test_cases
 from fepflow.errors import InputError
 from fepflow.suite.models import Dataset
+from fepflow.suite.test_cases import Cases, read_records, read_test_cases
 
 Read = Callable[..., Cases]
 

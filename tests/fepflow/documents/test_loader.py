@@ -3,9 +3,8 @@ import json
 
 import pytest
 
-from fepflow.documents.document_path import dotted
 from fepflow.documents.loader import MAX_BYTES, parse_document, read_document
-from fepflow.errors import InputError
+from fepflow.errors import InputError, dotted
 from fepflow.json.decoder import MAX_DEPTH, loads
 
 

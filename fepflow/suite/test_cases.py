@@ -13,9 +13,8 @@ from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.datasets.error_collector import ErrorCollector
 from fepflow.datasets.records import format_of, records
 from fepflow.documents.did_you_mean import closest
-from fepflow.documents.document_path import dotted
 from fepflow.documents.validation_errors import validation_messages
-from fepflow.errors import JSONPathError, Problem
+from fepflow.errors import JSONPathError, Problem, dotted
 from fepflow.json.codec import NotJsonError
 from fepflow.jsonpath.path import Path as JSONPath
 from fepflow.jsonpath.path import compile_path, leading_keys

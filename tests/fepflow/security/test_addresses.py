@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fepflow.http.addresses import host_and_port, is_loopback, is_same_host
+from fepflow.security.addresses import host_and_port, is_loopback, is_same_host
 
 
 @pytest.mark.parametrize(
