@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
+from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.checks.base import BaseCheck, PathText
 from fepflow.checks.core.json_schema import Schema, is_quick, schema_errors
 from fepflow.checks.core.sentences import Given, first_errors
 from fepflow.json.parser import parse
-from fepflow.limits.thread_pool import LOOKUPS
 
 TIMEOUT = 1.5
 """Seconds after which a validation is given up."""

@@ -13,10 +13,10 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
+from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.checks.core.compiled import CompiledCheck
 from fepflow.checks.engine import YIELD_INTERVAL, run_checks
 from fepflow.json.limits import is_large
-from fepflow.limits.thread_pool import LOOKUPS
 from fepflow.models.model_requests import ModelRequests
 from fepflow.models.request_context import RequestContext
 from fepflow.protocol.content_hash import content_hash

@@ -29,10 +29,10 @@ FLOORS = {
     "fepflow.diagnose": 5,
     "fepflow.analysis": 4,
     "fepflow.checks": 3,
-    "fepflow.calls": 2,
     "fepflow.verdict": 2,
     "fepflow.store": 2,
     "fepflow.models": 2,
+    "fepflow.calls": 1,
     "fepflow.evalguard": 1,
     "fepflow": 0,
 }

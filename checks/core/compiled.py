@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_jsonable_python
 
+from fepflow.calls.thread_pool import LOOKUPS, USER_CHECK_POOL, Job
 from fepflow.checks.base import UNKNOWN_ARGUMENT, BaseAsyncCheck, BaseCheck, answering
 from fepflow.checks.constants import CheckType
 from fepflow.checks.core.arguments import Arguments
@@ -27,7 +28,6 @@ from fepflow.errors import (
     RunLimitExceededError,
 )
 from fepflow.json.limits import is_large
-from fepflow.limits.thread_pool import LOOKUPS, USER_CHECK_POOL, Job
 from fepflow.models.model_requests import ModelRequests, offered_to_nested_calls
 from fepflow.protocol.check import AnyCheck, to_check
 from fepflow.protocol.context import Context

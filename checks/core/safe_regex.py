@@ -16,8 +16,8 @@ from functools import lru_cache, partial
 from math import log2
 from typing import TYPE_CHECKING, Any
 
+from fepflow.calls.thread_pool import SEARCHES
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError
-from fepflow.limits.thread_pool import SEARCHES
 
 if TYPE_CHECKING:
     import regex

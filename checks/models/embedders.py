@@ -17,9 +17,9 @@ from inspect import getsource, isawaitable, iscoroutinefunction
 from time import monotonic
 from typing import Any, TypeVar
 
+from fepflow.calls.thread_pool import EMBEDDERS
 from fepflow.checks.extension.entry_points import entries
 from fepflow.errors import CheckArgumentsError, FepflowError, ModelError, ModelTimeoutError
-from fepflow.limits.thread_pool import EMBEDDERS
 from fepflow.models.model import EmbeddingResponse, Model, Usage
 from fepflow.protocol.content_hash import content_hash
 from fepflow.security.redaction import words_of

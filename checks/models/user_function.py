@@ -7,7 +7,7 @@ from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
-from fepflow.limits.thread_pool import OTHERS_CALLS
+from fepflow.calls.thread_pool import OTHERS_CALLS
 
 
 async def call(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Self
 
 from fepflow.errors import FepflowError, InfrastructureError
+from fepflow.host import locked
 from fepflow.protocol.model import utc_now
 from fepflow.store.access_records import AuditEntry
 from fepflow.store.store import Store
-from fepflow.system.host import locked
 from fepflow.tasks.run.lease import STORE_WAIT
 
 logger = logging.getLogger(__name__)

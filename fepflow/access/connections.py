@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from socket import socket
 
-from fepflow.system.host import most_files
+from fepflow.host import most_files
 
 HEAD_SECONDS = 10.0
 """Seconds for TLS, and for the head of a request, from its first byte or the connection's beginning."""

@@ -14,9 +14,9 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_aft
 from fepflow.calls.adaptive_limiter import AdaptiveLimiter, OnLimitChange
 from fepflow.calls.base import Progress, Target, TargetResponse, progress_of_call
 from fepflow.calls.call_record import BEFORE, Attempt, CallRecord
+from fepflow.calls.circuit_breaker import CircuitBreaker
+from fepflow.calls.run_budget import RunBudget
 from fepflow.errors import CircuitOpenError, JSONPathError, RunLimitExceededError, TargetError, TargetTimeoutError
-from fepflow.limits.circuit_breaker import CircuitBreaker
-from fepflow.limits.run_budget import RunBudget
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import without_secrets, words_of

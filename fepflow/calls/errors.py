@@ -11,10 +11,10 @@ from contextlib import contextmanager
 
 import httpx
 
+from fepflow.calls.agent_addresses import AddressRefusedError
+from fepflow.calls.response_body import BodyError
 from fepflow.calls.setting_names import HTTP, SettingNames
 from fepflow.errors import TargetError, TargetTimeoutError
-from fepflow.http.agent_addresses import AddressRefusedError
-from fepflow.http.response_body import BodyError
 from fepflow.security.addresses import host_and_port
 
 _RESET = (errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.base import Target
 from fepflow.errors import InputError, Problem
-from fepflow.http.agent_addresses import AgentAddresses
 from fepflow.suite import target
 from fepflow.suite.files import resolve_inside
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
+from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.base import TargetResponse, refuse_reserved_names
 from fepflow.calls.errors import wire_errors
 from fepflow.calls.http_client import Client, add_headers, address_without_secrets, auth_in_address, parse_address
+from fepflow.calls.response_body import ACCEPT_ENCODING, read_beginning, read_body, too_large
 from fepflow.calls.response_parser import ResponseParser, status_error
 from fepflow.calls.setting_names import EVALUATIONS_API, HTTP
+from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
-from fepflow.http.agent_addresses import AgentAddresses
-from fepflow.http.response_body import ACCEPT_ENCODING, read_beginning, read_body, too_large
 from fepflow.jsonpath.template import compile_template
-from fepflow.limits.thread_pool import READERS
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.addresses import host_and_port, is_same_host
@@ -42,7 +42,7 @@ class HttpTarget:
     """Calls `config.http` by httpx, over at most `config.concurrency` kept-alive connections, or `app` in process.
 
     Authentication, proxies, certificates and a redirect's address are httpx's; one attempt is one request for each
-    address of a redirect, and none goes to another host. Responses are bounded by `fepflow.http.response_body`.
+    address of a redirect, and none goes to another host. Responses are bounded by `fepflow.calls.response_body`.
     `secrets` are taken out of everything that an answer or an error says. Every call is like the first one: no cookies,
     no netrc. The connections are made in the event loop of the first call; where the address is somebody else's, they
     are made to `addresses` only, no redirect is followed, and errors name the address as the evaluations API does.

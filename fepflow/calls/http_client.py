@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
+from fepflow.calls.agent_addresses import DialGuard
 from fepflow.errors import InputError, Problem
-from fepflow.http.agent_addresses import DialGuard
 from fepflow.security.addresses import is_loopback
 from fepflow.security.secret_names import is_secret_parameter
 

@@ -11,9 +11,9 @@ from itertools import islice
 from typing import Any
 
 from fepflow.calls.base import TargetResponse
+from fepflow.calls.retry_after import seconds_to_wait
 from fepflow.calls.setting_names import HTTP, SettingNames
 from fepflow.errors import JSONPathError, TargetError
-from fepflow.http.retry_after import seconds_to_wait
 from fepflow.json import parser
 from fepflow.json.limits import has_more_values
 from fepflow.jsonpath.path import Path, compile_path

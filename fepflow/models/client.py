@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Collection, Coroutine, Mapping
 from typing import Any, Self, TypeVar
 
+from fepflow.calls.circuit_breaker import CircuitBreaker
 from fepflow.errors import CheckArgumentsError, ModelUnavailableError
-from fepflow.limits.circuit_breaker import CircuitBreaker
 from fepflow.models import _litellm, providers, retrying
 from fepflow.models.batching import Batcher
 from fepflow.models.endpoint_state import EndpointState, ModelState

@@ -6,7 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
-from fepflow.limits.circuit_breaker import CircuitBreaker
+from fepflow.calls.circuit_breaker import CircuitBreaker
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from fepflow.calls.retry_after import seconds_to_wait
 from fepflow.errors import ModelError, ModelTimeoutError
-from fepflow.http.retry_after import seconds_to_wait
 from fepflow.models.model import Model
 from fepflow.models.transport import Exchange
 from fepflow.security.redaction import excerpt, known_secrets

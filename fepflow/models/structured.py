@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeVar
 
+from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.json.limits import has_more_values, is_small
 from fepflow.json.parser import parse
-from fepflow.limits.thread_pool import LOOKUPS
 from fepflow.models.endpoint_state import ModelState
 from fepflow.models.model import ChatResponse, Model, Usage, sendable
 from fepflow.models.model_requests import ModelRequests

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # httpx is imported where a model is asked: what only reads suites and results does without it.
 
-from fepflow.http.response_body import ACCEPT_ENCODING, BodyError, read_beginning, read_body
+from fepflow.calls.response_body import ACCEPT_ENCODING, BodyError, read_beginning, read_body
 from fepflow.json.limits import has_more_values
 from fepflow.security.addresses import host_and_port, is_same_host
 

@@ -11,12 +11,12 @@ from uuid import uuid4
 from sqlalchemy import ColumnElement, Connection, Table, Update, case, func, or_, select, update
 
 from fepflow.errors import RunBusyError
+from fepflow.host import pid_namespace
 from fepflow.protocol.model import utc_now
 from fepflow.store.database import Repository, now_of
 from fepflow.store.records import Outcome, RunRecord, RunStatus
 from fepflow.store.runs import find_run
 from fepflow.store.tables import RUN
-from fepflow.system.host import pid_namespace
 
 CLAIM_PATIENCE = timedelta(minutes=10)
 """Time after its last renewal in which a claim of a process of this machine holds that seems to live: another may

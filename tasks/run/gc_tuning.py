@@ -30,7 +30,7 @@ def tuned_gc() -> Iterator[None]:
     A run makes few cycles, and the search took a sixth of its time. What waits for the database waits for its turn
     after each answer, and the event loop for its own after each wait.
     """
-    from fepflow.limits.thread_pool import short_turns  # which loads asyncio: not for `fepflow --help`
+    from fepflow.calls.thread_pool import short_turns  # which loads asyncio: not for `fepflow --help`
 
     freezes = not _had_frozen()
     if freezes:

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
+from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.factory import open_target
 from fepflow.diagnose.cases import read_cases
 from fepflow.diagnose.plugins import load_plugins
 from fepflow.documents.loader import Document
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import FepflowError, InputError, RunInterruptedError
-from fepflow.http.agent_addresses import AgentAddresses
 from fepflow.security.redaction import words_of
 from fepflow.settings import settings
 from fepflow.store.leases import new_owner

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from fepflow.calls.base import TargetResponse
 from fepflow.calls.http import HttpTarget
+from fepflow.calls.response_body import BodyError, read_beginning, read_body
 from fepflow.calls.response_parser import ResponseParser, status_error
+from fepflow.calls.retry_after import seconds_to_wait
 from fepflow.errors import CheckArgumentsError, TargetError
-from fepflow.http.response_body import BodyError, read_beginning, read_body
-from fepflow.http.retry_after import seconds_to_wait
 from fepflow.json.codec import decode, encode
 from fepflow.json.parser import parse
 from fepflow.models import structured

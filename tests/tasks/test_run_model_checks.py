@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fepflow.analysis.check_usage import costs_of
-from fepflow.limits import circuit_breaker
+from fepflow.calls import circuit_breaker
 from fepflow.protocol.test_case import Output
 from fepflow.store.records import NewOutput
 from fepflow.store.store import Store

@@ -27,18 +27,18 @@ from time import monotonic
 from typing import Any, BinaryIO, Generic, TypeVar
 
 from fepflow.api.evaluations.requests import EvaluationRequest
+from fepflow.calls.thread_pool import work_inline
 from fepflow.checks.core.compiled import CompiledCheck
 from fepflow.checks.engine import CheckedOutput
 from fepflow.checks.extension.entry_points import installed_checks
 from fepflow.checks.registry import CHECKS
 from fepflow.errors import CheckTimeoutError, FepflowError, TooLargeError
+from fepflow.host import limit_memory, memory_in_use
 from fepflow.jsonpath.path import compile_path
-from fepflow.limits.thread_pool import work_inline
 from fepflow.protocol.check import AnyCheck, to_check
 from fepflow.protocol.results import CheckResult
 from fepflow.store.large_arguments import LargeArguments
 from fepflow.system.guard import fork
-from fepflow.system.host import limit_memory, memory_in_use
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from fepflow.api.evaluations.cases import CASE_ID, INVALID, MAX_CASES, read_case
 from fepflow.api.evaluations.graders import BUILT_IN, checks_of, require_allowed
 from fepflow.api.evaluations.request_run import MAX_KEY, request_run, unique_key
 from fepflow.api.evaluations.results import STATUSES, Status, evaluation, result_counts, results_page
+from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.errors import ConflictError, InvalidRequestError, NotFoundError, TooLargeError
-from fepflow.http.agent_addresses import AgentAddresses
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.secret_names import holds_secret_parts

@@ -13,10 +13,10 @@ from fepflow.calls.ecp.rpc import Request, malformed
 from fepflow.calls.ecp.sse import EventParser
 from fepflow.calls.errors import wire_errors
 from fepflow.calls.http_client import Client, add_headers, address_without_secrets, auth_in_address, parse_address
+from fepflow.calls.response_body import ACCEPT_ENCODING, read_body, read_pieces
 from fepflow.calls.response_parser import status_error
 from fepflow.calls.setting_names import ECP
 from fepflow.errors import TargetError
-from fepflow.http.response_body import ACCEPT_ENCODING, read_body, read_pieces
 from fepflow.security.addresses import host_and_port
 from fepflow.security.redaction import excerpt, hide_addresses_in_logs, redact
 from fepflow.security.secret_names import is_secret_name

@@ -9,10 +9,10 @@ from typing import Any
 
 from fepflow.calls.base import Progress
 from fepflow.calls.response_parser import MAX_VALUES
+from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
 from fepflow.json import parser
 from fepflow.json.limits import has_more_values
-from fepflow.limits.thread_pool import READERS
 from fepflow.security.redaction import excerpt
 
 METHOD_NOT_FOUND = -32601

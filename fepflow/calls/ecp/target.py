@@ -13,9 +13,9 @@ from fepflow.calls.ecp.pool import EndpointSessions, ProcessSessions, Sessions
 from fepflow.calls.ecp.protocol import Step, incompatible
 from fepflow.calls.ecp.scenario import scenario_response, steps_of
 from fepflow.calls.ecp.session import Session, Warnings
+from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
 from fepflow.json.limits import is_large
-from fepflow.limits.thread_pool import READERS
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import known_secrets, redact_json, remember

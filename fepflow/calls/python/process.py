@@ -21,9 +21,9 @@ from fepflow.calls.python.interpreter import find_interpreter
 from fepflow.calls.python.source import Source, is_file, locate, locate_beside, source_hash
 from fepflow.calls.python.threads import Reply
 from fepflow.errors import InputError, Problem
+from fepflow.host import can_fork
 from fepflow.suite.target import PythonTarget
 from fepflow.system.guarded import Ending, GuardedProcess, GuardServer
-from fepflow.system.host import can_fork
 
 LOAD_SECONDS = 120.0
 """How long `validate` waits for an agent's code to be loaded."""

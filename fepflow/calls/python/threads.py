@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from fepflow.calls.python.calls import FORM, Failure
 from fepflow.calls.python.source import MODULES
 from fepflow.calls.python.worker import Entry, answer_text, awaited_text, failure_of, is_pending
-from fepflow.limits.thread_pool import ThreadPool
+from fepflow.calls.thread_pool import ThreadPool
 
 RESPONSE_SECONDS = 0.5
 """How long the loop of async functions may not answer before it is given up: one of them holds it up."""

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fepflow.calls.thread_pool import SEARCHES
 from fepflow.checks.core.safe_regex import _search, compile_pattern, is_cheap, search_guarded
 from fepflow.checks.engine import evaluate_async
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError
-from fepflow.limits.thread_pool import SEARCHES
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 from tests.watch import watched

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.base import Target as AnyTarget
 from fepflow.calls.client import OnRetry, RetryPolicy, TargetClient
 from fepflow.calls.http import HttpTarget
 from fepflow.errors import TargetError
-from fepflow.http.agent_addresses import AgentAddresses
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.suite.target import Target
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from fepflow.calls.agent_addresses import AgentAddresses, allowed_hosts
 from fepflow.errors import FepflowError
-from fepflow.http.agent_addresses import AgentAddresses, allowed_hosts
-from tests.fepflow.http.test_agent_addresses import LOOPBACK, NO_HOST, NO_HTTP
+from tests.fepflow.calls.test_allowed_addresses import LOOPBACK, NO_HOST, NO_HTTP
 
 from .conftest import Serve, ask_once, configured, echo, read_request
 

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 import pytest
 from aiohttp import web
 
+from fepflow.calls import circuit_breaker
 from fepflow.calls.base import TargetResponse
 from fepflow.calls.client import LONGEST_WAIT, RetryPolicy, TargetClient
 from fepflow.calls.http import HttpTarget
+from fepflow.calls.run_budget import RunBudget
 from fepflow.errors import CircuitOpenError, RunLimitExceededError
-from fepflow.limits import circuit_breaker
-from fepflow.limits.run_budget import RunBudget
 from fepflow.protocol.test_case import Output, TestCase
 from tests.fepflow.calls.conftest import CASE, Serve, ask, ask_once, configured, ignore_retries
 

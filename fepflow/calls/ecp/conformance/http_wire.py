@@ -9,8 +9,8 @@ import httpx
 
 from fepflow.calls.ecp.http import Endpoint
 from fepflow.calls.ecp.sse import EventParser
+from fepflow.calls.response_body import read_body, read_pieces
 from fepflow.errors import TargetError
-from fepflow.http.response_body import read_body, read_pieces
 
 
 class HttpWire:

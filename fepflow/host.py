@@ -1,6 +1,6 @@
 """Functions that only some operating systems have, with another way for those without them.
 
-Nothing outside of this package uses fcntl, resource, /proc, fork or prctl; a test looks.
+Nothing else uses fcntl, resource, /proc, fork or prctl, except the guard of child processes; a test looks.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from fepflow.calls import circuit_breaker
+from fepflow.calls.circuit_breaker import FAILURES, CircuitBreaker
 from fepflow.errors import CircuitOpenError, TargetError
-from fepflow.limits import circuit_breaker
-from fepflow.limits.circuit_breaker import FAILURES, CircuitBreaker
 
 REFUSED = TargetError("connection refused by host:80", kind="connect", retryable=True)
 NO = TargetError("HTTP 400", kind="http_status", retryable=False, status=400)

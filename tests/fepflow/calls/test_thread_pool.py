@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
+from fepflow.calls.thread_pool import ThreadPool, short_turns
 from fepflow.errors import CheckTimeoutError
-from fepflow.limits.thread_pool import ThreadPool, short_turns
 
 
 async def test_work_runs_in_a_thread_and_its_value_or_error_is_returned():
@@ -103,7 +103,7 @@ async def test_while_something_computes_turns_are_short_and_afterwards_as_before
 def test_a_process_ends_although_a_job_never_does():
     code = (
         "import asyncio\n"
-        "from fepflow.limits.thread_pool import ThreadPool\n"
+        "from fepflow.calls.thread_pool import ThreadPool\n"
         "def forever():\n    while True: pass\n"
         "try:\n    asyncio.run(ThreadPool('test', 1, computes=True).run(forever, 0.1))\n"
         "except Exception as error:\n    print(type(error).__name__)\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fepflow.calls.agent_addresses import AgentAddresses, allowed_hosts
 from fepflow.errors import InputError
-from fepflow.http.agent_addresses import AgentAddresses, allowed_hosts
 from fepflow.settings import settings
 
 LOOPBACK = (

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fepflow.host import can_fork, locked, pid_namespace
 from fepflow.system import guard
-from fepflow.system.host import can_fork, locked, pid_namespace
 
 
 @pytest.mark.skipif(not shutil.which("ps"), reason="the system has no ps")
@@ -27,7 +27,7 @@ def test_proc_and_ps_tell_the_same_of_the_processes_below_this_one(monkeypatch: 
 
 LOCKS = """
 import os, sys
-from fepflow.system.host import locked
+from fepflow.host import locked
 descriptor = os.open(sys.argv[1], os.O_RDWR)
 print("begun", flush=True)
 with locked(descriptor):

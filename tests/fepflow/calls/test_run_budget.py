@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from fepflow.calls.run_budget import RunBudget
 from fepflow.errors import RunLimitExceededError
-from fepflow.limits.run_budget import RunBudget
 from fepflow.suite.models import Budget
 
 
