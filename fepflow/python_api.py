@@ -70,7 +70,7 @@ class RunResults(ResultsView):
         return self._record.calls
 
     def _rows(self) -> Iterator[dict[str, Any]]:
-        from fepflow.reports.parquet import stored_rows
+        from fepflow.reports.tables import stored_rows
 
         with run_service.open_store() as store:
             yield from stored_rows(store, store.run(self._record.id))

@@ -12,9 +12,8 @@ from ruamel.yaml import YAML
 from fepflow.checks.base import argument_fields
 from fepflow.checks.docgen import rewritten
 from fepflow.checks.registry import CHECKS, our_checks
-from fepflow.cli.cache import cache
+from fepflow.cli.administration import cache, store
 from fepflow.cli.main import fepflow
-from fepflow.cli.store import store
 from fepflow.settings import Settings
 from fepflow.suite.models import Dataset, Gate, JudgeDefaults, Suite
 from fepflow.suite.target import EcpTarget, HttpTarget, PythonTarget, RecordedTarget, Target

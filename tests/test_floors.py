@@ -86,10 +86,12 @@ def test_imports_go_down_only() -> None:
 
 STARTED_ABOVE = {
     "fepflow.services.prefect_api": {"fepflow.deployments.server"},
-    "fepflow.cli.alert": {"fepflow.deployments.alerts"},
-    "fepflow.cli.schedule": {"fepflow.deployments.schedule"},
-    "fepflow.cli.server": {"fepflow.deployments.serve"},
-    "fepflow.cli.view": {"fepflow.deployments.view"},
+    "fepflow.cli.stack": {
+        "fepflow.deployments.alerts",
+        "fepflow.deployments.schedule",
+        "fepflow.deployments.serve",
+        "fepflow.deployments.view",
+    },
 }
 """What is started as a process of its own (`python -m`) from a floor below: commands of the stack."""
 

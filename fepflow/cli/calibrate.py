@@ -1,4 +1,4 @@
-"""`fepflow calibrate`: a judge beside people."""
+"""`fepflow calibrate` and `labels`: a judge beside people."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fepflow.cli.validate import SUITE
+from fepflow.cli.suites import SUITE
 
 if TYPE_CHECKING:
     from fepflow.store.records import Calibration, RunRecord
+
 
 MOST_COLUMNS = 12
 """Categories of a matrix that is printed; --json has all of them."""
@@ -170,3 +171,25 @@ def _matrix(statistics: dict[str, Any]) -> Iterator[str]:
         for name, row in zip(names, statistics["matrix"], strict=True):
             yield f"  {name:<{first}}  " + "  ".join(f"{count:>{width}}" for count in row)
     yield ""
+
+
+@click.group()
+def labels() -> None:
+    """Look after what people say of a run's outputs; `fepflow calibrate` compares judges with it."""
+
+
+@labels.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--check", metavar="ID", help="Labels for this judge only.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE",
+              help="The file to write, .csv or .jsonl; it must not be there yet.")  # fmt: skip
+def export(run_id: str, check: str | None, output: Path) -> None:
+    """Write the labels of RUN (an id, its beginning, or latest) to a file that `calibrate --labels` reads.
+
+    One row for each output and field, with the label that counts, and who said what, when, and why.
+    """
+    from fepflow.evalguard.formatting import plural
+    from fepflow.services.labels import export_labels
+
+    run, count = export_labels(run_id, check, output)
+    click.echo(f"{output}: labels of run {run.id[:8]}, {plural(count, 'row')}.")

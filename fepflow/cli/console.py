@@ -1,7 +1,8 @@
-"""How the command line speaks to a person: a progress bar on long work, tables at the end, colour on a terminal."""
+"""Text and tables for a person; what others wrote cannot move the cursor, colour anything, or be markup."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import rich.console
+from rich import box
+from rich.markup import escape
+from rich.table import Table
 
-from fepflow.cli.text import SHORT_ID, coloured, number, safe, table
+from fepflow.text import cut, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,6 +27,48 @@ if TYPE_CHECKING:
     from fepflow.store.records import Baseline, CacheTotals, CaseResult, RunRecord
     from fepflow.store.store import Store
     from fepflow.tasks.run.handover import Listener
+
+
+COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
+SHORT_ID = 8
+MAX_TEXT = 400
+
+_LEFT = ("suite", "impact", "model", "from", "tasks")
+
+
+def table(*columns: str) -> Table:
+    """A table without a frame; what is in the first column, and texts, begin at the left."""
+    made = Table(box=box.SIMPLE, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
+    for index, column in enumerate(columns):
+        made.add_column(column, justify="left" if index == 0 or column in _LEFT else "right", no_wrap=True)
+    return made
+
+
+def number(value: float | None, sign: str = "") -> str:
+    """Four digits."""
+    return "?" if value is None else f"{value:{sign}.4g}"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """From where to where; a dot where neither is known."""
+    return "·" if low is None and high is None else f"{number(low)} to {number(high)}"
+
+
+def coloured(outcome: str | None) -> str:
+    """An outcome, as markup; a dot for none."""
+    return f"[{COLOURS[outcome]}]{outcome}[/]" if outcome else "·"
+
+
+def one_line(value: Any) -> str:
+    """A value on one line, cut to a bound, as markup."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return safe(cut(" ".join(text.split()), MAX_TEXT))
+
+
+def safe(text: str) -> str:
+    """The same where rich prints: no markup either."""
+    return escape(printable(text))
+
 
 _KINDS = {"judge": "verdicts", "embedding": "vectors"}
 
@@ -70,7 +116,7 @@ class Console:
                 "warning: Prefect's API stopped answering; the verdict is in the store, but Prefect does not know"
             )
         if self._quiet:
-            from fepflow.cli.verdict_view import verdict_view
+            from fepflow.cli.run_view import verdict_view
 
             self.print(verdict_view(run, brief=True))
             return
@@ -95,7 +141,7 @@ class Console:
 
     def run(self, store: Store, run: RunRecord) -> None:
         """A run's checks, metrics and verdict, and the causes of what did not pass."""
-        from fepflow.cli.verdict_view import run_view
+        from fepflow.cli.run_view import run_view
 
         self.print(run_view(store, run))
 
@@ -106,7 +152,7 @@ class Console:
 
     def cases(self, store: Store, run: RunRecord, selection: Selection, limit: int, *, use_pager: bool) -> None:
         """A run with at most `limit` of its cases; through a pager on a terminal. Raises NotFoundError."""
-        from fepflow.cli.verdict_view import run_view
+        from fepflow.cli.run_view import run_view
         from fepflow.services.failed_results import selected
 
         results = selected(store, run, selection)
@@ -119,7 +165,7 @@ class Console:
     def _cases(
         self, store: Store, run: RunRecord, selection: Selection, results: Iterator[CaseResult], limit: int
     ) -> Iterator[str]:
-        from fepflow.cli.case_view import case_view
+        from fepflow.cli.run_view import case_view
         from fepflow.services.failed_results import count_cases
 
         shown: set[int] = set()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fepflow.cli.duration import Seconds
+from fepflow.cli.options import Seconds
 
 if TYPE_CHECKING:
     from fepflow.calls.ecp.conformance.report import ConformanceReport

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fepflow.cli.run import Pair
-from fepflow.cli.validate import MOST_PROBLEMS, print_problems
+from fepflow.cli.runs import Pair
+from fepflow.cli.suites import MOST_PROBLEMS, print_problems
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -119,9 +119,8 @@ def verdict(report: Path, thresholds: Path, max_impact: Any, tasks: Sequence[str
 
 
 def _print_verdict(report: Report, judged: Verdict) -> None:
-    from fepflow.cli.console import Console
-    from fepflow.cli.text import safe
-    from fepflow.cli.verdict_view import metric_table, verdict_lines
+    from fepflow.cli.console import Console, safe
+    from fepflow.cli.run_view import metric_table, verdict_lines
 
     document = judged.model_dump(mode="json", exclude_none=True)
     model = report.context.model_name if report.context else None
@@ -183,7 +182,7 @@ def list_reports(limit: int, model: str | None, as_json: bool) -> None:
 
 
 def _report_table(reports: Sequence[StoredReport]) -> list[Table | str]:
-    from fepflow.cli.text import SHORT_ID, safe, table
+    from fepflow.cli.console import SHORT_ID, safe, table
 
     if not reports:
         return ["No reports yet: fepflow evalguard import results.json"]

@@ -12,31 +12,15 @@ from typing import NoReturn
 
 import click
 
-from fepflow.cli.alert import alert
-from fepflow.cli.audit import audit
-from fepflow.cli.baseline import baseline
-from fepflow.cli.cache import cache
-from fepflow.cli.calibrate import calibrate
-from fepflow.cli.cancel import cancel
-from fepflow.cli.checks import checks
-from fepflow.cli.compare import compare
+from fepflow.cli.administration import audit, cache, keys, store
+from fepflow.cli.calibrate import calibrate, labels
+from fepflow.cli.comparisons import baseline, compare, trends
 from fepflow.cli.ecp import ecp
-from fepflow.cli.env_file import with_env_file
 from fepflow.cli.evalguard import evalguard
-from fepflow.cli.extra import needing
-from fepflow.cli.init import init
-from fepflow.cli.keys import keys
-from fepflow.cli.labels import labels
-from fepflow.cli.limits import limits
-from fepflow.cli.plan import plan
-from fepflow.cli.read import list_runs, show
-from fepflow.cli.run import run
-from fepflow.cli.schedule import schedule
-from fepflow.cli.server import down, serve, status, up
-from fepflow.cli.store import store
-from fepflow.cli.trends import trends
-from fepflow.cli.validate import schema, validate
-from fepflow.cli.view import view
+from fepflow.cli.options import needing, with_env_file
+from fepflow.cli.runs import cancel, list_runs, run, show
+from fepflow.cli.stack import alert, down, limits, schedule, serve, status, up, view
+from fepflow.cli.suites import checks, init, plan, schema, validate
 from fepflow.tasks.run.gc_tuning import rare_collections
 
 EPILOG = "Exit codes: 0 pass, 1 fail, 2 usage or configuration, 3 infrastructure, 4 inconclusive."

@@ -16,8 +16,7 @@ from fepflow.extras import require
 from fepflow.reports.evalguard import write_evalguard_json, write_evalguard_yaml
 from fepflow.reports.fep import write_lines, write_run
 from fepflow.reports.junit import JunitFailures, write_junit
-from fepflow.reports.parquet import require_pyarrow, write_parquet
-from fepflow.reports.spreadsheet import write_csv
+from fepflow.reports.tables import require_pyarrow, write_csv, write_parquet
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from fepflow.checks.explanation import arguments_of, explain, findings
 from fepflow.errors import NotFoundError
 from fepflow.pages.charts import attempts_chart
-from fepflow.pages.marks import State, state_of, state_of_check
+from fepflow.pages.rendering import State, state_of, state_of_check
 from fepflow.pages.text import Span, differences, shown
 from fepflow.protocol.results import CheckResult
 from fepflow.store.case_grid import GridRow

@@ -8,10 +8,8 @@ from typing import TextIO
 
 from markupsafe import Markup
 
-from fepflow.pages.assets import read_asset
 from fepflow.pages.case_page import repeat_view
-from fepflow.pages.links import FileLinks
-from fepflow.pages.rendering import render
+from fepflow.pages.rendering import read_asset, render
 from fepflow.pages.run_page import GridFilter, grid_view, run_view
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
@@ -20,6 +18,27 @@ MAX_CASES = 2_000
 """Cases that a file has, problems first: a browser is slow with more."""
 MAX_TEXT = 3_000
 """Characters of one value."""
+
+
+class FileLinks:
+    """The same of a report of one file, as far as its templates ask: its cases are in it, other pages are not."""
+
+    def __init__(self, case_ids: dict[str, int]) -> None:
+        self._case_ids = case_ids
+
+    def case(self, run_id: str, case_id: str) -> str | None:
+        """See `PageLinks`."""
+        index = self._case_ids.get(case_id)
+        return None if index is None else f"#case-{index}"
+
+    def cases(self, run_id: str, show: str, check: str) -> None:
+        """See `PageLinks`."""
+
+    def compare(self, base: str, new: str) -> None:
+        """See `PageLinks`."""
+
+    def labels(self, run_id: str, check_id: str, field: str) -> None:
+        """See `PageLinks`."""
 
 
 def write_html(store: Store, run: RunRecord, file: TextIO) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fepflow.access.access import Access
@@ -22,12 +22,13 @@ from fepflow.access.caller import Caller
 from fepflow.api.rest.middleware import action_of, is_interface
 from fepflow.api.rest.request import media_type
 from fepflow.errors import AuthenticationError, FepflowError, PermissionDeniedError, RateLimitError, UserError
-from fepflow.pages.assets import asset_response
-from fepflow.pages.rendering import render
+from fepflow.pages.rendering import NAMES, asset_address, read_asset, render
 
 COOKIE = "fepflow_session"
 SECURE_COOKIE = f"__Host-{COOKIE}"
 """Over https: browsers take a cookie of this name from this very host only, and send it to no other."""
+
+KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
 MAX_FORM = 200_000
 """Bytes of a form."""
@@ -244,3 +245,12 @@ def _local(address: str) -> str:
     """An address of this server: nobody is sent elsewhere."""
     is_path = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
     return address if is_path and not is_interface(address) else "/runs"
+
+
+def asset_response(path: str) -> Response:
+    """The file at an address, without `/static/`."""
+    name = path.rpartition("/")[2]
+    if name not in NAMES or f"/static/{path}" != asset_address(name):
+        return PlainTextResponse("There is no such file.\n", 404)
+    kind = KINDS[f".{name.rpartition('.')[2]}"]
+    return Response(read_asset(name), media_type=kind, headers={"Cache-Control": "public, max-age=31536000, immutable"})

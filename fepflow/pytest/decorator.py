@@ -15,8 +15,7 @@ from fepflow.errors import FepflowError
 from fepflow.protocol.check import AnyCheck
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
-from fepflow.pytest.calls import run_samples, run_samples_async
-from fepflow.pytest.plan import Plan, invalid_argument, make_plan, rule_of_flex_evals
+from fepflow.pytest.calls import Plan, invalid_argument, make_plan, rule_of_flex_evals, run_samples, run_samples_async
 from fepflow.pytest.plugin import EVALUATION, RUN, STORE, VERDICT
 from fepflow.pytest.report import failure_report
 from fepflow.verdict.pass_rule import PassRule, SampleResult, judge_samples

@@ -10,7 +10,7 @@ from typing import Any
 from fepflow.checks.causes import Causes
 from fepflow.checks.explanation import explain
 from fepflow.evalguard.formatting import plural
-from fepflow.pytest.plan import Plan
+from fepflow.pytest.calls import Plan
 from fepflow.text import cut, printable
 from fepflow.verdict.pass_rule import SampleOutcome, SampleResult
 from fepflow.verdict.verdict import Verdict

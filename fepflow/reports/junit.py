@@ -21,7 +21,7 @@ from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.checks.explanation import explain, findings
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
-from fepflow.reports.text import printable
+from fepflow.reports.tables import printable
 from fepflow.store.check_order import declared_check_ids, shared_check_ids
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store

@@ -75,7 +75,7 @@ def draw_for_labels(
     """
     from fepflow.analysis.label_draws import draw_for_labels, outputs_to_label
     from fepflow.analysis.labels import judge_named
-    from fepflow.reports.label_sheet import write_label_sheet
+    from fepflow.reports.tables import write_label_sheet
 
     if file.exists():
         raise UserError(f"{file} is there already: name another file, or move it (--labels).")

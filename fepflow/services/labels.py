@@ -25,7 +25,7 @@ def export_labels(run_id: str, check: str | None, path: Path) -> tuple[RunRecord
     Raises NotFoundError, UserError if there is no label, or the file cannot be written.
     """
     from fepflow.analysis.people import exported_labels
-    from fepflow.reports.label_sheet import write_label_sheet
+    from fepflow.reports.tables import write_label_sheet
 
     if path.exists():
         raise UserError(f"{path} is there already: name another file, or move it (--output).")

@@ -9,7 +9,7 @@ import pytest
 from prefect.events import EventTrigger
 from prefect.server.utilities.user_templates import render_user_template_sync, validate_user_template
 
-from fepflow.cli.alert import KINDS as OFFERED
+from fepflow.cli.stack import KINDS as OFFERED
 from fepflow.deployments.alert_triggers import KINDS, TEXTS, trigger_of
 from fepflow.deployments.alerts import _payload, _slack
 from fepflow.tasks.run.events import DRIFT, WORSENED

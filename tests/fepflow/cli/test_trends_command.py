@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fepflow.analysis.drift import MOST_RUNS, Series, series_of
-from fepflow.cli.trends import sparkline
+from fepflow.cli.comparisons import sparkline
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.store.records import NewRun

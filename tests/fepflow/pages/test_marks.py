@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fepflow.pages.marks import State, state_of
+from fepflow.pages.rendering import State, state_of
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.case_grid import CheckMark, GridRow
 from fepflow.store.records import StoredOutput

@@ -13,7 +13,7 @@ import pandas
 import pytest
 from pyarrow import parquet
 
-import fepflow.reports.parquet as report
+import fepflow.reports.tables as report
 from fepflow.cli.report_files import write_report
 from fepflow.protocol.tables import COLUMNS
 from fepflow.protocol.test_case import Output, TestCase

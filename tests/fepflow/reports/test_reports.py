@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from fepflow.cli.report_files import require_writable, write_report
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.protocol.test_case import Output
-from fepflow.reports.spreadsheet import COLUMNS
+from fepflow.reports.tables import CSV_COLUMNS
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.conftest import NASTY, NO_ANSWER, FillRun, check
@@ -70,9 +70,9 @@ def test_a_csv_has_input_and_reason(store: Store, fill_run: FillRun, tmp_path: P
         ),
         tmp_path,
     )
-    assert list(rows[0]) == list(COLUMNS)
+    assert list(rows[0]) == list(CSV_COLUMNS)
     assert rows[0] == {
-        **dict.fromkeys(COLUMNS, ""),
+        **dict.fromkeys(CSV_COLUMNS, ""),
         "test_case_id": "wrong",
         "repeat": "1",
         "check_id": "says_so",

@@ -1,0 +1,235 @@
+"""`fepflow store`, `cache`, `keys` and `audit`: the database, and who may do what over the network."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fepflow.access.caller import SCOPES
+from fepflow.cli.options import Duration
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from fepflow.access.caller import Scope
+    from fepflow.store.access_records import ApiKey, AuditEntry
+
+
+_TABLES = {"run": "runs", "run_case": "test cases", "output": "outputs", "check_result": "check results"}
+
+
+@click.group()
+def store() -> None:
+    """Look after the database that keeps results."""
+
+
+@store.command()
+@click.option("--to", "revision", metavar="REVISION", help="The schema to go to (default: the newest).")
+@click.option("--yes", is_flag=True, help="Do go back to an older schema.")
+def migrate(revision: str | None, yes: bool) -> None:
+    """Bring the store to the newest schema, or back to that of an older fepflow.
+
+    Whatever opens the store upgrades it, too: going back is for who goes on with an older fepflow.
+    """
+    from fepflow.services import run_service
+
+    location, before, after = run_service.migrate_store(revision, back=yes)
+    if before == after:
+        click.echo(f"{location} has schema {after} already.")
+    else:
+        click.echo(f"{location}: schema {before or 'none'} -> {after}.")
+
+
+@store.command()
+def check() -> None:
+    """Read everything in the store, and say what is wrong with it. Changes nothing."""
+    from fepflow.settings import settings
+    from fepflow.store.integrity import check_integrity
+
+    report = check_integrity(settings().store_address)
+    click.echo(f"{report.location} ({report.version}), schema {report.revision or 'none'}")
+    if report.rows:
+        click.echo("  " + ", ".join(f"{words}: {report.rows[table]:,}" for table, words in _TABLES.items()))
+    for problem in report.problems:
+        click.echo(f"error: {problem}", err=True)
+    if report.problems:
+        raise click.exceptions.Exit(3)
+    click.echo("  everything can be read")
+
+
+@store.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def backup(file: Path) -> None:
+    """Write the store to FILE, as it is at this moment; runs may go on meanwhile. Overwrites nothing.
+
+    A SQLite store becomes a SQLite file; one on PostgreSQL an archive for pg_restore, made by pg_dump.
+    """
+    from fepflow.settings import settings
+    from fepflow.store.backup import back_up
+
+    location = back_up(settings().store_address, file)
+    click.echo(f"{location}: backed up to {file} ({file.stat().st_size:,} bytes).")
+
+
+@click.group()
+def cache() -> None:
+    """Look after the answers of judges and embedding models that are kept in the store."""
+
+
+@cache.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def stats(as_json: bool) -> None:
+    """Show how many answers are kept, of which models, and what they cost."""
+    from fepflow.cli.console import Console
+    from fepflow.reports.fep import cache_summary, dumps
+    from fepflow.services import run_service
+
+    with run_service.open_store() as store:
+        totals = store.cache_totals()
+    if as_json:
+        click.echo(dumps(cache_summary(totals)))
+    else:
+        Console().answers(totals)
+
+
+@cache.command()
+@click.option("--model", help="Only answers of this model, named as it is in suites.")
+@click.option("--older-than", type=Duration(), help="Only answers that are older, such as 12h or 7d.")
+def clear(model: str | None, older_than: float | None) -> None:
+    """Delete kept answers: what they answered is asked again. Results of runs stay."""
+    from fepflow.services import run_service
+
+    count = run_service.clear_cache(model, older_than)
+    click.echo(f"Deleted {count:,} answers." if count != 1 else "Deleted 1 answer.")
+
+
+@click.group()
+def keys() -> None:
+    """Make and revoke API keys, with which programs call over the network."""
+
+
+@keys.command()
+@click.argument("name")
+@click.option("--scope", "scopes", type=click.Choice(SCOPES), multiple=True, default=("read", "evaluate"),
+              show_default=True, help="What the key may do; repeatable.")  # fmt: skip
+@click.option("--expires", type=Duration(), help="After how long it ends, such as 12h or 30d (default: never).")
+def create(name: str, scopes: tuple[Scope, ...], expires: float | None) -> None:
+    """Make a key and print it, once: only its hash is stored.
+
+    NAME says what it is for. Stdout is the key and nothing else: KEY=$(fepflow keys create ci).
+    """
+    from fepflow.access.keys import create_key, record_by_operator
+    from fepflow.services import run_service
+    from fepflow.settings import settings
+
+    with run_service.open_store() as store:
+        key, text = create_key(store, name, scopes, expires)
+        record_by_operator(store, settings().audit_folder, "keys create", key)
+    click.echo(text)
+    ends = f"expires at {key.expires_at:%Y-%m-%d %H:%M:%S} UTC" if key.expires_at else "does not expire"
+    click.echo(
+        f"Key {key.id} ({', '.join(key.scopes)}) {ends}. Keep it now, it is not shown again; it is sent as X-API-Key. "
+        "From now on, callers need a key.",
+        err=True,
+    )
+
+
+@keys.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one key a line.")
+def list_keys(as_json: bool) -> None:
+    """List all keys, also those that are expired or revoked; of their secrets nothing is known."""
+    from fepflow.cli.console import Console
+    from fepflow.services import run_service
+
+    with run_service.open_store() as store:
+        found, now = store.api_keys(), store.now()
+    if not as_json:
+        Console().print([_key_table(found, now)] if found else ["No keys yet: fepflow keys create NAME"])
+        return
+    from fepflow.reports.fep import dumps
+
+    for key in found:
+        click.echo(dumps(_key_data(key, now)))
+
+
+@keys.command()
+@click.argument("key_id", metavar="ID")
+def revoke(key_id: str) -> None:
+    """End the key ID (as `keys list` shows it) for good, at once."""
+    from fepflow.access.keys import record_by_operator, revoke_key
+    from fepflow.services import run_service
+    from fepflow.settings import settings
+    from fepflow.text import printable
+
+    with run_service.open_store() as store:
+        key = revoke_key(store, key_id)
+        record_by_operator(store, settings().audit_folder, "keys revoke", key)
+    click.echo(f"Key {key.id} ({printable(key.name)}) is revoked.")
+
+
+def _key_data(key: ApiKey, now: datetime) -> dict[str, Any]:
+    times = {"created_at": key.created_at, "expires_at": key.expires_at, "revoked_at": key.revoked_at}
+    return {
+        "id": key.id,
+        "name": key.name,
+        "scopes": key.scopes,
+        "state": key.state_at(now),
+        **{name: moment.isoformat() if moment else None for name, moment in times.items()},
+    }
+
+
+def _key_table(found: list[ApiKey], now: datetime) -> Any:
+    from fepflow.cli.console import safe, table
+
+    made = table("key", "name", "scopes", "state", "created", "expires")
+    for key in found:
+        created, expires = (
+            moment.astimezone().strftime("%Y-%m-%d %H:%M") if moment else "never"
+            for moment in (key.created_at, key.expires_at)
+        )
+        made.add_row(safe(key.id), safe(key.name), safe(", ".join(key.scopes)), key.state_at(now), created, expires)
+    return made
+
+
+@click.command()
+@click.option("--since", type=Duration(), help="Only what is not older, such as 1h or 7d.")
+@click.option("--caller", metavar="NAME", help="Only what this caller did: key:ID or jwt:SUBJECT.")
+@click.option("--outcome", metavar="STATUS", help="Only what ended so, such as 401.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 1_000_000), default=50, show_default=True, help="How many entries."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one entry a line.")
+def audit(since: float | None, caller: str | None, outcome: str | None, limit: int, as_json: bool) -> None:
+    """Show the audit log of the network's interfaces, newest first."""
+    from fepflow.cli.console import Console
+    from fepflow.protocol.model import utc_now
+    from fepflow.services import run_service
+
+    try:
+        start = None if since is None else utc_now() - timedelta(seconds=since)
+    except OverflowError:
+        start = None  # longer ago than anything
+    with run_service.open_store() as store:
+        found = store.audit_entries(limit, since=start, caller=caller, outcome=outcome)
+    if not as_json:
+        Console().print([_audit_table(found)] if found else ["No requests are recorded."])
+        return
+    from dataclasses import asdict
+
+    from fepflow.reports.fep import dumps
+
+    for entry in found:
+        click.echo(dumps({**asdict(entry), "at": entry.at.isoformat()}))
+
+
+def _audit_table(found: list[AuditEntry]) -> Any:
+    from fepflow.cli.console import safe, table
+
+    made = table("at", "caller", "from", "action", "resource", "outcome")
+    for entry in found:
+        texts = (entry.caller, entry.source, entry.action, entry.resource, entry.outcome)
+        made.add_row(f"{entry.at.astimezone():%Y-%m-%d %H:%M:%S}", *(safe(text or "·") for text in texts))
+    return made

@@ -1,0 +1,313 @@
+"""`fepflow compare`, `baseline` and `trends`: runs beside each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fepflow.analysis.drift import Series
+    from fepflow.analysis.regressions import JudgedComparisons
+    from fepflow.analysis.run_comparison import RunComparison
+    from fepflow.store.records import RunRecord
+    from fepflow.store.store import Store
+
+
+_COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", None: "yellow"}
+
+
+class Margin(click.ParamType[tuple[str | None, float]]):
+    """A number, or a metric's name with one: how much worse is still accepted."""
+
+    name = "margin"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str | None, float]:
+        """The metric, None for all shares, and its margin."""
+        if isinstance(value, tuple):
+            return value
+        name, _, number = str(value).rpartition("=")
+        try:
+            margin = float(number)
+        except ValueError:
+            margin = math.nan
+        if not 0 <= margin < math.inf:
+            self.fail(f"{value!r} is no margin: a number such as 0.02, or METRIC=0.3", param, ctx)
+        return name or None, margin
+
+
+@click.command()
+@click.argument("base")
+@click.argument("new", nargs=-1, required=True)
+@click.option("--margin", "margins", type=Margin(), multiple=True, metavar="[METRIC=]NUMBER",
+              help="Show that shares (or METRIC) are not worse by more than this; repeatable.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True,
+              help="markdown is for a comment on a pull request.")  # fmt: skip
+@click.option("-n", "--limit", type=click.IntRange(0), default=5, show_default=True,
+              help="How many cases that flipped, each way.")  # fmt: skip
+def compare(
+    base: str, new: tuple[str, ...], margins: tuple[tuple[str | None, float], ...], form: str, limit: int
+) -> int:
+    """Compare runs with the run BASE, over the test cases that they have in common.
+
+    Runs are given by id, its beginning, latest, or the name of a baseline. Exit code: 1 if a regression is shown, 4 if
+    neither that nor the margin that was asked for is, else 0.
+    """
+    from fepflow.services import baselines, run_service
+
+    by_metric = {name: margin for name, margin in margins if name is not None}
+    plain = next((margin for name, margin in reversed(margins) if name is None), None)
+    with run_service.open_store() as store:
+        judged = baselines.compare(store, base, new, plain, by_metric)
+        if form == "table":
+            from fepflow.cli.console import Console
+
+            Console().print(_comparison_view(store, judged, limit))
+        else:
+            from fepflow.reports.comparison import as_json, as_markdown
+            from fepflow.reports.fep import dumps
+
+            click.echo(
+                dumps(as_json(store, judged)) if form == "json" else "\n".join(as_markdown(store, judged, limit))
+            )
+    return 0 if judged.outcome is None else run_service.EXIT_CODES[judged.outcome]
+
+
+def _comparison_view(store: Store, judged: JudgedComparisons, limit: int) -> Iterator[Table | str]:
+    from fepflow.cli.console import safe
+    from fepflow.reports.comparison import HEADLINES
+
+    yield _run_line("base", judged.comparisons[0].base)
+    for each in judged.comparisons:
+        yield _run_line("new ", each.new)
+        yield f"      {safe(each.matched.sentence)}"
+        yield from (f"  [yellow]![/] {safe(warning)}" for warning in each.warnings)
+    yield _comparison_table(judged)
+    for each in judged.comparisons:
+        yield from (
+            f"not compared: {safe(f'{metric.id}: {metric.why_not}')}" for metric in each.metrics if metric.why_not
+        )
+    if len(judged.comparisons) == 1:
+        yield from _flips(store, judged.comparisons[0], limit)
+    yield f"[bold {_COLOURS[judged.outcome]}]{HEADLINES[judged.outcome].upper()}[/]"
+    shown = [rule for rules in judged.rules for rule in rules if judged.asked or rule.outcome == "fail"]
+    yield from (f"  - {safe(rule.reason)}" for rule in shown)
+    if not judged.asked:
+        yield "  Whether it is excluded takes a margin that would be accepted: --margin 0.02"
+
+
+def _run_line(word: str, run: RunRecord) -> str:
+    from fepflow.cli.console import SHORT_ID, safe
+
+    return f"{word}  {run.id[:SHORT_ID]}  {safe(run.name)}  {run.created_at:%Y-%m-%d %H:%M}  {run.outcome}"
+
+
+def _comparison_table(judged: JudgedComparisons) -> Table:
+    from fepflow.cli.console import SHORT_ID, safe, table
+    from fepflow.reports.comparison import figures
+
+    several = len(judged.comparisons) > 1
+    p = "p (Holm)" if sum(map(len, judged.p_values)) > 1 else "p"
+    made = table("metric", *["run"] * several, "base", "new", "difference", "interval", p, "worse", "better")
+    for index, each in enumerate(judged.comparisons):
+        for metric in each.metrics:
+            if metric.estimate is not None:
+                run = [each.new.id[:SHORT_ID]] * several
+                made.add_row(safe(metric.id), *run, *figures(metric, judged.p_values[index].get(metric.id), "·"))
+    return made
+
+
+def _flips(store: Store, compared: RunComparison, limit: int) -> Iterator[str]:
+    from fepflow.cli.console import one_line, safe
+    from fepflow.reports.comparison import MAX_OUTPUT, output_text, reason_of
+
+    for what, flips in (("worse", compared.worsened), ("better", compared.improved)):
+        if flips:
+            yield f"{what} now ({min(limit, len(flips))} of {len(flips)}{'' if len(flips) <= limit else ', --limit'}):"
+        for flip in flips[:limit]:
+            yield f"  [bold]{safe(flip.case_id)}[/]  {safe(flip.metric)}: {flip.base:.4g} → {flip.new:.4g}"
+            yield f"    base  {one_line(output_text(store, compared.base.id, flip.base_index)[:MAX_OUTPUT])}"
+            yield f"    new   {one_line(output_text(store, compared.new.id, flip.new_index)[:MAX_OUTPUT])}"
+            if reason := reason_of(store, compared, flip):
+                yield f"    why   {safe(reason)}"
+
+
+@click.group()
+def baseline() -> None:
+    """Name runs that others are compared with."""
+
+
+@baseline.command("set")
+@click.argument("name")
+@click.argument("run")
+def set_(name: str, run: str) -> None:
+    """Make RUN (an id, its beginning, or latest) the baseline NAME of its suite."""
+    from fepflow.services.baselines import set_baseline
+    from fepflow.text import printable
+
+    record, before = set_baseline(name, run)
+    was = f" (was {before[:8]})" if before not in (None, record.id) else ""
+    click.echo(
+        f"{name} of {printable(record.name)} is run {record.id[:8]} now, with the verdict {record.outcome}{was}."
+    )
+
+
+@baseline.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one baseline a line.")
+def list_baselines(as_json: bool) -> None:
+    """List the baselines of all suites."""
+    from fepflow.cli.console import Console
+    from fepflow.services import run_service
+
+    with run_service.open_store() as store:
+        found = [(each, store.run(each.run_id)) for each in store.baselines()]
+    if not as_json:
+        Console().baselines(found)
+        return
+    from fepflow.reports.fep import dumps
+
+    for each, run in found:
+        fields = {"suite": each.suite, "name": each.name, "run_id": each.run_id, "set_at": each.set_at.isoformat()}
+        click.echo(dumps({**fields, "outcome": run.outcome}))
+
+
+@baseline.command()
+@click.argument("name")
+@click.option("--suite", metavar="NAME", help="The suite, where several have a baseline of that name.")
+def remove(name: str, suite: str | None) -> None:
+    """Remove the baseline NAME; its run stays."""
+    from fepflow.services.baselines import remove_baseline
+    from fepflow.text import printable
+
+    click.echo(f"Removed the baseline {name} of {printable(remove_baseline(name, suite))}.")
+
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+SHOWN_RUNS = 40
+"""Runs that a sparkline and a table show, the newest."""
+
+EVIDENCE = "evidence (alarm at 365)"
+
+
+@click.command()
+@click.argument("suite")
+@click.argument("metric", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one metric a line.")
+def trends(suite: str, metric: str | None, as_json: bool) -> None:
+    """Show how the metrics of SUITE (a name, or its file) go over the runs, and whether one drifts.
+
+    Only runs are shown that measured the same as the newest one, on the same cases, and were begun by the same cause.
+    With METRIC, its runs one by one.
+    """
+    from fepflow.cli.console import Console
+    from fepflow.services import run_service
+    from fepflow.services.baselines import trends_of
+
+    with run_service.open_store() as store:
+        name = suite
+        if Path(suite).is_file():
+            from fepflow.suite.reader import name_of
+
+            name = name_of(suite)
+        found, others = trends_of(store, name, metric)
+    if as_json:
+        from fepflow.reports.fep import dumps
+
+        for series in found:
+            click.echo(dumps(_series_data(series)))
+    else:
+        Console().print(trend_view(name, found, others, one_by_one=metric is not None))
+
+
+def _series_data(series: Series) -> dict[str, Any]:
+    points = [{**asdict(point), "created_at": point.created_at.isoformat()} for point in series.points]
+    trend = asdict(series.trend) if series.trend else None
+    return {
+        "metric": series.metric,
+        "rate": series.rate,
+        "agreed_by": series.agreed_by,
+        "has_drifted": series.has_drifted,
+        "trend": trend,
+        "runs": points,
+    }
+
+
+def trend_view(
+    suite: str, found: Sequence[Series], others: int = 0, *, one_by_one: bool = False
+) -> Iterator[Table | str]:
+    """Metrics over runs, a line for each, or one for each run of the first; `others` is how many runs are left out."""
+    from fepflow.cli.console import safe
+    from fepflow.page_links import trends_page
+
+    runs = max(len(series.points) for series in found)
+    left = f"; {others} others measured something else, or were begun by another cause" if others else ""
+    yield f"[bold]{safe(suite)}[/]  {runs} {'run' if runs == 1 else 'runs'}{left}"
+    yield _run_table(found[0]) if one_by_one else _trend_table(found)
+    for series in found:
+        if series.has_drifted:
+            yield f"[red]DRIFT[/]  {safe(series.sentence)}"
+        elif series.evidence:
+            yield safe(f"{series.metric}: {series.evidence}")
+    if page := trends_page(suite):
+        yield safe(page)
+
+
+def _trend_table(found: Sequence[Series]) -> Table:
+    from fepflow.cli.console import number, safe, table
+
+    made = table("metric", "first", "last", "runs", "trend", "agreed rate", EVIDENCE)
+    for series in found:
+        values = [point.value for point in series.points]
+        made.add_row(
+            safe(series.metric),
+            number(values[0]),
+            number(values[-1]),
+            sparkline(values),
+            _trend(series),
+            "·" if series.rate is None else f"{series.rate:.3g}",
+            _evidence(series.points[-1].log_evidence),
+        )
+    return made
+
+
+def _run_table(series: Series) -> Table:
+    from fepflow.cli.console import SHORT_ID, coloured, interval, number, table
+
+    made = table("run", "started", series.metric, "interval", "verdict", EVIDENCE)
+    for point in series.points[-SHOWN_RUNS:]:
+        made.add_row(
+            point.run_id[:SHORT_ID],
+            point.created_at.astimezone().strftime("%Y-%m-%d %H:%M"),
+            number(point.value),
+            interval(point.low, point.high),
+            coloured(point.outcome),
+            _evidence(point.log_evidence),
+        )
+    return made
+
+
+def _trend(series: Series) -> str:
+    from fepflow.analysis.drift import SHOWN_P
+
+    if series.trend is None:
+        return "·"
+    way = "none shown" if series.trend.p > SHOWN_P else "falling" if series.trend.s < 0 else "rising"
+    return f"{way} (p {series.trend.p:.2g})"
+
+
+def _evidence(log: float | None) -> str:
+    return "·" if log is None else f"{math.exp(min(max(log, 0.0), 600.0)):.3g}"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """The newest values as a line of blocks, from the least to the largest."""
+    shown = values[-SHOWN_RUNS:]
+    low, high = min(shown), max(shown)
+    width = high / 2 - low / 2
+    return "".join(BLOCKS[round((value / 2 - low / 2) / width * 7) if width else 3] for value in shown)

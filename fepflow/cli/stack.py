@@ -1,0 +1,371 @@
+"""Commands of the stack: servers, result pages, schedules, alerts, shared limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Coroutine
+from datetime import datetime
+from pathlib import Path
+from shlex import quote
+from typing import Any, TypeVar
+
+import click
+
+from fepflow.cli.options import note_untaken_variables
+from fepflow.cli.runs import Limit
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on (default: FEPFLOW_PORT, or 4200).")
+def up(port: int | None) -> None:
+    """Start the local Prefect server, unless one runs or is configured.
+
+    It listens on 127.0.0.1 only and outlives this command. A Prefect API that Prefect's settings name
+    (PREFECT_API_URL, the active profile) is used instead, unless that is the local server's own address.
+    """
+    from fepflow.services import prefect_api
+
+    _print_api(prefect_api.prefect_api(port))
+
+
+@click.command()
+def down() -> None:
+    """Stop the local Prefect server; what it has recorded stays."""
+    from fepflow.services import prefect_api
+
+    stopped = prefect_api.stop_local_server()
+    click.echo(f"Stopped the server at {stopped.ui_url}." if stopped else "No local server was running.")
+
+
+@click.command()
+@click.option("--env", "as_env", is_flag=True, help='Print shell lines only: eval "$(fepflow status --env)".')
+def status(as_env: bool) -> None:
+    """Say which Prefect API is used, and where results are stored."""
+    from fepflow.services import prefect_api
+
+    api = prefect_api.running_api()
+    if as_env:
+        if api is None:
+            raise click.ClickException("no server is running: fepflow up")
+        for name, value in api.environment.items():
+            click.echo(f"export {name}={quote(value)}")
+    elif api is None:
+        click.echo("No Prefect server is running; `fepflow up` starts one, and so does `fepflow run`.")
+    else:
+        _print_api(api)
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address that REST and gRPC listen on.")
+@click.option("--behind-tls", is_flag=True, help="A proxy before them terminates TLS.")
+def serve(host: str, behind_tls: bool) -> None:
+    """Run the stack of one machine until Ctrl-C: server, deployments, worker, reaper, REST and gRPC.
+
+    The deployments are those of prefect.yaml in the working directory, else the ones that come with fepflow. A Prefect
+    API that Prefect's settings name is used instead of a local server. FEPFLOW_API_PORT and FEPFLOW_GRPC_PORT are the
+    ports of the interfaces; on another address than this machine's own they ask for API keys.
+    """
+    options = ["--host", host, *(["--behind-tls"] if behind_tls else [])]
+    note_untaken_variables()
+    _note_ignored_files()
+    # -P: no module in the working directory is imported. In place of this process: signals are its.
+    command = [sys.executable, "-P", "-m", "fepflow.services.prefect_import", "fepflow.deployments.serve", *options]
+    os.execv(sys.executable, command)  # noqa: S606  # no shell is wanted
+
+
+def _print_api(api: object) -> None:
+    from fepflow.services import prefect_api
+    from fepflow.settings import settings
+
+    assert isinstance(api, prefect_api.PrefectApi)
+    origin = f"local server, process {api.pid}" if api.local else f"named by {prefect_api.settings_source()}"
+    click.echo(f"Prefect UI   {prefect_api.without_credentials(api.ui_url)}")
+    click.echo(f"Prefect API  {prefect_api.without_credentials(api.url)}  ({origin})")
+    click.echo(f"Store        {prefect_api.store_location()}")
+    if api.login:
+        click.echo(f"UI login     the line in {settings().login_file}")
+    if api.local:
+        click.echo('For plain `prefect` commands in this shell: eval "$(fepflow status --env)"')
+    for error in api.errors:
+        click.echo(f"warning: {error}", err=True)
+    _note_ignored_files()
+
+
+def _note_ignored_files() -> None:
+    from fepflow.prefect_settings import ignored_files
+
+    for sentence in ignored_files():
+        click.echo(f"warning: {sentence}", err=True)
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on (default: any that is free).")
+@click.option("--no-browser", is_flag=True, help="Open no browser, only say where the pages are.")
+def view(run: str | None, port: int, no_browser: bool) -> None:
+    """Show runs in the browser until Ctrl-C: on this machine only.
+
+    RUN is an id, its beginning, or latest: the page to open. `fepflow serve` has the same pages for a team.
+    """
+    from fepflow.page_links import run_path
+
+    path = run_path(run) if run else "/runs"
+    options = ["--path", path, "--port", str(port), *(["--no-browser"] if no_browser else [])]
+    note_untaken_variables()
+    # -P: no module in the working directory is imported. In place of this process: signals are its.
+    command = [sys.executable, "-P", "-m", "fepflow.deployments.view", *options]
+    os.execv(sys.executable, command)  # noqa: S606  # no shell is wanted
+
+
+T = TypeVar("T")
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def limits(context: click.Context) -> None:
+    """Show the global limits that suites may name in target.limits; set and remove them."""
+    if context.invoked_subcommand is None:
+        _show_limits()
+
+
+@limits.command("set")
+@click.argument("name")
+@click.option("--concurrency", type=click.IntRange(1, 100_000), help="Calls under way at once, of all runs together.")
+@click.option("--per-minute", type=click.FloatRange(0, 1_000_000, min_open=True), help="Calls a minute.")
+def set_one(name: str, concurrency: int | None, per_minute: float | None) -> None:
+    """Create the limit NAME, or change it."""
+    _connect()
+    from fepflow.tasks.run.global_limits import set_limit
+
+    if (concurrency is None) == (per_minute is None):
+        raise click.UsageError("give --concurrency or --per-minute; who needs both makes two limits")
+    _ask(set_limit(name, concurrency, per_minute))
+    _show_limits()
+
+
+@limits.command("remove")
+@click.argument("name")
+def remove_one(name: str) -> None:
+    """Delete the limit NAME."""
+    _connect()
+    from fepflow.tasks.run.global_limits import remove_limit
+
+    _ask(remove_limit(name))
+    click.echo(f"Removed {name}.")
+
+
+def _show_limits() -> None:
+    from fepflow.cli.console import Console
+
+    _connect()
+    from fepflow.tasks.run.global_limits import read_limits
+
+    Console().limits(_ask(read_limits()))
+
+
+def _connect() -> None:
+    from fepflow.cli.console import Console
+    from fepflow.services import run_service
+
+    run_service.connect(Console(to_stderr=True).note)
+
+
+def _ask(question: Coroutine[Any, Any, T]) -> T:
+    import asyncio
+
+    return asyncio.run(question)
+
+
+SHORTEST_SECONDS = 1.0
+
+
+@click.command()
+@click.argument("suite", required=False)
+@click.option("--cron", metavar="EXPRESSION", help='When: minute, hour, day, month, weekday, such as "0 2 * * *".')
+@click.option("--every", metavar="DURATION", help="Or how often: 30m, 6h, 1d.")
+@click.option("--timezone", default="UTC", show_default=True, help="Timezone of --cron, such as Europe/Berlin.")
+@click.option("--limit", type=Limit(), help="Only so many cases; below 1 a fraction of them.")
+@click.option("--repeats", type=click.IntRange(1, 1000), help="How often each case is called.")
+@click.option("--name", help="Name of the deployment (default: the suite's name).")
+@click.option("--list", "as_list", is_flag=True, help="Show all schedules and their next runs.")
+@click.option("--pause", "action", flag_value="pause", help="Switch the schedule of SUITE off.")
+@click.option("--resume", "action", flag_value="resume", help="Switch it on again.")
+@click.option("--remove", "action", flag_value="remove", help="Remove it; its runs stay, and one under way goes on.")
+def schedule(suite: str | None, as_list: bool, action: str | None, name: str | None, **when: Any) -> None:  # fmt: skip
+    """Run SUITE by the clock: makes a Prefect deployment, which `fepflow serve` executes.
+
+    To --pause, --resume or --remove, SUITE is the suite's path or the name that --list shows.
+    """
+    if as_list:
+        _show_schedules(_run_schedules("list"))
+        return
+    if action is not None:
+        wanted = name or suite
+        if wanted is None:
+            raise click.UsageError(f"say which schedule to {action}: the suite's path, or its name in --list")
+        done = _run_schedules(action, wanted)
+        words = {"pause": "Paused", "resume": "Resumed", "remove": "Removed"}[action]
+        click.echo(f"{words} {done['name']}.")
+        if action == "resume":
+            _say_what_comes(done)
+        if action == "remove":
+            _say_what_becomes_of_runs(done)
+        return
+    if suite is None:
+        raise click.UsageError("give a suite, or --list")
+    from fepflow.services import run_service
+
+    arguments = _when(**when)
+    path = Path(suite)
+    validation = run_service.validate(path)
+    suite_name = validation.require().name
+    deployment = re.sub(r"[/%&<>]+", "-", name or suite_name)[:100]
+    arguments += [f"--suite={path.resolve()}", f"--suite-name={suite_name}", f"--name={deployment}"]
+    for problem in validation.notes:
+        click.echo(f"{problem.severity}: {problem}", err=True)
+    done = _run_schedules("put", *arguments)
+    word = "Scheduled" if done["created"] else "Changed"
+    click.echo(f"{word} {done['name']}: {', '.join(done['when'])}, {path.resolve()}")
+    _say_what_comes(done)
+
+
+def _when(cron: str | None, every: str | None, timezone: str, limit: float | None, repeats: int | None) -> list[str]:
+    from fepflow.text import seconds
+
+    if (cron is None) == (every is None):
+        raise click.UsageError('say when: --cron "0 2 * * *", or --every 30m')
+    if every is not None:
+        try:
+            interval = seconds(every)
+        except ValueError as error:
+            raise click.BadParameter(f"{every}: {error}", param_hint="--every") from None
+        if not SHORTEST_SECONDS <= interval <= 366 * 86_400:
+            raise click.BadParameter(f"{every}: between 1s and 366d", param_hint="--every")
+        every = str(interval)
+    given = {"cron": cron, "every": every, "timezone": timezone, "limit": limit, "repeats": repeats}
+    return [f"--{option}={value}" for option, value in given.items() if value is not None]
+
+
+def _run_schedules(*arguments: str) -> Any:
+    from fepflow.services import prefect_api
+
+    return prefect_api.run_prefect_module("fepflow.deployments.schedule", *arguments)
+
+
+def _show_schedules(found: dict[str, Any]) -> None:
+    from fepflow.cli.console import Console
+
+    Console().schedules(found["schedules"])
+    if any(not one["paused"] for one in found["schedules"]) and not found["worked"]:
+        _say_nobody_works()
+
+
+def _say_what_comes(done: dict[str, Any]) -> None:
+    if done["paused"]:
+        click.echo(f"It is paused, as somebody has left it: fepflow schedule {done['name']} --resume")
+    elif done["next"] is None:
+        click.echo("warning: Prefect has planned no run: does such a moment ever come?", err=True)
+    else:
+        click.echo(f"Next run: {local_time(done['next'])}")
+    if not done["paused"]:
+        if done["worked"]:
+            click.echo("A worker is alive; it executes the runs while it lives.")
+        else:
+            _say_nobody_works()
+
+
+def _say_what_becomes_of_runs(done: dict[str, Any]) -> None:
+    for name in done["under_way"]:
+        click.echo(f"The run {name} is under way and goes on to its end; `fepflow cancel RUN` stops it.")
+    if done["dropped"]:
+        click.echo(f"Dropped {done['dropped']} {'run' if done['dropped'] == 1 else 'runs'} that had not begun.")
+
+
+def _say_nobody_works() -> None:
+    click.echo("No worker executes runs now: start `fepflow serve`, and leave it running.")
+
+
+def local_time(moment: str) -> str:
+    """A moment as this machine's clock has it."""
+    return datetime.fromisoformat(moment).astimezone().strftime("%a %Y-%m-%d %H:%M:%S %Z")
+
+
+KINDS = ("fail", "worsened", "drift", "crashed", "missed")
+SHORTEST_GRACE = 10.0
+
+
+class Kinds(click.ParamType[list[str]]):
+    """Kinds of alerts, separated by commas."""
+
+    name = "kinds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        """Each one a kind that there is."""
+        kinds = value if isinstance(value, list) else [kind.strip() for kind in str(value).split(",")]
+        for kind in kinds:
+            if kind not in KINDS:
+                self.fail(f"{kind!r} is none of {', '.join(KINDS)}", param, ctx)
+        return kinds
+
+
+@click.command()
+@click.option("--on", type=Kinds(), multiple=True, metavar="KIND", help=f"{', '.join(KINDS)}; repeatable.")
+@click.option("--webhook", metavar="URL", help="Post JSON to this address.")
+@click.option("--slack", metavar="URL", help="Post to this incoming webhook of Slack, Mattermost or Rocket.Chat.")
+@click.option("--email", metavar="ADDRESS", help="Send a mail, through the server that FEPFLOW_SMTP_URL names.")
+@click.option("--block", metavar="TYPE/NAME", help="Notify through a block of Prefect's, such as slack-webhook/team.")
+@click.option("--suite", metavar="NAME", help="Only of the suite of this name.")
+@click.option("--name", help="Name of the alert; one of this name is changed.")
+@click.option("--grace", default="60s", show_default=True, help="How late a run may begin before it was missed.")
+@click.option("--list", "as_list", is_flag=True, help="Show all alerts.")
+@click.option("--remove", metavar="NAME", help="Remove the alert of this name.")
+def alert(on: tuple[list[str], ...], suite: str | None, name: str | None, grace: str, as_list: bool,
+          remove: str | None, **channels: str | None) -> None:  # fmt: skip
+    """Let Prefect send notifications: of a fail, a worse verdict, drift, a run that crashed or did not come."""
+    if as_list:
+        _show_alerts(_run_alerts("list")["alerts"])
+        return
+    if remove is not None:
+        click.echo(f"Removed the alert {_run_alerts('remove', remove)['name']!r}.")
+        return
+    given = {channel: address for channel, address in channels.items() if address is not None}
+    if not on or not given:
+        raise click.UsageError(
+            f"say when and where: --on {'|'.join(KINDS)}, and --webhook, --slack, --email or --block"
+        )
+    kinds = dict.fromkeys(kind for kinds in on for kind in kinds)
+    arguments = [f"--grace={_seconds(grace)}", *(f"--on={kind}" for kind in kinds)]
+    arguments += [f"--{option}={value}" for option, value in {"suite": suite, "name": name}.items() if value]
+    for made in _run_alerts("put", *arguments, FEPFLOW_ALERT_ADDRESSES=json.dumps(given))["alerts"]:
+        paused = "" if made["enabled"] else " It is paused, as somebody has left it."
+        click.echo(f"{'Created' if made['created'] else 'Updated'} the alert {made['name']!r}.{paused}")
+    if "missed" in kinds:
+        click.echo("A run that Prefect itself does not plan is noticed while `fepflow serve` runs.")
+
+
+def _seconds(grace: str) -> float:
+    from fepflow.text import seconds
+
+    try:
+        found = float(seconds(grace))
+    except ValueError as error:
+        raise click.BadParameter(f"{grace}: {error}", param_hint="--grace") from None
+    if found < SHORTEST_GRACE:
+        raise click.BadParameter(f"{grace}: at least {SHORTEST_GRACE:g}s", param_hint="--grace")
+    return found
+
+
+def _show_alerts(alerts: list[dict[str, Any]]) -> None:
+    for one in alerts:
+        click.echo(f"{one['name']}{'' if one['enabled'] else '  (paused)'}")
+    if not alerts:
+        click.echo("No alerts yet: fepflow alert --on fail --webhook URL")
+
+
+def _run_alerts(*arguments: str, **environment: str) -> Any:
+    from fepflow.services import prefect_api
+
+    return prefect_api.run_prefect_module("fepflow.deployments.alerts", *arguments, **environment)

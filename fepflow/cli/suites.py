@@ -1,0 +1,143 @@
+"""`fepflow init`, `validate`, `schema`, `plan` and `checks`: suites, before anything is called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from fepflow.checks.docgen import Argument
+    from fepflow.errors import Problem
+
+
+STARTER = ("suite.yaml", "cases.jsonl", "agent.py")
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
+def init(folder: Path) -> None:
+    """Write a commented suite, some test cases and a small agent, which passes, into FOLDER (default: here)."""
+    from importlib.resources import files
+
+    from fepflow.errors import UserError
+
+    taken = [name for name in STARTER if (folder / name).exists()]
+    if taken:
+        raise UserError(f"{folder / taken[0]} is there already: choose another folder, or remove it")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in STARTER:
+            text = files("fepflow.cli").joinpath("starter", name).read_text(encoding="utf-8")
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}") from None
+    click.echo(f"Wrote {', '.join(str(folder / name) for name in STARTER)}.")
+    click.echo(f"Next: fepflow run {folder / 'suite.yaml'}, which passes; then put your own agent into agent.py.")
+
+
+SUITE = click.argument("suite", type=click.Path(path_type=Path))
+
+MOST_PROBLEMS = 1_000
+"""Lines that a person may still read."""
+
+
+@click.command()
+@SUITE
+def validate(suite: Path) -> None:
+    """Find every error in a suite and in the files that it names. Makes no call."""
+    from fepflow.evalguard.formatting import plural
+    from fepflow.services import run_service
+
+    validation = run_service.validate(suite)
+    print_problems(validation.problems)
+    if validation.errors:
+        count = len(validation.errors)
+        click.echo(f"{suite}: {plural(count, 'error')}.", err=True)
+        raise click.exceptions.Exit(2)
+    checks = plural(len(validation.require().checks), "shared check")
+    if own := sum(len(case.checks or ()) for case in validation.cases.with_checks()):
+        checks = f"{checks}, {own:,} of single test cases"
+    click.echo(f"{suite} is valid: {plural(len(validation.cases), 'test case')}, {checks}.")
+    from fepflow.extras import is_installed
+
+    if not is_installed("run"):
+        click.echo('To run it here: pip install "fepflow[run]"', err=True)
+
+
+def print_problems(problems: Sequence[Problem]) -> None:
+    """The first of them on stderr, and how many more there are."""
+    for problem in problems[:MOST_PROBLEMS]:
+        click.echo(f"{problem.severity}: {problem}", err=True)
+    if (left := len(problems) - MOST_PROBLEMS) > 0:
+        click.echo(f"... and {left:,} more", err=True)
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of suite files, for editors."""
+    import json
+
+    from fepflow.checks.validation.schemas import complete_suite_schema
+
+    click.echo(json.dumps(complete_suite_schema(), indent=2))
+
+
+SHARE = click.FloatRange(0, 1)
+
+
+@click.command()
+@SUITE
+@click.option("--min", "minimum", type=SHARE, metavar="X", help="The minimum to show (default: the gate's).")
+@click.option("--expect", "expected", type=SHARE, required=True, metavar="X",
+              help="The share of answers that you expect to pass.")  # fmt: skip
+@click.option("--power", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.8, show_default=True,
+              metavar="X", help="The chance of a pass that is wanted then.")  # fmt: skip
+@click.option("--repeats", type=click.IntRange(1, 1_000), metavar="N", help="Of each case (default: the suite's).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def plan(suite: Path, minimum: float | None, expected: float, power: float, repeats: int | None, as_json: bool) -> None:
+    """Say how many test cases SUITE takes to show a minimum, if the agent is as good as you expect. Makes no call."""
+    from fepflow.services import run_service
+
+    plans = run_service.plan(suite, minimum, expected, power, repeats)
+    if as_json:
+        import json
+
+        click.echo(json.dumps([each.data() for each in plans], indent=2))
+        return
+    for each in plans:
+        for line in each.sentences():
+            click.echo(line)
+
+
+@click.command()
+@click.argument("check_type", metavar="[TYPE]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print the JSON Schema, of all types or of TYPE.")
+def checks(check_type: str | None, as_json: bool) -> None:
+    """List the check types with their versions, or show what TYPE takes."""
+    from fepflow.checks.docgen import arguments_of, purpose_of, summary_of
+    from fepflow.checks.registry import find_check, list_checks, list_versions
+    from fepflow.checks.validation.schemas import check_schema
+
+    if as_json:
+        import json
+
+        schemas = check_schema(check_type) if check_type else {name: check_schema(name) for name in list_checks()}
+        click.echo(json.dumps(schemas, indent=2))
+    elif check_type:
+        check_class = find_check(check_type)
+        click.echo(f"{check_type} ({', '.join(list_versions(check_type))})\n\n{purpose_of(check_class)}\n")
+        for argument in arguments_of(check_type):
+            click.echo(_argument_line(argument))
+    else:
+        width = max(map(len, list_checks()))
+        for name in list_checks():
+            versions = ", ".join(list_versions(name))
+            click.echo(f"{name:<{width}}  {versions:<7}  {summary_of(find_check(name))}".rstrip())
+
+
+def _argument_line(argument: Argument) -> str:
+    default = "required" if argument.default is None else f"default {argument.default}"
+    return f"  {argument.name} ({argument.kind}; {default})\n      {argument.description}".rstrip()

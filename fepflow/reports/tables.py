@@ -1,0 +1,212 @@
+"""Tables of a run: CSV for people, Parquet for programs, and sheets of labels."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+
+from fepflow.checks.explanation import explain
+from fepflow.errors import UserError
+from fepflow.extras import require
+from fepflow.protocol.results import CheckResult, score_of
+from fepflow.protocol.tables import COLUMNS, NOT_REACHED, Kind, Row, as_columns, rows_of
+from fepflow.protocol.test_case import Output
+from fepflow.reports.fep import dumps
+from fepflow.store.records import CaseResult, RunRecord
+from fepflow.store.store import Store
+from fepflow.text import cut
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufdcf\ufdf0-\ufffd\U00010000-\U0010ffff]")
+
+
+def printable(text: str) -> str:
+    """What XML and a spreadsheet can show: control characters and lone surrogates as escapes."""
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+CSV_COLUMNS = (
+    "test_case_id",
+    "repeat",
+    "check_id",
+    "check_type",
+    "status",
+    "passed",
+    "score",
+    "reason",
+    "error",
+    "input",
+    "expected",
+    "output",
+    "metadata",
+    "output_metadata",
+    "latency_ms",
+    "attempts",
+)
+
+MAX_CELL = 32_000
+"""Excel takes 32,767 characters, and spreads the rest over other cells."""
+
+BYTE_ORDER_MARK = "\ufeff"
+"""By it Excel knows UTF-8; pandas and others read past it."""
+
+_FORMULA = frozenset("=+-@＝＋－＠")  # full-width signs begin a formula, too
+_OF_THE_CALL = ("error", "attempts", "attempt_log", "latency_ms")
+
+
+def write_csv(store: Store, run: RunRecord, file: TextIO) -> None:
+    """One row for each check; one for a call without checks, and for a case that the run did not get to."""
+    file.write(BYTE_ORDER_MARK)
+    table = csv.writer(file)
+    table.writerow(CSV_COLUMNS)
+    for result in store.results(run.id):
+        about = _about_the_call(result)
+        rows = [_of_check(check) for check in result.checks] or list(_of_call(result.output))
+        for row in rows:
+            row_values = {"test_case_id": result.case.id, "repeat": result.repeat + 1, **about, **row}
+            table.writerow([harmless(row_values.get(column)) for column in CSV_COLUMNS])
+
+
+def _of_check(check: CheckResult) -> dict[str, Any]:
+    passed = check.passed
+    return {
+        "check_id": check.check_id,
+        "check_type": check.check_type,
+        "status": check.status,
+        "passed": passed,
+        "score": score_of(check),
+        "reason": None if check.error or passed else explain(check) or None,
+        "error": explain(check) if check.error else None,
+    }
+
+
+def _of_call(output: Output | None) -> Iterator[dict[str, Any]]:
+    if output is None:
+        yield {"status": "skip", "reason": NOT_REACHED}
+    elif output.failure is not None:
+        yield {"status": "error", "error": output.failure["message"]}
+    else:
+        yield {"status": "completed"}
+
+
+def _about_the_call(result: CaseResult) -> dict[str, Any]:
+    case, output = result.case, result.output
+    metadata = (output.metadata if output else None) or {}
+    attempts: Sequence[dict[str, Any]] = metadata.get("attempt_log") or ()
+    return {
+        "input": case.input,
+        "expected": case.expected,
+        "metadata": case.metadata or None,
+        "output": None if output is None else output.value,
+        "output_metadata": {name: value for name, value in metadata.items() if name not in _OF_THE_CALL} or None,
+        "latency_ms": metadata.get("latency_ms", attempts[-1].get("latency_ms") if attempts else None),
+        "attempts": metadata.get("attempts"),
+    }
+
+
+def harmless(value: Any) -> Any:
+    """A cell: nothing is empty, numbers stay numbers, and a text that would be taken for a formula is quoted.
+
+    In front of a formula a spreadsheet overlooks white space and what has no width, such as a byte order mark.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return value
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = printable(cut(text, MAX_CELL))
+    return f"'{text}" if _first_sign(text) in _FORMULA or text[:1] in tuple("\t\r\n\ufeff") else text
+
+
+def _first_sign(text: str) -> str:
+    return next((sign for sign in text if not sign.isspace() and unicodedata.category(sign) != "Cf"), "")
+
+
+def write_label_sheet(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Write rows with the same keys, `id` the first and `label` among them, to a new file; raises UserError.
+
+    An id stays as it is, since labels are found by it.
+    """
+    if path.suffix not in (".csv", ".jsonl"):
+        raise UserError(f"{path}: a file of labels is written as .csv or .jsonl: name one that ends so.")
+    try:
+        with path.open("x", encoding="utf-8", newline="") as file:
+            if path.suffix == ".jsonl":
+                file.writelines(f"{dumps(row)}\n" for row in rows)
+                return
+            file.write(BYTE_ORDER_MARK)
+            table = csv.writer(file)
+            table.writerow(rows[0])
+            table.writerows([row["id"], *(harmless(row[name]) for name in row if name != "id")] for row in rows)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+MAX_ROWS = 20_000
+MAX_CHARACTERS = 16_000_000
+"""What is in memory at once, and a row group of the file: so many rows, or fewer with so much text."""
+
+_TEXTS = ("input", "expected", "output", "results", "metadata")
+
+
+def stored_rows(store: Store, run: RunRecord) -> Iterator[Row]:
+    """The rows of a run, also of the cases that it did not get to."""
+    for result in store.results(run.id):
+        position: dict[str, str | int | None] = {
+            "run_id": run.id,
+            "suite": run.name,
+            "case_index": result.case_index,
+            "repeat": result.repeat + 1,
+        }
+        yield from rows_of(result.case, result.output, result.checks, position)
+
+
+def require_pyarrow(name: str) -> None:
+    """Raise MissingExtraError if what writes Parquet is not installed; `name` is the report's."""
+    require("dataframe", name, "pyarrow")
+
+
+def write_parquet(store: Store, run: RunRecord, file: BinaryIO) -> None:
+    """Write the rows of a run; a run without any test case is a file without rows."""
+    import pyarrow
+    from pyarrow.parquet import ParquetWriter
+
+    schema = _schema(pyarrow)
+    with ParquetWriter(file, schema, compression="zstd") as writer:
+        for rows in _groups(stored_rows(store, run)):
+            writer.write_batch(pyarrow.record_batch(as_columns(rows), schema=schema), row_group_size=MAX_ROWS)
+
+
+def _schema(pyarrow: Any) -> pyarrow.Schema:
+    types: dict[Kind, Any] = {
+        "text": pyarrow.string(),
+        "index": pyarrow.int64(),
+        "int": pyarrow.int64(),
+        "float": pyarrow.float64(),
+        "bool": pyarrow.bool_(),
+        "time": pyarrow.timestamp("us", "UTC"),
+    }
+    return pyarrow.schema([pyarrow.field(name, types[kind], kind != "index") for name, kind in COLUMNS.items()])
+
+
+def _groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    group: list[Row] = []
+    characters = 0
+    for row in rows:
+        group.append(row)
+        characters += sum(len(row[name] or "") for name in _TEXTS)
+        if len(group) == MAX_ROWS or characters >= MAX_CHARACTERS:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group
