@@ -30,7 +30,7 @@ endef
 export LOCK_EXTRA
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test battery check format proto bench lock clean
+.PHONY: help setup demo test unit battery check format proto bench lock clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ demo: setup ## Run the shipped suite against a stand-in agent, and show where to
 
 test: $(VENV)/.installed-dev ## Run all tests.
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+unit: $(VENV)/.installed-dev ## Run the tests that need neither server, browser nor database.
+	@$(BIN)/python -m pytest -m "unit and not battery" -n 2 --dist loadfile --no-loadscope-reorder
 
 battery: $(VENV)/.installed-dev ## Kill and cut off everything, many times; takes two hours, PART=1/12 a twelfth of it.
 	@$(BIN)/python -m pytest -m battery -v -o log_cli=true -o log_cli_level=INFO $(if $(PART),--part $(PART))

@@ -74,6 +74,15 @@ class Stack:
         )
 
 
+REAL_PARTS = {"stack", "new_home", "new_store", "serve", "serve_raw", "model_server", "served", "pytester"}
+"""Fixtures that start a server, a browser or other processes, or make a database."""
+PLACES_OF_REAL_PARTS = {
+    *("e2e", "deployments", "hostile", "docs", "fundamentals", "store", "pages", "grpc", "ecp", "python", "typing"),
+    *("test_installation.py", "test_loading.py", "test_platforms.py", "test_prefect_settings.py", "test_env_file.py"),
+}
+"""Folders and files of tests that do so without these fixtures."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--part K/N`."""
     parser.addoption("--part", metavar="K/N", help="run only the K-th of N equal parts of the selected tests")
@@ -86,6 +95,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         config.failures_db.sock.close()  # type: ignore[attr-defined]
         config.failures_db = StatusDB()  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests that need neither server, browser nor database: `make unit` runs them."""
+    parts = set(item.path.relative_to(item.config.rootpath).parts)
+    if parts.isdisjoint(PLACES_OF_REAL_PARTS) and REAL_PARTS.isdisjoint(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.unit)
 
 
 @pytest.hookimpl(trylast=True)  # after -m has deselected what is not wanted
