@@ -12,8 +12,7 @@ from prefect.states import Completed, Failed
 
 from fepflow.calls.base import output_hash
 from fepflow.calls.call_record import CallRecord
-from fepflow.errors import CircuitOpenError, JSONPathError, RunLimitExceededError
-from fepflow.protocol.content_hash import content_hash
+from fepflow.errors import CircuitOpenError, RunLimitExceededError
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewOutput
 from fepflow.tasks.run.asyncio_helpers import gather_or_raise
@@ -104,15 +103,8 @@ def store_output(context: RunContext, ended: CallOutcome) -> None:
     elif not failed:
         context.target_client.budget.spend(output.metadata)
     context.count(calls=1, failed_calls=int(failed))
-    hashed = _content_hash(context, ended.case, ended.repeat)
+    hashed = output_hash(context.target, ended.case, ended.repeat, ended.record.request)
     context.writer.add(outputs=[NewOutput(ended.case_index, ended.repeat, hashed, output)])
-
-
-def _content_hash(context: RunContext, case: TestCase, repeat: int) -> str:
-    try:
-        return output_hash(context.target, case, repeat)
-    except JSONPathError as error:  # no request can be made of this case; its output says so
-        return content_hash(context.target.fingerprint, case.id, str(error), repeat)
 
 
 @task(name="call-target", task_run_name="call {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)

@@ -189,7 +189,7 @@ def test_names_of_ours_that_a_project_has_too_are_no_trouble(tmp_path: Path) -> 
         "async def call(isolate):\n"
         "    config = Target.model_validate({'python': {'function': 'agent.py:answer', 'isolate': isolate}})\n"
         "    target = open_target(config, folder=Path.cwd(), case_ids=list)\n"
-        "    answer = await target.call(TestCase(id='a', input='?'))\n"
+        "    answer = await target.call(target.render(TestCase(id='a', input='?')))\n"
         "    await target.aclose()\n"
         "    return answer.value\n"
         "assert asyncio.run(call('thread')) == asyncio.run(call('process')) == 'Paris'\n"

@@ -7,9 +7,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fepflow.errors import InputError, Problem
+from fepflow.errors import InputError, JSONPathError, Problem, TargetError
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
+from fepflow.security.redaction import redact_json
 
 RESERVED_METADATA = ("error", "attempts", "attempt_log", "latency_ms")
 """Names in an output's metadata that describe the call; a response cannot set them."""
@@ -51,23 +52,38 @@ class Target(Protocol):
     def fingerprint(self) -> str:
         """Content hash of the request and of how the response is read. Neither secrets nor timeouts are in it."""
 
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Values that a request may hold and that no hash, message or record may show."""
+
     def render(self, case: TestCase) -> Any:
-        """The request for `case` as JSON without secrets, for its content hash; raises JSONPathError."""
+        """Return the request for `case` as JSON; raises JSONPathError or TargetError where none can be made."""
 
-    async def call(self, case: TestCase) -> TargetResponse:
-        """Call once. Raises TargetError, or JSONPathError when the request cannot be rendered.
+    async def call(self, request: Any) -> TargetResponse:
+        """Send a rendered request once. Raises TargetError.
 
-        It has no deadline of its own; its caller sets one (`fepflow.calls.client.ask` does).
+        It has no deadline of its own; its caller sets one (`TargetClient.ask` does).
         """
 
     async def aclose(self) -> None:
         """Close connections. The target cannot be called afterwards."""
 
 
-def output_hash(target: Target, case: TestCase, repeat: int) -> str:
-    """The content hash of an output, 64 hexadecimal digits; raises JSONPathError. `expected` is a part of it only
-    if the request has it inside."""
-    return content_hash(target.fingerprint, case.id, target.render(case), repeat)
+UNSENT: Any = object()
+"""Stands for the request of a case that was never rendered, for the target was down."""
+
+
+def output_hash(target: Target, case: TestCase, repeat: int, request: Any = UNSENT) -> str:
+    """Return the content hash of an output, 64 hexadecimal digits.
+
+    `request` is the rendered request that was sent; a case of which no request can be made is known by the reason.
+    `expected` is a part of it only if the request has it inside.
+    """
+    try:
+        asked = redact_json(target.render(case) if request is UNSENT else request, target.secrets)
+    except (JSONPathError, TargetError) as error:
+        asked = str(error)
+    return content_hash(target.fingerprint, case.id, asked, repeat)
 
 
 def refuse_reserved_names(metadata: Mapping[str, str], where: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from fepflow.calls.base import Progress, TargetResponse
+from fepflow.calls.base import UNSENT, Progress, TargetResponse
 from fepflow.errors import CircuitOpenError, JSONPathError, TargetError, TargetTimeoutError
 from fepflow.protocol.test_case import Output
 
@@ -40,6 +40,8 @@ class CallRecord:
     attempts: list[Attempt] = field(default_factory=list)
     response: TargetResponse | None = None
     error: TargetError | JSONPathError | None = None
+    request: Any = UNSENT
+    """The request as it was rendered, once, for all attempts."""
     progress: Progress = field(default_factory=Progress)
     """How far the last attempt came."""
     ends_at: float | None = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from fepflow.calls.adaptive_limiter import AdaptiveLimiter, OnLimitChange
-from fepflow.calls.base import Progress, Target, TargetResponse, progress_of_call
+from fepflow.calls.base import UNSENT, Progress, Target, TargetResponse, progress_of_call
 from fepflow.calls.call_record import BEFORE, Attempt, CallRecord
 from fepflow.calls.circuit_breaker import CircuitBreaker
 from fepflow.calls.run_budget import RunBudget
@@ -189,7 +189,7 @@ class TargetClient:
         record.progress = Progress()
         progress_of_call.set(record.progress)
         try:
-            answer = await self._within_deadline(case, record.progress)
+            answer = await self._within_deadline(case, record)
         except TargetError as caught:
             error = caught
             self._limiter.failed(caught, started)
@@ -208,11 +208,12 @@ class TargetClient:
         finally:
             record.attempts.append(Attempt(started_at, round((time.monotonic() - started) * 1000, 1), error))
 
-    async def _within_deadline(self, case: TestCase, progress: Progress) -> TargetResponse:
+    async def _within_deadline(self, case: TestCase, record: CallRecord) -> TargetResponse:
+        progress = record.progress
         seconds = min(self._policy.timeout, self.budget.left())
         try:
             async with asyncio.timeout(seconds):
-                return await self._answer(case)
+                return await self._answer(case, record)
         except TimeoutError:
             if seconds < self._policy.timeout:
                 message = progress.told("the call was cut off: the run's deadline was over")
@@ -220,10 +221,12 @@ class TargetClient:
             message = progress.told(f"no complete answer within {seconds:g} s (target.timeout)")
             raise TargetTimeoutError(message, retryable=not progress.fault) from None
 
-    async def _answer(self, case: TestCase) -> TargetResponse:
+    async def _answer(self, case: TestCase, record: CallRecord) -> TargetResponse:
         """The target's response; its errors without secrets, whatever kind of target it is."""
         try:
-            return await self._target.call(case)
+            if record.request is UNSENT:
+                record.request = self._target.render(case)
+            return await self._target.call(record.request)
         except TargetError as error:
             raise without_secrets(error) from None
         except (JSONPathError, RunLimitExceededError, TimeoutError):

@@ -14,12 +14,13 @@ class GivenOutputs:
     """Stands for a target whose outputs are in the store; one that is not there is missing for good."""
 
     fingerprint = content_hash("given")
+    secrets: frozenset[str] = frozenset()
 
     def render(self, case: TestCase) -> Any:
         """No request is made."""
         return None
 
-    async def call(self, case: TestCase) -> TargetResponse:
+    async def call(self, request: Any) -> TargetResponse:
         """Raises TargetError `missing_output`."""
         raise TargetError("no output was given for this test case", kind="missing_output", retryable=False)
 

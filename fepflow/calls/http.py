@@ -67,17 +67,17 @@ class HttpTarget:
         self._names = HTTP if addresses is None else EVALUATIONS_API
         address = parse_address(self._http.url or "/", self._names.url, _IN_PROCESS)
         self._url = address.copy_with(userinfo=b"", fragment=None)
-        self._secrets = secrets | secrets_in_address(self._http.url or "")
-        remember(self._secrets)
+        self.secrets = secrets | secrets_in_address(self._http.url or "")
+        remember(self.secrets)
         if app is not None:
-            self._secrets |= known_secrets()  # its code may know them
+            self.secrets |= known_secrets()  # its code may know them
         # Without a limit of its own for reading, the deadline of the whole call is enough.
         self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
         self._headers = _headers(self._http)
         self._auth = auth_in_address(address, self._headers)
         self._body = None if self._http.method == "GET" else compile_template(self._http.body)
         refuse_reserved_names(self._http.metadata, "target.http.metadata")
-        self._reading = ResponseParser(self._http.output, self._http.metadata, self._secrets, self._names)
+        self._reading = ResponseParser(self._http.output, self._http.metadata, self.secrets, self._names)
         self._clients: dict[str, httpx.AsyncClient] = {}
         self._client(self._url)
         self.fingerprint = self._fingerprint()
@@ -88,27 +88,24 @@ class HttpTarget:
         headers = {name: value for name, value in http.headers.items() if not is_secret_name(name)}
         asked = [address_without_secrets(self._url), http.method, headers, http.body, http.output, http.metadata]
         app = [] if self._app is None else [self._app.content_hash]
-        return content_hash("http", redact_json(asked, self._secrets), *app)
+        return content_hash("http", redact_json(asked, self.secrets), *app)
 
     def render(self, case: TestCase) -> Any:
-        """The JSON body for `case`, secrets taken out; None for GET. Raises JSONPathError."""
-        return redact_json(self._rendered(case), self._secrets)
-
-    def _rendered(self, case: TestCase) -> Any:
+        """Return the JSON body for `case`; None for GET. Raises JSONPathError."""
         if self._body is None:
             return None
         has = case.model_fields_set
         given = {name: getattr(case, name) for name in _SENT if name in has}
         return self._body.render({"test_case": {"expected": None, "metadata": {}, **given}})
 
-    async def call(self, case: TestCase) -> TargetResponse:
-        """Call once, following redirects within the host; raises TargetError, or JSONPathError (the request)."""
-        body = _encode(self._rendered(case)) if self._body is not None else None
+    async def call(self, request: Any) -> TargetResponse:
+        """Call once, following redirects within the host; raises TargetError."""
+        body = _encode(request) if self._body is not None else None
         method, url = self._http.method, self._url
         for _ in range(MAX_REDIRECTS + 1):
             with wire_errors(url, self._timeout, self._names):
-                request = httpx.Request(method, url, headers=self._headers, content=body)
-                response = await self._client(url).send(request, stream=True)
+                sent = httpx.Request(method, url, headers=self._headers, content=body)
+                response = await self._client(url).send(sent, stream=True)
                 try:
                     if response.next_request is None:
                         return await self._read(response)
@@ -125,7 +122,7 @@ class HttpTarget:
         if status >= 300:
             beginning = (await read_beginning(response.aiter_raw(), encoding, _SHOWN_BYTES)).decode("utf-8", "replace")
             wait = response.headers.get("Retry-After")
-            raise status_error(status, response.reason_phrase, beginning, wait, self._secrets, self._names)
+            raise status_error(status, response.reason_phrase, beginning, wait, self.secrets, self._names)
         length = response.headers.get("Content-Length", "")
         if length.isdecimal() and int(length[:20]) > self._http.max_bytes:
             raise too_large(self._http.max_bytes)
@@ -142,7 +139,7 @@ class HttpTarget:
         if is_same_host(str(url), str(new)):
             return new.copy_with(userinfo=b"", fragment=None)
         # A host may be made of what the target was sent, and a parsed one is in lower case.
-        location = redact(host_and_port(str(new)), self._secrets | {secret.lower() for secret in self._secrets})
+        location = redact(host_and_port(str(new)), self.secrets | {secret.lower() for secret in self.secrets})
         if new.scheme not in ("http", "https"):
             location = "another protocol"
         elif (url.scheme, new.scheme, url.host) == ("https", "http", new.host):

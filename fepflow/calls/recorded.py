@@ -34,12 +34,17 @@ class RecordedTarget:
         self._config = config
         self._records = records
         self.fingerprint = content_hash("scripted", config.output, config.metadata)
+        self.secrets: frozenset[str] = frozenset()
 
     def render(self, case: TestCase) -> Any:
-        """What the case's record says, `{value, metadata}`; None where it has none."""
+        """Return the record of a case, `{value, metadata}`; raises TargetError `missing_output`."""
         record = self._records.get(case.id)
-        if record is None or record.answer is None:
-            return None
+        path = self._config.path
+        if record is None:
+            raise _missing(f"{path} has no record for this test case (by {self._config.id or 'order'})")
+        if record.answer is None:
+            where = f"{path}:{record.line}"
+            raise _missing(f"{where} has nothing at {self._config.output}; the record is {record.what}")
         return {"value": record.answer.value, "metadata": record.answer.metadata}
 
     def recorded(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -48,16 +53,9 @@ class RecordedTarget:
             if record.answer is not None:
                 yield case_id, {"value": record.answer.value, "metadata": record.answer.metadata}
 
-    async def call(self, case: TestCase) -> TargetResponse:
-        """The case's recorded answer; raises TargetError `missing_output`."""
-        record = self._records.get(case.id)
-        path = self._config.path
-        if record is None:
-            raise _missing(f"{path} has no record for this test case (by {self._config.id or 'order'})")
-        if record.answer is None:
-            where = f"{path}:{record.line}"
-            raise _missing(f"{where} has nothing at {self._config.output}; the record is {record.what}")
-        return record.answer
+    async def call(self, request: Any) -> TargetResponse:
+        """Return the recorded answer."""
+        return TargetResponse(**request)
 
     async def aclose(self) -> None:
         """Nothing to give back."""

@@ -164,7 +164,7 @@ async def _answer_of(reply: bytes) -> TargetResponse:
         target = HttpTarget(Target.model_validate({"http": {"url": url, "method": "GET"}}))
         try:
             async with asyncio.timeout(10):
-                return await target.call(TestCase(id="a", input="?"))
+                return await target.call(target.render(TestCase(id="a", input="?")))
         finally:
             await target.aclose()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -38,27 +37,25 @@ class EcpTarget:
         self._ecp: Final = config.ecp
         secrets |= secrets_in_address(self._ecp.url or "")
         remember(secrets)
-        self._secrets = secrets | known_secrets()
+        self.secrets = secrets | known_secrets()
         self._warnings = Warnings()
         self._incompatible: str | None = None
-        self._agents: Final = open_agents(config, folder, self._secrets)
+        self._agents: Final = open_agents(config, folder, self.secrets)
         self._sessions: Sessions
         if self._ecp.command is not None:
             self._sessions = ProcessSessions(self._connect, self._initialize, self._ecp.reuse, config.concurrency)
         else:
             self._sessions = EndpointSessions(self._connect, self._initialize, parallel=self._ecp.parallel)
         asked = [*self._agents.identity, self._ecp.config]
-        self.fingerprint = content_hash("ecp", redact_json(asked, self._secrets))
+        self.fingerprint = content_hash("ecp", redact_json(asked, self.secrets))
 
     def render(self, case: TestCase) -> Any:
-        """The input of each step, secrets taken out; of what is no scenario, the input as it is."""
-        with suppress(TargetError):
-            return redact_json(steps_of(case.input), self._secrets)
-        return redact_json(case.input, self._secrets)
+        """Return the input of each step; raises TargetError for what is no scenario."""
+        return steps_of(case.input)
 
-    async def call(self, case: TestCase) -> TargetResponse:
+    async def call(self, request: Any) -> TargetResponse:
         """Run the scenario; raises TargetError, which says at which step. `progress_of_call` has what came before."""
-        inputs = steps_of(case.input)
+        inputs: list[str] = request
         progress = progress_of_call.get(None) or Progress()
         progress.response = scenario_response(None, len(inputs), [], {})
         progress.place = f"before step 1 of {len(inputs)}"
@@ -82,13 +79,13 @@ class EcpTarget:
         return progress.response
 
     async def _without_secrets(self, step: Step) -> Step:
-        redacted = partial(redact_json, step, self._secrets)
+        redacted = partial(redact_json, step, self.secrets)
         redacted_step: Step = await READERS.run(redacted) if is_large(step) else redacted()
         return redacted_step
 
     def _response(self, session: Session, count: int, steps: list[Step]) -> TargetResponse:
         response = scenario_response(session.agent, count, steps, session.connection.log_tail())
-        return TargetResponse(response.value, redact_json(response.metadata, self._secrets))
+        return TargetResponse(response.value, redact_json(response.metadata, self.secrets))
 
     async def _initialize(self, session: Session) -> None:
         try:
@@ -101,7 +98,7 @@ class EcpTarget:
             raise
 
     async def _connect(self) -> Session:
-        return Session(await self._agents.connect(), self._warnings, self._secrets, self._ecp)
+        return Session(await self._agents.connect(), self._warnings, self.secrets, self._ecp)
 
     async def aclose(self) -> None:
         """End the agents that fepflow started, and the connections to others."""

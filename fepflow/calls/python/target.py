@@ -42,7 +42,7 @@ class PythonTarget:
         if config.python is None:
             raise ValueError("the suite has no Python target")
         self._python: Final = config.python
-        self._secrets = secrets | known_secrets()
+        self.secrets = secrets | known_secrets()
         names = None if self._python.arguments is None else sorted(self._python.arguments)
         self._input = compile_template(self._python.input)
         self._arguments = compile_template(self._python.arguments)
@@ -64,13 +64,10 @@ class PythonTarget:
         asked = [source.name, python.input, python.arguments, python.output, python.metadata]
         if python.interpreter is not None:
             asked.append(python.interpreter)
-        self.fingerprint = content_hash("python", source_hash(source), redact_json(asked, self._secrets))
+        self.fingerprint = content_hash("python", source_hash(source), redact_json(asked, self.secrets))
 
     def render(self, case: TestCase) -> Any:
-        """What the function is called with, `{input, arguments, test_case}`, secrets taken out; JSONPathError."""
-        return redact_json(self._request(case), self._secrets)
-
-    def _request(self, case: TestCase) -> dict[str, Any]:
+        """Return what the function is called with, `{input, arguments, test_case}`; raises JSONPathError."""
         given = {name: getattr(case, name) for name in _SENT if name in case.model_fields_set}
         context = {CASE: {"expected": None, "metadata": {}, **given}}
         if self._python.arguments is not None:
@@ -79,19 +76,19 @@ class PythonTarget:
             request = {"input": self._input.render(context)}
         return {**request, CASE: given} if self._wants_case else request
 
-    async def call(self, case: TestCase) -> TargetResponse:
-        """Call the function once; raises TargetError, or JSONPathError (its arguments)."""
-        reply = await self._executor.ask(self._request(case))
+    async def call(self, request: Any) -> TargetResponse:
+        """Call the function once; raises TargetError."""
+        reply = await self._executor.ask(request)
         if isinstance(reply, Failure):
-            raise reply.error(self._secrets)
+            raise reply.error(self.secrets)
         if len(reply) > _LARGE:  # so much JSON would hold up every other call
             return await asyncio.to_thread(self._answer, reply)
         return self._answer(reply)
 
     def _answer(self, text: str) -> TargetResponse:
         returned = decode(text)
-        value = redact_json(returned["value"], self._secrets)
-        metadata = redact_json({**returned["metadata"], **found_metadata(self._metadata, value)}, self._secrets)
+        value = redact_json(returned["value"], self.secrets)
+        metadata = redact_json({**returned["metadata"], **found_metadata(self._metadata, value)}, self.secrets)
         if self._output is None:
             return TargetResponse(value, metadata)
         try:

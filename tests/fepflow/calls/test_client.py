@@ -6,12 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from aiohttp import web
 
 from fepflow.calls import circuit_breaker
-from fepflow.calls.base import TargetResponse
+from fepflow.calls.base import TargetResponse, output_hash
 from fepflow.calls.client import LONGEST_WAIT, RetryPolicy, TargetClient
 from fepflow.calls.http import HttpTarget
 from fepflow.calls.run_budget import RunBudget
@@ -130,11 +131,12 @@ async def test_cancelling_passes_through_a_call_under_way(serve: Serve) -> None:
 async def test_the_deadline_is_of_one_attempt_and_bounds_every_target() -> None:
     class Stuck:
         fingerprint = "stuck"
+        secrets: frozenset[str] = frozenset()
 
         def render(self, case: TestCase) -> None:
             return None
 
-        async def call(self, case: TestCase) -> TargetResponse:
+        async def call(self, request: Any) -> TargetResponse:
             await asyncio.sleep(60)
             return TargetResponse(None)
 
@@ -151,11 +153,12 @@ async def test_the_deadline_is_of_one_attempt_and_bounds_every_target() -> None:
 async def test_whatever_a_target_raises_ends_its_case_and_is_not_tried_again() -> None:
     class Buggy:
         fingerprint = "buggy"
+        secrets: frozenset[str] = frozenset()
 
         def render(self, case: TestCase) -> None:
             return None
 
-        async def call(self, case: TestCase) -> TargetResponse:
+        async def call(self, request: Any) -> TargetResponse:
             raise ZeroDivisionError("at http://me:pass@host/x?key=1")
 
         async def aclose(self) -> None: ...
@@ -342,3 +345,20 @@ async def test_calls_after_an_open_circuit_keep_to_the_limits(serve: Serve, monk
     await target.aclose()
     assert all(asked.response for asked in answers)
     assert most < 32, "it had said that it is overloaded"
+
+
+async def test_a_request_is_rendered_once_for_all_attempts_and_for_its_hash(serve: Serve) -> None:
+    rendered: list[str] = []
+
+    class Counting(HttpTarget):
+        def render(self, case: TestCase) -> Any:
+            rendered.append(case.id)
+            return super().render(case)
+
+    target = Counting(configured(await serve(flaky(9))))
+    record = await TargetClient(target, RetryPolicy(2, 5)).ask(CASE)
+    assert len(record.attempts) == 2
+    by_record = output_hash(target, CASE, 0, record.request)
+    assert rendered == [CASE.id]
+    assert by_record == output_hash(target, CASE, 0)
+    await target.aclose()

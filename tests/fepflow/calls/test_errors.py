@@ -131,9 +131,9 @@ async def test_no_call_is_silently_sent_twice(serve_raw: Serve, method: str) -> 
 
     config = configured(await serve_raw(handler), method=method)
     target = HttpTarget(config)
-    await target.call(CASE)
+    await target.call(target.render(CASE))
     with pytest.raises(Exception, match="connection reset"):
-        await target.call(CASE)
+        await target.call(target.render(CASE))
     await target.aclose()
     assert requests == 2
 

@@ -19,6 +19,7 @@ from fepflow.calls.base import output_hash
 from fepflow.calls.http import HttpTarget
 from fepflow.errors import InputError
 from fepflow.protocol.test_case import TestCase
+from fepflow.security.redaction import redact_json
 
 from .conftest import CASE, Serve, ask_once, configured, echo, error_of
 
@@ -181,7 +182,7 @@ async def test_connections_are_kept_and_never_more_than_the_concurrency(serve: S
         return web.Response(text="ok")
 
     target = HttpTarget(configured(await serve(handler), target={"concurrency": 3}))
-    answers = await asyncio.gather(*(target.call(CASE) for _ in range(20)))
+    answers = await asyncio.gather(*(target.call(target.render(CASE)) for _ in range(20)))
     await target.aclose()
     assert [answer.value for answer in answers] == ["ok"] * 20
     assert len(peers) == 3
@@ -194,8 +195,8 @@ async def test_cookies_of_one_answer_do_not_reach_the_next_call(serve: Serve) ->
         return response
 
     target = HttpTarget(configured(await serve(handler)))
-    await target.call(CASE)
-    assert (await target.call(CASE)).value == {}
+    await target.call(target.render(CASE))
+    assert (await target.call(target.render(CASE))).value == {}
     await target.aclose()
 
 
@@ -205,12 +206,12 @@ async def test_a_call_leaves_nothing_to_the_garbage_collector(serve: Serve) -> N
         return {id(each) for each in gc.get_objects() if type(each) in (httpx.Request, httpx.Response)}
 
     target = HttpTarget(configured(await serve(echo)))
-    await target.call(CASE)
+    await target.call(target.render(CASE))
     gc.collect()
     gc.disable()
     try:
         before = there()
-        await target.call(CASE)
+        await target.call(target.render(CASE))
         left = there() - before
     finally:
         gc.enable()
@@ -280,7 +281,7 @@ class TestAddresses:
                 headers={"Authorization": f"Bearer {secret}", "X-Team": secret},
                 body={"key": secret, "q": "$.test_case.input"},
             )
-            assert secret not in json.dumps(target.render(CASE))
+            assert secret not in json.dumps(redact_json(target.render(CASE), target.secrets))
             return output_hash(target, CASE, 1)
 
         assert hash_of("s3cret-one") == hash_of("s3cret-two")

@@ -33,14 +33,14 @@ def opened(tmp_path: Path) -> Any:
 
 async def test_records_belong_to_the_cases_in_order(opened: Any) -> None:
     target = opened([{"value": "one"}, {"value": None}])
-    assert (await target.call(FIRST)).value == "one"
-    assert (await target.call(SECOND)).value is None
+    assert (await target.call(target.render(FIRST))).value == "one"
+    assert (await target.call(target.render(SECOND))).value is None
 
 
 async def test_records_belong_to_the_cases_by_id_whatever_their_order(opened: Any) -> None:
     records = [{"q": 2, "said": "two", "cost": 5}, {"q": "a", "said": "one"}, {"q": "other", "said": "none"}]
     target = opened(records, id="$.q", output="$.said", metadata={"cost": "$.cost"})
-    first, second = await target.call(FIRST), await target.call(SECOND)
+    first, second = await target.call(target.render(FIRST)), await target.call(target.render(SECOND))
     assert (first.value, first.metadata) == ("one", {})
     assert (second.value, second.metadata) == ("two", {"cost": 5})
 
@@ -53,7 +53,7 @@ def test_by_order_the_numbers_must_agree(opened: Any) -> None:
 async def test_a_case_without_a_record_is_a_missing_output(opened: Any) -> None:
     target = opened([{"id": "a", "value": 1}], id="$.id")
     with pytest.raises(TargetError, match=r"no record for this test case \(by \$\.id\)") as raised:
-        await target.call(SECOND)
+        target.render(SECOND)
     assert (raised.value.kind, raised.value.retryable) == ("missing_output", False)
     output = await ask(target, SECOND, RetryPolicy(5, 1), ignore_retries)
     assert output.failure is not None
@@ -64,7 +64,7 @@ async def test_a_case_without_a_record_is_a_missing_output(opened: Any) -> None:
 async def test_a_record_without_an_output_says_where_it_is_and_what_it_has(opened: Any) -> None:
     target = opened([{"value": 1}, {"text": 2}])
     with pytest.raises(TargetError, match=r"outputs\.jsonl:2 has nothing at \$\.value.*the keys text"):
-        await target.call(SECOND)
+        target.render(SECOND)
 
 
 def test_an_output_path_that_fits_no_record_is_refused_at_once(opened: Any) -> None:
@@ -115,6 +115,6 @@ async def test_the_recorded_answers_of_gsm8k() -> None:
     ids = [str(number) for number in range(1319)]
     config = Target.model_validate({"recorded": recorded})
     target = open_target(config, folder=folder, case_ids=lambda: ids)
-    answers = [await target.call(TestCase(id=case_id, input=None)) for case_id in ids]
+    answers = [await target.call(target.render(TestCase(id=case_id, input=None))) for case_id in ids]
     assert answers[0].value.endswith("A: 18")
     assert sum(answer.metadata["correct"] for answer in answers) == 742

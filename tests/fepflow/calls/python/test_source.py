@@ -108,7 +108,7 @@ def test_a_module_may_have_the_name_of_one_of_ours(tmp_path: Path, isolate: str)
         config = Target.model_validate({"python": {"function": "agent.py:answer", "isolate": isolate}, "timeout": 60})
         target = open_target(config, folder=tmp_path, case_ids=list)
         try:
-            return (await target.call(CASE)).value
+            return (await target.call(target.render(CASE))).value
         finally:
             await target.aclose()
 
