@@ -44,7 +44,7 @@ def verdict() -> Iterator[Line]:
         path = Path(folder, "store.db")
         with Store.open(f"sqlite:///{path}") as store:
             fill(store)
-            run = store.run("large")
+            run = store.runs.get("large")
             began = process_time()
             outcome = compute_verdict(store, run, Suite.model_validate(SUITE)).outcome
             seconds = process_time() - began
@@ -62,7 +62,7 @@ def verdict() -> Iterator[Line]:
 def fill(store: Store) -> None:
     """Store a run `large` of 100,000 cases with all its outputs and the results of three checks."""
     chance, now = Random(0), utc_now()  # noqa: S311  # data of a benchmark
-    store.create_run(NewRun("large", "large", SUITE, None, 1), (TestCase(id=f"{n}", input=n) for n in range(CASES)))
+    store.runs.create(NewRun("large", "large", SUITE, None, 1), (TestCase(id=f"{n}", input=n) for n in range(CASES)))
     for start in range(0, CASES, AT_ONCE):
         outputs, checks = [], []
         for case in range(start, start + AT_ONCE):
@@ -73,4 +73,4 @@ def fill(store: Store) -> None:
                 found = {"passed": passed, "response": {"score": chance.randint(1, 5)}}
                 result = CheckResult(check_type="contains", status="completed", results=found, evaluated_at=now)
                 checks.append(NewCheckResult(case, 0, check, "hash", result, passed))
-        store.write("large", outputs, checks)
+        store.results.write("large", outputs, checks)

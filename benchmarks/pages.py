@@ -50,11 +50,11 @@ def pages() -> Iterator[Line]:
 
 
 def _finish(store: Store) -> None:
-    verdict = compute_verdict(store, store.run("large"), Suite.model_validate(SUITE))
-    store.acquire_lease("large", "bench/1/a", 60)
+    verdict = compute_verdict(store, store.runs.get("large"), Suite.model_validate(SUITE))
+    store.leases.acquire("large", "bench/1/a", 60)
     metrics = [metric.model_dump(mode="json") for metric in verdict.metrics]
     found = verdict.model_dump(mode="json", exclude={"metrics"})
-    store.finish("large", "bench/1/a", "completed", outcome=verdict.outcome, verdict=found, metrics=metrics)
+    store.leases.finish("large", "bench/1/a", "completed", outcome=verdict.outcome, verdict=found, metrics=metrics)
 
 
 def _seconds(address: str) -> float:

@@ -65,8 +65,8 @@ async def dispatch(store: Store) -> int:
 
 def next_runs(store: Store) -> list[RunRecord]:
     """The runs that are to be started now."""
-    room = MAX_WAITING - len(store.unbegun_runs(MAX_WAITING))
-    return store.undispatched_runs(room) if room > 0 else []
+    room = MAX_WAITING - len(store.requests.unbegun(MAX_WAITING))
+    return store.requests.undispatched(room) if room > 0 else []
 
 
 async def _start(store: Store, client: PrefectClient, deployment_id: UUID, run: RunRecord) -> None:
@@ -83,9 +83,9 @@ async def _start(store: Store, client: PrefectClient, deployment_id: UUID, run: 
         if error.response.status_code not in REFUSED:
             raise
         click.echo(f"run {run.id} is refused by Prefect: {brief(printable(str(error)))}")
-        await asyncio.to_thread(store.end_unbegun, run.id, "failed", "Prefect refuses to start this run.")
+        await asyncio.to_thread(store.requests.end_unbegun, run.id, "failed", "Prefect refuses to start this run.")
         return
-    await asyncio.to_thread(store.mark_dispatched, run.id, str(flow_run.id))
+    await asyncio.to_thread(store.requests.mark_dispatched, run.id, str(flow_run.id))
 
 
 async def _deployment(client: PrefectClient) -> UUID:

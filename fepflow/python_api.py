@@ -56,7 +56,7 @@ class RunResults(ResultsView):
         from fepflow.reports.fep import dumps, test_case_results
 
         with run_service.open_store() as store:
-            for result in test_case_results(store, store.run(self._record.id)):
+            for result in test_case_results(store, store.runs.get(self._record.id)):
                 yield TestCaseResult.model_validate_json(dumps(result))
 
     @property
@@ -73,7 +73,7 @@ class RunResults(ResultsView):
         from fepflow.reports.tables import stored_rows
 
         with run_service.open_store() as store:
-            yield from stored_rows(store, store.run(self._record.id))
+            yield from stored_rows(store, store.runs.get(self._record.id))
 
     def __repr__(self) -> str:
         return f"RunResults(run {self._record.id[:8]}, {self.expected_results} results)"
@@ -204,7 +204,7 @@ def load_run(run_id: str = "latest") -> Run:
     """
     require("run", "fepflow.load_run")
     with run_service.open_store() as store:
-        return Run(run_service.with_current_metrics(store, store.run(run_id)))
+        return Run(run_service.with_current_metrics(store, store.runs.get(run_id)))
 
 
 def _begin(suite: str | Path, options: Options) -> AbstractContextManager[LocalRun]:

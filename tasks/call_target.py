@@ -56,7 +56,7 @@ async def call_target(context: RunContext, batch: Batch) -> BatchResult:
     """
     store, run = context.store, context.run
     first, last = batch.case_range(run.repeats)
-    present = await asyncio.to_thread(store.present_outputs, run.id, first, last)
+    present = await asyncio.to_thread(store.results.present_outputs, run.id, first, last)
     missing = [unit for unit in batch.units(run.repeats) if unit not in present]
     context.count(calls=len(batch.units(run.repeats)) - len(missing))
     result = BatchResult()

@@ -48,7 +48,7 @@ def _left_out(context: RunContext) -> list[str]:
     reached = context.target_client.budget.ended
     if not reached:
         return []
-    outputs = context.run.calls - context.store.progress(context.run.id).outputs
+    outputs = context.run.calls - context.store.results.progress(context.run.id).outputs
     checks = sum(context.left_out.values())
     reasons = [f"{outputs} of {context.run.calls} outputs are missing"] if outputs else []
     if checks:

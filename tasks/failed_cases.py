@@ -48,16 +48,16 @@ def failed_cases(context: RunContext, verdict: Verdict) -> FailedCases:
     store, run = context.store, context.run
     rules = [rule for rule in verdict.rules if rule.outcome != "pass" and rule.check is not None]
     by_rule = (
-        store.failed_case_indices(run.id, rule.check, kind)
+        store.results.failed_case_indices(run.id, rule.check, kind)
         for rule in rules
         for kind in ("failed" if rule.outcome == "fail" else "error", None)
     )
-    case_indices = list(dict.fromkeys(chain(*by_rule, store.failed_case_indices(run.id))))
+    case_indices = list(dict.fromkeys(chain(*by_rule, store.results.failed_case_indices(run.id))))
     decided = rules[0].check if rules else None
     rows: list[Row] = []
     case_ids: list[str] = []
     shown: set[int] = set()
-    for result in store.results(run.id, failed_only=True, case_indices=case_indices[:MAX_ROWS]):
+    for result in store.results.by_case(run.id, failed_only=True, case_indices=case_indices[:MAX_ROWS]):
         if found := list(islice(_rows_of(result, run.repeats, decided), MAX_ROWS - len(rows))):
             rows += found
             case_ids += [result.case.id] * len(found)

@@ -67,7 +67,7 @@ def create_run(
         n_cases=first_cases(suite.gate) if suite.gate and _max_cases(suite.gate) else None,
     )
     # Until it takes the lease: a run whose process is killed in between would be pending for good.
-    store.create_run(run, cases, new_owner(), LEASE_SECONDS)
+    store.runs.create(run, cases, new_owner(), LEASE_SECONDS)
     return run_id
 
 
@@ -132,8 +132,8 @@ def _wanted(
     """
     ids = options.cases
     if options.failing_in is not None:
-        record = store.run(options.failing_in)
-        failing = frozenset(result.case.id for result in store.results(record.id, failed_only=True))
+        record = store.runs.get(options.failing_in)
+        failing = frozenset(result.case.id for result in store.results.by_case(record.id, failed_only=True))
         ids = failing if ids is None else ids & failing
 
     def is_wanted(case: TestCase) -> bool:
@@ -177,13 +177,13 @@ class PlannedRun:
 
 def resume_run(store: Store, run_id: str) -> PlannedRun:
     """Return a run to resume. Of a completed one only errors are run again."""
-    record, retried = store.run(run_id), None
+    record, retried = store.runs.get(run_id), None
     if record.status == "completed":
         if record.outcome is not None:
-            retried = Retried(record.outcome, _asked_again(record, store.progress(record.id)))
-        store.delete_errors(record.id)
+            retried = Retried(record.outcome, _asked_again(record, store.results.progress(record.id)))
+        store.results.delete_errors(record.id)
     if record.started_at is not None:  # else it was cancelled before it could begin
-        store.withdraw_cancel(record.id)
+        store.runs.withdraw_cancel(record.id)
     return PlannedRun(record, retried)
 
 
@@ -221,7 +221,7 @@ async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOp
 
 def _require_own(store: Store, run_id: str, flow_run_id: str) -> None:
     """Raise UserError if another flow run is to execute a requested run, which was dispatched again meanwhile."""
-    record = store.run(run_id)
+    record = store.runs.get(run_id)
     if record.is_requested and record.flow_run_id not in (None, flow_run_id):
         raise UserError(f"Run {record.id} belongs to the flow run {record.flow_run_id}: retry that one instead.")
 
@@ -250,10 +250,10 @@ def _plan(
     cause: Cause,
     note: Callable[[str], None],
 ) -> PlannedRun:
-    begun = store.run_of_flow_run(flow_run_id) if flow_run_id else None
+    begun = store.runs.of_flow_run(flow_run_id) if flow_run_id else None
     if run_id is not None or begun is not None:
         return resume_run(store, run_id or begun.id)  # type: ignore[union-attr]  # one of them is there
     validation = validate_suite(Path(suite), limit=options.limit)
     for problem in validation.notes:
         note(str(problem))
-    return PlannedRun(store.run(create_run(store, validation, options, flow_run_id, cause)))
+    return PlannedRun(store.runs.get(create_run(store, validation, options, flow_run_id, cause)))

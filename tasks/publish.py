@@ -26,7 +26,7 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
 
     A suite without a baseline is compared with the run before, too, for the event that it has worsened.
     """
-    run, part = await asyncio.to_thread(context.store.run, context.run.id), slug(context.run.name)
+    run, part = await asyncio.to_thread(context.store.runs.get, context.run.id), slug(context.run.name)
     store = context.store
     compared, failed, judges, causes, drifted = await asyncio.to_thread(
         lambda: (
@@ -34,7 +34,7 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
             failed_cases(context, verdict),
             reliability_of_judges(store, run),
             causes_of(store, run),
-            [each for each in series_of(run, store.runs_alike(run, MOST_RUNS)) if each.has_drifted],
+            [each for each in series_of(run, store.runs.alike(run, MOST_RUNS)) if each.has_drifted],
         )
     )
     try:

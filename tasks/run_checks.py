@@ -47,14 +47,14 @@ async def pending_checks(context: RunContext, batch: Batch, *, by_model: bool) -
     first, last = batch.case_range(run.repeats)
     cases, present = await asyncio.gather(
         context.cases(batch),
-        asyncio.to_thread(store.present_checks, run.id, first, last),
+        asyncio.to_thread(store.results.present_checks, run.id, first, last),
     )
     missing: dict[tuple[int, int], list[CompiledCheck]] = {}
     for case_index, repeat in batch.units(run.repeats):
         checks = context.checks_for(cases[case_index - first], by_model=by_model)
         if ready := [check for check in checks if (case_index, repeat, check.check_id) not in present]:
             missing[case_index, repeat] = ready
-    outputs = await asyncio.to_thread(store.outputs, run.id, first, last) if missing else {}
+    outputs = await asyncio.to_thread(store.results.outputs, run.id, first, last) if missing else {}
     return [
         PendingChecks(cases[unit[0] - first], *unit, outputs[unit], checks)
         for unit, checks in missing.items()

@@ -19,7 +19,7 @@ from prefect.states import Cancelled, Crashed
 
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.security.redaction import words_of
-from fepflow.store.shards import LeaseHolder
+from fepflow.store.records import LeaseHolder
 from fepflow.tasks.run.context import RunContext
 from fepflow.tasks.run.log import run_log
 from fepflow.tasks.run.shard_spec import ShardSpec
@@ -69,7 +69,7 @@ async def run_shard(context: RunContext, spec: ShardSpec) -> None:
 
 
 async def _holder(context: RunContext, spec: ShardSpec) -> LeaseHolder | None:
-    return await asyncio.to_thread(context.store.shard_holder, context.run.id, spec.shard)
+    return await asyncio.to_thread(context.store.leases.shard_holder, context.run.id, spec.shard)
 
 
 class _Watch:

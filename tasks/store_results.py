@@ -31,7 +31,7 @@ def record_run(
     """
     outputs, checks = _rows(run.id, results)
     judged = verdict.model_dump(mode="json", exclude_none=True)
-    store.add_completed_run(
+    store.runs.add_completed(
         run,
         [_plain_case(case) for case in cases],
         outputs,

@@ -59,9 +59,9 @@ def own_checks(loaded: set[str]) -> set[str]:
 def home(tmp_path: Path) -> Path:
     """A store with a run that has ended."""
     with Store.open(f"sqlite:///{tmp_path / 'fepflow.db'}") as store:
-        store.create_run(NewRun("cafe0001", "s", {}, None, 1), [TestCase(id="a", input=1)])
-        store.acquire_lease("cafe0001", "me", 60)
-        store.finish("cafe0001", "me", "completed", outcome="pass", metrics=[], verdict=VERDICT)
+        store.runs.create(NewRun("cafe0001", "s", {}, None, 1), [TestCase(id="a", input=1)])
+        store.leases.acquire("cafe0001", "me", 60)
+        store.leases.finish("cafe0001", "me", "completed", outcome="pass", metrics=[], verdict=VERDICT)
     return tmp_path
 
 

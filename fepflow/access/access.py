@@ -18,7 +18,7 @@ from fepflow.access.tokens import TokenVerifier
 from fepflow.errors import AuthenticationError, InputError, PermissionDeniedError, Problem
 from fepflow.security.api_keys import hash_of, is_secret_of, parse_api_key, without_credentials
 from fepflow.settings import Settings
-from fepflow.store.access_records import ApiKey, AuditEntry
+from fepflow.store.records import ApiKey, AuditEntry
 from fepflow.store.store import Store
 from fepflow.text import brief
 
@@ -84,7 +84,7 @@ class Access:
 
     async def asks_for_keys(self) -> bool:
         """Whether a caller has to say who it is. Once that is so, it stays so while this process lasts."""
-        if not self._asks and await self._read(lambda: self._store.has_api_keys(active=False)):
+        if not self._asks and await self._read(lambda: self._store.access.has_keys(active=False)):
             self._asks = True
         return self._asks
 
@@ -165,7 +165,7 @@ class Access:
         if parsed is None:
             raise AuthenticationError("The API key is not valid: a key reads like fep_ID_SECRET.")
         key_id, secret = parsed
-        key, now = await self._read(lambda: self._store.find_api_key(key_id))
+        key, now = await self._read(lambda: self._store.access.find_key(key_id))
         if not is_secret_of(secret, key.secret_hash if key else None) or key is None:
             raise AuthenticationError("The API key is not valid.")
         if (state := key.state_at(now)) != "active":
@@ -173,7 +173,7 @@ class Access:
         return _caller_of(key)
 
     async def _by_session(self, session: str) -> Caller:
-        key = await self._read(lambda: self._store.key_of_page_session(hash_of(session)))
+        key = await self._read(lambda: self._store.access.key_of_session(hash_of(session)))
         if key is None:
             raise AuthenticationError("The session is over: sign in again.")
         return _caller_of(key)
@@ -187,13 +187,13 @@ class Access:
         assert caller.name is not None
         self._rates.take(caller.name, starts_run=False)
         session, key_id = secrets.token_urlsafe(32), caller.name.removeprefix("key:")
-        await self._read(lambda: self._store.add_page_session(hash_of(session), key_id, SESSION_SECONDS))
+        await self._read(lambda: self._store.access.add_session(hash_of(session), key_id, SESSION_SECONDS))
         return caller, session
 
     async def end_session(self, session: str) -> Caller | None:
         """End a session for good: the caller whose it was. Raises InfrastructureError."""
-        key = await self._read(lambda: self._store.key_of_page_session(hash_of(session)))
-        await self._read(lambda: self._store.end_page_session(hash_of(session)))
+        key = await self._read(lambda: self._store.access.key_of_session(hash_of(session)))
+        await self._read(lambda: self._store.access.end_session(hash_of(session)))
         return None if key is None else _caller_of(key)
 
     def _by_token(self, authorization: str) -> Caller:

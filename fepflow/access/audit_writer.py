@@ -19,7 +19,7 @@ from typing import Self
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.host import locked
 from fepflow.protocol.model import utc_now
-from fepflow.store.access_records import AuditEntry
+from fepflow.store.records import AuditEntry
 from fepflow.store.store import Store
 from fepflow.tasks.run.lease import STORE_WAIT
 
@@ -61,7 +61,7 @@ class AuditWriter:
         self._folder = folder
         self._retention = timedelta(seconds=retention)
         self._file = _GroupWriter(partial(append_lines, folder), f"The audit log in {folder}", self._on_file)
-        self._table = _GroupWriter(self._store.add_audit_entries, "The audit log", _on_table)
+        self._table = _GroupWriter(self._store.access.add_audit_entries, "The audit log", _on_table)
         self._daily: asyncio.Task[None] | None = None
         self._closed = True
 
@@ -123,7 +123,7 @@ class AuditWriter:
 
     def _delete_old(self) -> None:
         before = utc_now() - self._retention
-        self._store.delete_audit_entries(before)
+        self._store.access.delete_audit_entries(before)
         delete_files(self._folder, before.date())
 
 
@@ -202,7 +202,7 @@ def _on_table(item: _Item) -> None:
 
 def write_entries(store: Store, folder: Path, entries: Sequence[AuditEntry]) -> None:
     """Add entries to the table and to the files of a folder. Raises InfrastructureError, and OSError for a file."""
-    store.add_audit_entries(entries)
+    store.access.add_audit_entries(entries)
     append_lines(folder, entries)
 
 

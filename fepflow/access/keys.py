@@ -11,7 +11,7 @@ from fepflow.access.audit_writer import write_entries
 from fepflow.access.caller import Scope, name_of_user
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.security.api_keys import ID, new_api_key
-from fepflow.store.access_records import ApiKey, AuditEntry
+from fepflow.store.records import ApiKey, AuditEntry
 from fepflow.store.store import Store
 
 MAX_NAME = 100
@@ -29,7 +29,7 @@ def create_key(store: Store, name: str, scopes: Sequence[Scope], lifetime: float
     now = store.now()
     key_id, text, secret_hash = new_api_key()
     key = ApiKey(key_id, name, secret_hash, sorted(set(scopes)), _expiry(now, lifetime), created_at=now)
-    store.add_api_key(key)
+    store.access.add_key(key)
     return key, text
 
 
@@ -46,7 +46,7 @@ def _expiry(now: datetime, lifetime: float | None) -> datetime | None:
 
 def revoke_key(store: Store, key_id: str) -> ApiKey:
     """End a key for good. Raises NotFoundError, which does not repeat what was given: it may be a whole key."""
-    return store.revoke_api_key(key_id if re.fullmatch(ID, key_id) else "")
+    return store.access.revoke_key(key_id if re.fullmatch(ID, key_id) else "")
 
 
 def record_by_operator(store: Store, folder: Path, action: str, key: ApiKey) -> None:

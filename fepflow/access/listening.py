@@ -56,7 +56,7 @@ def listening_on(host: str, store: Store, settings: Settings, *, behind_tls: boo
     """
     tls = _tls_files(settings)
     takes_tokens = TokenVerifier.of(settings) is not None
-    has_keys = takes_tokens or store.has_api_keys(active=True)
+    has_keys = takes_tokens or store.access.has_keys(active=True)
     may_be_open = is_loopback(host) and not behind_tls
     if not may_be_open and not has_keys:
         where = "Behind a proxy" if behind_tls else f"On {printable(brief(host, 100))}"
@@ -69,7 +69,7 @@ def listening_on(host: str, store: Store, settings: Settings, *, behind_tls: boo
             f"On {printable(brief(host, 100))}, keys would cross the network in plain text: set FEPFLOW_TLS_CERT and "
             "FEPFLOW_TLS_KEY, or say with --behind-tls that a proxy before it terminates TLS."
         )
-    is_open = may_be_open and not takes_tokens and not store.has_api_keys(active=False)
+    is_open = may_be_open and not takes_tokens and not store.access.has_keys(active=False)
     return Listening(may_be_open, tls, OPEN_NOTICE if is_open else None)
 
 

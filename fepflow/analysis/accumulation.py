@@ -43,7 +43,7 @@ def accumulate(
     """All that the store has of a run, by metric. What only counts is counted unless it is wanted `one_by_one`."""
     carriers = _carriers(store, run, suite, sliced)
     accumulators = _accumulators(run, suite, carriers)
-    counted = {counts.check_id: counts for counts in store.check_totals(run.id)}
+    counted = {counts.check_id: counts for counts in store.results.check_totals(run.id)}
     of_checks = [each for each in accumulators if not each.reads_outputs]
     _accumulate_checks(store, run, of_checks, counted, one_by_one=one_by_one)
     _accumulate_outputs(store, run, [each for each in accumulators if each.reads_outputs])
@@ -72,14 +72,14 @@ def _accumulate_checks(
             for accumulator in by_check.get(counts.check_id, ()):
                 accumulator.add_counted(counts)
         return
-    for row in store.check_rows(run.id, results=any(accumulator.reads_results for accumulator in accumulators)):
+    for row in store.results.check_rows(run.id, results=any(accumulator.reads_results for accumulator in accumulators)):
         for accumulator in by_check.get(row.check_id, ()):
             accumulator.add(row)
 
 
 def _accumulate_outputs(store: Store, run: RunRecord, accumulators: Sequence[MetricAccumulator]) -> None:
     for start in range(0, run.n_cases if accumulators else 0, CASES_AT_ONCE):
-        for (case_index, _), stored in store.outputs(run.id, start, start + CASES_AT_ONCE).items():
+        for (case_index, _), stored in store.results.outputs(run.id, start, start + CASES_AT_ONCE).items():
             for accumulator in accumulators:
                 accumulator.add_output(case_index, stored)
 
@@ -120,4 +120,4 @@ def _accumulators(run: RunRecord, suite: Suite, carriers: dict[str, Carriers]) -
 def cases_of(store: Store, run: RunRecord) -> Iterator[TestCase]:
     """All test cases of a run, in their order, some of them in memory."""
     for start in range(0, run.n_cases, CASES_AT_ONCE):
-        yield from store.cases(run.id, start, start + CASES_AT_ONCE)
+        yield from store.runs.cases(run.id, start, start + CASES_AT_ONCE)

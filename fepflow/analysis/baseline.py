@@ -31,7 +31,7 @@ def find_baseline(store: Store, run: RunRecord, named: str) -> RunRecord | None:
     Raises NotFoundError for an id that is not there, UserError for a run that cannot be compared with.
     """
     if named == PREVIOUS:
-        return store.run_before(run)
+        return store.runs.before(run)
     baseline = with_outcome(store, _run_id(store, run, named))
     if baseline.id == run.id:
         raise UserError(f"The run {run.id} is its own baseline.")
@@ -44,7 +44,7 @@ def regression_baseline(store: Store, run: RunRecord, named: str) -> RunRecord:
     """The run with an outcome that a gate's `regression` names. It need not be of the very same suite and cases: what
     is not the same is not compared. Raises NotFoundError, or UserError."""
     if named == PREVIOUS:
-        found = store.run_before(run, alike=False)
+        found = store.runs.before(run, alike=False)
         if found is None:
             raise NotFoundError("There is no earlier run of the suite.")
         return found
@@ -53,7 +53,7 @@ def regression_baseline(store: Store, run: RunRecord, named: str) -> RunRecord:
 
 def baseline_of(store: Store, suite: str, name: str) -> str | None:
     """The id of the run that is the baseline of this name; None if there is none."""
-    return next((each.run_id for each in store.baselines(name) if each.suite == suite), None)
+    return next((each.run_id for each in store.runs.baselines(name) if each.suite == suite), None)
 
 
 def _run_id(store: Store, run: RunRecord, named: str) -> str:
@@ -70,7 +70,7 @@ def _run_id(store: Store, run: RunRecord, named: str) -> str:
 
 def why_none(store: Store, run: RunRecord) -> str:
     """Why there is no `previous` run to compare with."""
-    newest = store.run_before(run, alike=False)
+    newest = store.runs.before(run, alike=False)
     if newest is None:
         return "There is no earlier run of the suite to compare with."
     begun = f"it was begun {_BEGUN.get(newest.cause, 'in another way')}, this one {_BEGUN.get(run.cause, 'in another')}"
@@ -81,7 +81,7 @@ def why_none(store: Store, run: RunRecord) -> str:
 
 def with_outcome(store: Store, run_id: str) -> RunRecord:
     """The run with this id, if it has an outcome. Raises NotFoundError or UserError."""
-    baseline = store.run(run_id)
+    baseline = store.runs.get(run_id)
     if baseline.outcome is None:
         raise UserError(f"The run {baseline.id} has no verdict to compare with: it is {baseline.status}.")
     return baseline

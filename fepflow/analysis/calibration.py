@@ -60,7 +60,7 @@ def calibrate(store: Store, run: RunRecord, labelled: LabelSet) -> Calibration:
             **({"people": labelled.people} if labelled.people else {}),
         },
     )
-    store.add_calibration(calibration)
+    store.labels.add_calibration(calibration)
     return calibration
 
 
@@ -74,7 +74,7 @@ def _verdicts(store: Store, run: RunRecord, labelled: LabelSet) -> dict[str, Lab
     """What the judge said of the labelled cases, by id."""
     ids = {index: case.id for index, case in enumerate(cases_of(store, run)) if case.id in labelled.labels}
     found = {}
-    for case_index, results in store.completed_results(run.id, labelled.judge.check_id):
+    for case_index, results in store.results.completed_results(run.id, labelled.judge.check_id):
         value = results["response"].get(labelled.field)
         if case_index in ids and value is not None:
             found[ids[case_index]] = float(value) if labelled.kind == "number" else value

@@ -16,7 +16,7 @@ MAX_RESULTS = 2_000
 def causes_of(store: Store, run: RunRecord, limit: int = MAX_CAUSES) -> CauseSummary:
     """Summarize why results of a run did not pass; the most frequent causes first."""
     causes = Causes()
-    failed = store.results(run.id, failed_only=True)
+    failed = store.results.by_case(run.id, failed_only=True)
     for result in islice(failed, MAX_RESULTS):
         causes.add(result.case.id, result.output, result.checks)
     summary = causes.summary(limit)

@@ -21,7 +21,7 @@ class CheckUsage(NamedTuple):
 
 def usages(store: Store, run_id: str) -> Iterator[CheckUsage]:
     """The usage of all check results of a run, by case index and repeat."""
-    for row in store.check_rows(run_id, types=model_check_types()):
+    for row in store.results.check_rows(run_id, types=model_check_types()):
         usage = ((row.result or {}).get("metadata") or {}).get(USAGE)
         if usage is not None:
             yield CheckUsage(row.case_index, row.repeat, usage)

@@ -51,7 +51,7 @@ def changed_parts(run: RunRecord, other: RunRecord) -> list[str]:
 def _in_common(store: Store, run: RunRecord, other: RunRecord) -> str:
     if max(run.n_cases, other.n_cases) > MOST_CASES:
         return f"{other.n_cases}, and this run {run.n_cases}"
-    now, then = ({content_hash(case.model_dump()) for case in store.cases(each.id)} for each in (run, other))
+    now, then = ({content_hash(case.model_dump()) for case in store.runs.cases(each.id)} for each in (run, other))
     return f"{len(now & then)} of its {other.n_cases} are among the {run.n_cases} of this run"
 
 

@@ -59,7 +59,7 @@ def labels_of_judges(store: Store, run: RunRecord) -> dict[str, JudgeLabels]:
     for judge in judges_of_run(run):
         calibrations = [
             calibration
-            for calibration in store.calibrations_of(judge.judge, judge.rubric)
+            for calibration in store.labels.calibrations_of(judge.judge, judge.rubric)
             if calibration.field == FIELD
         ]
         drawn = [each for each in calibrations if each.run_id == run.id and "draw" in each.statistics]

@@ -69,7 +69,7 @@ def reliability_of_judges(store: Store, run: RunRecord) -> list[JudgeReliability
     """What is known now of each judge of a run: it may be calibrated after it has judged."""
     judges = judges_of_run(run)
     known = {judge.check_id for judge in judges}
-    of_cases = sorted(store.checks_of_type(run.id, CheckType.LLM_JUDGE.value) - known)
+    of_cases = sorted(store.results.checks_of_type(run.id, CheckType.LLM_JUDGE.value) - known)
     return [
         *(_reliability(store, run, judge) for judge in judges),
         *(JudgeReliability(check_id, None, None) for check_id in of_cases),
@@ -95,12 +95,12 @@ def calibrated_since(store: Store, run: RunRecord) -> bool:
     return run.completed_at is not None and any(
         calibration.created_at > run.completed_at
         for judge in judges_of_run(run)
-        for calibration in store.calibrations_of(judge.judge, judge.rubric)
+        for calibration in store.labels.calibrations_of(judge.judge, judge.rubric)
     )
 
 
 def _reliability(store: Store, run: RunRecord, judge: JudgeSpec) -> JudgeReliability:
-    calibration = store.calibration_of(judge.judge, judge.rubric)
+    calibration = store.labels.calibration_of(judge.judge, judge.rubric)
     if judge.samples == 1:
         return JudgeReliability(judge.check_id, judge, calibration)
     shares = [share for share in _shares(store, run, judge) if share is not None]
@@ -110,7 +110,7 @@ def _reliability(store: Store, run: RunRecord, judge: JudgeSpec) -> JudgeReliabi
 
 def _shares(store: Store, run: RunRecord, judge: JudgeSpec) -> Iterator[float | None]:
     """Of each answer the share of samples that agree: on `passed`, else where they do the least."""
-    for _, results in store.completed_results(run.id, judge.check_id):
+    for _, results in store.results.completed_results(run.id, judge.check_id):
         agreement = results["metadata"].get("samples", {}).get("agreement", {})
         yield agreement.get("passed", min(agreement.values(), default=None))
 

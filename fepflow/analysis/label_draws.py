@@ -25,20 +25,20 @@ def draw_for_labels(store: Store, run: RunRecord, judge: JudgeSpec, size: int, s
         raise UserError(f"{judge.check_id} gives no {FIELD} that labels could be compared with.")
     judged = {
         case_index
-        for case_index, results in store.completed_results(run.id, judge.check_id)
+        for case_index, results in store.results.completed_results(run.id, judge.check_id)
         if isinstance(results["response"].get(FIELD), bool)
     }
     if not judged:
         raise UserError(f"{judge.check_id} has judged nothing in run {run.id[:8]}, so there is nothing to label.")
     judged_ids = [case.id for index, case in enumerate(cases_of(store, run)) if index in judged]
     drawn = LabelDraw(run.id, judge.check_id, seed, draw(judged_ids, size, seed))
-    store.add_label_draw(drawn)
+    store.labels.add_draw(drawn)
     return drawn
 
 
 def outputs_to_label(store: Store, drawn: LabelDraw) -> list[dict[str, Any]]:
     """What people see of each drawn case, in its order; not what the judge said, which would sway them."""
-    run = store.run(drawn.run_id)
+    run = store.runs.get(drawn.run_id)
     wanted = set(drawn.case_ids)
     case_indices = [index for index, case in enumerate(cases_of(store, run)) if case.id in wanted]
     found = {
@@ -50,7 +50,7 @@ def outputs_to_label(store: Store, drawn: LabelDraw) -> list[dict[str, Any]]:
             "expected": result.case.expected,
             "output": None if result.output is None else result.output.value,
         }
-        for result in store.results(run.id, case_indices=case_indices)
+        for result in store.results.by_case(run.id, case_indices=case_indices)
     }
     return [found[case_id] for case_id in drawn.case_ids]
 
@@ -63,7 +63,7 @@ def labelled_draw(store: Store, run: RunRecord, labelled: LabelSet) -> tuple[Lab
     """
     if labelled.field != FIELD:
         return None, None
-    draws = store.label_draws(run.id, labelled.judge.check_id)
+    draws = store.labels.draws(run.id, labelled.judge.check_id)
     counting = labelled.labels.keys() if labelled.as_drawn is None else labelled.labels.keys() & labelled.as_drawn
     whole = [each for each in draws if all(case_id in counting for case_id in each.case_ids)]
     if whole:

@@ -16,8 +16,7 @@ from fepflow.errors import JSONPathError, NotFoundError, UserError
 from fepflow.jsonpath.template import TextTemplate
 from fepflow.protocol.context import Context, evaluation_context
 from fepflow.protocol.test_case import Output
-from fepflow.store.labels import NewLabel
-from fepflow.store.records import LabelDraw, RunRecord
+from fepflow.store.records import LabelDraw, NewLabel, RunRecord
 from fepflow.store.store import Store
 
 Order = Literal["random", "disagreement"]
@@ -73,9 +72,13 @@ def label_queue(
     By `random` it is the newest draw of the run (see `label_draws.draw_for_labels`), and empty if there is none. What
     the person has labelled without being shown it by a draw is asked for once more there.
     """
-    mine = [label for label in store.labels(run.id, judge.check_id) if (label.labelled_by, label.field) == (who, field)]
+    mine = [
+        label
+        for label in store.labels.current(run.id, judge.check_id)
+        if (label.labelled_by, label.field) == (who, field)
+    ]
     if order == "random":
-        draw = next(iter(store.label_draws(run.id, judge.check_id)), None)
+        draw = next(iter(store.labels.draws(run.id, judge.check_id)), None)
         drawn = [(case_id, 0) for case_id in draw.case_ids] if draw else []
         labelled = {(label.case_id, label.repeat) for label in mine if label.draw_id is not None}
         return LabelQueue(order, drawn, frozenset(labelled.intersection(drawn)), draw)
@@ -92,7 +95,7 @@ def output_to_label(store: Store, run: RunRecord, judge: JudgeSpec, output: ToLa
     Raises NotFoundError where there is no output that could be labelled.
     """
     case_index = _case_index(store, run, output.case_id)
-    case = store.cases(run.id, case_index, case_index + 1)[0]
+    case = store.runs.cases(run.id, case_index, case_index + 1)[0]
     found = _output(store, run, output.case_id, case_index, output.repeat)
     asked = _asked(judge.prompt, evaluation_context(case, found))
     return {"input": case.input, "expected": case.expected, "output": found.value, "asked": asked}
@@ -110,15 +113,15 @@ def _by_disagreement(store: Store, run: RunRecord, judge: JudgeSpec, field: str)
     """Outputs that were judged, the most disputed first, and those at random where that is the same; how many are."""
     of_samples: dict[tuple[int, int], float] = {}
     passes: dict[tuple[int, int], dict[str, bool]] = defaultdict(dict)
-    for row in store.check_rows(run.id, types=[CheckType.LLM_JUDGE.value]):
+    for row in store.results.check_rows(run.id, types=[CheckType.LLM_JUDGE.value]):
         results = (row.result or {}).get("results", {})
         if row.check_id == judge.check_id and row.status == "completed" and results["response"].get(field) is not None:
             of_samples[row.case_index, row.repeat] = _dispute_of_samples(results["metadata"].get("samples", {}), field)
-    for row in store.check_rows(run.id, results=False):
+    for row in store.results.check_rows(run.id, results=False):
         if row.passed is not None and (row.case_index, row.repeat) in of_samples:
             passes[row.case_index, row.repeat][row.check_id] = row.passed
     disputes = {key: (share, _dispute_of_checks(passes[key], judge)) for key, share in of_samples.items()}
-    ids = store.case_ids(run.id, run.n_cases)
+    ids = store.runs.case_ids(run.id, run.n_cases)
     ordered = sorted(disputes, key=lambda key: ([-each for each in disputes[key]], _at_random(ids[key[0]], key[1])))
     return [(ids[index], repeat) for index, repeat in ordered], sum(any(each) for each in disputes.values())
 
@@ -153,7 +156,7 @@ def add_label(
     output; a label that replaces one keeps its draw. Raises NotFoundError for an unknown run, case, output, check or
     draw, UserError for what is no label of this field, a name that is none, and a note that is too long.
     """
-    run = store.run(run_id)
+    run = store.runs.get(run_id)
     judge = _judge(run, check_id)
     if field not in judge.fields:
         raise UserError(f"{check_id} gives no {field} to label: it gives {', '.join(judge.fields) or 'nothing'}.")
@@ -166,7 +169,7 @@ def add_label(
     _require_drawn(store, run, judge, case_id, draw_id)
     before = [
         each
-        for each in store.labels_of_case(run.id, case_index)
+        for each in store.labels.of_case(run.id, case_index)
         if (each.repeat, each.check_id, each.field, each.labelled_by) == (repeat, check_id, field, who)
     ]
     if label is None and (not before or before[-1].label is None):
@@ -174,7 +177,7 @@ def add_label(
     read = None if label is None else read_label(label, judge, field)
     draw_id = draw_id or (before[-1].draw_id if before else None)
     added = NewLabel(run.id, case_index, repeat, check_id, field, read, who, note, draw_id)
-    store.add_label(added)
+    store.labels.add(added)
     return added
 
 
@@ -186,7 +189,7 @@ def _judge(run: RunRecord, check_id: str) -> JudgeSpec:
 
 
 def _case_index(store: Store, run: RunRecord, case_id: str) -> int:
-    case_index = store.index_of_case(run.id, case_id)
+    case_index = store.runs.index_of_case(run.id, case_id)
     if case_index is None:
         raise NotFoundError(f"Run {run.id[:8]} has no case with the id {case_id!r}.")
     return case_index
@@ -194,13 +197,13 @@ def _case_index(store: Store, run: RunRecord, case_id: str) -> int:
 
 def _output(store: Store, run: RunRecord, case_id: str, case_index: int, repeat: int) -> Output:
     """An output that was there to be judged: one of which only the first steps are there is, too."""
-    stored = store.outputs(run.id, case_index, case_index + 1).get((case_index, repeat))
+    stored = store.results.outputs(run.id, case_index, case_index + 1).get((case_index, repeat))
     if stored is None or (stored.failed and not stored.output.is_partial):
         raise NotFoundError(f"Run {run.id[:8]} has no output {repeat + 1} of the case {case_id!r} to label.")
     return stored.output
 
 
 def _require_drawn(store: Store, run: RunRecord, judge: JudgeSpec, case_id: str, draw_id: str | None) -> None:
-    draws = store.label_draws(run.id, judge.check_id) if draw_id else []
+    draws = store.labels.draws(run.id, judge.check_id) if draw_id else []
     if draw_id and not any(draw.id == draw_id and case_id in draw.case_ids for draw in draws):
         raise NotFoundError(f"No draw {draw_id!r} of run {run.id[:8]} has shown the case {case_id!r} for a label.")

@@ -11,8 +11,7 @@ from fepflow.analysis.labels import Label, LabelSet, field_named, judge_named
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import UserError
 from fepflow.statistics.agreement import Kappa, cohen_kappa, tabulate
-from fepflow.store.labels import StoredLabel
-from fepflow.store.records import RunRecord
+from fepflow.store.records import RunRecord, StoredLabel
 from fepflow.store.store import Store
 
 ENOUGH_IN_COMMON = 10
@@ -33,7 +32,7 @@ def stored_labels(
     They are those of the check, and of the field, that are named, or the only ones there are. Raises UserError if it
     is open which are meant, and where there is none.
     """
-    labels = store.labels(run.id)
+    labels = store.labels.current(run.id)
     labelled_checks = {label.check_id for label in labels} & {judge.check_id for judge in judges}
     judge = judge_named(judges, check or (labelled_checks.pop() if len(labelled_checks) == 1 else None))
     labels = [label for label in labels if label.check_id == judge.check_id]
@@ -122,7 +121,7 @@ def exported_labels(store: Store, run: RunRecord, check: str | None = None) -> l
     `label` is the one that counts, None if there is none; `repeat` counts from 1; `draw` is the draw that showed the
     output; `by_person` has what each person said. Raises UserError if there is none.
     """
-    labels = store.labels(run.id, check)
+    labels = store.labels.current(run.id, check)
     if not labels:
         raise UserError(f"Run {run.id[:8]} has no labels{f' of {check}' if check else ''} in the store.")
     by_field: dict[tuple[str, int, str, str], list[StoredLabel]] = defaultdict(list)

@@ -114,7 +114,7 @@ def plan(store: Store | None, name: str, metric: str, check: str, gate: Gate, op
 
 def _correlation(store: Store, name: str, check: str) -> tuple[float | None, str | None]:
     """How far repeats of a case agree, in the newest run of the suite that tells, and its id's beginning."""
-    for run in store.runs(EARLIER_RUNS, name):
+    for run in store.runs.newest(EARLIER_RUNS, name):
         if run.repeats > 1:
             found = intraclass_correlation(_passes(store, run, check))
             if found is not None:
@@ -124,7 +124,7 @@ def _correlation(store: Store, name: str, check: str) -> tuple[float | None, str
 
 def _passes(store: Store, run: RunRecord, check: str) -> list[list[float]]:
     found: dict[int, list[float]] = {}
-    for row in store.check_rows(run.id, results=False):
+    for row in store.results.check_rows(run.id, results=False):
         if row.check_id == check and row.passed is not None:
             found.setdefault(row.case_index, []).append(float(row.passed))
     return list(found.values())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from fepflow.access.caller import Scope
-    from fepflow.store.access_records import ApiKey, AuditEntry
+    from fepflow.store.records import ApiKey, AuditEntry
 
 
 _TABLES = {"run": "runs", "run_case": "test cases", "output": "outputs", "check_result": "check results"}
@@ -88,7 +88,7 @@ def stats(as_json: bool) -> None:
     from fepflow.services import run_service
 
     with run_service.open_store() as store:
-        totals = store.cache_totals()
+        totals = store.results.cache_totals()
     if as_json:
         click.echo(dumps(cache_summary(totals)))
     else:
@@ -145,7 +145,7 @@ def list_keys(as_json: bool) -> None:
     from fepflow.services import run_service
 
     with run_service.open_store() as store:
-        found, now = store.api_keys(), store.now()
+        found, now = store.access.all_keys(), store.now()
     if not as_json:
         Console().print([_key_table(found, now)] if found else ["No keys yet: fepflow keys create NAME"])
         return
@@ -213,7 +213,7 @@ def audit(since: float | None, caller: str | None, outcome: str | None, limit: i
     except OverflowError:
         start = None  # longer ago than anything
     with run_service.open_store() as store:
-        found = store.audit_entries(limit, since=start, caller=caller, outcome=outcome)
+        found = store.access.audit_entries(limit, since=start, caller=caller, outcome=outcome)
     if not as_json:
         Console().print([_audit_table(found)] if found else ["No requests are recorded."])
         return

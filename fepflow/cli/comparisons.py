@@ -166,7 +166,7 @@ def list_baselines(as_json: bool) -> None:
     from fepflow.services import run_service
 
     with run_service.open_store() as store:
-        found = [(each, store.run(each.run_id)) for each in store.baselines()]
+        found = [(each, store.runs.get(each.run_id)) for each in store.runs.baselines()]
     if not as_json:
         Console().baselines(found)
         return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from fepflow.evalguard.report import Report
     from fepflow.evalguard.validation import CatalogueValidation
-    from fepflow.store.evalguard_reports import StoredReport
+    from fepflow.store.records import StoredReport
     from fepflow.verdict.verdict import Verdict
 
 IMPACTS = ("no_measurable", "very_low", "low", "moderate", "high", "severe")
@@ -170,7 +170,7 @@ def list_reports(limit: int, model: str | None, as_json: bool) -> None:
     from fepflow.services import run_service
 
     with run_service.open_store() as store:
-        reports = store.evalguard_reports(limit, model)
+        reports = store.reports.newest_imported(limit, model)
     if not as_json:
         Console().print(_report_table(reports))
         return

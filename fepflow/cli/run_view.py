@@ -26,7 +26,7 @@ MOST_SLICES = 30
 def run_view(store: Store, run: RunRecord) -> Iterator[Table | str]:
     """What to print of a run: tables, and lines of markup."""
     yield _head(store, run)
-    counts = store.check_totals(run.id)
+    counts = store.results.check_totals(run.id)
     if counts:
         yield _check_table(counts)
     if run.metrics:
@@ -99,7 +99,7 @@ def _causes(store: Store, run: RunRecord) -> Iterator[str]:
 
 
 def _head(store: Store, run: RunRecord) -> str:
-    seen = store.progress(run.id)
+    seen = store.results.progress(run.id)
     failed = f", {seen.failed_outputs} without an answer" if seen.failed_outputs else ""
     return (
         f"[bold]{safe(run.name)}[/]  run {run.id[:SHORT_ID]}  {run.status}{_duration(run)}\n"

@@ -141,7 +141,7 @@ def list_runs(limit: int, name: str | None, as_json: bool) -> None:
     from fepflow.services import run_service
 
     with run_service.open_store() as store:
-        runs = store.runs(limit, name)
+        runs = store.runs.newest(limit, name)
     if as_json:
         from fepflow.reports.fep import dumps, run_summary
 
@@ -179,7 +179,7 @@ def show(run: str, failed: bool, check_id: str | None, errors: bool, case_id: st
     if trend is not None and (as_json or wants_cases):
         raise click.UsageError("--trend is about runs: leave --failed, --errors, --check, --case and --json out")
     with run_service.open_store() as store:
-        record = run_service.with_current_metrics(store, store.run(run))
+        record = run_service.with_current_metrics(store, store.runs.get(run))
         console = Console(to_stderr=as_json)
         written = reports.write(store, record, console.report_error)
         if as_json:

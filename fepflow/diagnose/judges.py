@@ -27,7 +27,7 @@ def validate_correction(found: SuiteValidation) -> None:
 
         with Store.open(settings().store_address) as store:
             for judge in judges:
-                if not any(each.field == FIELD for each in store.calibrations_of(judge.judge, judge.rubric)):
+                if not any(each.field == FIELD for each in store.labels.calibrations_of(judge.judge, judge.rubric)):
                     message = f"the errors of {judge.check_id} are not known, so what it passes shows nothing"
                     found.warn(location, message, "fepflow calibrate compares it with people's labels")
     except FepflowError as error:

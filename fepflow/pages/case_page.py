@@ -15,10 +15,8 @@ from fepflow.pages.charts import attempts_chart
 from fepflow.pages.rendering import State, state_of, state_of_check
 from fepflow.pages.text import Span, differences, shown
 from fepflow.protocol.results import CheckResult
-from fepflow.store.case_grid import GridRow
 from fepflow.store.check_order import shared_check_ids
-from fepflow.store.labels import StoredLabel
-from fepflow.store.records import CaseResult, RunRecord
+from fepflow.store.records import CaseResult, GridRow, RunRecord, StoredLabel
 from fepflow.store.store import Store
 
 MAX_LINE = 20_000
@@ -97,20 +95,20 @@ class CaseView:
 
 def case_view(store: Store, run_id: str, case_id: str) -> CaseView:
     """A case of a run. Raises NotFoundError."""
-    run = store.run(run_id)
-    index = store.index_of_case(run.id, case_id)
+    run = store.runs.get(run_id)
+    index = store.runs.index_of_case(run.id, case_id)
     if index is None:
         raise NotFoundError(f"Run {run.id[:8]} has no test case {case_id!r}.")
-    repeats = [repeat_view(result) for result in store.results(run.id, case_indices=[index])]
+    repeats = [repeat_view(result) for result in store.results.by_case(run.id, case_indices=[index])]
     earlier = [
         EarlierView(earlier_id, created_at, row, repeats)
-        for earlier_id, created_at, repeats, earlier_index in store.earlier_indices(run, case_id, EARLIER_RUNS)
-        for row in store.grid_rows(earlier_id, [earlier_index])
+        for earlier_id, created_at, repeats, earlier_index in store.runs.earlier_indices(run, case_id, EARLIER_RUNS)
+        for row in store.results.grid_rows(earlier_id, [earlier_index])
     ]
     ids = [check.result.check_id for repeat in repeats for check in repeat.checks]
     ids += [check_id for each in earlier for _, check_id in each.row.marks]
-    labels = [label for label in store.labels_of_case(run.id, index) if label.label is not None]
-    (row,) = store.grid_rows(run.id, [index])
+    labels = [label for label in store.labels.of_case(run.id, index) if label.label is not None]
+    (row,) = store.results.grid_rows(run.id, [index])
     return CaseView(
         run, repeats, earlier, list(dict.fromkeys(ids)), state_of(row, run.repeats, shared_check_ids(run.suite)), labels
     )

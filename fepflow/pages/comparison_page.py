@@ -18,7 +18,7 @@ from fepflow.pages.text import Span, differences
 from fepflow.reports.comparison import HEADLINES, figures, output_text, reason_of
 from fepflow.services.baselines import compare, trends_of
 from fepflow.statistics.drift import ALARM
-from fepflow.store.run_search import RunSummary
+from fepflow.store.records import RunSummary
 from fepflow.store.store import Store
 
 MAX_RUNS = 10
@@ -65,7 +65,7 @@ class ComparisonView:
 def comparison_view(store: Store, base: str, new: Sequence[str], runs: Sequence[str]) -> ComparisonView:
     """Compare runs with a base; of `runs` the oldest is the base. Raises NotFoundError, UserError."""
     if runs:
-        oldest, *others = sorted((store.run(name) for name in runs), key=lambda run: run.created_at)
+        oldest, *others = sorted((store.runs.get(name) for name in runs), key=lambda run: run.created_at)
         base, new = oldest.id, [run.id for run in others]
     if not base or not new:
         raise UserError("A comparison needs two runs: tick them in the list of runs.")
@@ -130,7 +130,7 @@ def trends_view(store: Store, suite: str) -> TrendsView:
 
 
 def _series(store: Store, series: Series) -> SeriesView:
-    run = store.run(series.points[-1].run_id)
+    run = store.runs.get(series.points[-1].run_id)
     metric = next((metric for metric in run.metrics or () if metric["id"] == series.metric), {"id": series.metric})
     points = [
         {
@@ -144,6 +144,6 @@ def _series(store: Store, series: Series) -> SeriesView:
 
 def judges_view(store: Store) -> list[tuple[RunSummary, list[JudgeReliability]]]:
     """The newest run of each suite that has judges, with them."""
-    rows = [(summary, store.run(summary.id)) for summary, _ in store.newest_runs_of_suites()]
+    rows = [(summary, store.runs.get(summary.id)) for summary, _ in store.runs.newest_of_suites()]
     found = [(summary, reliability_of_judges(store, run)) for summary, run in rows]
     return [(summary, judges) for summary, judges in found if judges]

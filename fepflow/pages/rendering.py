@@ -18,8 +18,8 @@ from fepflow.pages.charts import interval_chart
 from fepflow.pages.text import shown, snippet, visible
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.status import StatusText
-from fepflow.store.case_grid import GridRow
 from fepflow.store.check_order import declared_check_ids
+from fepflow.store.records import GridRow
 
 NAMES = ("htmx.min.js", "icon.svg", "page.js", "style.css")
 _FOLDER = files("fepflow.pages").joinpath("static")

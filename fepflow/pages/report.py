@@ -55,7 +55,7 @@ def write_html(store: Store, run: RunRecord, file: TextIO) -> None:
             view=view,
             grid=grid,
             run=view.run,
-            repeats=(repeat_view(result) for result in store.results(run.id, case_indices=indices)),
+            repeats=(repeat_view(result) for result in store.results.by_case(run.id, case_indices=indices)),
             links=FileLinks({row.case.id: row.case_index for row in grid.rows}),
             style=Markup(style),  # noqa: S704  # ours
             policy=f"default-src 'none'; style-src 'sha256-{digest}'",

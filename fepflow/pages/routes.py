@@ -34,8 +34,7 @@ from fepflow.services.labels import person_of
 from fepflow.services.prefect_api import flow_run_address
 from fepflow.services.prefect_schedule import scheduled_runs
 from fepflow.services.run_service import seconds_of
-from fepflow.store.records import Calibration, Outcome, RunRecord, RunStatus
-from fepflow.store.run_search import RunFilter
+from fepflow.store.records import Calibration, Outcome, RunFilter, RunRecord, RunStatus
 from fepflow.store.store import Store
 from fepflow.text import known_names
 
@@ -92,10 +91,11 @@ class Pages:
             _day("until", until, timedelta(days=1)),
         )
         number = _number(page)
-        total = self._store.count_runs(wanted)
-        found = self._store.find_runs(wanted, RUNS_ON_A_PAGE, (number - 1) * RUNS_ON_A_PAGE)
+        total = self._store.runs.count(wanted)
+        found = self._store.runs.find(wanted, RUNS_ON_A_PAGE, (number - 1) * RUNS_ON_A_PAGE)
         rows = [
-            (run, seconds_of(run), self._store.progress(run.id) if run.status == "running" else None) for run in found
+            (run, seconds_of(run), self._store.results.progress(run.id) if run.status == "running" else None)
+            for run in found
         ]
         return self._page(
             request,
@@ -103,7 +103,7 @@ class Pages:
             wanted=wanted,
             since=since,
             until=until,
-            suites=self._store.suite_names(),
+            suites=self._store.runs.suite_names(),
             statuses=get_args(RunStatus),
             rows=rows,
             total=total,
@@ -134,7 +134,7 @@ class Pages:
             "cases.html" if part == "cases" else "run.html",
             view=view,
             grid=grid,
-            earlier=self._store.run_before(view.run, alike=False) if view.run.outcome else None,
+            earlier=self._store.runs.before(view.run, alike=False) if view.run.outcome else None,
             flow_run_url=flow_run_url,
             live=True,
             page=wanted.page,
@@ -148,7 +148,7 @@ class Pages:
 
     def report(self, run_id: str) -> Response:
         """The run as one file."""
-        run = self._store.run(run_id)
+        run = self._store.runs.get(run_id)
         file = StringIO()
         write_html(self._store, run, file)
         name = f"{run.id[:8]}.html"
@@ -167,7 +167,7 @@ class Pages:
 
     def suites(self, request: Request) -> Response:
         """Each suite with its newest run."""
-        return self._page(request, "suites.html", rows=self._store.newest_runs_of_suites(), scheduled=scheduled_runs())
+        return self._page(request, "suites.html", rows=self._store.runs.newest_of_suites(), scheduled=scheduled_runs())
 
     def judges(self, request: Request) -> Response:
         """The judges of the newest run of each suite."""
@@ -250,7 +250,7 @@ class LabelPages:
     def queue(self, request: Request, run_id: str, check: str = "", field: str = "", order: str = "",
               after: str = "0", case: str = "", repeat: str = "1") -> Response:  # fmt: skip
         """The next output that this person has not labelled, or the one that is named."""
-        run = self._store.run(run_id)
+        run = self._store.runs.get(run_id)
         judge = _judge(run, check)
         named = _field(judge, field)
         order = order or ("random" if _may_be_drawn(run, named) else "disagreement")
@@ -266,7 +266,7 @@ class LabelPages:
                        may_be_drawn=_may_be_drawn(run, named), default_draw=DEFAULT_DRAW)  # fmt: skip
 
     def _add(self, request: Request, run_id: str, form: dict[str, str]) -> Response:
-        run = self._store.run(run_id)
+        run = self._store.runs.get(run_id)
         label = None if "withdraw" in form else form.get("label", "")
         add_label(
             self._store,
@@ -286,7 +286,7 @@ class LabelPages:
         return RedirectResponse(LINKS.labels(run.id, form["check"], form["field"], order, number), 303)
 
     def _draw(self, request: Request, run_id: str, form: dict[str, str]) -> Response:
-        run = self._store.run(run_id)
+        run = self._store.runs.get(run_id)
         judge = _judge(run, form.get("check", ""))
         size = _whole(form.get("size", ""))
         if not 1 <= size <= MAX_DRAW:
@@ -295,7 +295,7 @@ class LabelPages:
         return RedirectResponse(LINKS.labels(run.id, judge.check_id, FIELD), 303)
 
     def _calibrate(self, request: Request, run_id: str, form: dict[str, str]) -> Response:
-        run = self._store.run(run_id)
+        run = self._store.runs.get(run_id)
         labelled = stored_labels(self._store, run, judges_of_run(run), form.get("check"), form.get("field"))
         calibration: Calibration = calibrate(self._store, run, labelled)
         return page_of(

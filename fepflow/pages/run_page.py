@@ -18,9 +18,8 @@ from fepflow.checks.explanation import explain
 from fepflow.pages.charts import gate_bands, interval_chart
 from fepflow.services.failed_results import Selection, worst_first
 from fepflow.services.run_service import seconds_of, with_current_metrics
-from fepflow.store.case_grid import CheckMark, GridRow
 from fepflow.store.check_order import shared_check_ids
-from fepflow.store.records import Progress, RunRecord
+from fepflow.store.records import CheckMark, GridRow, Progress, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import IMPACTS
 
@@ -88,7 +87,7 @@ class RunView:
     @cached_property
     def progress(self) -> Progress:
         """How far it is."""
-        return self._store.progress(self.run.id)
+        return self._store.results.progress(self.run.id)
 
     @cached_property
     def metrics(self) -> list[MetricView]:
@@ -136,14 +135,14 @@ class EndedCauses:
 
 def run_view(store: Store, run_id: str, causes: EndedCauses | None = None) -> RunView:
     """A run by its id, the beginning of it, or `latest`. Raises NotFoundError."""
-    return RunView(store, with_current_metrics(store, store.run(run_id)), causes)
+    return RunView(store, with_current_metrics(store, store.runs.get(run_id)), causes)
 
 
 def grid_view(store: Store, run: RunRecord, wanted: GridFilter, size: int = PAGE_SIZE) -> GridView:
     """The page of cases that is wanted."""
     indices = _case_indices(store, run, wanted)
     start = (wanted.page - 1) * size
-    rows = store.grid_rows(run.id, indices[start : start + size])
+    rows = store.results.grid_rows(run.id, indices[start : start + size])
     shared = shared_check_ids(run.suite)
     own = (check_id for row in rows for _, check_id in row.marks if check_id not in shared)
     reasons = _reasons(store, run, rows, wanted.check)
@@ -155,7 +154,7 @@ def _reasons(store: Store, run: RunRecord, rows: Sequence[GridRow], check_id: st
     wanted = Selection(failed=True, check_id=check_id)
     failed = [row.case_index for row in rows if any(_is_problem(mark) for mark in row.marks.values())]
     found: dict[int, dict[str, None]] = defaultdict(dict)
-    for result in store.results(run.id, case_indices=failed):
+    for result in store.results.by_case(run.id, case_indices=failed):
         for check in wanted.checks(result):
             found[result.case_index][f"{check.check_id}: {explain(check)}"] = None
     return {case_index: list(sentences) for case_index, sentences in found.items()}
@@ -186,9 +185,9 @@ def _case_indices(store: Store, run: RunRecord, wanted: GridFilter) -> list[int]
     """The cases that are wanted, those first that decided the verdict."""
     problems = worst_first(store, run, Selection(failed=True, check_id=wanted.check))
     if wanted.show == "failed":
-        found = store.failed_case_indices(run.id, wanted.check, "failed")
+        found = store.results.failed_case_indices(run.id, wanted.check, "failed")
     elif wanted.show == "errors":
-        found = store.failed_case_indices(run.id, wanted.check, "error")
+        found = store.results.failed_case_indices(run.id, wanted.check, "error")
     elif wanted.show == "problems":
         found = problems
     else:
@@ -196,6 +195,6 @@ def _case_indices(store: Store, run: RunRecord, wanted: GridFilter) -> list[int]
         others = [index for index in range(run.n_cases) if index not in among]
         found = others if wanted.show == "others" else [*problems, *others]
     if wanted.text:
-        with_text = set(store.find_cases(run.id, wanted.text))
+        with_text = set(store.results.find_cases(run.id, wanted.text))
         found = [index for index in found if index in with_text]
     return found

@@ -31,7 +31,7 @@ NONE = "—"
 
 def output_text(store: Store, run_id: str, case_index: int) -> str:
     """What a case's first repeat gave, as text; why there is nothing."""
-    stored = store.outputs(run_id, case_index, case_index + 1).get((case_index, 0))
+    stored = store.results.outputs(run_id, case_index, case_index + 1).get((case_index, 0))
     if stored is None:
         return "(nothing came)"
     if stored.output.failure is not None:
@@ -45,7 +45,7 @@ def reason_of(store: Store, compared: RunComparison, flip: Flip) -> str | None:
     check_id = next((metric.check_id for metric in compared.metrics if metric.id == flip.metric), None)
     is_worse = flip.new < flip.base
     run, index = (compared.new, flip.new_index) if is_worse else (compared.base, flip.base_index)
-    checks = (check for result in store.results(run.id, case_indices=[index]) for check in result.checks)
+    checks = (check for result in store.results.by_case(run.id, case_indices=[index]) for check in result.checks)
     sentences = (explain(check) for check in checks if check.check_id == check_id and not check.passed)
     return next(sentences, None)
 

@@ -21,7 +21,7 @@ _STATUS: dict[RunStatus, StatusText] = {"completed": "completed", "failed": "err
 
 def test_case_results(store: Store, run: RunRecord) -> Iterator[dict[str, Any]]:
     """One TestCaseResult (FEP 4.1) for each repeat of each case that has an output, as JSON data."""
-    for result in store.results(run.id):
+    for result in store.results.by_case(run.id):
         if result.output is not None:
             yield test_case_result(result)
 

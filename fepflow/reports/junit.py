@@ -72,7 +72,7 @@ def write_junit(store: Store, run: RunRecord, file: TextIO, failures: JunitFailu
         for case in _rules(run):
             _add(run, suite("verdict"), case)
         shared = shared_check_ids(run.suite)
-        for result in store.results(run.id):
+        for result in store.results.by_case(run.id):
             name = result.case.id if run.repeats == 1 else f"{result.case.id} #{result.repeat + 1}"
             _add(run, suite("calls"), gate.allow(None, _call(name, result)))
             for check_id, case in _checks(name, result, shared):

@@ -67,7 +67,7 @@ def write_csv(store: Store, run: RunRecord, file: TextIO) -> None:
     file.write(BYTE_ORDER_MARK)
     table = csv.writer(file)
     table.writerow(CSV_COLUMNS)
-    for result in store.results(run.id):
+    for result in store.results.by_case(run.id):
         about = _about_the_call(result)
         rows = [_of_check(check) for check in result.checks] or list(_of_call(result.output))
         for row in rows:
@@ -161,7 +161,7 @@ _TEXTS = ("input", "expected", "output", "results", "metadata")
 
 def stored_rows(store: Store, run: RunRecord) -> Iterator[Row]:
     """The rows of a run, also of the cases that it did not get to."""
-    for result in store.results(run.id):
+    for result in store.results.by_case(run.id):
         position: dict[str, str | int | None] = {
             "run_id": run.id,
             "suite": run.name,

@@ -34,11 +34,11 @@ def named_runs(store: Store, names: Sequence[str]) -> list[RunRecord]:
 
     Raises NotFoundError, UserError for a name that several suites have.
     """
-    runs = {name: store.run(name) for name in names if not is_name(name)}
+    runs = {name: store.runs.get(name) for name in names if not is_name(name)}
     suites = {run.name for run in runs.values()}
     for name in names:
         if name not in runs:
-            found = [each for each in store.baselines(name) if not suites or each.suite in suites]
+            found = [each for each in store.runs.baselines(name) if not suites or each.suite in suites]
             if not found:
                 of = f" of the suite {' or '.join(sorted(suites))}" if suites else ""
                 raise NotFoundError(f"There is no baseline {name}{of}: `fepflow baseline list` shows those there are.")
@@ -46,7 +46,7 @@ def named_runs(store: Store, names: Sequence[str]) -> list[RunRecord]:
                 raise UserError(
                     f"{' and '.join(each.suite for each in found)} have a baseline {name}: give its run's id."
                 )
-            runs[name] = store.run(found[0].run_id)
+            runs[name] = store.runs.get(found[0].run_id)
     return [runs[name] for name in names]
 
 
@@ -63,18 +63,18 @@ def set_baseline(name: str, run_id: str) -> tuple[RunRecord, str | None]:
         )
     with open_store() as store:
         run = with_outcome(store, run_id)
-        return run, store.set_baseline(run.name, name, run.id)
+        return run, store.runs.set_baseline(run.name, name, run.id)
 
 
 def remove_baseline(name: str, suite: str | None) -> str:
     """Take a baseline's name from its run, and say of which suite it was. Raises NotFoundError, UserError."""
     with open_store() as store:
-        suites = [each.suite for each in store.baselines(name) if suite in (None, each.suite)]
+        suites = [each.suite for each in store.runs.baselines(name) if suite in (None, each.suite)]
         if not suites:
             raise NotFoundError(f"There is no baseline {name!r}: `fepflow baseline list` shows those there are.")
         if len(suites) > 1:
             raise UserError(f"{' and '.join(suites)} have a baseline {name}: name the suite (--suite).")
-        store.remove_baseline(suites[0], name)
+        store.runs.remove_baseline(suites[0], name)
         return suites[0]
 
 
@@ -83,10 +83,10 @@ def trends_of(store: Store, suite: str, metric: str | None) -> tuple[list[Series
     other runs of it have one. Raises NotFoundError."""
     from fepflow.analysis.drift import MOST_RUNS
 
-    judged = [run for run in store.runs(MOST_RUNS, suite) if run.outcome is not None]
+    judged = [run for run in store.runs.newest(MOST_RUNS, suite) if run.outcome is not None]
     if not judged:
         raise NotFoundError(f"There is no run of a suite {suite!r} with a verdict: `fepflow list` shows the runs.")
-    alike = store.runs_alike(judged[0], MOST_RUNS)
+    alike = store.runs.alike(judged[0], MOST_RUNS)
     return _series(judged[0], alike, metric), len(judged) - len(alike)
 
 
@@ -98,7 +98,7 @@ def trend_up_to(store: Store, run: RunRecord, metric: str) -> Series:
         raise UserError(
             f"Run {run.id[:8]} has no verdict, so it has no place among the runs before: it is {run.status}."
         )
-    return _series(run, store.runs_alike(run, MOST_RUNS), metric)[0]
+    return _series(run, store.runs.alike(run, MOST_RUNS), metric)[0]
 
 
 def _series(run: RunRecord, alike: Sequence[RunFigures], metric: str | None) -> list[Series]:

@@ -40,7 +40,7 @@ def labels_of_run(
         if labels is None:
             labelled = stored_labels(store, run, judges, check, field)
         else:
-            labelled = read_labels(labels, judges, set(store.case_ids(run.id, run.n_cases)), check, field)
+            labelled = read_labels(labels, judges, set(store.runs.case_ids(run.id, run.n_cases)), check, field)
     _note_change(path, run, labelled.judge, note)
     return run, labelled
 
@@ -51,7 +51,7 @@ def _judges_of_run(path: Path, run_id: str) -> tuple[RunRecord, list[JudgeSpec]]
 
     suite = load_suite(path)
     with open_store() as store:
-        run = store.run(run_id)
+        run = store.runs.get(run_id)
     if run.name != suite.section("name"):
         raise UserError(f"Run {run.id[:8]} is one of the suite {run.name}, and not of {path}.")
     return run, judges_of_run(run)

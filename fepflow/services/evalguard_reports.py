@@ -12,7 +12,7 @@ from fepflow.errors import InputError, NotFoundError, Problem
 from fepflow.evalguard.documents import find_documents
 from fepflow.evalguard.report import Report
 from fepflow.evalguard.report_reader import ReadReport, read_report, report_document
-from fepflow.store.evalguard_reports import StoredReport
+from fepflow.store.records import StoredReport
 from fepflow.store.store import Store
 
 _FILES_AT_ONCE = 100
@@ -53,7 +53,7 @@ def import_reports(store: Store, paths: Sequence[Path], on_warnings: OnFile) -> 
             if found.warnings:
                 on_warnings(path, found.warnings)
             read.append(_imported(path, found))
-        added = store.add_evalguard_reports(read)
+        added = store.reports.add(read)
         summary.added += added
         summary.known += len(read) - added
     return summary
@@ -109,7 +109,7 @@ def find_report(name: Path) -> tuple[Report, list[str]]:
         return read.report, read.warnings
     with run_service.open_store() as store:
         try:
-            found = store.evalguard_report(str(name))
+            found = store.reports.imported(str(name))
         except NotFoundError as error:
             raise NotFoundError(f"There is no file {name}. {error}") from None
     return Report.model_validate(found.report), found.warnings

@@ -9,9 +9,8 @@ from itertools import chain
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.errors import NotFoundError
 from fepflow.protocol.results import CheckResult
-from fepflow.store.case_lookup import FailureKind
 from fepflow.store.check_order import shared_check_ids
-from fepflow.store.records import CaseResult, RunRecord
+from fepflow.store.records import CaseResult, FailureKind, RunRecord
 from fepflow.store.store import Store
 
 MOST_COMPARED = 20_000
@@ -57,15 +56,15 @@ def selected(store: Store, run: RunRecord, selection: Selection) -> Iterator[Cas
     if selection.check_id is not None:
         _require_check(store, run, selection.check_id)
     if selection.case_id is not None:
-        case_index = store.index_of_case(run.id, selection.case_id)
+        case_index = store.runs.index_of_case(run.id, selection.case_id)
         if case_index is None:
-            raise _unknown("case", selection.case_id, store.case_ids(run.id, MOST_COMPARED))
+            raise _unknown("case", selection.case_id, store.runs.case_ids(run.id, MOST_COMPARED))
         case_indices = [case_index]
     elif selection.failed:
         case_indices = worst_first(store, run, selection)
     else:
         case_indices = list(range(run.n_cases))
-    return (result for result in store.results(run.id, case_indices=case_indices) if selection.holds(result))
+    return (result for result in store.results.by_case(run.id, case_indices=case_indices) if selection.holds(result))
 
 
 def count_cases(store: Store, run: RunRecord, selection: Selection) -> int:
@@ -74,7 +73,7 @@ def count_cases(store: Store, run: RunRecord, selection: Selection) -> int:
 
 
 def _failed(store: Store, run: RunRecord, selection: Selection) -> list[int]:
-    return store.failed_case_indices(run.id, selection.check_id, "error" if selection.errors else None)
+    return store.results.failed_case_indices(run.id, selection.check_id, "error" if selection.errors else None)
 
 
 def worst_first(store: Store, run: RunRecord, selection: Selection) -> list[int]:
@@ -84,15 +83,15 @@ def worst_first(store: Store, run: RunRecord, selection: Selection) -> list[int]
     for rule in verdict.get("rules", ()):
         if rule["outcome"] != "pass" and selection.check_id in (None, rule.get("check")):
             kind: FailureKind = "failed" if rule["outcome"] == "fail" else "error"
-            groups.append(store.failed_case_indices(run.id, rule.get("check"), kind))
-            groups.append(store.failed_case_indices(run.id, rule.get("check")))
+            groups.append(store.results.failed_case_indices(run.id, rule.get("check"), kind))
+            groups.append(store.results.failed_case_indices(run.id, rule.get("check")))
     wanted = _failed(store, run, selection)
     among = set(wanted)
     return [case_index for case_index in dict.fromkeys(chain(*groups, wanted)) if case_index in among]
 
 
 def _require_check(store: Store, run: RunRecord, check_id: str) -> None:
-    known = dict.fromkeys([*shared_check_ids(run.suite), *(row.check_id for row in store.check_totals(run.id))])
+    known = dict.fromkeys([*shared_check_ids(run.suite), *(row.check_id for row in store.results.check_totals(run.id))])
     if check_id not in known:
         raise _unknown("check", check_id, list(known))
 

@@ -30,7 +30,7 @@ def export_labels(run_id: str, check: str | None, path: Path) -> tuple[RunRecord
     if path.exists():
         raise UserError(f"{path} is there already: name another file, or move it (--output).")
     with open_store() as store:
-        run = store.run(run_id)
+        run = store.runs.get(run_id)
         rows = exported_labels(store, run, check)
     write_label_sheet(rows, path)
     return run, len(rows)

@@ -99,7 +99,7 @@ class Execution:
         run, store = self._begun.run, self._begun.store
         while run.lease_owner is not None and wait_for([self._ended], timeout=RENEW_SECONDS).not_done:
             try:
-                if not store.renew_lease(run.id, run.lease_owner, LEASE_SECONDS):
+                if not store.leases.renew(run.id, run.lease_owner, LEASE_SECONDS):
                     return
             except FepflowError as error:
                 logger.debug("the claim of run %s could not be renewed: %s", run.id, error)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fepflow.store.run_search import RunSummary
+    from fepflow.store.records import RunSummary
 
 SECONDS = 3.0
 """How long Prefect's API is waited for: the page has more to show."""

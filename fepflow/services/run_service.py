@@ -22,8 +22,7 @@ from fepflow.text import printable, shortened
 if TYPE_CHECKING:
     from fepflow.analysis.planning import Plan
     from fepflow.diagnose.suite_validation import SuiteValidation
-    from fepflow.store.records import RunRecord
-    from fepflow.store.run_search import RunSummary
+    from fepflow.store.records import RunRecord, RunSummary
     from fepflow.store.store import Store
     from fepflow.tasks.run.handover import Listener, LocalRun
     from fepflow.tasks.run.options import RunOptions
@@ -67,7 +66,7 @@ def open_store(wait_seconds: float = 0.0) -> Iterator[Store]:
     from fepflow.store.store import Store
 
     with Store.open(settings().store_address, wait_seconds) as store:
-        store.reap()
+        store.leases.reap()
         yield store
 
 
@@ -88,7 +87,7 @@ def clear_cache(model: str | None, older_than: float | None) -> int:
 
     before = None if older_than is None else utc_now() - timedelta(seconds=older_than)
     with open_store() as store:
-        return store.delete_cached_responses(model, before)
+        return store.results.delete_cached_responses(model, before)
 
 
 def with_current_metrics(store: Store, run: RunRecord) -> RunRecord:
@@ -179,7 +178,7 @@ def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = Fals
 
     # Dead runs are left to the flow, which reports to Prefect those that it marks itself.
     with Store.open(settings().store_address, STORE_WAIT) as store:
-        yield LocalRun(store.run(create_run(store, validation, options)), store)
+        yield LocalRun(store.runs.get(create_run(store, validation, options)), store)
 
 
 @contextmanager
@@ -188,7 +187,7 @@ def resume(run_id: str, note: Note, *, show_logs: bool = False) -> Iterator[Loca
     from fepflow.tasks.run.lease import LEASE_SECONDS, STORE_WAIT
 
     with open_store(STORE_WAIT) as store:
-        run = store.run(run_id)
+        run = store.runs.get(run_id)
         if "pytest" in run.suite.get("target", {}):
             raise UserError(f"Run {run.id} was a test: run pytest again instead.")
         if "evaluate" in run.suite.get("target", {}):
@@ -197,9 +196,9 @@ def resume(run_id: str, note: Note, *, show_logs: bool = False) -> Iterator[Loca
         from fepflow.store.leases import new_owner
         from fepflow.tasks.run.handover import LocalRun
 
-        store.withdraw_cancel(run.id)
-        store.claim(run.id, new_owner(), LEASE_SECONDS)
-        yield LocalRun(store.run(run.id), store)
+        store.runs.withdraw_cancel(run.id)
+        store.leases.claim(run.id, new_owner(), LEASE_SECONDS)
+        yield LocalRun(store.runs.get(run.id), store)
 
 
 def cancel(run_id: str) -> RunRecord:
@@ -208,11 +207,11 @@ def cancel(run_id: str) -> RunRecord:
     Raises NotFoundError, UserError if the run is over.
     """
     with open_store() as store:
-        run = store.request_cancel(store.run(run_id).id)
+        run = store.runs.request_cancel(store.runs.get(run_id).id)
         deadline = time.monotonic() + STOP_SECONDS
         while run.status == "running" and time.monotonic() < deadline:
             time.sleep(0.1)
-            run = store.run(run.id)
+            run = store.runs.get(run.id)
         return run
 
 
@@ -241,10 +240,10 @@ def execute(begun: LocalRun, listener: Listener | None = None, *, handle_sigterm
     error = execution.error
     if isinstance(error, FepflowError):
         raise error
-    store.reap()
-    after = store.run(run.id)
+    store.leases.reap()
+    after = store.runs.get(run.id)
     if execution.stopped and after.status == "pending":
-        after = store.request_cancel(run.id)
+        after = store.runs.request_cancel(run.id)
     # In the store, whatever Prefect has made of it; a run that was gone on with had ended before, too.
     is_over = after.status in ("completed", "cancelled") and after.completed_at != run.completed_at
     if execution.prefect_error is not None:
@@ -258,8 +257,8 @@ def execute(begun: LocalRun, listener: Listener | None = None, *, handle_sigterm
 
 def _is_over(begun: LocalRun, *, stopped: bool) -> bool:
     """Whether nothing more comes of the run, which has not begun if it was stopped before it could."""
-    begun.store.reap()
-    status = begun.store.run(begun.run.id).status
+    begun.store.leases.reap()
+    status = begun.store.runs.get(begun.run.id).status
     return status != "running" and (stopped or status != "pending")
 
 

@@ -10,10 +10,9 @@ from sqlalchemy import Column, Connection, Table, Text, and_, func, select, type
 
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.column_types import EscapedText, JsonText
 from fepflow.store.database import Database
 from fepflow.store.migrate import newer, revision_of, revisions
-from fepflow.store.tables import CASE, CHECK_RESULT, METADATA, OUTPUT, RUN
+from fepflow.store.tables import CASE, CHECK_RESULT, METADATA, OUTPUT, RUN, EscapedText, JsonText
 
 SPELLED_OUT = 20
 """Rows of a kind that are named; the others are counted."""

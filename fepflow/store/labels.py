@@ -1,59 +1,45 @@
-"""What people say of a run's outputs, for the judges that are compared with them."""
+"""What people say of outputs."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, insert, select
+from sqlalchemy import (
+    ColumnElement,
+    insert,
+    select,
+)
 
-from fepflow.protocol.model import utc_now
-from fepflow.store.case_lookup import CUT_CASE, whole_id
 from fepflow.store.database import Repository
-from fepflow.store.label_tables import LABEL
-from fepflow.store.tables import CASE
+from fepflow.store.records import (
+    Calibration,
+    LabelDraw,
+    NewLabel,
+    StoredLabel,
+)
+from fepflow.store.runs import CUT_CASE, whole_id
+from fepflow.store.tables import (
+    CALIBRATION,
+    CASE,
+    LABEL,
+    LABEL_DRAW,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class NewLabel:
-    """What a person (`labelled_by`) says of one output: what `field` of the check's response should be.
-
-    `label` is a boolean, a number or a word; None withdraws what the person said before. `draw_id` is the draw by
-    which the output was shown, None if it was shown otherwise.
-    """
-
-    run_id: str
-    case_index: int
-    repeat: int
-    check_id: str
-    field: str
-    label: bool | float | str | None
-    labelled_by: str
-    note: str = ""
-    draw_id: str | None = None
-    created_at: datetime = dataclasses.field(default_factory=utc_now)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredLabel(NewLabel):
-    """A label that is in the store; of two, the one with the greater `id` is newer."""
-
-    _: dataclasses.KW_ONLY
-    id: int
-    case_id: str
+def _stored(case_id: str, cut_case: dict[str, Any] | None, **row: Any) -> StoredLabel:
+    return StoredLabel(**row, case_id=whole_id(case_id, cut_case))
 
 
 class Labels(Repository):
-    """Labels by run. None is ever changed: a newer one of the same person counts instead."""
+    """Labels, draws of cases to label, and calibrations."""
 
-    def add_label(self, label: NewLabel) -> None:
+    def add(self, label: NewLabel) -> None:
         """Store a label beside those that there are. Raises InfrastructureError if the run has no such case."""
         self._database.write(lambda connection: connection.execute(insert(LABEL).values(asdict(label))))
 
-    def labels(self, run_id: str, check_id: str | None = None) -> list[StoredLabel]:
+    def current(self, run_id: str, check_id: str | None = None) -> list[StoredLabel]:
         """The newest label of each person, by output, check and field; of one check, or all. None is withdrawn."""
         of_check = [] if check_id is None else [LABEL.c.check_id == check_id]
         newest: dict[tuple[Any, ...], StoredLabel] = {}
@@ -62,7 +48,7 @@ class Labels(Repository):
         counting = [label for label in newest.values() if label.label is not None]
         return sorted(counting, key=lambda label: (label.case_index, label.repeat, label.id))
 
-    def labels_of_case(self, run_id: str, case_index: int) -> list[StoredLabel]:
+    def of_case(self, run_id: str, case_index: int) -> list[StoredLabel]:
         """All labels of the outputs of a case, the oldest first, also those that were replaced or withdrawn."""
         return self._labels([LABEL.c.run_id == run_id, LABEL.c.case_index == case_index])
 
@@ -72,6 +58,30 @@ class Labels(Repository):
         with self._database.reading() as connection:
             return [_stored(**row) for row in connection.execute(found).mappings()]
 
+    def add_calibration(self, calibration: Calibration) -> None:
+        """Store a calibration beside those that there are."""
+        self._database.write(lambda connection: connection.execute(insert(CALIBRATION).values(**asdict(calibration))))
 
-def _stored(case_id: str, cut_case: dict[str, Any] | None, **row: Any) -> StoredLabel:
-    return StoredLabel(**row, case_id=whole_id(case_id, cut_case))
+    def calibrations_of(self, judge: str, rubric: str) -> list[Calibration]:
+        """All calibrations of this judge with this rubric, the newest first."""
+        table = CALIBRATION.c
+        found = select(CALIBRATION).where(table.judge == judge, table.rubric == rubric)
+        with self._database.reading() as connection:
+            rows = connection.execute(found.order_by(table.created_at.desc(), table.id)).mappings().all()
+        return [Calibration(**row) for row in rows]
+
+    def calibration_of(self, judge: str, rubric: str) -> Calibration | None:
+        """The newest calibration of this judge with this rubric."""
+        return next(iter(self.calibrations_of(judge, rubric)), None)
+
+    def add_draw(self, draw: LabelDraw) -> None:
+        """Remember which cases of a run were drawn to be labelled."""
+        self._database.write(lambda connection: connection.execute(insert(LABEL_DRAW).values(**asdict(draw))))
+
+    def draws(self, run_id: str, check_id: str) -> list[LabelDraw]:
+        """The draws from the cases that a check of a run has judged, the newest first."""
+        table = LABEL_DRAW.c
+        found = select(LABEL_DRAW).where(table.run_id == run_id, table.check_id == check_id)
+        with self._database.reading() as connection:
+            rows = connection.execute(found.order_by(table.created_at.desc(), table.id)).mappings().all()
+        return [LabelDraw(**row) for row in rows]

@@ -8,15 +8,15 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, Table, Update, case, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Table, Update, and_, case, func, or_, select, update
 
 from fepflow.errors import RunBusyError
 from fepflow.host import pid_namespace
 from fepflow.protocol.model import utc_now
-from fepflow.store.database import Repository, now_of
-from fepflow.store.records import Outcome, RunRecord, RunStatus
-from fepflow.store.runs import find_run
-from fepflow.store.tables import RUN
+from fepflow.store.database import Repository, now_of, upserting
+from fepflow.store.records import LeaseHolder, Outcome, RunRecord, RunStatus
+from fepflow.store.runs import find_run, no_such_run
+from fepflow.store.tables import RUN, SHARD
 
 CLAIM_PATIENCE = timedelta(minutes=10)
 """Time after its last renewal in which a claim of a process of this machine holds that seems to live: another may
@@ -75,13 +75,13 @@ def _is_zombie(pid: int) -> bool:
         return False
 
 
-def free_lease(table: Table, owner: str, before: str | None, now: datetime) -> ColumnElement[bool]:
+def _free_lease(table: Table, owner: str, before: str | None, now: datetime) -> ColumnElement[bool]:
     """Whether `owner` may take a lease that `before` had: its own, a free or an ended one, that of an ended process."""
     free = [table.c.lease_owner.is_(None), table.c.lease_owner == owner, table.c.lease_until <= now]
     return or_(*free, table.c.lease_owner == before) if is_gone(before) else or_(*free)
 
 
-def renew(connection: Connection, held: Update, seconds: float) -> bool:
+def _renew(connection: Connection, held: Update, seconds: float) -> bool:
     """Let the lease that `held` names last for the next `seconds`; False if it was lost."""
     until = now_of(connection) + timedelta(seconds=seconds)
     return connection.execute(held.values(lease_until=until)).rowcount == 1
@@ -94,7 +94,7 @@ class Leases(Repository):
         """Note that `owner` is about to execute the run, for the next `seconds`, unless somebody is executing it.
 
         A claim is a sign of life: it keeps nobody from the lease, and says to `reap`, and to what tells Prefect, that
-        the process is there. `renew_lease` renews it.
+        the process is there. `renew` renews it.
         """
 
         def note(connection: Connection) -> None:
@@ -110,7 +110,7 @@ class Leases(Repository):
             run, now = find_run(connection, run_id), now_of(connection)
         return _is_alive(run.lease_owner, run.lease_until, now, begun=run.status == "running")
 
-    def acquire_lease(self, run_id: str, owner: str, seconds: float) -> RunRecord:
+    def acquire(self, run_id: str, owner: str, seconds: float) -> RunRecord:
         """Make `owner` the run's executor for the next `seconds`; the run is then running, without its former outcome.
 
         An owner may acquire again what it holds, and anybody what is only claimed. Raises RunBusyError while another
@@ -118,12 +118,12 @@ class Leases(Repository):
         run.
         """
 
-        def acquire(connection: Connection) -> RunRecord:
+        def take(connection: Connection) -> RunRecord:
             now = now_of(connection)
             before = find_run(connection, run_id)
             taken = connection.execute(
                 update(RUN)
-                .where(RUN.c.id == run_id, _unstarted_or_over | free_lease(RUN, owner, before.lease_owner, now))
+                .where(RUN.c.id == run_id, _unstarted_or_over | _free_lease(RUN, owner, before.lease_owner, now))
                 .values(
                     lease_owner=owner,
                     lease_until=now + timedelta(seconds=seconds),
@@ -144,11 +144,11 @@ class Leases(Repository):
                 )
             return after
 
-        return self._database.write(acquire)
+        return self._database.write(take)
 
-    def renew_lease(self, run_id: str, owner: str, seconds: float) -> bool:
+    def renew(self, run_id: str, owner: str, seconds: float) -> bool:
         """Renew the lease for the next `seconds`. False when it was lost: the executor has to stop."""
-        return self._database.write(lambda connection: renew(connection, _held(run_id, owner), seconds))
+        return self._database.write(lambda connection: _renew(connection, _held(run_id, owner), seconds))
 
     def finish(
         self,
@@ -205,6 +205,42 @@ class Leases(Repository):
             if not _is_alive(owner, until, now, begun=status == "running") and self._interrupt(run_id, owner, until)
         )
 
+    def acquire_shard(self, run_id: str, shard: int, owner: str, seconds: float) -> bool:
+        """Make `owner` the shard's executor for the next `seconds`; False while another one is.
+
+        Raises NotFoundError for an unknown run.
+        """
+
+        def acquire(connection: Connection) -> bool:
+            if connection.scalar(select(RUN.c.id).where(RUN.c.id == run_id)) is None:
+                raise no_such_run(run_id)
+            now = now_of(connection)
+            held = {"lease_owner": owner, "lease_until": now + timedelta(seconds=seconds)}
+            connection.execute(upserting(connection, SHARD).values(run_id=run_id, shard=shard).on_conflict_do_nothing())
+            before = connection.execute(select(SHARD).where(_is_shard(run_id, shard))).one()
+            free = _free_lease(SHARD, owner, before.lease_owner, now)
+            return connection.execute(update(SHARD).where(_is_shard(run_id, shard), free).values(held)).rowcount == 1
+
+        return self._database.write(acquire)
+
+    def renew_shard(self, run_id: str, shard: int, owner: str, seconds: float) -> bool:
+        """Renew the lease for the next `seconds`. False when it was lost: the executor has to stop."""
+        return self._database.write(lambda connection: _renew(connection, _held_shard(run_id, shard, owner), seconds))
+
+    def release_shard(self, run_id: str, shard: int, owner: str) -> None:
+        """Give the lease back."""
+        change = _held_shard(run_id, shard, owner).values(lease_owner=None, lease_until=None)
+        self._database.write(lambda connection: connection.execute(change))
+
+    def shard_holder(self, run_id: str, shard: int) -> LeaseHolder | None:
+        """The holder of the shard's lease; None if it has not begun, or the last executor has released it."""
+        with self._database.reading() as connection:
+            row = connection.execute(select(SHARD).where(_is_shard(run_id, shard))).one_or_none()
+            now = now_of(connection)
+        if row is None or row.lease_owner is None:
+            return None
+        return LeaseHolder(row.lease_owner, row.lease_until > now and not is_gone(row.lease_owner))
+
     def _interrupt(self, run_id: str, owner: str | None, until: datetime | None) -> bool:
         # The lease may have been renewed or taken over since it was read.
         unchanged = RUN.c.lease_owner.is_not_distinct_from(owner), RUN.c.lease_until.is_not_distinct_from(until)
@@ -239,3 +275,11 @@ def _lost(run_id: str, owner: str) -> str:
 
 def _time(moment: datetime | None) -> str:
     return moment.strftime("%H:%M:%S UTC") if moment else "an unknown time"
+
+
+def _held_shard(run_id: str, shard: int, owner: str) -> Update:
+    return update(SHARD).where(_is_shard(run_id, shard), SHARD.c.lease_owner == owner)
+
+
+def _is_shard(run_id: str, shard: int) -> ColumnElement[bool]:
+    return and_(SHARD.c.run_id == run_id, SHARD.c.shard == shard)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 from uuid import uuid4
@@ -278,3 +278,198 @@ class RunFigures(NamedTuple):
     created_at: datetime
     outcome: Outcome
     metrics: Any
+
+
+FailureKind = Literal["failed", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """What runs are wanted; None: any. `since` is included, `until` is not; both are about the time of creation."""
+
+    suite: str | None = None
+    outcome: Outcome | None = None
+    status: RunStatus | None = None
+    tag: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A run without its suite and its metrics."""
+
+    id: str
+    name: str
+    status: RunStatus
+    outcome: Outcome | None
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    n_cases: int
+    repeats: int
+    tags: list[str]
+    suite_path: str | None
+    cause: Cause | None
+    error: str | None
+    verdict: Any
+
+    @property
+    def reason(self) -> str | None:
+        """What decided the verdict; of a run without one, what stopped it."""
+        reasons = (self.verdict or {}).get("reasons") or ()
+        return reasons[0] if reasons else self.error
+
+
+class OutputFacts(NamedTuple):
+    """What an output says of its call."""
+
+    case_index: int
+    repeat: int
+    failed: bool
+    metadata: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckMark:
+    """How one check of one output came out; `passed` is None for one without a yes or no."""
+
+    status: StatusText
+    passed: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class GridRow:
+    """A case with its outputs by repeat, and how its checks came out by repeat and check id; both count from 0.
+
+    The checks are in the order declared.
+    """
+
+    case_index: int
+    case: TestCase
+    outputs: dict[int, StoredOutput] = field(default_factory=dict)
+    marks: dict[tuple[int, str], CheckMark] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NewLabel:
+    """What a person (`labelled_by`) says of one output: what `field` of the check's response should be.
+
+    `label` is a boolean, a number or a word; None withdraws what the person said before. `draw_id` is the draw by
+    which the output was shown, None if it was shown otherwise.
+    """
+
+    run_id: str
+    case_index: int
+    repeat: int
+    check_id: str
+    field: str
+    label: bool | float | str | None
+    labelled_by: str
+    note: str = ""
+    draw_id: str | None = None
+    created_at: datetime = dataclasses.field(default_factory=utc_now)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLabel(NewLabel):
+    """A label that is in the store; of two, the one with the greater `id` is newer."""
+
+    _: dataclasses.KW_ONLY
+    id: int
+    case_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReport:
+    """A report, as a document of EvalGuard 4.4, and the file, or the suite, that it came from.
+
+    `report_id` is the id that it has itself, `evaluated_at` its date; `warnings` say what could not be taken as it was.
+    """
+
+    id: str
+    source: str
+    report_id: str | None
+    model_name: str | None
+    model_source: str | None
+    evaluated_at: datetime | None
+    tasks: list[str]
+    report: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+    imported_at: datetime = field(default_factory=utc_now)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFilter:
+    """Which reports are wanted. A task and a metric are wanted together: the task has to have the metric."""
+
+    model_name: str | None = None
+    model_source: str | None = None
+    task_ref: str | None = None
+    metric: str | None = None
+
+
+RequestedRun = tuple[RunRecord, RunRequest]
+
+
+OPERATION = "operation"
+"""The kind of the requests of operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRecord:
+    """What is known of an operation without its results. Times are aware, in UTC."""
+
+    id: str
+    status: RunStatus
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    n_cases: int
+    flow_run_id: str | None
+    error: str | None
+
+
+class LeaseHolder(NamedTuple):
+    """The executor of a shard, and whether its lease is valid and its process, as far as one can see, alive."""
+
+    owner: str
+    alive: bool
+
+
+KeyState = Literal["active", "expired", "revoked"]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key of a program. Of its secret there is the SHA-256 only, in hex. Times are aware, in UTC."""
+
+    id: str
+    name: str
+    secret_hash: str = dataclasses.field(repr=False)
+    scopes: list[str]
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    created_at: datetime = dataclasses.field(default_factory=utc_now)
+
+    def state_at(self, now: datetime) -> KeyState:
+        """Whether it may be used at that time."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= now else "active"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A request: who did what to which resource, from where, and what came of it.
+
+    `caller` is `key:ID`, `jwt:SUBJECT`, or `cli:USER` for the command line, None for anybody; `outcome` an HTTP status,
+    the name of a gRPC status code, `begun` or `done`.
+    """
+
+    caller: str | None
+    source: str | None
+    action: str
+    resource: str | None
+    outcome: str
+    at: datetime = dataclasses.field(default_factory=utc_now)

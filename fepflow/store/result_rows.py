@@ -1,15 +1,45 @@
-"""From new outputs and check results to the rows that are stored."""
+"""New outputs and check results as rows, and many rows in few statements."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Row
+from sqlalchemy import (
+    Connection,
+    Dialect,
+    Row,
+    Table,
+)
 
 from fepflow.json.codec import Encoded, encode, may_be_deep
+from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
-from fepflow.store.records import NewCheckResult, NewOutput
+from fepflow.store.records import (
+    NewCheckResult,
+    NewOutput,
+)
+from fepflow.store.tables import (
+    CHECK_RESULT,
+    OUTPUT,
+)
+
+
+def insert_results(
+    run_id: str, outputs: Sequence[NewOutput], checks: Sequence[NewCheckResult] = ()
+) -> Callable[[Connection], None]:
+    """What inserts the rows, see `Results.write`; they are made here, once."""
+    now = utc_now()
+    output_rows = [output_row(run_id, new, now) for new in sorted(outputs, key=output_key)]
+    check_rows = [check_row(run_id, new, now) for new in sorted(checks, key=check_key)]
+
+    def insert_both(connection: Connection) -> None:
+        insert_new(connection, OUTPUT, output_rows)
+        insert_new(connection, CHECK_RESULT, check_rows)
+
+    return insert_both
 
 
 def output_key(new: NewOutput) -> tuple[int, int]:
@@ -86,3 +116,33 @@ def _encode_result(result: CheckResult) -> Encoded:
 
 def _no_json_form(what: str, error: ValueError) -> CheckError:
     return CheckError(type="validation_error", message=f"The {what} has no JSON form: {error}", recoverable=False)
+
+
+ROWS_AT_ONCE = 50
+"""Rows of one statement. At each statement a driver lets Python's other threads go first: with a row a statement,
+writing waits for all that the process has to compute."""
+
+
+def insert_new(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+    """Insert rows that have a value for each column; those whose key is there already are left out."""
+    dialect = connection.dialect
+    columns = _columns(table, dialect)
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        some = rows[start : start + ROWS_AT_ONCE]
+        values = tuple(row[name] if bind is None else bind(row[name]) for row in some for name, bind in columns)
+        connection.exec_driver_sql(_statement(table, dialect, len(some)), values)
+
+
+@lru_cache(maxsize=16)
+def _columns(table: Table, dialect: Dialect) -> list[tuple[str, Callable[[Any], Any] | None]]:
+    """Each column's name, and what makes its values such as the driver takes."""
+    return [(column.name, column.type.dialect_impl(dialect).bind_processor(dialect)) for column in table.columns]
+
+
+@lru_cache(maxsize=2 * ROWS_AT_ONCE)
+def _statement(table: Table, dialect: Dialect, count: int) -> str:
+    names = [dialect.identifier_preparer.format_column(column) for column in table.columns]
+    placeholder = "?" if dialect.paramstyle == "qmark" else "%s"
+    row = f"({', '.join(placeholder for _ in names)})"
+    into = f"{dialect.identifier_preparer.format_table(table)} ({', '.join(names)})"
+    return f"INSERT INTO {into} VALUES {', '.join([row] * count)} ON CONFLICT DO NOTHING"  # noqa: S608  # names of ours

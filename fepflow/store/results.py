@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -12,6 +14,7 @@ from sqlalchemy import (
     Row,
     Select,
     Table,
+    Text,
     and_,
     case,
     delete,
@@ -21,23 +24,42 @@ from sqlalchemy import (
     or_,
     select,
     true,
+    type_coerce,
 )
 
-from fepflow.protocol.model import utc_now
+from fepflow.json.codec import encode
+from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.bulk_insert import insert_new
-from fepflow.store.case_lookup import CaseLookup
 from fepflow.store.check_order import declared_check_ids, rank_of, ranks, shared_check_ids
-from fepflow.store.records import CaseResult, CheckCounts, CheckRow, NewCheckResult, NewOutput, Progress, StoredOutput
-from fepflow.store.result_rows import check_key, check_row, output_key, output_row
-from fepflow.store.runs import no_such_run
-from fepflow.store.tables import CASE, CHECK_RESULT, OUTPUT, RUN
+from fepflow.store.database import Repository, upserting
+from fepflow.store.records import (
+    CacheTotals,
+    CaseResult,
+    CheckCounts,
+    CheckMark,
+    CheckRow,
+    FailedCheck,
+    FailureKind,
+    GridRow,
+    NewCheckResult,
+    NewOutput,
+    OutputFacts,
+    Progress,
+    StoredOutput,
+)
+from fepflow.store.result_rows import check_key, insert_results
+from fepflow.store.runs import no_such_run, taken_in
+from fepflow.store.tables import (
+    CACHED_RESPONSE,
+    CASE,
+    CHECK_RESULT,
+    OUTPUT,
+    RUN,
+)
 
-_CASES_AT_ONCE = 100
 
-
-class Results(CaseLookup):
+class Results(Repository):
     """The outputs and check results of runs. Case indices and repeats count from 0; ranges exclude their `stop`."""
 
     def write(self, run_id: str, outputs: Sequence[NewOutput], checks: Sequence[NewCheckResult]) -> None:
@@ -151,7 +173,7 @@ class Results(CaseLookup):
             for row in sorted(rows, key=check_key):
                 yield CheckRow(*row)
 
-    def results(
+    def by_case(
         self, run_id: str, *, failed_only: bool = False, case_indices: Sequence[int] | None = None
     ) -> Iterator[CaseResult]:
         """One result for each repeat of each case by case index and repeat, read a hundred cases at a time.
@@ -205,20 +227,174 @@ class Results(CaseLookup):
         for start in range(0, cases, _CASES_AT_ONCE):
             yield range(start, min(start + _CASES_AT_ONCE, cases))
 
+    def failed_case_indices(
+        self, run_id: str, check_id: str | None = None, kind: FailureKind | None = None
+    ) -> list[int]:
+        """The indices of cases with a result that did not pass, in order; of one check, of one kind, or all.
 
-def insert_results(
-    run_id: str, outputs: Sequence[NewOutput], checks: Sequence[NewCheckResult]
-) -> Callable[[Connection], None]:
-    """What inserts the rows, see `Results.write`; they are made here, once."""
-    now = utc_now()
-    output_rows = [output_row(run_id, new, now) for new in sorted(outputs, key=output_key)]
-    check_rows = [check_row(run_id, new, now) for new in sorted(checks, key=check_key)]
+        An error is a call without an answer, too, unless one check is asked for.
+        """
+        of_kind = {"failed": CHECK_RESULT.c.passed.is_(False), "error": CHECK_RESULT.c.status == "error"}
+        checks = select(CHECK_RESULT.c.case_index).where(
+            CHECK_RESULT.c.run_id == run_id,
+            of_kind[kind] if kind else or_(*of_kind.values()),
+            true() if check_id is None else CHECK_RESULT.c.check_id == check_id,
+        )
+        outputs = select(OUTPUT.c.case_index).where(OUTPUT.c.run_id == run_id, OUTPUT.c.failed.is_(True))
+        statements = [checks, outputs] if check_id is None and kind != "failed" else [checks]
+        with self._database.reading() as connection:
+            return sorted({case_index for statement in statements for case_index in connection.scalars(statement)})
 
-    def insert_both(connection: Connection) -> None:
-        insert_new(connection, OUTPUT, output_rows)
-        insert_new(connection, CHECK_RESULT, check_rows)
+    def failed_checks(self, run_id: str, start: int, stop: int) -> list[FailedCheck]:
+        """The checks of the cases from `start` up to, without, `stop` that failed or ended in error, by case index and
+        repeat."""
+        checks = CHECK_RESULT.c
+        in_error = checks.status == "error"
+        failed = (
+            select(checks.case_index, checks.repeat, checks.check_id, in_error)
+            .where(checks.run_id == run_id, checks.case_index >= start, checks.case_index < stop)
+            .where(or_(in_error, checks.passed.is_(False)))
+        )
+        with self._database.reading() as connection:
+            return sorted(FailedCheck(*row) for row in connection.execute(failed))
 
-    return insert_both
+    def output_counts(self, run_ids: Sequence[str]) -> dict[str, int]:
+        """How many outputs each of the runs has; none of a run is not in it."""
+        counts = (
+            select(OUTPUT.c.run_id, func.count().label("outputs"))
+            .where(OUTPUT.c.run_id.in_(run_ids))
+            .group_by(OUTPUT.c.run_id)
+        )
+        with self._database.reading() as connection:
+            return {row.run_id: row.outputs for row in connection.execute(counts)}
+
+    def complete_outputs(self, run_id: str, checks: int) -> list[OutputFacts]:
+        """The outputs of a run that have at least so many check results, by case index and repeat."""
+        with self._database.reading() as connection:
+            return [OutputFacts(*row) for row in connection.execute(_complete(run_id, checks))]
+
+    def grid_rows(self, run_id: str, case_indices: Sequence[int]) -> list[GridRow]:
+        """The rows of these cases, in this order; none of the checks' results is read."""
+        checks = CHECK_RESULT.c
+        marks = select(checks.case_index, checks.repeat, checks.check_id, checks.status, checks.passed)
+        with self._database.reading() as connection:
+            shared = shared_ids_of(connection, run_id)
+            rows = {index: GridRow(index, case) for index, case in cases_at(connection, run_id, case_indices).items()}
+            for (index, repeat), output in outputs_where(
+                connection, run_id, OUTPUT.c.case_index.in_(case_indices)
+            ).items():
+                rows[index].outputs[repeat] = output
+            wanted = marks.where(checks.run_id == run_id, checks.case_index.in_(case_indices))
+            found = defaultdict(list)
+            for index, *mark in connection.execute(wanted):
+                found[index].append(mark)
+        for index, marks_of_case in found.items():
+            places = ranks(declared_check_ids(rows[index].case, shared))
+            marks_of_case.sort(key=lambda mark: (mark[0], rank_of(places, mark[1])))
+            for repeat, check_id, status, passed in marks_of_case:
+                rows[index].marks[repeat, check_id] = CheckMark(status, passed)
+        return [rows[index] for index in case_indices if index in rows]
+
+    def find_cases(self, run_id: str, text: str) -> list[int]:
+        """The indices of the cases with this text in their id, input or other data, or in an output, in order.
+
+        SQLite takes small and capital letters of ASCII for the same, PostgreSQL those of all alphabets.
+        """
+        # As it is in JSON, which is what is searched.
+        needle = str(encode(text))[1:-1]
+        in_data = type_coerce(CASE.c.data, Text).icontains(needle, autoescape=True)
+        in_id = type_coerce(CASE.c.case_id, Text).icontains(needle, autoescape=True)
+        in_output = type_coerce(OUTPUT.c.value, Text).icontains(needle, autoescape=True)
+        cases = select(CASE.c.case_index).where(CASE.c.run_id == run_id, taken_in(run_id), or_(in_data, in_id))
+        outputs = select(OUTPUT.c.case_index).where(OUTPUT.c.run_id == run_id, in_output)
+        with self._database.reading() as connection:
+            return sorted({*connection.scalars(cases), *connection.scalars(outputs)})
+
+    def completed_results(self, run_id: str, check_id: str) -> Iterator[tuple[int, Any]]:
+        """The index of each case that a check has completed, with its `results`, by case index and repeat."""
+        checks = CHECK_RESULT.c
+        completed = select(checks.case_index, checks.result).where(
+            checks.run_id == run_id, checks.check_id == check_id, checks.status == "completed"
+        )
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                completed.order_by(checks.case_index, checks.repeat), execution_options={"yield_per": _ROWS_AT_ONCE}
+            )
+            yield from ((row.case_index, row.result["results"]) for row in rows)
+
+    def checks_of_type(self, run_id: str, check_type: str) -> set[str]:
+        """The ids of the checks of a type that a run has results of."""
+        checks = CHECK_RESULT.c
+        ids = select(checks.check_id).where(checks.run_id == run_id, checks.check_type == check_type).distinct()
+        with self._database.reading() as connection:
+            return set(connection.scalars(ids))
+
+    def cases_with_results(self, run_id: str) -> int:
+        """How many test cases of a run have results of checks."""
+        cases = select(func.count(CHECK_RESULT.c.case_index.distinct())).where(CHECK_RESULT.c.run_id == run_id)
+        with self._database.reading() as connection:
+            return connection.scalar(cases) or 0
+
+    def cached_responses(self, keys: Collection[str], since: datetime) -> dict[str, CachedResponse]:
+        """The responses that are there, by their keys; none that came before `since`."""
+        wanted, found = list(keys), {}
+        with self._database.reading() as connection:
+            for start in range(0, len(wanted), _KEYS_AT_ONCE):
+                some = CACHED_RESPONSE.c.key.in_(wanted[start : start + _KEYS_AT_ONCE])
+                for row in connection.execute(
+                    select(CACHED_RESPONSE).where(some, CACHED_RESPONSE.c.responded_at >= since)
+                ):
+                    found[row.key] = _response(row)
+        return found
+
+    def cache_responses(self, responses: Mapping[str, CachedResponse]) -> None:
+        """Store responses by their keys, in the place of older ones, in one transaction."""
+        rows = [_row(key, responses[key]) for key in sorted(responses)]
+
+        def insert(connection: Connection) -> None:
+            for start in range(0, len(rows), _RESPONSES_AT_ONCE):
+                new = upserting(connection, CACHED_RESPONSE).values(rows[start : start + _RESPONSES_AT_ONCE])
+                columns = {
+                    column.name: new.excluded[column.name]
+                    for column in CACHED_RESPONSE.columns
+                    if not column.primary_key
+                }
+                connection.execute(new.on_conflict_do_update(index_elements=[CACHED_RESPONSE.c.key], set_=columns))
+
+        if rows:
+            self._database.write(insert)
+
+    def delete_cached_responses(self, model: str | None = None, before: datetime | None = None) -> int:
+        """Delete the responses of a model, or of all, that came before a time, or ever; the number of rows deleted."""
+        statement = delete(CACHED_RESPONSE)
+        if model is not None:
+            statement = statement.where(CACHED_RESPONSE.c.model == model)
+        if before is not None:
+            statement = statement.where(CACHED_RESPONSE.c.responded_at < before)
+        return self._database.write(lambda connection: connection.execute(statement).rowcount)
+
+    def cache_totals(self) -> list[CacheTotals]:
+        """The responses by kind and model, counted."""
+        columns = CACHED_RESPONSE.c
+        totals = select(
+            columns.kind,
+            columns.model,
+            func.count(),
+            func.sum(func.length(columns.text)),
+            func.sum(columns.cost_picousd),
+            func.count() - func.count(columns.cost_picousd),
+            func.min(columns.responded_at),
+            func.max(columns.responded_at),
+        ).group_by(columns.kind, columns.model)
+        with self._database.reading() as connection:
+            rows = [
+                CacheTotals(kind, model, count, int(size), _usd(cost), unknown, oldest, newest)
+                for kind, model, count, size, cost, unknown, oldest, newest in connection.execute(totals)
+            ]
+        return sorted(rows, key=lambda row: (row.kind, row.model))  # each PostgreSQL orders text in its own way
+
+
+_CASES_AT_ONCE = 100
 
 
 def shared_ids_of(connection: Connection, run_id: str) -> list[str]:
@@ -276,3 +452,43 @@ def _checks(run_id: str, case_indices: Iterable[int], *, results: bool = True) -
         .where(checks.run_id == run_id, checks.case_index.in_(case_indices))
         .order_by(checks.case_index, checks.repeat)
     )
+
+
+def _complete(run_id: str, checks: int) -> Select[Any]:
+    columns = OUTPUT.c.case_index, OUTPUT.c.repeat, OUTPUT.c.failed, OUTPUT.c.metadata
+    facts = select(*columns).where(OUTPUT.c.run_id == run_id).order_by(OUTPUT.c.case_index, OUTPUT.c.repeat)
+    if not checks:
+        return facts
+    found = CHECK_RESULT.c
+    checked = (
+        select(found.case_index, found.repeat)
+        .where(found.run_id == run_id)
+        .group_by(found.case_index, found.repeat)
+        .having(func.count() >= checks)
+        .subquery()
+    )
+    same = and_(checked.c.case_index == OUTPUT.c.case_index, checked.c.repeat == OUTPUT.c.repeat)
+    return facts.join(checked, same)
+
+
+_KEYS_AT_ONCE = 500
+_ROWS_AT_ONCE = 1_000
+_RESPONSES_AT_ONCE = 50
+_PICOUSD = 10**12
+
+
+def _usd(picousd: Any) -> float | None:
+    return None if picousd is None else int(picousd) / _PICOUSD
+
+
+def _response(row: Row[Any]) -> CachedResponse:
+    fields = dict(row._mapping)
+    del fields["key"]
+    cost, dropped = _usd(fields.pop("cost_picousd")), tuple(fields.pop("dropped_params"))
+    return CachedResponse(**fields, cost_usd=cost, dropped_params=dropped)
+
+
+def _row(key: str, response: CachedResponse) -> dict[str, Any]:
+    row = asdict(response)
+    cost = row.pop("cost_usd")
+    return {**row, "key": key, "cost_picousd": None if cost is None else round(cost * _PICOUSD)}

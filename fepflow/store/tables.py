@@ -6,8 +6,11 @@ result: the same row cannot be there twice. All times are UTC.
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from hashlib import sha256
+from typing import Any, ClassVar, overload
 
 from sqlalchemy import (
     BigInteger,
@@ -19,13 +22,14 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    Text,
     UniqueConstraint,
 )
 from sqlalchemy.orm import registry
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
 
-from fepflow.store.column_types import EscapedText, JsonText
+from fepflow.json.codec import Encoded, decode, encode
 
 METADATA = MetaData(
     naming_convention={
@@ -35,6 +39,67 @@ METADATA = MetaData(
         "fk": "fk_%(table_name)s_%(referred_table_name)s",
     }
 )
+
+
+MAX_INDEXED = 2_000
+"""Letters of a text, escapes included, that an index takes; PostgreSQL's take 2,700."""
+_KEPT = 100
+SHORTEST_CUT = _KEPT + len(r"\u2026 ") + 64
+"""Letters that a column has at least of a text that `indexable` has cut: its beginning, and a SHA-256."""
+
+_PLAIN = re.compile(r"[ !#-\[\]-~]*")  # what JSON writes as it is
+
+
+class JsonText(TypeDecorator[Any]):
+    """A JSON value in a TEXT column. None is JSON's `null`; in a nullable column it is SQL's NULL."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, *, nullable: bool = False) -> None:
+        self.nullable = nullable
+        super().__init__()
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """As text, once."""
+        if isinstance(value, Encoded):
+            return str(value)
+        return None if value is None and self.nullable else str(encode(value))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        """As it was."""
+        return None if value is None else decode(value)
+
+
+class EscapedText(TypeDecorator[str]):
+    """Text with JSON's escapes, so that names and messages may hold NUL characters and lone surrogates."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """With escapes."""
+        if value is None or _PLAIN.fullmatch(value):
+            return value
+        return json.dumps(value)[1:-1]
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        """Without."""
+        return value if value is None or "\\" not in value else str(json.loads(f'"{value}"'))
+
+
+@overload
+def indexable(text: str, limit: int = MAX_INDEXED) -> str: ...
+@overload
+def indexable(text: str | None, limit: int = MAX_INDEXED) -> str | None: ...
+def indexable(text: str | None, limit: int = MAX_INDEXED) -> str | None:
+    """A text as an index takes it: one of more letters, escapes included, is cut, and told from others by its SHA-256.
+
+    The columns of an index share what it takes.
+    """
+    if text is None or len(encode(text)) <= limit:
+        return text
+    return f"{text[:_KEPT]}… {sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -256,6 +321,126 @@ class BaselineRow(Row, table=True):
     set_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
 
 
+class LabelDrawRow(Row, table=True):
+    """Cases of a run that were drawn at random, so that people label what a judge has judged."""
+
+    __tablename__: ClassVar[str] = "label_draw"
+    __table_args__ = (ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),)
+
+    id: str = Field(sa_column=Column(String(64), primary_key=True))
+    created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
+    run_id: str = Field(sa_column=Column(String(64), nullable=False, index=True))
+    check_id: str = Field(sa_column=Column(EscapedText, nullable=False))
+    seed: int = Field(sa_column=Column(BigInteger, nullable=False))
+    case_ids: list[str] = Field(sa_column=Column(JsonText, nullable=False))
+
+
+class LabelRow(Row, table=True):
+    """What a person said of one output. Rows are only added; JSON's null as a label withdraws the one before."""
+
+    __tablename__: ClassVar[str] = "label"
+    __table_args__ = (
+        ForeignKeyConstraint(["run_id", "case_index"], ["run_case.run_id", "run_case.case_index"], ondelete="CASCADE"),
+        ForeignKeyConstraint(["draw_id"], ["label_draw.id"], ondelete="SET NULL"),
+        Index("ix_label_run_id", "run_id", "case_index"),
+    )
+
+    id: int | None = Field(default=None, primary_key=True)
+    created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
+    run_id: str = Field(sa_column=Column(String(64), nullable=False))
+    case_index: int
+    repeat: int
+    check_id: str = Field(sa_column=Column(EscapedText, nullable=False))
+    field: str = Field(sa_column=Column(EscapedText, nullable=False))
+    label: Any = Field(sa_column=Column(JsonText, nullable=False))
+    note: str = Field(sa_column=Column(EscapedText, nullable=False))
+    labelled_by: str = Field(sa_column=Column(EscapedText, nullable=False))
+    draw_id: str | None = Field(sa_column=Column(String(64)))
+
+
+class ApiKeyRow(Row, table=True):
+    """A key of a program that calls the network's interfaces; of its secret there is only the SHA-256."""
+
+    __tablename__: ClassVar[str] = "api_key"
+
+    id: str = Field(sa_column=Column(String(16), primary_key=True))
+    name: str = Field(sa_column=Column(EscapedText, nullable=False))
+    secret_hash: str = Field(sa_column=Column(String(64), nullable=False))
+    scopes: list[str] = Field(sa_column=Column(JsonText, nullable=False))
+    created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
+    expires_at: datetime | None = Field(sa_column=Column(UtcDateTime))
+    revoked_at: datetime | None = Field(sa_column=Column(UtcDateTime))
+
+
+class AuditEntryRow(Row, table=True):
+    """A request over the network: who did what, when, from where, and what came of it. A trigger refuses changes."""
+
+    __tablename__: ClassVar[str] = "audit_entry"
+
+    id: int | None = Field(default=None, primary_key=True)
+    at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False, index=True))
+    caller: str | None = Field(sa_column=Column(EscapedText))
+    source: str | None = Field(sa_column=Column(EscapedText))
+    action: str = Field(sa_column=Column(EscapedText, nullable=False))
+    resource: str | None = Field(sa_column=Column(EscapedText))
+    outcome: str = Field(sa_column=Column(String(32), nullable=False))
+
+
+class PageSessionRow(Row, table=True):
+    """A browser that has signed in to the pages with a key; of the session's id there is only the SHA-256."""
+
+    __tablename__: ClassVar[str] = "page_session"
+    __table_args__ = (
+        ForeignKeyConstraint(["key_id"], ["api_key.id"], ondelete="CASCADE"),
+        Index("ix_page_session_key_id", "key_id", "created_at"),
+    )
+
+    id_hash: str = Field(sa_column=Column(String(64), primary_key=True))
+    key_id: str = Field(sa_column=Column(String(16), nullable=False))
+    created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
+    expires_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
+
+
+class TestCaseRow(Row, table=True):
+    """A test case that was given over the network and is used by its id."""
+
+    __tablename__: ClassVar[str] = "test_case"
+
+    id: str = Field(sa_column=Column(String(200), primary_key=True))
+    data: Any = Field(sa_column=Column(JsonText, nullable=False))
+    created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False, index=True))
+
+
+class GraderRow(Row, table=True):
+    """A named list of checks that was given over the network."""
+
+    __tablename__: ClassVar[str] = "grader"
+
+    id: str = Field(sa_column=Column(String(100), primary_key=True))
+    name: str = Field(sa_column=Column(EscapedText, nullable=False))
+    checks: Any = Field(sa_column=Column(JsonText, nullable=False))
+    created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False))
+
+
+class RunRequestRow(Row, table=True):
+    """That a run was requested over the network, by whom and with what, and whether Prefect has been told of it."""
+
+    __tablename__: ClassVar[str] = "run_request"
+    __table_args__ = (
+        UniqueConstraint("idempotency_key"),
+        ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),
+    )
+
+    run_id: str = Field(sa_column=Column(String(64), primary_key=True))
+    kind: str = Field(sa_column=Column(String(16), nullable=False))
+    caller: str | None = Field(sa_column=Column(EscapedText))
+    idempotency_key: str | None = Field(sa_column=Column(String(200)))
+    request_hash: str = Field(sa_column=Column(String(64), nullable=False))
+    request: Any = Field(sa_column=Column(JsonText, nullable=False))
+    created_at: datetime = Field(sa_column=Column(UtcDateTime, nullable=False, index=True))
+    dispatched_at: datetime | None = Field(sa_column=Column(UtcDateTime))
+
+
 RUN: Table = METADATA.tables["run"]
 SHARD: Table = METADATA.tables["shard"]
 CASE: Table = METADATA.tables["run_case"]
@@ -267,3 +452,11 @@ EVALGUARD_REPORT: Table = METADATA.tables["evalguard_report"]
 EVALGUARD_REPORT_METRIC: Table = METADATA.tables["evalguard_report_metric"]
 EVALGUARD_RUN: Table = METADATA.tables["evalguard_run"]
 BASELINE: Table = METADATA.tables["baseline"]
+LABEL_DRAW: Table = METADATA.tables["label_draw"]
+LABEL: Table = METADATA.tables["label"]
+API_KEY: Table = METADATA.tables["api_key"]
+AUDIT_ENTRY: Table = METADATA.tables["audit_entry"]
+PAGE_SESSION: Table = METADATA.tables["page_session"]
+TEST_CASE: Table = METADATA.tables["test_case"]
+GRADER: Table = METADATA.tables["grader"]
+RUN_REQUEST: Table = METADATA.tables["run_request"]

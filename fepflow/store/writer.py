@@ -120,7 +120,7 @@ class BatchWriter:
         outputs = [row for some, _ in group for row in some]
         checks = [row for _, some in group for row in some]
         try:
-            await asyncio.to_thread(self._store.write, self._run_id, outputs, checks)
+            await asyncio.to_thread(self._store.results.write, self._run_id, outputs, checks)
         except Exception as error:
             logger.error("%d rows could not be stored: %s", len(outputs) + len(checks), error)
             self._failure = self._failure or error

@@ -64,7 +64,7 @@ async def stopped_on_request(
     stop = _Stop()
 
     async def flagged() -> bool:
-        return await asyncio.to_thread(store.cancel_requested, run_id) and not own_flag()
+        return await asyncio.to_thread(store.runs.cancel_requested, run_id) and not own_flag()
 
     async def cancelling() -> bool:
         return flow_run_id is not None and await _is_cancelled(UUID(flow_run_id))

@@ -110,7 +110,7 @@ class RunContext:
 
     async def extend(self, n_cases: int, repeats: int) -> None:
         """Have the run take in its first `n_cases` cases, and so many repeats of each."""
-        extend = partial(self.store.extend_run, self.run.id, self.owner, n_cases=n_cases, repeats=repeats)
+        extend = partial(self.store.leases.extend_run, self.run.id, self.owner, n_cases=n_cases, repeats=repeats)
         self.run = await asyncio.to_thread(extend)
 
     def checks_for(self, case: TestCase, *, by_model: bool) -> Sequence[CompiledCheck]:
@@ -134,7 +134,7 @@ class RunContext:
         """The test cases of a batch; they stay in memory until the batch is done."""
         if batch not in self._cases:
             self._cases[batch] = await asyncio.to_thread(
-                self.store.cases, self.run.id, *batch.case_range(self.run.repeats)
+                self.store.runs.cases, self.run.id, *batch.case_range(self.run.repeats)
             )
         return self._cases[batch]
 
@@ -183,7 +183,7 @@ class RunContext:
         calls = self.shard_spec.calls(self.run)
         last = calls.stop // self.run.repeats
         for start in range(calls.start // self.run.repeats, last, 1_000):
-            for stored in self.store.outputs(self.run.id, start, min(start + 1_000, last)).values():
+            for stored in self.store.results.outputs(self.run.id, start, min(start + 1_000, last)).values():
                 if not stored.failed:
                     self.target_client.budget.spend(stored.output.metadata)
         for found in usages(self.store, self.run.id):
@@ -198,7 +198,7 @@ class RunContext:
     async def finish(self, status: RunStatus, **fields: Any) -> None:
         """End the run in the store and give the lease back."""
         self._notify()
-        await asyncio.to_thread(self.store.finish, self.run.id, self.owner, status, **fields)
+        await asyncio.to_thread(self.store.leases.finish, self.run.id, self.owner, status, **fields)
         self.finished = True
 
 

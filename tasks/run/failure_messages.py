@@ -29,7 +29,7 @@ async def failed_checks(context: RunContext, batch: Batch, *, by_model: bool) ->
     """
     store, run = context.store, context.run
     first, last = batch.case_range(run.repeats)
-    found = await asyncio.to_thread(store.failed_checks, run.id, first, last)
+    found = await asyncio.to_thread(store.results.failed_checks, run.id, first, last)
     if not found:
         return None
     cases = await context.cases(batch)

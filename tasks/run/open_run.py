@@ -52,19 +52,19 @@ async def open_run(
     """
     async with run_store() if store is None else nullcontext(store) as store:
         owner = new_owner()
-        record = await asyncio.to_thread(store.acquire_lease, run_id, owner, LEASE_SECONDS)
+        record = await asyncio.to_thread(store.leases.acquire, run_id, owner, LEASE_SECONDS)
         if flow_run_id is not None:
-            await asyncio.to_thread(store.set_flow_run, record.id, flow_run_id)
+            await asyncio.to_thread(store.runs.set_flow_run, record.id, flow_run_id)
             if record.flow_run_id not in (None, flow_run_id):
                 await report_replaced_executor(str(record.flow_run_id))
         try:
             context = await _prepare(store, record, owner, FULL_RUN)
         except FepflowError as error:
-            await asyncio.to_thread(store.finish, record.id, owner, "failed", error=str(error))
+            await asyncio.to_thread(store.leases.finish, record.id, owner, "failed", error=str(error))
             raise
 
         def renew() -> bool:
-            return store.renew_lease(record.id, owner, LEASE_SECONDS) or context.finished
+            return store.leases.renew(record.id, owner, LEASE_SECONDS) or context.finished
 
         try:
             async with _working(context, renew, f"run {record.id}", flow_run_id):
@@ -89,17 +89,17 @@ async def open_shard(run_id: str, spec: ShardSpec, flow_run_id: str | None = Non
     """
     async with run_store() as store:
         owner, what = new_owner(), f"shard {spec.shard + 1} of run {run_id}"
-        while not await asyncio.to_thread(store.acquire_shard, run_id, spec.shard, owner, LEASE_SECONDS):
+        while not await asyncio.to_thread(store.leases.acquire_shard, run_id, spec.shard, owner, LEASE_SECONDS):
             run_log().warning("%s has another executor: waiting for its lease to end", what)
             await asyncio.sleep(WAIT_SECONDS)
         try:
-            record = await asyncio.to_thread(store.run, run_id)
+            record = await asyncio.to_thread(store.runs.get, run_id)
             context = await _prepare(store, record, owner, spec)
-            renew = partial(store.renew_shard, run_id, spec.shard, owner, LEASE_SECONDS)
+            renew = partial(store.leases.renew_shard, run_id, spec.shard, owner, LEASE_SECONDS)
             async with _working(context, renew, what, flow_run_id):
                 yield context
         finally:
-            await asyncio.to_thread(store.release_shard, run_id, spec.shard, owner)
+            await asyncio.to_thread(store.leases.release_shard, run_id, spec.shard, owner)
 
 
 @asynccontextmanager

@@ -80,7 +80,7 @@ async def _put(artifact: UUID | None, key: str, percent: float, words: str) -> U
 
 def progress_of(context: RunContext, *, over: bool = False) -> tuple[float, str]:
     """The part of the calls that is in the store, in percent, and the counts in words; 100 % only once it is over."""
-    seen = context.store.progress(context.run.id)
+    seen = context.store.results.progress(context.run.id)
     words = (
         f"{seen.outputs:,} of {context.run.calls:,} calls, "
         f"{seen.failed_outputs:,} without an answer; "

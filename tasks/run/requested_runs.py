@@ -48,7 +48,7 @@ async def dispatch_unbegun_runs_again(store: Store, client: PrefectClient) -> No
     """
     unbegun = {
         UUID(run.flow_run_id): run
-        for run in await asyncio.to_thread(store.unbegun_runs, MAX_RUNS)
+        for run in await asyncio.to_thread(store.requests.unbegun, MAX_RUNS)
         if run.flow_run_id is not None
     }
     if not unbegun:
@@ -59,7 +59,7 @@ async def dispatch_unbegun_runs_again(store: Store, client: PrefectClient) -> No
         flow_run = flow_runs.get(flow_run_id)
         if flow_run is None:
             logger.warning("run %s: its flow run was deleted in Prefect before it began; it gets another one", run.id)
-            await asyncio.to_thread(store.withdraw_dispatch, run.id, str(flow_run_id))
+            await asyncio.to_thread(store.requests.withdraw_dispatch, run.id, str(flow_run_id))
         else:
             await _dispatch_again(store, client, run, flow_run)
 
@@ -70,7 +70,7 @@ async def _dispatch_again(store: Store, client: PrefectClient, run: RunRecord, f
         return
     gone = state.type in _STARTED and await _is_gone(client, flow_run, state)
     if state.is_cancelled() or (gone and state.is_cancelling()):
-        await asyncio.to_thread(store.end_unbegun, run.id, "cancelled", "cancelled before it began")
+        await asyncio.to_thread(store.requests.end_unbegun, run.id, "cancelled", "cancelled before it began")
     if gone:  # scheduled again at the next look, if it has not begun until then
         message = "The process that was to execute it is gone; it had not begun."
         crashed: State[None] = Crashed(message=message)

@@ -16,7 +16,7 @@ from fepflow.store.store import Store
 
 def delete_expired_responses(store: Store) -> None:
     """Delete what is too old to be used again. Raises InfrastructureError."""
-    store.delete_cached_responses(before=utc_now() - _max_age())
+    store.results.delete_cached_responses(before=utc_now() - _max_age())
 
 
 def _max_age() -> timedelta:
@@ -51,7 +51,7 @@ class StoredResponseCache:
                 if self._lookup is mine:
                     self._lookup = _Lookup()
                 found = mine.found = await asyncio.to_thread(
-                    self._store.cached_responses, mine.keys, utc_now() - self._age
+                    self._store.results.cached_responses, mine.keys, utc_now() - self._age
                 )
         return {key: found[key] for key in keys if key in found}
 
@@ -65,7 +65,7 @@ class StoredResponseCache:
             await asyncio.sleep(0)
             self._new = {}
             try:
-                await asyncio.to_thread(self._store.cache_responses, mine)
+                await asyncio.to_thread(self._store.results.cache_responses, mine)
             except InfrastructureError as error:
                 from fepflow.tasks.run.log import run_log  # which loads Prefect
 

@@ -39,7 +39,7 @@ async def _look_repeatedly(context: RunContext) -> None:
 
 
 async def _look(context: RunContext) -> None:
-    seen = await asyncio.to_thread(context.store.progress, context.run.id)
+    seen = await asyncio.to_thread(context.store.results.progress, context.run.id)
     context.counts.clear()
     context.count(
         calls=seen.outputs,
@@ -55,8 +55,8 @@ async def stop_shards(context: RunContext) -> None:
     """Raise the flag that every executor of the run looks at; not when another executor has resumed the run."""
     context.stopping_shards = True
     try:
-        holder = (await asyncio.to_thread(context.store.run, context.run.id)).lease_owner
+        holder = (await asyncio.to_thread(context.store.runs.get, context.run.id)).lease_owner
         if holder == context.owner:
-            await asyncio.to_thread(context.store.request_cancel, context.run.id)
+            await asyncio.to_thread(context.store.runs.request_cancel, context.run.id)
     except FepflowError as error:
         run_log().warning("the shards could not be stopped: %s", error)

@@ -60,7 +60,7 @@ async def reap(store: Store) -> list[str]:
     Gives the ids of the runs that were marked. Raises InfrastructureError when the store is unavailable; when
     Prefect is, the next call repeats it.
     """
-    marked = await asyncio.to_thread(store.reap)
+    marked = await asyncio.to_thread(store.leases.reap)
     try:
         async with asyncio.timeout(PREFECT_TIMEOUT), get_client() as client:
             killed = await _mark_cancelled(store, client)
@@ -91,7 +91,7 @@ async def report_replaced_executor(flow_run_id: str) -> None:
 
 async def _mark_cancelled(store: Store, client: PrefectClient) -> list[str]:
     """A process that did not end when Prefect cancelled its flow run was killed, and could not say why it ended."""
-    newest = await asyncio.to_thread(store.runs, MAX_RUNS)
+    newest = await asyncio.to_thread(store.runs.newest, MAX_RUNS)
     interrupted = {UUID(run.flow_run_id): run for run in newest if run.status == "interrupted" and run.flow_run_id}
     if not interrupted:
         return []
@@ -101,7 +101,7 @@ async def _mark_cancelled(store: Store, client: PrefectClient) -> list[str]:
         )
     )
     cancelled = [interrupted[flow_run.id].id for flow_run in flow_runs]
-    return [run_id for run_id in cancelled if await asyncio.to_thread(store.mark_cancelled, run_id)]
+    return [run_id for run_id in cancelled if await asyncio.to_thread(store.runs.mark_cancelled, run_id)]
 
 
 async def _report_runs(store: Store, client: PrefectClient, marked: Collection[str]) -> None:
@@ -112,7 +112,7 @@ async def _report_runs(store: Store, client: PrefectClient, marked: Collection[s
         limit=MAX_RUNS,
     )
     for flow_run in flow_runs:
-        run = await asyncio.to_thread(store.run_of_flow_run, str(flow_run.id))
+        run = await asyncio.to_thread(store.runs.of_flow_run, str(flow_run.id))
         if run is None:
             await _report_unbegun(store, client, flow_run)
         elif flow_run.state_type is StateType.PENDING:
@@ -133,7 +133,7 @@ async def _report_unbegun(store: Store, client: PrefectClient, flow_run: FlowRun
         return
     run_id = str(flow_run.parameters.get("run_id"))
     try:
-        run, attended = await asyncio.to_thread(lambda: (store.run(run_id), store.is_attended(run_id)))
+        run, attended = await asyncio.to_thread(lambda: (store.runs.get(run_id), store.leases.is_attended(run_id)))
     except NotFoundError:  # another store has it
         return
     if attended:
@@ -158,7 +158,7 @@ async def _report_shards(store: Store, client: PrefectClient) -> None:
     )
     for flow_run in flow_runs:
         run_id, shard = flow_run.parameters["run_id"], flow_run.parameters["shard"]
-        holder = await asyncio.to_thread(store.shard_holder, run_id, shard)
+        holder = await asyncio.to_thread(store.leases.shard_holder, run_id, shard)
         if holder is not None and not holder.alive:
             await client.set_flow_run_state(flow_run.id, Crashed(message="Its executor is gone."))
         # Prefect cancels the children of what was cancelled, also one that has ended, which then never ends again.

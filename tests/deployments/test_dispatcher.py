@@ -80,9 +80,9 @@ def test_a_run_that_prefect_refuses_has_failed_and_is_not_started_again(store: S
     Api.status = 422
     run = requested(store)
     asyncio.run(start(store, api, run))
-    after = store.run(run.id)
+    after = store.runs.get(run.id)
     assert (after.status, after.outcome, after.error) == ("failed", None, "Prefect refuses to start this run.")
-    assert store.undispatched_runs(10) == []
+    assert store.requests.undispatched(10) == []
     assert Api.names == ["wanted"]
 
 
@@ -91,10 +91,10 @@ def test_only_so_many_runs_wait_in_prefect(store: Store) -> None:
     first = next_runs(store)
     assert [run.id for run in first] == [run.id for run in runs[:MAX_WAITING]]
     for run in first:
-        store.mark_dispatched(run.id, str(uuid4()))
+        store.requests.mark_dispatched(run.id, str(uuid4()))
     assert next_runs(store) == []
-    store.acquire_lease(first[0].id, "host/1/a", 60)  # it has begun
-    store.end_unbegun(first[1].id, "failed", "gone")
+    store.leases.acquire(first[0].id, "host/1/a", 60)  # it has begun
+    store.requests.end_unbegun(first[1].id, "failed", "gone")
     assert [run.id for run in next_runs(store)] == [run.id for run in runs[MAX_WAITING:]]
 
 
@@ -103,5 +103,5 @@ def test_a_run_waits_where_the_api_may_take_it_later(store: Store, api: str) -> 
     run = requested(store)
     with pytest.raises(PrefectHTTPStatusError):
         asyncio.run(start(store, api, run))
-    assert store.run(run.id).status == "pending"
-    assert [each.id for each in store.undispatched_runs(10)] == [run.id]
+    assert store.runs.get(run.id).status == "pending"
+    assert [each.id for each in store.requests.undispatched(10)] == [run.id]

@@ -96,8 +96,8 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     f"{REST}::test_an_evaluation_is_found_by_its_whole_id_only": Mutation(
         FEP,
-        "run_id = canonical(evaluation_id)\n        run = self._store.run(run_id)\n        if run.id != run_id:",
-        "run = self._store.run(evaluation_id)\n        if False:",
+        "run_id = canonical(evaluation_id)\n        run = self._store.runs.get(run_id)\n        if run.id != run_id:",
+        "run = self._store.runs.get(evaluation_id)\n        if False:",
     ),
     f"{REST}::test_the_service_says_that_it_is_healthy": Mutation(
         "fepflow/api/rest/fep.py", 'JSONResponse({"status": "healthy", ', 'JSONResponse({"status": "well", '

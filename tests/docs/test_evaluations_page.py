@@ -46,8 +46,8 @@ def executed(api: ApiProcess) -> Iterator[None]:
     def work() -> None:
         with Store.open(f"sqlite:///{api.env['FEPFLOW_HOME']}/fepflow.db") as store:
             while not ended.wait(0.05):
-                for run, _ in store.requested_runs("evaluation", 10, 0, ("pending",))[0]:
-                    store.acquire_lease(run.id, "worker", 60)
+                for run, _ in store.requests.newest("evaluation", 10, 0, ("pending",))[0]:
+                    store.leases.acquire(run.id, "worker", 60)
                     passed = CheckResult(
                         check_type="exact_match",
                         status="completed",
@@ -57,8 +57,8 @@ def executed(api: ApiProcess) -> Iterator[None]:
                     )
                     output = NewOutput(0, 0, "0" * 64, Output(value="Paris", metadata={"latency_ms": 1}))
                     row = NewCheckResult(0, 0, "string-match--1", "0" * 64, passed, passed=True)
-                    store.write(run.id, [output], [row])
-                    store.finish(run.id, "worker", "completed", outcome="pass")
+                    store.results.write(run.id, [output], [row])
+                    store.leases.finish(run.id, "worker", "completed", outcome="pass")
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -90,7 +90,7 @@ def test_the_python_example_works_with_a_key(
 ) -> None:
     url = f"sqlite:///{api.env['FEPFLOW_HOME']}/fepflow.db"
     with Store.open(url) as store, suppress(ConflictError):  # curl's calls add it, too
-        store.add_test_cases([TestCase(id="tc-001", input="?", expected="Paris")])
+        store.requests.add_test_cases([TestCase(id="tc-001", input="?", expected="Paris")])
     made = [sys.executable, "-P", "-m", "fepflow.cli.main", "keys", "create", "docs"]
     key = subprocess.run(made, env=api.env, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
     (example,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)

@@ -71,7 +71,7 @@ async def run_without_prefect(suite: Path) -> tuple[str, dict[str, bool]]:
                 await call_target(context, batch)
                 await run_checks_of_batch(context, batch)
             verdict = await decide_run(context)
-        passed = {result.case.input: result.checks[0].results["passed"] for result in store.results(run_id)}
+        passed = {result.case.input: result.checks[0].results["passed"] for result in store.results.by_case(run_id)}
     return verdict.outcome, passed
 
 

@@ -74,13 +74,13 @@ class Workplace:
     def record(self) -> RunRecord:
         """The newest run."""
         with Store.open(self.env["FEPFLOW_STORE_URL"]) as store:
-            return store.run("latest")
+            return store.runs.get("latest")
 
     @property
     def results(self) -> dict[str, CaseResult]:
         """What the store has of the newest run, by case."""
         with Store.open(self.env["FEPFLOW_STORE_URL"]) as store:
-            return {result.case.id: result for result in store.results(store.run("latest").id)}
+            return {result.case.id: result for result in store.results.by_case(store.runs.get("latest").id)}
 
     @contextmanager
     def running(self, *arguments: str | Path, code: str = MAIN, **env: str) -> Iterator[subprocess.Popen[str]]:

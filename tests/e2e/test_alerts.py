@@ -90,7 +90,7 @@ def events(stack: Stack, name: str, run_id: str) -> list[dict[str, Any]]:
 
 def flow_run_of(workplace: Workplace, run_id: str) -> str:
     with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
-        return str(store.run(run_id).flow_run_id)
+        return str(store.runs.get(run_id).flow_run_id)
 
 
 def test_fail_and_worsened_are_sent_once_each_by_webhook_slack_mail_and_block(

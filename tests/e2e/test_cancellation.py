@@ -216,7 +216,7 @@ def test_prefects_answer_to_the_end_of_a_cancelled_run_is_lost(
         with workplace.running("run", workplace.suite, **relay.env) as process:
             wait_for(lambda: is_under_way(workplace, endpoint), "the question that hangs")
             with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
-                store.request_cancel(workplace.record.id)
+                store.runs.request_cancel(workplace.record.id)
             _, err = process.communicate(timeout=60)
     assert (process.returncode, workplace.record.status) == (130, "cancelled"), err
     assert stack.api.state_of(workplace.record.flow_run_id) == CANCELLED
@@ -232,7 +232,7 @@ def test_prefect_refuses_to_hear_that_a_run_was_cancelled(
         with workplace.running("run", workplace.suite, PREFECT_CLIENT_MAX_RETRIES="0", **relay.env) as process:
             wait_for(lambda: is_under_way(workplace, endpoint), "the question that hangs")
             with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
-                store.request_cancel(workplace.record.id)
+                store.runs.request_cancel(workplace.record.id)
             wait_for(relay.holds.is_set, "the request")
             relay.cut()
             _, err = process.communicate(timeout=60)

@@ -291,7 +291,7 @@ def test_a_suite_of_the_users_is_run_by_the_worker(composed: Composed, agent: En
     assert done.returncode == 0, done.stdout
     store_url = composed.environment("worker")["FEPFLOW_STORE_URL"]
     with Store.open(store_url) as store:
-        run = store.run("latest")
+        run = store.runs.get("latest")
     assert (run.name, run.outcome) == ("mine", "pass")
     assert {asked.headers["authorization"] for asked in agent.asked} == {"Bearer token-of-the-file"}
 

@@ -74,7 +74,7 @@ def test_the_report_of_a_run_is_valid_and_has_its_verdict(runs: Workplace, outco
     code, said = verdict(runs, report)
     assert (code, said.count(outcome.upper() + "  refunds/acc")) == (CODES[outcome], 1), said
     with Store.open(runs.env["FEPFLOW_STORE_URL"]) as store:
-        metrics = store.run(str(read_report(report).report.id)).metrics
+        metrics = store.runs.get(str(read_report(report).report.id)).metrics
     assert metrics is not None
     (metric,) = metrics
     assert f"{metric['low']:.4g} to {metric['high']:.4g}" in said, "the interval is the run's"

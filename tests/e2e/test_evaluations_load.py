@@ -116,8 +116,8 @@ def test_two_hundred_evaluations_at_once_end_truthfully_in_a_bounded_number_of_p
         wait_until_over(served.rest, 1500)
         over = time.monotonic() - began
         with Store.open(served.workplace.env["FEPFLOW_STORE_URL"]) as store:
-            runs = [store.run(UUID(each).hex) for each in ids]
-            results = [store.output_counts([run.id]).get(run.id, 0) for run in runs]
+            runs = [store.runs.get(UUID(each).hex) for each in ids]
+            results = [store.results.output_counts([run.id]).get(run.id, 0) for run in runs]
         flow_runs = {run.flow_run_id for run in runs}
     logger.info("%d accepted in %.1f s, p50 %.0f ms, p99 %.0f ms", RUNS, accepted, *_percentiles(took))
     logger.info("over after %.0f s, %.1f s each of %d at once", over, over * LIMIT / RUNS, LIMIT)

@@ -196,8 +196,8 @@ def test_prefect_learns_that_a_process_was_killed(workplace: Workplace, endpoint
 def test_prefect_learns_of_a_flow_run_whose_process_ended_before_it_began(workplace: Workplace, stack: Stack) -> None:
     with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
         for run_id in ("killed", "stopped"):
-            store.create_run(NewRun(run_id, "refunds", {"name": "refunds"}, None, 1), [TestCase(id="a", input="a")])
-        store.request_cancel("stopped")
+            store.runs.create(NewRun(run_id, "refunds", {"name": "refunds"}, None, 1), [TestCase(id="a", input="a")])
+        store.runs.request_cancel("stopped")
     began = [
         begun_flow_run(stack, "killed", "RUNNING"),
         begun_flow_run(stack, "stopped", "RUNNING"),
@@ -287,7 +287,7 @@ def test_an_accepted_evaluation_is_dispatched_again_until_it_has_begun(workplace
     def dispatched() -> str:
         flow_run = pool.run(suite="", run_id=run_id)
         with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
-            store.mark_dispatched(run_id, flow_run)
+            store.requests.mark_dispatched(run_id, flow_run)
         return flow_run
 
     deleted = dispatched()
@@ -307,7 +307,7 @@ def test_an_accepted_evaluation_is_dispatched_again_until_it_has_begun(workplace
     # It was taken by a worker that is gone with all its processes.
     stack.api.set_state(again, type="PENDING")
     with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
-        assert store.reap() == [], "a run that waits in a queue is not interrupted"
+        assert store.leases.reap() == [], "a run that waits in a queue is not interrupted"
     for state in ("CRASHED", "SCHEDULED"):
         reap(workplace, stack)
         assert stack.api.state_of(again)[0] == state

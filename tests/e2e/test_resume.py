@@ -77,7 +77,7 @@ def rows(workplace: Workplace, table: str) -> list[str]:
 def planned(workplace: Workplace) -> bool:
     """Whether there is a run to go on with."""
     with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
-        return store.runs() != []
+        return store.runs.newest() != []
 
 
 def checked(workplace: Workplace) -> Counter[str]:

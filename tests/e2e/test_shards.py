@@ -88,8 +88,9 @@ def test_a_shard_that_is_lost_is_executed_again(spread: Workplace, endpoint: End
     with spread.running("run", spread.suite, "--json") as process:
         wait_for(lambda: at_work(endpoint, 12), "both shards at work")
         with Store.open(spread.env["FEPFLOW_STORE_URL"]) as store:
-            committed = {store.cases(run_id, case_index, case_index + 1)[0].id for run_id in [store.run("latest").id]
-                         for case_index, _ in store.outputs(run_id)}  # fmt: skip
+            run_id = store.runs.get("latest").id
+            indices = {case_index for case_index, _ in store.results.outputs(run_id)}
+            committed = {store.runs.cases(run_id, index, index + 1)[0].id for index in indices}
         before = dict(endpoint.questions)
         workers[0].kill()
         stdout, stderr = process.communicate(timeout=150)
@@ -173,7 +174,7 @@ def test_shards_of_a_dead_run_are_marked_in_prefect(spread: Workplace, endpoint:
     spread.write_suite(CASES[:2])
     assert spread.run().returncode == 0, "whatever runs next looks after the dead"
     with Store.open(spread.env["FEPFLOW_STORE_URL"]) as store:
-        assert store.run(dead).status == "interrupted"
+        assert store.runs.get(dead).status == "interrupted"
     assert [run["state_type"] for run in shard_runs(spread, dead)] == ["CRASHED"] * 2
 
 

@@ -74,7 +74,7 @@ def test_groups_of_cases_are_added_in_one_flow_run(workplace: Workplace, endpoin
     assert 52 < run.n_cases < 200
     assert f"{run.n_cases} of 200 calls; {200 - run.n_cases} were not needed" in done.stdout
     with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
-        assert store.progress(run.id).outputs == run.n_cases
+        assert store.results.progress(run.id).outputs == run.n_cases
     open_at_first = "Open; next: test cases 53 to 68. acc: 0.9808 (95 % interval"
     assert looks(workplace)[0].startswith(open_at_first)
     assert sum(name.startswith("call ") for name, _ in task_runs(workplace)) > 11, "52 cases are 11 batches"

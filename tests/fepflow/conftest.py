@@ -137,11 +137,11 @@ def fill_run(store: Store) -> FillRun:
     """Stores a completed run of one call for each case: (id, output, check's answer); None where it was not got to."""
 
     def fill(rows: Sequence[tuple[str, Output | None, CheckResult | None]], **fields: Any) -> RunRecord:
-        run_id = f"{len(store.runs()):08x}feedbeef"
+        run_id = f"{len(store.runs.newest()):08x}feedbeef"
         suite = {"name": "refunds"}
         new = NewRun(id=run_id, name="refunds", suite=suite, suite_path=None, repeats=1, tags=["nightly"])
-        store.create_run(new, [TestCase(id=name, input=f"input of {name}", expected="yes") for name, _, _ in rows])
-        store.acquire_lease(run_id, "host/1/a", 30)
+        store.runs.create(new, [TestCase(id=name, input=f"input of {name}", expected="yes") for name, _, _ in rows])
+        store.leases.acquire(run_id, "host/1/a", 30)
         outputs = [
             NewOutput(case_index, 0, "a" * 64, output)
             for case_index, (_, output, _) in enumerate(rows)
@@ -152,11 +152,11 @@ def fill_run(store: Store) -> FillRun:
             for case_index, (_, _, result) in enumerate(rows)
             if result is not None
         ]
-        store.write(run_id, outputs, checks)
+        store.results.write(run_id, outputs, checks)
         verdict = {"gate": "Every check must pass.", "reasons": ["because"], "warnings": []}
-        store.finish(
+        store.leases.finish(
             run_id, "host/1/a", "completed", **{"outcome": "fail", "verdict": verdict, "metrics": [], **fields}
         )
-        return store.run(run_id)
+        return store.runs.get(run_id)
 
     return fill

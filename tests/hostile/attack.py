@@ -196,7 +196,7 @@ async def run(attack: Attack, store: Store, folder: Path) -> Ended:
             await run_checks_of_batch(context, both)
             await run_model_checks(context, both)
             verdict = await decide_run(context)
-    attacked, neighbour = store.results(run_id)
+    attacked, neighbour = store.results.by_case(run_id)
     return Ended(attacked, neighbour, verdict, taken)
 
 

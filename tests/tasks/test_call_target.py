@@ -16,12 +16,12 @@ from .conftest import Agent, Plan
 
 async def test_only_missing_outputs_are_called(plan: Plan, store: Store, agent: Agent) -> None:
     run_id = plan(["a", "b", "c"])
-    store.write(run_id, [NewOutput(1, 0, "x" * 64, Output(value="from before"))], [])
+    store.results.write(run_id, [NewOutput(1, 0, "x" * 64, Output(value="from before"))], [])
     async with open_run(run_id) as context:
         assert (await call_target(context, Batch(0, 3))).calls == 2
         assert (await call_target(context, Batch(0, 3))).calls == 0
     assert agent.requests == {"a": 1, "c": 1}
-    assert {unit: stored.output.value for unit, stored in store.outputs(run_id).items()} == {
+    assert {unit: stored.output.value for unit, stored in store.results.outputs(run_id).items()} == {
         (0, 0): "a",
         (1, 0): "from before",
         (2, 0): "c",
@@ -41,7 +41,7 @@ async def test_a_call_that_fails_for_good_is_an_output_with_its_cause(plan: Plan
         await call_target(context, Batch(0, 1))
         assert (await call_target(context, Batch(0, 1))).calls == 0, "it is not asked again by itself"
         assert (context.counts["calls"], context.counts["failed_calls"]) == (2, 1)
-    stored = store.outputs(run_id)[0, 0]
+    stored = store.results.outputs(run_id)[0, 0]
     assert stored.failed
     assert stored.output.value is None
     assert stored.output.metadata is not None
@@ -76,7 +76,7 @@ async def test_each_repeat_is_a_call_with_its_own_content_hash(plan: Plan, store
     run_id = plan(["a", "b"], repeats=3)
     async with open_run(run_id) as context:
         assert (await call_target(context, Batch(2, 5))).calls == 3
-    outputs = store.outputs(run_id)
+    outputs = store.results.outputs(run_id)
     assert set(outputs) == {(0, 2), (1, 0), (1, 1)}
     assert len({stored.content_hash for stored in outputs.values()}) == 3
 
@@ -88,7 +88,7 @@ async def test_a_case_whose_request_cannot_be_made_is_an_error_without_a_call(
     run_id = plan(["a", other], target={"http": {"body": {"question": "$.test_case.metadata.question"}}})
     async with open_run(run_id) as context:
         await call_target(context, Batch(0, 1))
-    stored = store.outputs(run_id)[0, 0]
+    stored = store.results.outputs(run_id)[0, 0]
     assert stored.output.metadata is not None
     assert stored.output.metadata["error"]["type"] == "jsonpath_error"
     assert not agent.requests
@@ -99,6 +99,6 @@ async def test_any_json_value_is_a_successful_response(plan: Plan, store: Store,
     run_id = plan([{"id": "a", "input": value}])
     async with open_run(run_id) as context:
         await call_target(context, Batch(0, 1))
-    stored = store.outputs(run_id)[0, 0]
+    stored = store.results.outputs(run_id)[0, 0]
     assert stored.output.value == value
     assert not stored.failed

@@ -73,7 +73,7 @@ async def test_a_metric_may_take_its_number_from_the_results(plan: Plan) -> None
 async def test_the_verdict_is_in_the_store_with_its_metrics(plan: Plan, store: Store) -> None:
     run_id = plan(["a", WRONG])
     await verdict_on(run_id, 2, 2)
-    record = store.run(run_id)
+    record = store.runs.get(run_id)
     assert (record.status, record.outcome, record.lease_owner) == ("completed", "fail", None)
     assert record.verdict["reasons"]
     assert [(metric["id"], metric["value"], metric["n_expected"]) for metric in record.metrics] == [

@@ -71,7 +71,7 @@ def found(store: Store, run_id: str) -> dict[str, dict[str, Any]]:
         result.case.id: {
             check.check_id: check.error.message if check.error else check.passed for check in result.checks
         }
-        for result in store.results(run_id)
+        for result in store.results.by_case(run_id)
     }
 
 
@@ -95,7 +95,7 @@ async def test_a_scenario_that_breaks_off_passes_for_none_though_all_that_is_rea
         "broken": {"first": True, "completed": CAUSE},
     }
     assert verdict.outcome == "inconclusive"
-    assert store.progress(run_id).failed_outputs == 1
+    assert store.results.progress(run_id).failed_outputs == 1
 
 
 async def test_going_on_asks_for_the_scenario_again(suite: Any, store: Store, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ async def test_going_on_asks_for_the_scenario_again(suite: Any, store: Store, tm
     await execute(run_id, 2)
     assert found(store, run_id)["broken"] == {"second": CAUSE, "completed": CAUSE}
     (tmp_path / "mended").touch()
-    store.delete_errors(run_id)
+    store.results.delete_errors(run_id)
     await execute(run_id, 2)
     assert found(store, run_id)["broken"] == {"second": False, "completed": True}
 

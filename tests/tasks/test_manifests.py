@@ -69,7 +69,7 @@ async def execute(store: Store, run_id: str, calls: int) -> Any:
         await context.finish("completed", outcome=verdict.outcome)
     found = {
         result.case.id: {check.check_id: check.error.type if check.error else check.passed for check in result.checks}
-        for result in store.results(run_id)
+        for result in store.results.by_case(run_id)
     }
     return found, verdict.outcome
 
@@ -186,7 +186,7 @@ async def test_a_judge_without_a_key_is_an_error_of_its_graders(
         await run_model_checks(context, Batch(0, 1))
         verdict = compute_verdict(context.store, context.run, context.suite)
         await context.finish("completed", outcome=verdict.outcome)
-    checks = {check.check_id: check for check in next(store.results(run_id)).checks}
+    checks = {check.check_id: check for check in next(store.results.by_case(run_id)).checks}
     assert checks["step-1-text_match"].passed is True
     assert "OPENAI_API_KEY" in checks["step-1-llm_judge"].error.message
     assert verdict.outcome == "inconclusive"
@@ -200,7 +200,7 @@ async def test_a_missing_program_is_an_error_of_each_step_and_is_told_before(man
     run_id = create_run(store, validation, RunOptions())
     found, outcome = await execute(store, run_id, 1)
     assert found["a"] == dict.fromkeys(("step-1-text_match", "step-1-tool_usage", "completed"), "unknown_error")
-    (result,) = store.results(run_id)
+    (result,) = store.results.by_case(run_id)
     assert "the program no-such-program is not found in PATH" in result.output.failure["message"]
     assert outcome == "inconclusive"
 
@@ -230,7 +230,7 @@ async def test_a_crash_or_a_time_out_is_tried_once(manifest: Any, store: Store, 
     assert found["a"]["step-1-text_match"] == ("timeout_error" if step == "hang" else "unknown_error")
     assert found["b"]["step-1-text_match"] is True
     assert (tmp_path / "asked").read_text().splitlines().count(step) == 1
-    suite = store.run("latest").suite["target"]
+    suite = store.runs.get("latest").suite["target"]
     assert (suite["timeout"], suite["ecp"]["step_timeout"], suite["ecp"]["start_timeout"]) == (18.0, 6.0, 6.0)
 
 

@@ -146,10 +146,10 @@ def verdict_of(store: Store, world: World, cells: dict[Cell, Answer | None]) -> 
         for n in range(world.cases)
     ]
     run_id = f"{next(NUMBERS):032x}"
-    store.create_run(NewRun(run_id, "s", {}, None, world.repeats), cases)
+    store.runs.create(NewRun(run_id, "s", {}, None, world.repeats), cases)
     outputs = [NewOutput(n, repeat, "a", Output(value="x")) for n, repeat in {cell[:2] for cell in cells}]
-    store.write(run_id, outputs, [_row(cell, answer) for cell, answer in cells.items() if answer is not None])
-    return compute_verdict(store, store.run(run_id), world.suite)
+    store.results.write(run_id, outputs, [_row(cell, answer) for cell, answer in cells.items() if answer is not None])
+    return compute_verdict(store, store.runs.get(run_id), world.suite)
 
 
 def _row(cell: Cell, answer: Answer) -> NewCheckResult:

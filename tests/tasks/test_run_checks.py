@@ -24,7 +24,7 @@ async def test_every_check_of_every_case_is_answered_a_cases_own_first(plan: Pla
     own = {"id": "b", "input": "b", "expected": "x", "checks": [{**NOT_EMPTY, "id": "own"}]}
     run_id = plan(["a", own])
     await evaluated(run_id, 2)
-    results = {result.case.id: result for result in store.results(run_id)}
+    results = {result.case.id: result for result in store.results.by_case(run_id)}
     assert {check.check_id: check.results for check in results["a"].checks} == {"exact_match": {"passed": True}}
     assert {check.check_id: check.results for check in results["b"].checks} == {
         "own": {"passed": True},
@@ -37,12 +37,12 @@ async def test_only_the_answers_that_are_missing_are_computed(plan: Plan, store:
     before = CheckResult(
         check_type="exact_match", status="completed", results={"passed": False}, evaluated_at=utc_now()
     )
-    store.write(run_id, [], [NewCheckResult(0, 0, "exact_match", "x" * 64, before, False)])
+    store.results.write(run_id, [], [NewCheckResult(0, 0, "exact_match", "x" * 64, before, False)])
     async with open_run(run_id) as context:
         await call_target(context, Batch(0, 1))
         assert await run_checks_of_batch(context, Batch(0, 1)) == 1
         assert await run_checks_of_batch(context, Batch(0, 1)) == 0
-    (result,) = store.results(run_id)
+    (result,) = store.results.by_case(run_id)
     assert {check.check_id: check.results for check in result.checks} == {
         "exact_match": {"passed": False},
         "not_empty": {"passed": True},
@@ -52,7 +52,7 @@ async def test_only_the_answers_that_are_missing_are_computed(plan: Plan, store:
 async def test_the_checks_of_a_call_without_an_answer_are_errors_with_its_cause(plan: Plan, store: Store) -> None:
     run_id = plan(["fail 9"], checks=[SAME, NOT_EMPTY])
     await evaluated(run_id, 1)
-    (result,) = store.results(run_id)
+    (result,) = store.results.by_case(run_id)
     assert [check.status for check in result.checks] == ["error", "error"]
     for check in result.checks:
         assert check.error is not None
@@ -64,7 +64,7 @@ async def test_a_check_that_cannot_read_an_output_is_an_error_and_others_run(pla
     deep = {"id": "deep", "type": "exact_match", "arguments": {"actual": "$.output.value.deep", "expected": 1}}
     run_id = plan(["a", "b"], checks=[deep, SAME])
     await evaluated(run_id, 2)
-    rows = {(row.case_index, row.check_id): (row.status, row.passed) for row in store.check_rows(run_id)}
+    rows = {(row.case_index, row.check_id): (row.status, row.passed) for row in store.results.check_rows(run_id)}
     assert rows == {
         (0, "deep"): ("error", None),
         (0, "exact_match"): ("completed", True),

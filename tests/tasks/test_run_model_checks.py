@@ -66,11 +66,11 @@ async def asked_for(run_id: str, calls: int) -> ModelCheckResult:
 
 
 def rows(store: Store, run_id: str) -> dict[tuple[int, str], tuple[str, bool | None]]:
-    return {(row.case_index, row.check_id): (row.status, row.passed) for row in store.check_rows(run_id)}
+    return {(row.case_index, row.check_id): (row.status, row.passed) for row in store.results.check_rows(run_id)}
 
 
 def usage(store: Store, run_id: str, check_id: str = "judge") -> dict[str, Any]:
-    (row,) = [row for row in store.check_rows(run_id) if row.check_id == check_id]
+    (row,) = [row for row in store.results.check_rows(run_id) if row.check_id == check_id]
     assert row.result is not None
     found: dict[str, Any] = row.result["metadata"]["spent"]
     return found
@@ -248,7 +248,7 @@ async def test_of_a_call_that_broke_off_only_completed_steps_are_judged(
     run_id = judged(["a"], checks=[judge(0), judge(1)])
     error = {"type": "unknown_error", "kind": "crashed", "message": "step 2 of 2: it crashed", "partial": True}
     output = Output(value={"steps": [{"public_output": "one"}]}, metadata={"error": error})
-    store.write(run_id, [NewOutput(0, 0, "a" * 64, output)], [])
+    store.results.write(run_id, [NewOutput(0, 0, "a" * 64, output)], [])
     await asked_for(run_id, 1)
     assert rows(store, run_id) == {(0, "step-0"): ("completed", True), (0, "step-1"): ("error", None)}
     assert len(model_server.seen) == 1

@@ -72,33 +72,33 @@ async def test_repeats_are_added_until_the_results_suffice(store: Store, plan: P
     assert (metric.n_expected, metric.n_completed, metric.method) == (52, 52, "sequential-these-cases")
     assert metric.low == pytest.approx(0.9, abs=0.005)
     assert "about these test cases alone" in verdict.gate
-    assert store.run(run_id).repeats == 4
-    assert len(list(store.results(run_id))) == 52
+    assert store.runs.get(run_id).repeats == 4
+    assert len(list(store.results.by_case(run_id))) == 52
 
 
 async def test_cases_are_added_in_random_order(store: Store, plan: Plan, agent: Agent) -> None:
     run_id = plan(PERFECT, **gate(0.95, max_cases=150))
-    assert store.run(run_id).n_cases == 107, "so many passes in a row are the first to show 0.95"
+    assert store.runs.get(run_id).n_cases == 107, "so many passes in a row are the first to show 0.95"
     verdict, said = await decided(run_id)
     assert verdict.outcome == "pass"
     assert said == ["Decided after 107 of at most 150 test cases: 107 of 150 calls; 43 were not needed."]
     assert agent.requests.total() == 107
     assert verdict.metrics[0].method == "sequential"
-    asked = [case.id for case in store.cases(run_id)]
+    asked = [case.id for case in store.runs.cases(run_id)]
     assert len(asked) == 107
     assert set(asked) != set(PERFECT[:107]), "a sorted file is sampled from all over"
-    assert "a random sample of 107 of 200" in str(store.run(run_id).sample)
+    assert "a random sample of 107 of 200" in str(store.runs.get(run_id).sample)
     assert check_integrity(settings().store_address).problems == []
 
 
 async def test_one_wrong_case_takes_more_cases(store: Store, plan: Plan, agent: Agent) -> None:
     run_id = plan(PERFECT, **gate(max_cases=200))
-    agent.wrong.add(store.cases(run_id)[3].input)
+    agent.wrong.add(store.runs.cases(run_id)[3].input)
     verdict, said = await decided(run_id)
     assert verdict.outcome == "pass"
     assert len(said) > 1
     assert 52 < agent.requests.total() < 200
-    assert store.run(run_id).n_cases == agent.requests.total()
+    assert store.runs.get(run_id).n_cases == agent.requests.total()
     assert set(agent.requests.values()) == {1}
 
 
@@ -151,7 +151,7 @@ async def test_a_run_that_broke_off_goes_on_where_it_was(store: Store, plan: Pla
 
     with pytest.raises(KeyError):
         await first_round()
-    assert store.run(run_id).repeats == 2
+    assert store.runs.get(run_id).repeats == 2
     verdict, _ = await decided(run_id)
     assert (verdict.outcome, verdict.metrics[0].n_completed) == ("pass", 52)
     assert set(agent.requests.values()) == {4}, "nothing was asked twice"

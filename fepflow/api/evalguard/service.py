@@ -12,8 +12,7 @@ from fepflow.evalguard.report import Report, metrics_of
 from fepflow.evalguard.schema_errors import validated
 from fepflow.reports.evalguard import report_of_run
 from fepflow.services.evalguard_reports import stored_report
-from fepflow.store.evalguard_reports import ReportFilter, StoredReport
-from fepflow.store.records import RunRecord
+from fepflow.store.records import ReportFilter, RunRecord, StoredReport
 from fepflow.store.store import Store
 from fepflow.tasks.run.lease import STORE_WAIT
 
@@ -31,7 +30,7 @@ class EvalguardApi:
     def reports(self, *, limit: int, offset: int, **wanted: str) -> dict[str, Any]:
         """A page of the reports that have what is wanted, see ReportFilter; the newest first."""
         update_run_reports(self._store)
-        found, total = self._store.find_reports(ReportFilter(**wanted), limit, offset)
+        found, total = self._store.reports.find(ReportFilter(**wanted), limit, offset)
         return {"reports": [_served(report) for report in found], **_pagination(limit, offset, total)}
 
     def report(self, report_id: str) -> dict[str, Any]:
@@ -63,7 +62,7 @@ class EvalguardApi:
     def models(self, *, limit: int, offset: int, model_source: str | None = None) -> dict[str, Any]:
         """A page of the models that there are reports of, by name."""
         update_run_reports(self._store)
-        found, total = self._store.find_models(model_source, limit, offset)
+        found, total = self._store.reports.models(model_source, limit, offset)
         models = [
             {"model_name": name, **({} if source is None else {"model_source": source})} for name, source in found
         ]
@@ -76,7 +75,7 @@ class EvalguardApi:
 
     def _report(self, report_id: str) -> StoredReport:
         update_run_reports(self._store)
-        return self._store.report(report_id)
+        return self._store.reports.get(report_id)
 
 
 def update_run_reports(store: Store) -> None:
@@ -85,8 +84,8 @@ def update_run_reports(store: Store) -> None:
     Whoever reads waits for a store that another process holds, as runs do.
     """
     store = store.waiting(STORE_WAIT)
-    while runs := store.runs_to_report(_RUNS_AT_ONCE):
-        store.set_run_reports([(run, _report_of(run)) for run in runs])
+    while runs := store.reports.runs_to_report(_RUNS_AT_ONCE):
+        store.reports.set_run_reports([(run, _report_of(run)) for run in runs])
 
 
 def _report_of(run: RunRecord) -> StoredReport | None:

@@ -24,8 +24,7 @@ from fepflow.models.request_context import RequestContext
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import EvaluationRunResult, ExperimentMetadata, TestCaseResult
 from fepflow.reports.fep import run_parts
-from fepflow.store.operations import OPERATION
-from fepflow.store.records import RunRecord
+from fepflow.store.records import OPERATION, RunRecord
 from fepflow.store.store import Store
 from fepflow.tasks.run.asyncio_helpers import gather_or_raise
 from fepflow.tasks.run.response_cache import StoredResponseCache
@@ -146,7 +145,7 @@ class FepService:
     def run(self, evaluation_id: str) -> RunRecord:
         """The run that an evaluation is: its whole id, with or without hyphens. Blocks. Raises NotFoundError."""
         run_id = canonical(evaluation_id)
-        run = self._store.run(run_id)
+        run = self._store.runs.get(run_id)
         if run.id != run_id:
             raise NotFoundError(f"There is no evaluation {evaluation_id[:100]!r}.")
         return run
@@ -186,10 +185,10 @@ class FepService:
         samples = [_sample(*item) for item in enumerate(results)]
         verdict = judge_samples(samples, 1, "case", 1.0)
         record_run(self._store, run, request.cases_with_checks(), samples, verdict)
-        return self._store.run(run.id)
+        return self._store.runs.get(run.id)
 
     def _pending(self, run: RunRecord) -> Pending:
-        done = self._store.progress(run.id).outputs
+        done = self._store.results.progress(run.id).outputs
         return Pending(run.id, "pending" if run.status == "pending" else "running", done, run.calls)
 
     def _stored(self, run: RunRecord) -> EvaluationRunResult:
@@ -212,7 +211,7 @@ class FepService:
         yield f"],{whole.model_dump_json(exclude={'results'})[1:]}"
 
     def _stored_results(self, run: RunRecord) -> Iterator[TestCaseResult]:
-        for result in self._store.results(run.id):
+        for result in self._store.results.by_case(run.id):
             if result.output is not None:
                 yield case_result(bare(result.case), result.output, result.checks)
 
@@ -228,7 +227,7 @@ class FepService:
             found = run.suite["evaluate"]
         elif run.is_requested and run.status == "completed":
             with suppress(NotFoundError):  # another interface may have requested it
-                found = self._store.requested_run(OPERATION, run.id)[1].request
+                found = self._store.requests.get(OPERATION, run.id)[1].request
         return found
 
 

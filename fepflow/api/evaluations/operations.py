@@ -16,8 +16,7 @@ from fepflow.errors import NotFoundError, UserError
 from fepflow.protocol.check import to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.results import EvaluationRunResult
-from fepflow.store.operations import OPERATION, OperationRecord
-from fepflow.store.records import RunRecord, RunStatus
+from fepflow.store.records import OPERATION, OperationRecord, RunRecord, RunStatus
 from fepflow.store.store import Store
 from fepflow.text import brief, printable
 
@@ -53,7 +52,7 @@ class Operations:
         """
         request = await self._service.read(source)
         run = await asyncio.to_thread(self._request, request, caller, idempotency_key)
-        return await asyncio.to_thread(self._store.operation, run.id)
+        return await asyncio.to_thread(self._store.requests.operation, run.id)
 
     def _request(self, request: EvaluationRequest, caller: Caller, idempotency_key: str | None) -> RunRecord:
         document = {
@@ -77,7 +76,7 @@ class Operations:
     async def get(self, operation_id: str) -> OperationRecord:
         """An operation. Raises NotFoundError."""
         try:
-            return await asyncio.to_thread(self._store.operation, canonical(operation_id))
+            return await asyncio.to_thread(self._store.requests.operation, canonical(operation_id))
         except NotFoundError:
             raise NotFoundError(f"There is no operation {operation_id[:100]!r}.") from None
 
@@ -90,20 +89,20 @@ class Operations:
 
     async def cases_done(self, operation: OperationRecord) -> int:
         """How many test cases have results."""
-        return await asyncio.to_thread(self._store.cases_with_results, operation.id)
+        return await asyncio.to_thread(self._store.results.cases_with_results, operation.id)
 
     async def page(
         self, size: int, status: OperationStatus | None, after: tuple[datetime, str] | None
     ) -> list[OperationRecord]:
         """The newest first, of one status, or all; those after the one that was created then and has this id."""
         statuses = STATUSES[status] if status else ()
-        return await asyncio.to_thread(self._store.operations, size, statuses, after)
+        return await asyncio.to_thread(self._store.requests.operations, size, statuses, after)
 
     async def cancel(self, operation_id: str) -> bool:
         """Have an operation stop, which takes seconds; False if it is over. Raises NotFoundError."""
         operation = await self.get(operation_id)
         try:
-            await asyncio.to_thread(self._store.request_cancel, operation.id)
+            await asyncio.to_thread(self._store.runs.request_cancel, operation.id)
         except NotFoundError:
             raise
         except UserError:  # it is over

@@ -60,7 +60,7 @@ def request_run(
     )
     key = None if idempotency_key is None else unique_key(kind, caller, idempotency_key)
     asked = RunRequest(run.id, kind, caller.name, key, content_hash(request), {**request, **(details or {})}, utc_now())
-    return store.create_requested_run(run, cases, asked, _rows(cases, outputs or ()))
+    return store.requests.create(run, cases, asked, _rows(cases, outputs or ()))
 
 
 def unique_key(kind: str, caller: Caller, idempotency_key: str) -> str:

@@ -13,8 +13,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from fepflow.api.evaluations.graders import grader_of
 from fepflow.calls.call_record import BEFORE
 from fepflow.protocol.results import CheckResult
-from fepflow.store.complete_results import OutputFacts
-from fepflow.store.records import CaseResult, RunRecord, RunRequest, RunStatus
+from fepflow.store.records import CaseResult, OutputFacts, RunRecord, RunRequest, RunStatus
 from fepflow.store.store import Store
 
 Status = Literal["pending", "running", "completed", "failed"]
@@ -51,7 +50,7 @@ def result_counts(store: Store, runs: Sequence[RunRecord]) -> dict[str, int]:
     """How many results each of the runs has."""
     over = [run.id for run in runs if run.status not in _UNDER_WAY]
     running = [run for run in runs if run.status == "running"]
-    return {**store.output_counts(over), **{run.id: len(_outputs(store, run)) for run in running}}
+    return {**store.results.output_counts(over), **{run.id: len(_outputs(store, run)) for run in running}}
 
 
 def results_page(store: Store, run: RunRecord, request: RunRequest, limit: int, skip: int) -> dict[str, Any]:
@@ -64,13 +63,13 @@ def results_page(store: Store, run: RunRecord, request: RunRequest, limit: int, 
     page = [facts.case_index for facts in outputs[skip : skip + limit]]
     return {
         "evaluation_id": str(UUID(run.id)),
-        "results": [_result(run, result, names) for result in store.results(run.id, case_indices=page)],
+        "results": [_result(run, result, names) for result in store.results.by_case(run.id, case_indices=page)],
         "summary": _summary(store, run, outputs, list(names)),
     }
 
 
 def _outputs(store: Store, run: RunRecord) -> list[OutputFacts]:
-    return store.complete_outputs(run.id, len(run.suite["checks"]) if run.status in _UNDER_WAY else 0)
+    return store.results.complete_outputs(run.id, len(run.suite["checks"]) if run.status in _UNDER_WAY else 0)
 
 
 def _result(run: RunRecord, result: CaseResult, names: Mapping[str, str]) -> dict[str, Any]:
@@ -137,7 +136,7 @@ def _summary(store: Store, run: RunRecord, outputs: Sequence[OutputFacts], grade
     for check in run.suite["checks"]:
         checks_of[grader_of(check["id"])] += 1
     done: dict[tuple[str, tuple[int, int]], list[bool | None]] = defaultdict(list)
-    for row in store.check_rows(run.id, results=False):
+    for row in store.results.check_rows(run.id, results=False):
         if (unit := (row.case_index, row.repeat)) in units:
             done[grader_of(row.check_id), unit].append(row.passed if row.status == "completed" else None)
     passes, fails = dict.fromkeys(graders, 0), dict.fromkeys(graders, 0)

@@ -60,7 +60,7 @@ class EvaluationService:
         if idempotency_key is not None:
             _require_key(idempotency_key)
             key = unique_key(KIND, caller, idempotency_key)
-            if (before := self._store.requested_before(key, content_hash(request))) is not None:
+            if (before := self._store.requests.requested_before(key, content_hash(request))) is not None:
                 return self.get(caller, before.id, needs="evaluate")
         cases = self._cases(request["test_case_ids"])
         graders = self._graders(request["grader_ids"])
@@ -80,14 +80,14 @@ class EvaluationService:
     def get(self, caller: Caller, evaluation_id: str, *, needs: Any = "read") -> dict[str, Any]:
         """An evaluation and how far it is. Raises NotFoundError, PermissionDeniedError."""
         caller.require(needs)
-        run, request = self._store.requested_run(KIND, _run_id(evaluation_id))
+        run, request = self._store.requests.get(KIND, _run_id(evaluation_id))
         return evaluation(run, request, result_counts(self._store, [run]).get(run.id, 0))
 
     def evaluations(self, caller: Caller, limit: int, skip: int, status: Status | None = None) -> dict[str, Any]:
         """The evaluations, the newest first, all or those of a status."""
         caller.require("read")
         statuses = STATUSES[status] if status is not None else ()
-        runs, total = self._store.requested_runs(KIND, limit, skip, statuses)
+        runs, total = self._store.requests.newest(KIND, limit, skip, statuses)
         counts = result_counts(self._store, [run for run, _ in runs])
         shown = [evaluation(run, request, counts.get(run.id, 0)) for run, request in runs]
         return {"evaluations": shown, "count": len(shown), "total": total}
@@ -95,7 +95,7 @@ class EvaluationService:
     def results(self, caller: Caller, evaluation_id: str, limit: int, skip: int) -> dict[str, Any]:
         """The results that there are by now. Raises NotFoundError."""
         caller.require("read")
-        run, request = self._store.requested_run(KIND, _run_id(evaluation_id))
+        run, request = self._store.requests.get(KIND, _run_id(evaluation_id))
         return results_page(self._store, run, request, limit, skip)
 
     def add_case(self, caller: Caller, document: Any) -> dict[str, Any]:
@@ -115,18 +115,18 @@ class EvaluationService:
     def case(self, caller: Caller, case_id: str) -> dict[str, Any]:
         """A stored test case. Raises NotFoundError."""
         caller.require("read")
-        return _shown_case(self._store.test_case(case_id))
+        return _shown_case(self._store.requests.test_case(case_id))
 
     def cases(self, caller: Caller, limit: int, skip: int) -> dict[str, Any]:
         """The stored test cases, the oldest first."""
         caller.require("read")
-        cases, total = self._store.test_cases(limit, skip)
+        cases, total = self._store.requests.test_cases(limit, skip)
         return {"test_cases": [_shown_case(case) for case in cases], "count": len(cases), "total": total}
 
     def delete_case(self, caller: Caller, case_id: str) -> dict[str, Any]:
         """Delete a test case; evaluations keep their copies. Raises NotFoundError."""
         caller.require("evaluate")
-        self._store.delete_test_case(case_id)
+        self._store.requests.delete_test_case(case_id)
         return {"id": case_id, "deleted": True}
 
     def add_grader(self, caller: Caller, grader: Grader) -> dict[str, Any]:
@@ -135,15 +135,15 @@ class EvaluationService:
         require_allowed(grader)
         if grader.id in BUILT_IN:
             raise ConflictError(f"The grader {grader.id} is built in: choose another id.")
-        if len(self._store.graders()) >= MAX_STORED_GRADERS:
+        if len(self._store.requests.graders()) >= MAX_STORED_GRADERS:
             raise TooLargeError(f"There are {MAX_STORED_GRADERS:,} graders already: delete some first.")
-        self._store.add_grader(grader)
+        self._store.requests.add_grader(grader)
         return _shown_grader(grader)
 
     def grader(self, caller: Caller, grader_id: str) -> dict[str, Any]:
         """A grader, built in or stored. Raises NotFoundError."""
         caller.require("read")
-        found = BUILT_IN.get(grader_id) or self._store.find_graders([grader_id]).get(grader_id)
+        found = BUILT_IN.get(grader_id) or self._store.requests.find_graders([grader_id]).get(grader_id)
         if found is None:
             raise NotFoundError("Grader not found")
         return _shown_grader(found)
@@ -151,7 +151,7 @@ class EvaluationService:
     def graders(self, caller: Caller, limit: int, skip: int) -> dict[str, Any]:
         """The graders: those built in, then the stored ones, the oldest first."""
         caller.require("read")
-        everything = [*BUILT_IN.values(), *self._store.graders()]
+        everything = [*BUILT_IN.values(), *self._store.requests.graders()]
         page = [_shown_grader(grader) for grader in everything[skip : skip + limit]]
         return {"graders": page, "count": len(page), "total": len(everything)}
 
@@ -160,23 +160,23 @@ class EvaluationService:
         caller.require("evaluate")
         if grader_id in BUILT_IN:
             raise ConflictError(f"The grader {grader_id} is built in, and stays.")
-        self._store.delete_grader(grader_id)
+        self._store.requests.delete_grader(grader_id)
         return {"id": grader_id, "deleted": True}
 
     def _add(self, cases: Sequence[TestCase]) -> None:
-        if self._store.test_cases(1)[1] + len(cases) > MAX_STORED_CASES:
+        if self._store.requests.test_cases(1)[1] + len(cases) > MAX_STORED_CASES:
             raise TooLargeError(f"There may be {MAX_STORED_CASES:,} test cases: delete some first.")
-        self._store.add_test_cases(cases)
+        self._store.requests.add_test_cases(cases)
 
     def _cases(self, ids: Sequence[str]) -> list[TestCase]:
-        found = self._store.find_test_cases([case_id for case_id in ids if CASE_ID.fullmatch(case_id)])
+        found = self._store.requests.find_test_cases([case_id for case_id in ids if CASE_ID.fullmatch(case_id)])
         for case_id in ids:
             if case_id not in found:
                 raise InvalidRequestError("INVALID_TEST_CASE_ID", f"Test case not found: {_shown(case_id)}")
         return [found[case_id] for case_id in ids]
 
     def _graders(self, ids: Sequence[str]) -> list[Grader]:
-        stored = self._store.find_graders([grader_id for grader_id in ids if grader_id not in BUILT_IN])
+        stored = self._store.requests.find_graders([grader_id for grader_id in ids if grader_id not in BUILT_IN])
         found = {**stored, **BUILT_IN}
         for grader_id in ids:
             if grader_id not in found:

@@ -20,7 +20,7 @@ from fepflow.api.grpc.messages import result_message
 from fepflow.api.grpc.requests import read_message
 from fepflow.api.grpc.values import sendable, write_struct
 from fepflow.errors import InputError, Problem
-from fepflow.store.operations import OperationRecord
+from fepflow.store.records import OperationRecord
 from fepflow.text import brief
 
 PAGE, MAX_PAGE = 50, 500

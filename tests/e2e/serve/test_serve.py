@@ -72,8 +72,8 @@ def run_under_way(served: Served, agent: Endpoint) -> Iterator[subprocess.Popen[
 def record_when(served: Served, condition: Callable[[RunRecord], bool], what: str, seconds: float) -> RunRecord:
     """The newest run, read without reaping, once it is so."""
     with Store.open(served.workplace.env["FEPFLOW_STORE_URL"]) as store:
-        wait_for(lambda: condition(store.run("latest")), what, seconds)
-        return store.run("latest")
+        wait_for(lambda: condition(store.runs.get("latest")), what, seconds)
+        return store.runs.get("latest")
 
 
 def test_a_deployment_runs_on_its_worker(served: Served) -> None:

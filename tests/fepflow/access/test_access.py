@@ -67,7 +67,7 @@ async def test_a_revoked_key_is_refused_from_then_on_and_opens_nothing(access: A
     mine = key(store)
     await admit(access, api_key=mine)
 
-    store.revoke_api_key(mine[4:16])
+    store.access.revoke_key(mine[4:16])
 
     assert "is revoked" in await refused(admit(access, api_key=mine))
     await refused(admit(access))
@@ -82,7 +82,7 @@ async def test_an_expired_key_is_refused_and_opens_nothing(access: Access, store
 
 async def test_a_wrong_secret_of_a_known_key_and_an_unknown_key_read_the_same(access: Access, store: Store) -> None:
     mine, other = key(store), key(store)
-    store.revoke_api_key(other[4:16])
+    store.access.revoke_key(other[4:16])
     crossed = mine[:17] + other[17:]
     said = {
         await refused(admit(access, api_key=text))
@@ -191,5 +191,5 @@ async def test_of_many_sources_together_so_much_is_told_and_recorded(store: Stor
             except AuthenticationError:
                 pass
             await access.record(None, source, "GET /v1/runs", None, outcome)
-        assert len(store.audit_entries(9_999)) == STRANGERS_PER_MINUTE + REFUSALS_PER_MINUTE
+        assert len(store.access.audit_entries(9_999)) == STRANGERS_PER_MINUTE + REFUSALS_PER_MINUTE
         assert await admit(access, "10.1.1.1", api_key=mine)

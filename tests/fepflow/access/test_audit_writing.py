@@ -23,7 +23,7 @@ from fepflow.access.access import Access, Credentials
 from fepflow.access.audit_writer import append_lines
 from fepflow.errors import InfrastructureError
 from fepflow.protocol.model import utc_now
-from fepflow.store.access_records import AuditEntry
+from fepflow.store.records import AuditEntry
 from fepflow.store.store import Store
 from tests.fepflow.access.conftest import MakeSettings, token
 from tests.fepflow.access.test_access import HERE, key
@@ -33,7 +33,7 @@ async def test_entries_are_in_the_table_and_in_the_file(access: Access, store: S
     mine = key(store)
     await access.record(f"key:{mine[4:16]}", HERE, f"GET /v1/{mine}/{token()}", "one\ntwo\ud83d\x00" + mine, "200")
 
-    entry = store.audit_entries(1)[0]
+    entry = store.access.audit_entries(1)[0]
 
     assert (entry.caller, entry.source, entry.outcome) == (f"key:{mine[4:16]}", HERE, "200")
     assert entry.action == f"GET /v1/fep_{mine[4:16]}_***/***"
@@ -52,17 +52,18 @@ class CountedStore:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.access = self
         self.groups: list[int] = []
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.store, name)
+        return getattr(self.store.access, name)
 
     def waiting(self, seconds: float) -> Any:
         return self
 
     def add_audit_entries(self, entries: Any) -> None:
         self.groups.append(len(entries))
-        self.store.add_audit_entries(entries)
+        self.store.access.add_audit_entries(entries)
 
 
 async def test_a_long_text_spoils_no_entry_of_others(access: Access, store: Store) -> None:
@@ -71,7 +72,7 @@ async def test_a_long_text_spoils_no_entry_of_others(access: Access, store: Stor
         *(access.record(None, each, each, each, "200" + each) for each in texts),
         access.record(None, HERE, "a", "b", "c"),
     )
-    entries = store.audit_entries(10)
+    entries = store.access.audit_entries(10)
     assert len(entries) == 4
     assert all(len(entry.outcome) <= 32 and len(entry.action) < 300 for entry in entries)
 
@@ -82,7 +83,7 @@ async def test_concurrent_requests_share_transactions(store: Store, make_setting
         await asyncio.gather(*(access.record(None, HERE, f"GET /{number}", None, "200") for number in range(300)))
     assert sum(counted.groups) == 300
     assert len(counted.groups) <= 3
-    assert {entry.action for entry in store.audit_entries(1000)} == {f"GET /{number}" for number in range(300)}
+    assert {entry.action for entry in store.access.audit_entries(1000)} == {f"GET /{number}" for number in range(300)}
 
 
 async def test_what_was_handed_over_is_written_though_its_request_is_given_up(
@@ -93,7 +94,7 @@ async def test_what_was_handed_over_is_written_though_its_request_is_given_up(
         await asyncio.sleep(0)
         given_up.cancel()
         await access.record(None, HERE, "GET /second", None, "200")
-    assert [entry.action for entry in store.audit_entries(10)] == ["GET /second", "GET /first"]
+    assert [entry.action for entry in store.access.audit_entries(10)] == ["GET /second", "GET /first"]
     with pytest.raises(InfrastructureError, match="about to end"):
         await access.record(None, HERE, "GET /third", None, "200")
 
@@ -137,7 +138,7 @@ async def test_without_the_table_nobody_is_admitted_and_nothing_recorded(access:
 async def test_of_what_was_over_a_limit_the_first_is_recorded(access: Access, store: Store) -> None:
     for caller, source in (("key:a", HERE), ("key:a", HERE), ("key:b", HERE), (None, HERE), (None, HERE)):
         await access.record(caller, source, "GET /", None, "429")
-    assert [entry.caller for entry in store.audit_entries(10)] == [None, "key:b", "key:a"]
+    assert [entry.caller for entry in store.access.audit_entries(10)] == [None, "key:b", "key:a"]
 
 
 async def test_old_entries_and_files_go_at_the_start(store: Store, make_settings: MakeSettings, tmp_path: Path) -> None:
@@ -145,11 +146,11 @@ async def test_old_entries_and_files_go_at_the_start(store: Store, make_settings
     new = AuditEntry(None, None, "new", None, "200", now)
     old = replace(new, action="old", at=now - timedelta(days=4))
     folder = tmp_path / "home" / "audit"
-    store.add_audit_entries([old, new])
+    store.access.add_audit_entries([old, new])
     append_lines(folder, [old, new])
     (folder / "notes.jsonl").touch()
     async with Access(store, make_settings(audit_retention="2d"), may_be_open=True):
-        assert store.audit_entries(10) == [new]
+        assert store.access.audit_entries(10) == [new]
         assert {file.name for file in folder.iterdir()} == {f"{now:%Y-%m-%d}.jsonl", "notes.jsonl"}
 
 
@@ -177,7 +178,7 @@ def test_writers_of_several_threads_do_not_tear_each_others_lines(tmp_path: Path
 ON_A_FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from fepflow.store.access_records import AuditEntry
+from fepflow.store.records import AuditEntry
 from fepflow.access.audit_writer import append_lines
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 entry = AuditEntry(None, None, "GET /", None, "200")

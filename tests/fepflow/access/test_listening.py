@@ -44,7 +44,7 @@ def test_this_machine_is_open_with_a_notice_as_long_as_there_is_no_key(
     assert (listening.may_be_open, listening.tls, listening.notice) == (True, None, OPEN_NOTICE)
     key, _ = create_key(store, "tests", ["read"], None)
     assert listening_on(host, store, make_settings(), behind_tls=False).notice is None
-    store.revoke_api_key(key.id)
+    store.access.revoke_key(key.id)
     assert listening_on(host, store, make_settings(), behind_tls=False).notice is None
 
 
@@ -64,7 +64,7 @@ def test_elsewhere_needs_a_key_and_tls(
         listening_on(host, store, make_settings(), behind_tls=False)
     for settings, behind_tls in ((make_settings(**tls), False), (make_settings(), True)):
         assert not listening_on(host, store, settings, behind_tls=behind_tls).may_be_open
-    store.revoke_api_key(key.id)
+    store.access.revoke_key(key.id)
     with pytest.raises(UserError, match="neither an active API key"):
         listening_on(host, store, make_settings(**tls), behind_tls=True)
 

@@ -30,7 +30,7 @@ Cell = Any
 def judged(store: Store, cases: Sequence[Any], **sections: Any) -> Verdict:
     """The verdict on the results of check `c`, one list a case with its repeats."""
     run_id, repeats = f"{next(NUMBERS):032x}", len(cases[0])
-    store.create_run(NewRun(run_id, "s", {}, None, repeats), [TestCase(id=str(n), input=n) for n in range(len(cases))])
+    store.runs.create(NewRun(run_id, "s", {}, None, repeats), [TestCase(id=str(n), input=n) for n in range(len(cases))])
     rows = [
         _row(case_index, repeat, cell)
         for case_index, case in enumerate(cases)
@@ -38,8 +38,8 @@ def judged(store: Store, cases: Sequence[Any], **sections: Any) -> Verdict:
         if cell is not NEVER
     ]
     outputs = [NewOutput(row.case_index, row.repeat, "o", Output(value="x")) for row in rows]
-    store.write(run_id, outputs, rows)
-    return compute_verdict(store, store.run(run_id), suite(**sections))
+    store.results.write(run_id, outputs, rows)
+    return compute_verdict(store, store.runs.get(run_id), suite(**sections))
 
 
 def sliced(store: Store, cells: Sequence[tuple[Any, Cell]], **sections: Any) -> Verdict:
@@ -49,10 +49,10 @@ def sliced(store: Store, cells: Sequence[tuple[Any, Cell]], **sections: Any) -> 
         TestCase(id=str(n), input=n, metadata=None if topic is None else {"topic": topic})
         for n, (topic, _) in enumerate(cells)
     ]
-    store.create_run(NewRun(run_id, "s", {}, None, 1), cases)
+    store.runs.create(NewRun(run_id, "s", {}, None, 1), cases)
     rows = [_row(n, 0, cell) for n, (_, cell) in enumerate(cells) if cell is not NEVER]
-    store.write(run_id, [NewOutput(row.case_index, 0, "o", Output(value="x")) for row in rows], rows)
-    return compute_verdict(store, store.run(run_id), suite(**sections))
+    store.results.write(run_id, [NewOutput(row.case_index, 0, "o", Output(value="x")) for row in rows], rows)
+    return compute_verdict(store, store.runs.get(run_id), suite(**sections))
 
 
 def suite(**sections: Any) -> Suite:
@@ -161,15 +161,15 @@ LATENCY = {"id": "p95_latency", "aggregate": "p95", "value": "$.output.metadata.
 def called(store: Store, latencies: Sequence[float | None], **sections: Any) -> Verdict:
     """The verdict on outputs with these latencies; None is a call that failed."""
     run_id = f"{next(NUMBERS):032x}"
-    store.create_run(NewRun(run_id, "s", {}, None, 1), [TestCase(id=str(n), input=n) for n in range(len(latencies))])
+    store.runs.create(NewRun(run_id, "s", {}, None, 1), [TestCase(id=str(n), input=n) for n in range(len(latencies))])
     outputs = [
         NewOutput(n, 0, "o", Output(value=None, metadata={"error": {"message": "late"}}))
         if latency is None
         else NewOutput(n, 0, "o", Output(value={"sure": 0.5}, metadata={"latency_ms": latency, "usd": latency / 1e6}))
         for n, latency in enumerate(latencies)
     ]
-    store.write(run_id, outputs, [])
-    return compute_verdict(store, store.run(run_id), suite(**sections))
+    store.results.write(run_id, outputs, [])
+    return compute_verdict(store, store.runs.get(run_id), suite(**sections))
 
 
 @pytest.mark.parametrize(

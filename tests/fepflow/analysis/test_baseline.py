@@ -33,10 +33,10 @@ def ended(
     """A run that has ended, of so many cases; without an outcome if that is None."""
     run_id = f"{number:032x}"
     run = NewRun(run_id, name, {}, None, 1, suite_hash=suite, cause=cause)
-    store.create_run(run, [TestCase(id=str(n), input=n) for n in range(cases)])
-    store.acquire_lease(run_id, "me", 60)
-    store.finish(run_id, "me", "completed" if outcome else "cancelled", outcome=outcome)
-    return store.run(run_id)
+    store.runs.create(run, [TestCase(id=str(n), input=n) for n in range(cases)])
+    store.leases.acquire(run_id, "me", 60)
+    store.leases.finish(run_id, "me", "completed" if outcome else "cancelled", outcome=outcome)
+    return store.runs.get(run_id)
 
 
 def test_the_previous_run_is_the_newest_of_the_suite_with_a_verdict(store: Store) -> None:
@@ -71,8 +71,8 @@ def test_a_run_of_an_earlier_version_is_like_no_other(store: Store) -> None:
 def test_the_same_cases_in_another_order_are_the_same_set(store: Store) -> None:
     there, back = ([TestCase(id=str(n), input=n) for n in order] for order in (range(4), range(3, -1, -1)))
     for name, cases in (("there", there), ("back", back), ("other", [*there[:3], TestCase(id="3", input="x")])):
-        store.create_run(NewRun(name, "s", {}, None, 1), cases)
-    hashes = [store.run(name).cases_hash for name in ("there", "back", "other")]
+        store.runs.create(NewRun(name, "s", {}, None, 1), cases)
+    hashes = [store.runs.get(name).cases_hash for name in ("there", "back", "other")]
     assert hashes[0] == hashes[1] != hashes[2]
 
 
@@ -139,11 +139,11 @@ async def test_a_suite_that_names_a_baseline_stores_the_verdict_beside_it(
     compared = (await verdict_of(second)).baseline
     assert compared is not None
     assert (compared.run_id, compared.outcome, compared.worsened) == (first, "pass", True)
-    day = store.run(first).created_at.strftime("%Y-%m-%d")
+    day = store.runs.get(first).created_at.strftime("%Y-%m-%d")
     assert compared.summary == f"compared with run {first[:8]} of {day}, same suite, 2 of 2 cases"
     (change,) = compared.metrics
     assert (change.value, change.baseline, change.difference) == (0.5, 1.0, -0.5)
-    assert store.run(second).verdict["baseline"]["outcome"] == "pass"
+    assert store.runs.get(second).verdict["baseline"]["outcome"] == "pass"
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ SAID = Output(value="x")
 def stored(store: Store, responses, check=CHECK, repeats=1, samples=None, topics=None, output=SAID, **sections):
     """A run whose judge gave these responses, to cases named c0, c1, … of these topics; None is no verdict."""
     run_id = f"{next(_numbers):08x}"
-    store.create_run(
+    store.runs.create(
         NewRun(run_id, "judged", {"name": "judged", "checks": [check], **sections}, None, repeats),
         [
             TestCase(id=f"c{number}", input=number, metadata={"topic": topics[number]} if topics else None)
@@ -64,8 +64,8 @@ def stored(store: Store, responses, check=CHECK, repeats=1, samples=None, topics
         )
         if response is not None:
             rows.append(NewCheckResult(case_index, 0, "llm_judge", "a" * 64, result, response.get("passed")))
-    store.write(run_id, [NewOutput(p, 0, "b" * 64, output) for p in range(len(responses))], rows)
-    return store.run(run_id)
+    store.results.write(run_id, [NewOutput(p, 0, "b" * 64, output) for p in range(len(responses))], rows)
+    return store.runs.get(run_id)
 
 
 def compared(store, labels, verdicts, field="passed"):
@@ -223,8 +223,8 @@ class TestWhatIsSaidOfAJudge:
         suite = {"name": "judged", "checks": [bare], "judge": said}
         own = {**suite, "checks": [{**bare, "arguments": {**bare["arguments"], **said}}]}
         for run_id, document in (("aaaa0001", suite), ("aaaa0002", own)):
-            store.create_run(NewRun(run_id, "judged", document, None, 1), [TestCase(id="c", input=1)])
-        (of_suite,), (of_check,) = judges_of_run(store.run("aaaa0001")), judges_of_run(store.run("aaaa0002"))
+            store.runs.create(NewRun(run_id, "judged", document, None, 1), [TestCase(id="c", input=1)])
+        (of_suite,), (of_check,) = judges_of_run(store.runs.get("aaaa0001")), judges_of_run(store.runs.get("aaaa0002"))
         assert (of_suite.model, of_suite.samples) == ("openai/any", 3)
         assert of_suite == of_check
 

@@ -83,9 +83,9 @@ def test_a_useless_judge_shows_nothing_of_a_slice(store: Store) -> None:
 def against_base(store: Store, base: int, new: int, **gate: Any) -> Verdict:
     """The verdict on a run of 400 cases, of which the judge passes so many, against one with a verdict."""
     first = stored(store, [{"passed": number < base} for number in range(400)])
-    store.acquire_lease(first.id, "me", 30)
-    store.finish(first.id, "me", "completed", outcome="pass", verdict={}, metrics=[])
-    store.set_baseline("judged", "main", first.id)
+    store.leases.acquire(first.id, "me", 30)
+    store.leases.finish(first.id, "me", "completed", outcome="pass", verdict={}, metrics=[])
+    store.runs.set_baseline("judged", "main", first.id)
     run = stored(store, [{"passed": number < new} for number in range(400)])
     return judged(store, run, gate={"regression": {"margin": 0.1}, **gate})
 

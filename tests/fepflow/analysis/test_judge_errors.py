@@ -129,7 +129,7 @@ def test_labels_of_another_field_tell_nothing_of_passes(store: Store) -> None:
 def test_what_is_shown_of_an_ended_run_is_corrected_by_what_is_known_now(store: Store) -> None:
     run = run_of(store, 400, 500)
     ended = replace(
-        store.run(run.id),
+        store.runs.get(run.id),
         completed_at=utc_now() - timedelta(seconds=1),
         suite={**run.suite, "target": {"http": {"url": "http://127.0.0.1:9/"}}, "test_cases": []},
         metrics=[{"id": "llm_judge", "value": 0.8}],

@@ -101,7 +101,7 @@ class TestWhoCounts:
             else:
                 with pytest.raises(UserError):
                     counting(store, run, field)
-        assert store.labels(other.id) == []
+        assert store.labels.current(other.id) == []
 
 
 class TestRandomness:

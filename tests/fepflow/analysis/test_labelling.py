@@ -50,7 +50,7 @@ class TestAdding:
     def test_a_label_is_read_as_the_judge_would_say_it(self, store: Store, field: str, label: Any, read: Any):
         run, _ = judged(store, True)
         say(store, run, 0, label, field=field, note="why")
-        (found,) = store.labels(run.id, CHECK_ID)
+        (found,) = store.labels.current(run.id, CHECK_ID)
         assert (found.label, type(found.label), found.note, found.case_id) == (read, type(read), "why", "c0")
 
     @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ class TestAdding:
         with pytest.raises(error, match=says) as caught:
             say(store, run, **{"case": 0, **changes})
         assert type(caught.value) is error
-        assert store.labels(run.id) == []
+        assert store.labels.current(run.id) == []
 
     def test_of_an_unknown_run(self, store: Store):
         with pytest.raises(NotFoundError, match="nowhere"):
@@ -98,7 +98,7 @@ class TestAdding:
         run, _ = judged(store, True)
         say(store, run, 0)
         say(store, run, 0, None)
-        assert store.labels(run.id) == []
+        assert store.labels.current(run.id) == []
         with pytest.raises(UserError, match="to withdraw"):
             say(store, run, 0, None)
 
@@ -123,12 +123,12 @@ class TestAdding:
 
 def run_with_failed_output(store: Store) -> RunRecord:
     """A run with an output of c0, and none of c1, whose call failed."""
-    run = NewRun(f"failed{len(store.runs())}", "judged", {"name": "judged", "checks": [CHECK]}, None, 1)
-    store.create_run(run, [TestCase(id="c0", input=0), TestCase(id="c1", input=1)])
+    run = NewRun(f"failed{len(store.runs.newest())}", "judged", {"name": "judged", "checks": [CHECK]}, None, 1)
+    store.runs.create(run, [TestCase(id="c0", input=0), TestCase(id="c1", input=1)])
     failed = Output(value=None, metadata={"error": {"message": "it is down"}})
     outputs = [Output(value=None), failed]
-    store.write(run.id, [NewOutput(number, 0, "b" * 64, output) for number, output in enumerate(outputs)], [])
-    return store.run(run.id)
+    store.results.write(run.id, [NewOutput(number, 0, "b" * 64, output) for number, output in enumerate(outputs)], [])
+    return store.runs.get(run.id)
 
 
 class TestRandomQueue:
@@ -199,7 +199,7 @@ class TestQueueByDisagreement:
             metadata={"check_id": "has"},
         )  # fmt: skip
         rows = [NewCheckResult(index, 0, "has", "a" * 64, other, index not in (2, 3)) for index in range(5)]
-        store.write(run.id, [], rows)
+        store.results.write(run.id, [], rows)
         found = queue(store, run)
         assert [case_id for case_id, _ in found.outputs][:3] == ["c1", "c3", "c2"]
         assert {case_id for case_id, _ in found.outputs[3:]} == {"c0", "c4"}
@@ -217,7 +217,7 @@ class TestQueueByDisagreement:
 
     def test_repeats_are_outputs_of_their_own(self, store: Store):
         run, _ = judged(store, True, repeats=2)
-        store.write(run.id, [NewOutput(0, 1, "b" * 64, Output(value="second"))], [])
+        store.results.write(run.id, [NewOutput(0, 1, "b" * 64, Output(value="second"))], [])
         say(store, run, 0, repeat=1)
         found = queue(store, run)
         assert found.outputs == [("c0", 0)], "the second one was not judged"

@@ -34,7 +34,7 @@ async def test_metrics_so_far_count_missing_results(plan: Plan, store: Store, mo
         await call_target(context, Batch(0, 3))
         await run_checks_of_batch(context, Batch(0, 2))
         monkeypatch.delenv("AGENT_TOKEN")  # whoever looks need not have what the target needs
-        (metric,) = metrics_so_far(store, store.run(run_id))
+        (metric,) = metrics_so_far(store, store.runs.get(run_id))
     assert (metric["id"], metric["value"], metric["n_completed"], metric["n_expected"]) == ("acc", 1.0, 2, 4)
     assert metric["low"] < 0.5, "the two that are to come may fail"
     assert metric["threshold"] == 0.9
@@ -48,18 +48,18 @@ def judged(store: Store, results: dict[str, list[dict[str, Any] | None]], **sect
     """The verdict on results by check, one for each case; None never came."""
     n = max(map(len, results.values()))
     run_id = f"{next(NUMBERS):032x}"
-    store.create_run(NewRun(run_id, "s", {}, None, 1), [TestCase(id=str(case), input=case) for case in range(n)])
+    store.runs.create(NewRun(run_id, "s", {}, None, 1), [TestCase(id=str(case), input=case) for case in range(n)])
     rows = []
     for check, found in results.items():
         for case, given in enumerate(found):
             if given is not None:
                 made = CheckResult(check_type="contains", status="completed", results=given, evaluated_at=utc_now())
                 rows.append(NewCheckResult(case, 0, check, "a", made, given.get("passed")))
-    store.write(run_id, [NewOutput(case, 0, "o", Output(value="x")) for case in range(n)], rows)
+    store.results.write(run_id, [NewOutput(case, 0, "o", Output(value="x")) for case in range(n)], rows)
     checks = [{"type": "contains", "id": check, "arguments": {}} for check in results]
     target = {"http": {"url": "http://127.0.0.1:9/"}}
     suite = {"name": "s", "target": target, "test_cases": [], "checks": checks, **sections}
-    return compute_verdict(store, store.run(run_id), Suite.model_validate(suite))
+    return compute_verdict(store, store.runs.get(run_id), Suite.model_validate(suite))
 
 
 PASSED: dict[str, Any] = {"passed": True}

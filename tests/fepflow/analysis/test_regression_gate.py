@@ -47,7 +47,7 @@ async def test_without_a_baseline_it_is_inconclusive_and_says_how_to_make_one(st
 async def test_the_interval_of_the_difference_decides(store: Store, plan: Plan, agent: Agent, wrong, outcome) -> None:
     first = plan(CASES)
     await decided(store, first)
-    store.set_baseline("s", "main", first)
+    store.runs.set_baseline("s", "main", first)
     agent.wrong.update(CASES[:wrong])
     verdict = await decided(store, plan(CASES, gate=GATE))
     assert verdict.outcome == outcome, verdict.reasons
@@ -62,7 +62,7 @@ async def test_a_baseline_that_measured_something_else_is_no_pass(store: Store, 
     other: Any = {**SAME, "arguments": {"actual": "$.output.value", "expected": "$.test_case.input"}}
     first = plan(CASES, checks=[other])
     await decided(store, first)
-    store.set_baseline("s", "main", first)
+    store.runs.set_baseline("s", "main", first)
     verdict = await decided(store, plan(CASES, gate=GATE))
     assert (verdict.outcome, "its check has changed" in verdict.reasons[0]) == ("inconclusive", True)
     verdict = await decided(store, plan(["another"], gate=GATE))
@@ -74,13 +74,13 @@ async def test_a_store_that_cannot_be_read_is_no_verdict(store: Store, plan: Pla
     store._database.write(lambda connection: connection.execute(text("DROP TABLE baseline")))
     with pytest.raises(InfrastructureError):
         await decided(store, run_id)
-    assert store.run(run_id).outcome is None
+    assert store.runs.get(run_id).outcome is None
 
 
 async def test_cases_that_do_not_match_are_said(store: Store, plan: Plan) -> None:
     first = plan(CASES)
     await decided(store, first)
-    store.set_baseline("s", "main", first)
+    store.runs.set_baseline("s", "main", first)
     verdict = await decided(store, plan([*CASES[:50], "new"], gate=GATE))
     assert verdict.outcome == "pass"
     assert verdict.warnings == [
@@ -92,11 +92,11 @@ async def test_cases_that_do_not_match_are_said(store: Store, plan: Plan) -> Non
 async def test_missing_results_are_no_pass(store: Store, plan: Plan) -> None:
     first = plan(CASES)
     await decided(store, first)
-    store.set_baseline("s", "main", first)
+    store.runs.set_baseline("s", "main", first)
     lost = [{"id": name, "input": f"fail 9 {name}", "expected": name} for name in CASES[:8]]
     again = plan([*lost, *CASES[8:]])
     await decided(store, again)
-    store.set_baseline("s", "main", again)
+    store.runs.set_baseline("s", "main", again)
     verdict = await decided(store, plan([*lost, *CASES[8:]], gate=GATE))
     assert (verdict.outcome, "52 of 60" in verdict.reasons[0]) == ("inconclusive", True)
 
@@ -106,11 +106,11 @@ async def test_the_suites_baseline_may_be_a_name_too(store: Store, plan: Plan) -
     await decided(store, first)
     verdict = await decided(store, plan(["a"], baseline="main"))
     assert "There is no baseline main of the suite s yet" in str(verdict.not_compared)
-    store.set_baseline("s", "main", first)
+    store.runs.set_baseline("s", "main", first)
     verdict = await decided(store, plan(["a"], baseline="main"))
     assert verdict.baseline is not None
     assert verdict.baseline.run_id == first
-    assert find_baseline(store, store.run(plan(["a"])), "main") == store.run(first)
+    assert find_baseline(store, store.runs.get(plan(["a"])), "main") == store.runs.get(first)
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def planned(store: Store, suite: Path, **options: Any) -> tuple[list[int], Any]:
     """The inputs of the cases, and the run's options."""
-    run = store.run(create_run(store, validate_suite(suite), RunOptions(**options)))
-    return [case.input for case in store.cases(run.id)], run.options
+    run = store.runs.get(create_run(store, validate_suite(suite), RunOptions(**options)))
+    return [case.input for case in store.runs.cases(run.id)], run.options
 
 
 def test_a_limit_is_a_random_sample_in_the_order_of_the_file(store: Store, suite: Path) -> None:
@@ -71,9 +71,9 @@ def test_without_a_limit_or_with_a_large_one_all_cases_are_there(
 
 
 def test_a_sampled_run_is_described(store: Store, suite: Path) -> None:
-    run = store.run(create_run(store, validate_suite(suite), RunOptions(limit=20, seed=3)))
+    run = store.runs.get(create_run(store, validate_suite(suite), RunOptions(limit=20, seed=3)))
     assert run.sample == "a random sample of 20 of 500 test cases (seed 3)"
-    assert store.run(create_run(store, validate_suite(suite))).sample is None
+    assert store.runs.get(create_run(store, validate_suite(suite))).sample is None
 
 
 @given(st.sets(st.text(), min_size=2, max_size=60), st.integers(1, 60), st.integers(0, 9))

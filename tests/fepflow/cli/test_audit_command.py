@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from fepflow.protocol.model import utc_now
-from fepflow.store.access_records import AuditEntry
+from fepflow.store.records import AuditEntry
 from fepflow.store.store import Store
 from tests.fepflow.conftest import Cli
 
@@ -20,7 +20,7 @@ ENTRIES = [
 
 @pytest.fixture
 def filled(store: Store) -> Store:
-    store.add_audit_entries(ENTRIES)
+    store.access.add_audit_entries(ENTRIES)
     return store
 
 

@@ -17,12 +17,12 @@ VECTOR = CachedResponse("embedding", "local:mine", "local:mine", None, "A" * 200
 
 @pytest.fixture
 def filled(store: Store) -> Store:
-    store.cache_responses({f"{number:064x}": JUDGE for number in range(3)} | {"a" * 64: VECTOR})
+    store.results.cache_responses({f"{number:064x}": JUDGE for number in range(3)} | {"a" * 64: VECTOR})
     return store
 
 
 def left(store: Store) -> dict[str, int]:
-    return {row.model: row.answers for row in store.cache_totals()}
+    return {row.model: row.answers for row in store.results.cache_totals()}
 
 
 def test_stats_count_responses_and_cost_by_model(cli: Cli, filled: Store) -> None:
@@ -56,7 +56,7 @@ def test_clearing_deletes_all_or_those_of_a_model_or_old_ones(cli: Cli, filled: 
     assert cli("cache", "clear", "--older-than", "9d").stdout == "Deleted 0 answers.\n"
     assert cli("cache", "clear", "--older-than", "7d").stdout == "Deleted 1 answer.\n"
     assert left(filled) == {"openai/judge": 3}
-    filled.cache_responses({"a" * 64: VECTOR})
+    filled.results.cache_responses({"a" * 64: VECTOR})
     assert cli("cache", "clear", "--model", "openai/judge").stdout == "Deleted 3 answers.\n"
     assert left(filled) == {"local:mine": 1}
     assert cli("cache", "clear").stdout == "Deleted 1 answer.\n"

@@ -48,11 +48,11 @@ def judged_run(store: Store, suite: Path, ids: list[str]) -> RunRecord:
     """A run of cases with these ids, of which the judge passes the first half."""
     from fepflow.documents.loader import read_document
 
-    store.create_run(
+    store.runs.create(
         NewRun("cafe0001", "judged", read_document(suite).data, str(suite), 1),
         [TestCase(id=case_id, input=number) for number, case_id in enumerate(ids)],
     )
-    store.acquire_lease("cafe0001", "me", 30)
+    store.leases.acquire("cafe0001", "me", 30)
     checks = []
     for case_index in range(len(ids)):
         passed = 2 * case_index < len(ids)
@@ -66,10 +66,10 @@ def judged_run(store: Store, suite: Path, ids: list[str]) -> RunRecord:
         )
         checks.append(NewCheckResult(case_index, 0, "right", "a" * 64, result, passed))
     outputs = [NewOutput(case_index, 0, "b" * 64, Output(value="x")) for case_index in range(len(ids))]
-    store.write("cafe0001", outputs, checks)
+    store.results.write("cafe0001", outputs, checks)
     verdict = {"gate": "Every check must pass.", "reasons": [], "warnings": []}
-    store.finish("cafe0001", "me", "completed", outcome="fail", verdict=verdict, metrics=[])
-    return store.run("cafe0001")
+    store.leases.finish("cafe0001", "me", "completed", outcome="fail", verdict=verdict, metrics=[])
+    return store.runs.get("cafe0001")
 
 
 def labels(home: Path, wrong: int = 0, count: int = 40) -> Path:
@@ -207,7 +207,7 @@ def test_outputs_are_drawn_at_random_for_people_to_label(
     ]
     rows = list(csv.DictReader(sheet.read_text(encoding="utf-8-sig").splitlines()))
     assert list(rows[0]) == ["id", "label", "check", "input", "expected", "output"], "and not what the judge said"
-    (remembered,) = store.label_draws(run.id, "right")
+    (remembered,) = store.labels.draws(run.id, "right")
     assert (remembered.seed, remembered.case_ids) == (7, [row["id"] for row in rows])
     assert rows[0]["output"] == "x"
     assert rows[0]["input"] == rows[0]["id"][1:]

@@ -12,14 +12,14 @@ from tests.fepflow.conftest import Cli
 
 @pytest.fixture
 def run_id(store: Store) -> str:
-    store.create_run(NewRun("feedbeef01", "refunds", {"name": "refunds"}, None, 1), [TestCase(id="a", input="a")])
+    store.runs.create(NewRun("feedbeef01", "refunds", {"name": "refunds"}, None, 1), [TestCase(id="a", input="a")])
     return "feedbeef01"
 
 
 def test_a_pending_run_is_cancelled_at_once_and_only_once(cli: Cli, store: Store, run_id: str) -> None:
     done = cli("cancel", run_id[:5])
     assert done.stdout == "Run feedbeef is cancelled. Go on with it: fepflow run --resume feedbeef\n"
-    assert store.run(run_id).status == "cancelled"
+    assert store.runs.get(run_id).status == "cancelled"
 
     again = cli("cancel", "latest")
     assert again.exit_code == 2
@@ -31,12 +31,12 @@ def test_an_executor_that_does_not_stop_is_named(
 ) -> None:
     monkeypatch.setattr(run_service, "STOP_SECONDS", 0.2)
     owner = new_owner()
-    store.acquire_lease(run_id, owner, 60)
+    store.leases.acquire(run_id, owner, 60)
 
     done = cli("cancel", run_id)
 
     assert done.stdout == f"Run feedbeef will stop; its executor, {owner}, has not said so yet.\n"
-    assert store.cancel_requested(run_id)
+    assert store.runs.cancel_requested(run_id)
 
 
 def test_cancelling_an_unknown_run_is_an_error_with_advice(cli: Cli, store: Store) -> None:

@@ -37,15 +37,15 @@ def run(store: Store) -> str:
     """A run of two cases, the second with checks of its own; its results are stored by id, as text."""
     suite: dict[str, Any] = {"name": "order", "target": {"ecp": {"command": ["agent"]}}, "checks": SUITE}
     cases = [TestCase(id="plain", input="?"), TestCase.model_validate({"id": "own", "input": "?", "checks": OWN})]
-    store.create_run(NewRun(RUN, "order", suite, None, 1), cases)
-    store.acquire_lease(RUN, "host/1/a", 30)
+    store.runs.create(NewRun(RUN, "order", suite, None, 1), cases)
+    store.leases.acquire(RUN, "host/1/a", 30)
     for case_index, names in enumerate((DECLARED, [*BEFORE, *DECLARED])):
         results = [
             NewCheckResult(case_index, 0, name, "b" * 64, _result(name), name != "own-a") for name in sorted(names)
         ]
-        store.write(RUN, [NewOutput(case_index, 0, "a" * 64, Output(value="yes"))], results)
+        store.results.write(RUN, [NewOutput(case_index, 0, "a" * 64, Output(value="yes"))], results)
     verdict = {"gate": "Every check must pass.", "reasons": ["because"], "warnings": []}
-    store.finish(RUN, "host/1/a", "completed", outcome="fail", verdict=verdict, metrics=[])
+    store.leases.finish(RUN, "host/1/a", "completed", outcome="fail", verdict=verdict, metrics=[])
     return RUN
 
 
@@ -89,12 +89,12 @@ def _of_parquet(path: Path) -> list[list[str]]:
     [("r.json", _of_json), ("r.jsonl", _of_lines), ("r.csv", _of_csv), ("r.parquet", _of_parquet)],
 )
 def test_a_report_has_checks_in_the_order_declared(store: Store, tmp_path: Path, name: str, read: Any) -> None:
-    write_report(store, store.run(RUN), tmp_path / name)
+    write_report(store, store.runs.get(RUN), tmp_path / name)
     assert read(tmp_path / name) == [DECLARED, [*BEFORE, *DECLARED]]
 
 
 def test_junit_has_a_suite_for_each_check_in_the_order_declared(store: Store, tmp_path: Path, read_junit: Any) -> None:
-    write_report(store, store.run(RUN), tmp_path / "r.xml")
+    write_report(store, store.runs.get(RUN), tmp_path / "r.xml")
     suites = [name.removeprefix("check ") for name in read_junit(tmp_path / "r.xml") if name.startswith("check ")]
     assert suites == [*DECLARED, *BEFORE]
 
@@ -110,7 +110,7 @@ def test_the_interfaces_and_python_give_checks_in_the_order_declared(store: Stor
 
 
 def test_pages_show_checks_in_the_order_declared(store: Store) -> None:
-    assert grid_view(store, store.run(RUN), GridFilter()).checks == [*BEFORE, *DECLARED]
+    assert grid_view(store, store.runs.get(RUN), GridFilter()).checks == [*BEFORE, *DECLARED]
     own = case_view(store, RUN, "own")
     assert own.checks == [check.result.check_id for check in own.repeats[0].checks] == [*BEFORE, *DECLARED]
 

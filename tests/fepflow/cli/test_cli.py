@@ -128,10 +128,12 @@ def test_an_internal_error_is_one_line(cli: Cli, home: Path, monkeypatch: pytest
 
 
 def test_a_stored_pytest_run_cannot_be_resumed(cli: Cli, store: Store) -> None:
-    store.create_run(NewRun("a" * 32, "a test", {"target": {"pytest": "a test"}}, None, 1), [TestCase(id="a", input=1)])
-    store.acquire_lease("a" * 32, "me", 60)
-    store.finish("a" * 32, "me", "completed", outcome="pass")
+    store.runs.create(
+        NewRun("a" * 32, "a test", {"target": {"pytest": "a test"}}, None, 1), [TestCase(id="a", input=1)]
+    )
+    store.leases.acquire("a" * 32, "me", 60)
+    store.leases.finish("a" * 32, "me", "completed", outcome="pass")
     done = cli("run", "--resume", "latest")
     assert done.exit_code == 2
     assert "run pytest again" in done.stderr
-    assert store.run("a" * 32).outcome == "pass"
+    assert store.runs.get("a" * 32).outcome == "pass"

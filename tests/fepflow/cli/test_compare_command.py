@@ -41,12 +41,12 @@ def ran(store: Store) -> Ran:
         ended: bool = True,
         **sections: Any,
     ) -> RunRecord:
-        number = len(store.runs())
+        number = len(store.runs.newest())
         run_id, suite = f"{number:08x}feedbeef", {**SUITE, **sections}
         repeated = [each if isinstance(each, list) else [each] for each in passed]
         cases = [TestCase(id=f"c{n}", input=inputs[n] if inputs else n) for n in range(len(passed))]
-        store.create_run(NewRun(run_id, suite["name"], suite, None, len(repeated[0]) if repeated else 1), cases)
-        store.acquire_lease(run_id, "me", 30)
+        store.runs.create(NewRun(run_id, suite["name"], suite, None, len(repeated[0]) if repeated else 1), cases)
+        store.leases.acquire(run_id, "me", 30)
         rows, checks = [], []
         for index, repeats in enumerate(repeated):
             for repeat, verdict in enumerate(repeats):
@@ -64,11 +64,11 @@ def ran(store: Store) -> Ran:
                     **late,
                 )
                 checks.append(NewCheckResult(index, repeat, "says_so", "b" * 64, result, verdict))
-        store.write(run_id, rows, checks)
+        store.results.write(run_id, rows, checks)
         if ended:
             verdict = {"gate": "Every check must pass.", "reasons": [], "warnings": []}
-            store.finish(run_id, "me", "completed", outcome="fail", verdict=verdict, metrics=[])
-        return store.run(run_id)
+            store.leases.finish(run_id, "me", "completed", outcome="fail", verdict=verdict, metrics=[])
+        return store.runs.get(run_id)
 
     return make
 

@@ -24,7 +24,7 @@ def test_create_prints_the_key_alone_on_stdout_and_stores_its_hash(cli: Cli, sto
     done = cli("keys", "create", "ci")
 
     key_id, secret = parse_api_key(done.stdout.removesuffix("\n"))
-    (key,) = store.api_keys()
+    (key,) = store.access.all_keys()
     assert (key.id, key.name, key.scopes, key.expires_at) == (key_id, "ci", ["evaluate", "read"], None)
     assert key.secret_hash == hash_of(secret)
     assert "not shown again" in done.stderr
@@ -40,7 +40,7 @@ def test_create_in_a_shell_gives_the_key(home: Path) -> None:
 
 def test_scopes_and_expiry(cli: Cli, store: Store) -> None:
     created(cli, "x", "--scope", "read", "--scope", "admin", "--scope", "read", "--expires", "30d")
-    (key,) = store.api_keys()
+    (key,) = store.access.all_keys()
     assert key.scopes == ["admin", "read"]
     assert key.expires_at - key.created_at == timedelta(days=30)
     assert abs(key.created_at - store.now()) < timedelta(minutes=5)
@@ -63,13 +63,13 @@ def test_scopes_and_expiry(cli: Cli, store: Store) -> None:
 def test_what_cannot_be_a_key_is_refused(arguments: tuple[str, ...], message: str, cli: Cli, store: Store) -> None:
     done = cli("keys", "create", *arguments)
     assert (done.exit_code, done.stdout, message in done.stderr) == (2, "", True), done.stderr
-    assert store.api_keys() == []
+    assert store.access.all_keys() == []
 
 
 def test_list_shows_keys_with_their_state_and_no_hash(cli: Cli, store: Store) -> None:
     assert "No keys yet" in cli("keys", "list").stdout
     first, second = created(cli, "[bold]nightly[/]"), created(cli, "other", "--expires", "1ms")
-    store.revoke_api_key(first[4:16])
+    store.access.revoke_key(first[4:16])
 
     table, told = cli("keys", "list").stdout, cli("keys", "list", "--json").stdout
 
@@ -81,7 +81,7 @@ def test_list_shows_keys_with_their_state_and_no_hash(cli: Cli, store: Store) ->
         "[bold]nightly[/]": (first[4:16], "revoked", ["evaluate", "read"]),
         "other": (second[4:16], "expired", ["evaluate", "read"]),
     }
-    for key in store.api_keys():
+    for key in store.access.all_keys():
         assert key.secret_hash not in table + told
 
 
@@ -89,7 +89,7 @@ def test_revoke_ends_a_key(cli: Cli, store: Store) -> None:
     key = created(cli, "ci")
     done = cli("keys", "revoke", key[4:16])
     assert (done.exit_code, done.stdout) == (0, f"Key {key[4:16]} (ci) is revoked.\n")
-    assert store.api_keys()[0].revoked_at is not None
+    assert store.access.all_keys()[0].revoked_at is not None
     assert cli("keys", "revoke", key[4:16]).exit_code == 0
 
 
@@ -103,7 +103,7 @@ def test_revoking_what_is_no_key_shows_nothing_of_it(given: str, cli: Cli, store
 def test_who_makes_and_revokes_keys_is_on_record(cli: Cli, store: Store, home: Path) -> None:
     key = created(cli, "ci")
     cli("keys", "revoke", key[4:16])
-    entries = store.audit_entries(10)
+    entries = store.access.audit_entries(10)
     assert [(entry.action, entry.resource, entry.outcome) for entry in entries[::-1]] == [
         ("keys create", key[4:16], "done"),
         ("keys revoke", key[4:16], "done"),
@@ -123,4 +123,4 @@ def test_a_key_that_cannot_be_recorded_is_not_shown_and_revoking_works_even_so(
     done = cli("keys", "create", "other")
     assert (done.exit_code, done.stdout, "cannot be written" in done.stderr) == (3, "", True)
     assert cli("keys", "revoke", key[4:16]).exit_code == 3
-    assert store.api_keys()[0].revoked_at is not None
+    assert store.access.all_keys()[0].revoked_at is not None

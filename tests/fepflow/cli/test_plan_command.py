@@ -35,12 +35,12 @@ def suite(home: Path) -> Path:
 def ran(store: Store, repeats: int, passes: list[str]) -> None:
     """A run of the suite; each text has the passes and fails of one case."""
     run_id = f"cafe000{repeats}"
-    store.create_run(
+    store.runs.create(
         NewRun(run_id, "planned", {}, None, repeats), [TestCase(id=str(n), input=n) for n in range(len(passes))]
     )
     result = CheckResult(check_type="contains", status="completed", results={}, evaluated_at=utc_now())
     keys = [(case_index, repeat) for case_index in range(len(passes)) for repeat in range(repeats)]
-    store.write(
+    store.results.write(
         run_id,
         [NewOutput(*key, "b" * 64, Output(value="x")) for key in keys],
         [NewCheckResult(*key, "right", "a" * 64, result, passes[key[0]][key[1]] == "1") for key in keys],

@@ -105,10 +105,10 @@ def test_a_run_without_a_verdict_shows_what_is_there(cli: Cli, store: Store) -> 
     says_so = {"id": "says_so", "type": "contains", "arguments": {"text": "$.output.value", "phrases": ["yes"]}}
     suite = {"name": "stopped", "checks": [says_so]}
     cases = [TestCase(id="good", input=1), TestCase(id="later", input=2)]
-    store.create_run(NewRun("abcd1234", "stopped", suite, None, 1), cases)
-    store.acquire_lease("abcd1234", "me", 60)
+    store.runs.create(NewRun("abcd1234", "stopped", suite, None, 1), cases)
+    store.leases.acquire("abcd1234", "me", 60)
     result = check(True)
-    store.write(
+    store.results.write(
         "abcd1234",
         [NewOutput(0, 0, "a" * 64, Output(value="yes"))],
         [NewCheckResult(0, 0, "says_so", "b" * 64, result, True)],
@@ -118,7 +118,7 @@ def test_a_run_without_a_verdict_shows_what_is_there(cli: Cli, store: Store) -> 
     assert "1 of 2 calls" in under_way
     assert "RUNNING  no verdict yet, the numbers are of what is there" in under_way
 
-    store.finish("abcd1234", "me", "cancelled")
+    store.leases.finish("abcd1234", "me", "cancelled")
     shown = cli("show").stdout
     assert "CANCELLED  no verdict yet, the numbers are of what is there" in shown
     (row,) = (line for line in shown.splitlines() if line.startswith("says_so") and " of 2 " in line)
@@ -126,10 +126,10 @@ def test_a_run_without_a_verdict_shows_what_is_there(cli: Cli, store: Store) -> 
 
 
 def test_a_run_whose_process_has_gone_is_listed_as_interrupted(cli: Cli, store: Store) -> None:
-    store.create_run(NewRun(id="abcd1234", name="gone", suite={}, suite_path=None, repeats=1), [])
+    store.runs.create(NewRun(id="abcd1234", name="gone", suite={}, suite_path=None, repeats=1), [])
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         owner = f"{os.uname().nodename}/{process.pid}/x"
-        store.acquire_lease("abcd1234", owner, 1000)
+        store.leases.acquire("abcd1234", owner, 1000)
         assert "running" in cli("list").stdout
         process.kill()
     assert "interrupted" in cli("list").stdout

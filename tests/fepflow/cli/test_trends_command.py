@@ -27,24 +27,24 @@ def fill(store: Store) -> Fill:
     def make(passes: Sequence[int | None], suite: dict[str, Any] | None = None, **fields: Any) -> str:
         run_id = ""
         for passed in passes:
-            run_id = f"{len(store.runs(1000)):08x}feedbeef"
+            run_id = f"{len(store.runs.newest(1000)):08x}feedbeef"
             new: dict[str, Any] = {"suite_hash": "a", "cause": "schedule", **fields}
-            store.create_run(
+            store.runs.create(
                 NewRun(run_id, "s", {"name": "s", **(suite or {})}, None, 1, **new), [TestCase(id="1", input=1)]
             )
-            store.acquire_lease(run_id, "me", 30)
+            store.leases.acquire(run_id, "me", 30)
             value = None if passed is None else passed / 50
             metric = {"id": "acc", "check": "c", "value": value, "low": 0.1, "high": 1.0, "method": "wilson",
                       "n_completed": 50, "n_expected": 50}  # fmt: skip
-            store.finish(run_id, "me", "completed", outcome="inconclusive", verdict={}, metrics=[metric])
+            store.leases.finish(run_id, "me", "completed", outcome="inconclusive", verdict={}, metrics=[metric])
         return run_id
 
     return make
 
 
 def series_in(store: Store, run_id: str) -> list[Series]:
-    run = store.run(run_id)
-    return series_of(run, store.runs_alike(run, MOST_RUNS))
+    run = store.runs.get(run_id)
+    return series_of(run, store.runs.alike(run, MOST_RUNS))
 
 
 def test_a_share_that_falls_below_the_gates_minimum_drifts(cli: Cli, fill: Fill, store: Store) -> None:
@@ -96,7 +96,7 @@ def test_show_has_the_trend_of_a_metric_up_to_a_run(
     assert cli("show", "--trend", "acc").stdout.endswith("\nhttps://eval.example.org/trends?suite=s\n")
     assert "s has no metric 'other': it has acc" in cli("show", "--trend", "other").stderr
     assert "leave --failed" in cli("show", "--trend", "acc", "--failed").stderr
-    store.create_run(NewRun("f" * 32, "s", {"name": "s"}, None, 1), [TestCase(id="1", input=1)])
+    store.runs.create(NewRun("f" * 32, "s", {"name": "s"}, None, 1), [TestCase(id="1", input=1)])
     refused = cli("show", "ffff", "--trend", "acc")
     assert (refused.exit_code, "Run ffffffff has no verdict" in refused.stderr) == (2, True)
 

@@ -80,8 +80,8 @@ def fill(
     document = {**SUITE, **suite}
     repeats = len(rows[0].outputs)
     new = NewRun(run_id, document["name"], document, None, repeats, list(tags), cause="command")
-    store.create_run(new, [row.case for row in rows])
-    store.acquire_lease(run_id, OWNER, 600)
+    store.runs.create(new, [row.case for row in rows])
+    store.leases.acquire(run_id, OWNER, 600)
     outputs = [
         NewOutput(index, repeat, "a" * 64, output)
         for index, row in enumerate(rows)
@@ -95,13 +95,15 @@ def fill(
         if output is not None
         for name, found in row.checks.items()
     ]
-    store.write(run_id, outputs, results)
+    store.results.write(run_id, outputs, results)
     if ended:
-        verdict = compute_verdict(store, store.run(run_id), Suite.model_validate(document))
+        verdict = compute_verdict(store, store.runs.get(run_id), Suite.model_validate(document))
         found = verdict.model_dump(mode="json", exclude_none=True)
         metrics = found.pop("metrics")
-        store.finish(run_id, OWNER, "completed", outcome=verdict.outcome, metrics=metrics, verdict=found, stats={})
-    return store.run(run_id)
+        store.leases.finish(
+            run_id, OWNER, "completed", outcome=verdict.outcome, metrics=metrics, verdict=found, stats={}
+        )
+    return store.runs.get(run_id)
 
 
 @pytest.fixture

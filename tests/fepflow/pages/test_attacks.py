@@ -87,14 +87,14 @@ def test_a_page_of_another_port_stores_no_label_and_gets_no_key(
             assert "does not come from a page" in browser.text or "Origin" in browser.text
             browser.driver.get(f"{elsewhere}/fetched")
             browser.until(lambda _: browser.driver.title == "sent", "that it was sent")
-        assert store.labels(run.id) == []
+        assert store.labels.current(run.id) == []
         assert not any("fep_" in cookie for cookie in cookies), "what another port is sent is no key"
         if asks:
             assert any("fepflow_session=" in cookie for cookie in cookies), "cookies know no ports"
 
         browser.open(page)
         browser.driver.find_element(By.CSS_SELECTOR, "button[name=label]").click()
-        browser.until(lambda _: len(store.labels(run.id)) == 1, "the label of the person")
+        browser.until(lambda _: len(store.labels.current(run.id)) == 1, "the label of the person")
         if asks:
             browser.driver.find_element(By.CSS_SELECTOR, "form[action='/sign-out'] button").click()
             browser.until(lambda _: browser.url.endswith("/sign-in"), "the page to sign in")

@@ -126,7 +126,7 @@ def test_each_hostile_case_has_a_page(browser: Watched, filled: Store) -> None:
 def test_a_hostile_report_opened_from_a_file_does_nothing(browser: Watched, filled: Store, tmp_path: Path) -> None:
     for run_id in ("bad00001", "bbbb2222"):
         file = StringIO()
-        write_html(filled, filled.run(run_id), file)
+        write_html(filled, filled.runs.get(run_id), file)
         path = tmp_path / f"{run_id}.html"
         path.write_text(file.getvalue(), encoding="utf-8")
         browser.hosts()
@@ -164,7 +164,7 @@ def test_a_run_under_way_moves_on_by_itself(browser: Watched, filled: Store) -> 
     run = fill(filled, [simple("there"), Row(TestCase(id="to come", input=1), [None])], run_id="dddd4444", ended=False)
     browser.open(f"/runs/{run.id}")
     browser.shows("1 of 2 outputs", "Running")
-    filled.finish(run.id, "host/1/a", "failed", error="the agent is gone")
+    filled.leases.finish(run.id, "host/1/a", "failed", error="the agent is gone")
     browser.shows("Failed", "the agent is gone", "fepflow run --resume")
     harmless(browser)
 
@@ -193,7 +193,7 @@ def test_all_works_without_javascript(site: str, tmp_path: Path) -> None:
 
 
 def label_address(store: Store) -> str:
-    run = next(run for run in store.runs() if run.suite["checks"][0]["type"] == "llm_judge")
+    run = next(run for run in store.runs.newest() if run.suite["checks"][0]["type"] == "llm_judge")
     return f"/runs/{run.id}/labels?check=llm_judge&order=disagreement"
 
 
@@ -259,7 +259,7 @@ def test_pages_keep_to_wcag(browser: Watched, filled: Store, tmp_path: Path, sch
     for path in audited(filled):
         if path.endswith("report.html"):
             with (tmp_path / "report.html").open("w", encoding="utf-8") as file:
-                write_html(filled, filled.run("bbbb2222"), file)
+                write_html(filled, filled.runs.get("bbbb2222"), file)
             browser.driver.get((tmp_path / "report.html").as_uri())
         else:
             browser.open(path)

@@ -76,10 +76,10 @@ def test_a_draw_is_labelled_and_the_judge_compared_with_it(client: httpx.Client,
 
     assert compared.status_code == 200
     assert re.search(r"kappa</th><td>1</td>", compared.text)
-    labels = store.labels(run.id)
+    labels = store.labels.current(run.id)
     assert {label.case_id: label.label for label in labels} == {f"c{n}": n % 3 > 0 for n in range(12)}
     assert all(label.draw_id and label.note == f"of {label.case_id}" for label in labels)
-    (calibration,) = store.calibrations_of(*_judge(run))
+    (calibration,) = store.labels.calibrations_of(*_judge(run))
     assert (calibration.n, calibration.statistics["draw"]["n"]) == (12, 12)
     assert "TPR 1" in client.get("/judges").text
 
@@ -98,7 +98,7 @@ def test_numbers_and_words_are_labelled_too(
     page = queue(client, run, field=field)
     assert ('name="label" inputmode' if field == "score" else '<button name="label" value="kind"') in page
     client.post(f"/runs/{run.id}/labels", data={**fields_of(page), "label": label})
-    (found,) = store.labels(run.id)
+    (found,) = store.labels.current(run.id)
     assert (found.field, found.label, found.draw_id) == (field, read, None)
 
 
@@ -110,7 +110,7 @@ def test_a_label_of_one_case_is_shown_on_its_page_and_withdrawn(client: httpx.Cl
     assert "said false (passed)" in shown.text
     assert "&lt;b&gt;polite&lt;/b&gt;" in shown.text
     client.post(f"/runs/{run.id}/labels", data={**fields, "withdraw": "1"})
-    assert store.labels(run.id) == []
+    assert store.labels.current(run.id) == []
 
 
 def test_the_page_shows_what_the_judge_was_asked_and_leads_to_the_case(client: httpx.Client, store: Store):
@@ -154,7 +154,7 @@ def test_what_is_no_label_is_refused_and_not_stored(
     fields = {**fields_of(queue(client, run, order="disagreement")), "label": "yes"}
     response = client.post(f"/runs/{run.id}/labels", data={**fields, **change})
     assert response.status_code == status, response.text
-    assert store.labels(run.id) == []
+    assert store.labels.current(run.id) == []
 
 
 def test_a_form_of_another_browser_is_refused(address: str, client: httpx.Client, store: Store, run: RunRecord):
@@ -165,7 +165,7 @@ def test_a_form_of_another_browser_is_refused(address: str, client: httpx.Client
         assert httpx.post(f"{address}/runs/{run.id}/labels", data=fields).status_code == 403
     json = client.post(f"/runs/{run.id}/labels", json=fields)
     assert json.status_code == 400
-    assert store.labels(run.id) == []
+    assert store.labels.current(run.id) == []
 
 
 @pytest.mark.parametrize(

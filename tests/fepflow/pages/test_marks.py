@@ -6,8 +6,7 @@ import pytest
 
 from fepflow.pages.rendering import State, state_of
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.case_grid import CheckMark, GridRow
-from fepflow.store.records import StoredOutput
+from fepflow.store.records import CheckMark, GridRow, StoredOutput
 
 PASSED, FAILED, UNJUDGED = CheckMark("completed", True), CheckMark("completed", False), CheckMark("completed", None)
 ERROR, SKIPPED = CheckMark("error", None), CheckMark("skip", None)

@@ -212,7 +212,7 @@ def test_a_run_under_way_shows_its_progress_and_is_asked_for_again(client: httpx
     assert 'hx-trigger="every 3s"' in client.get("/runs").text
     polled = {"HX-Request": "true", "HX-Target": "verdict"}
     assert "HX-Refresh" not in client.get("/runs/aaaa1111", headers=polled).headers
-    store.finish(run.id, "host/1/a", "failed", error="the agent is gone")
+    store.leases.finish(run.id, "host/1/a", "failed", error="the agent is gone")
     ended = client.get("/runs/aaaa1111", headers=polled)
     assert ended.headers["HX-Refresh"] == "true", "all of the page is another now"
     assert (
@@ -334,13 +334,15 @@ def test_what_did_not_pass_is_told_anew_when_a_run_has_gone_on(client: httpx.Cli
     assert '1 × says_so: "yes" is not in: "no"' in unescape(page(client, "/runs/aaaa1111"))
     assert '1 × says_so: "yes" is not in: "no"' in unescape(page(client, "/runs/aaaa1111"))
     found = answer(False, text="no", phrases="yes").model_copy(update={"metadata": {"check_id": "says_so"}})
-    store.acquire_lease(run.id, "host/2/b", 60)
-    store.write(
+    store.leases.acquire(run.id, "host/2/b", 60)
+    store.results.write(
         run.id,
         [NewOutput(1, 0, "a" * 64, Output(value="no"))],
         [NewCheckResult(1, 0, "says_so", "b" * 64, found, False)],
     )
-    store.finish(run.id, "host/2/b", "completed", outcome="fail", metrics=run.metrics, verdict=run.verdict, stats={})
+    store.leases.finish(
+        run.id, "host/2/b", "completed", outcome="fail", metrics=run.metrics, verdict=run.verdict, stats={}
+    )
     assert '2 × says_so: "yes" is not in: "no"' in unescape(page(client, "/runs/aaaa1111"))
 
 

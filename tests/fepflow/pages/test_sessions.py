@@ -151,7 +151,7 @@ def test_expired_and_revoked_keys_are_refused_also_those_that_are_signed_in(
     other = key_of(store)
     assert sign_in(client, other).status_code == 303
     assert client.get("/runs").status_code == 200
-    store.revoke_api_key(other[4:16])
+    store.access.revoke_key(other[4:16])
     assert client.get("/runs").status_code == 303
     assert sign_in(client, other).status_code == 401
 
@@ -332,13 +332,13 @@ def test_a_session_is_taken_by_every_process_and_its_id_is_nowhere(
 def test_signing_in_and_out_is_recorded_so_often_and_no_more(client: httpx.Client, store: Store, key: str) -> None:
     sign_in(client, key)
     client.post("/sign-out", data={"csrf": csrf(client)})
-    found = [(entry.caller, entry.outcome) for entry in store.audit_entries(99) if "/sign-" in entry.action]
+    found = [(entry.caller, entry.outcome) for entry in store.access.audit_entries(99) if "/sign-" in entry.action]
     assert found == [(f"key:{key[4:16]}", "303")] * 2
-    before = len(store.audit_entries(9_999))
+    before = len(store.access.audit_entries(9_999))
     for number in range(100):
         refused = client.post("/sign-in", data={"key": key}, headers={"Sec-Fetch-Site": "cross-site"})
         assert refused.status_code == (403 if number < FAILURES_PER_MINUTE else 429)
-    assert len(store.audit_entries(9_999)) == before + FAILURES_PER_MINUTE + 1
+    assert len(store.access.audit_entries(9_999)) == before + FAILURES_PER_MINUTE + 1
 
 
 def test_over_tls_the_cookie_is_of_this_host_alone(store: Store, key: str) -> None:

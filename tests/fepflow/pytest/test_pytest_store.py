@@ -33,7 +33,7 @@ def test_results_are_stored_as_completed_runs(project: Project, workers: list[st
     result = project.run_alone(STORED, f"--fepflow-store={url}", *workers)
     result.assert_outcomes(failed=2, passed=1)
     with Store.open(url) as store:
-        runs = {run.name: run for run in store.runs()}
+        runs = {run.name: run for run in store.runs.newest()}
         assert set(runs) == {"test_agent.py::test_capitals", "test_agent.py::test_more[Peru]"}
         failed, unknown = runs.values() if next(iter(runs)).endswith("capitals") else reversed(runs.values())
         assert (failed.status, failed.outcome, failed.repeats, failed.tags) == ("completed", "fail", 2, ["pytest"])
@@ -42,10 +42,14 @@ def test_results_are_stored_as_completed_runs(project: Project, workers: list[st
         assert failed.started_at <= failed.completed_at
         assert [(metric["id"], metric["value"]) for metric in failed.metrics] == [("pass_rate", 0.5), ("contains", 0.5)]
         assert failed.verdict["gate"] == "At least 0.9 of the results must pass."
-        kept = [(found.case.id, found.repeat, found.output.value) for found in store.results(failed.id) if found.output]
+        kept = [
+            (found.case.id, found.repeat, found.output.value)
+            for found in store.results.by_case(failed.id)
+            if found.output
+        ]
         assert kept == [("france", 0, "Paris"), ("france", 1, "Paris"), ("japan", 0, "Paris"), ("japan", 1, "Paris")]
         assert unknown.outcome == "inconclusive"
-        (japan,) = store.results(unknown.id, failed_only=True)
+        (japan,) = store.results.by_case(unknown.id, failed_only=True)
         assert japan.output is not None
         assert "the agent is away" in japan.output.metadata["error"]["message"]
         assert [check.status for check in japan.checks] == ["error"]
@@ -96,7 +100,7 @@ def test_a_function_in_arguments_is_stored_by_its_name(project: Project) -> None
     )
     result.assert_outcomes(passed=1)
     with Store.open(url) as store:
-        (run,) = store.runs()
+        (run,) = store.runs.newest()
         assert run.suite["checks"][0]["arguments"]["rule"] == "is_short"
 
 

@@ -103,7 +103,7 @@ def test_the_file_is_a_valid_report_with_what_the_store_has(
     write_report(store, run, path)
     text = path.read_text(encoding="utf-8")
     document = json.loads(text) if name.endswith("json") else parse_yaml(text, name)
-    assert document == report_of_run(store.run(run.id))
+    assert document == report_of_run(store.runs.get(run.id))
     definition, errors = validated(Report, document)
     assert (definition is not None, errors) == (True, [])
 

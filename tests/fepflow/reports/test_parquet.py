@@ -106,16 +106,16 @@ def test_it_is_written_in_groups_of_rows(
 
 
 def test_a_run_without_cases_is_a_table_without_rows(store: Store, home: Path) -> None:
-    store.create_run(NewRun("a" * 32, "s", {"name": "s"}, None, 1), [])
-    write_report(store, store.run("aaaa"), home / FILE)
+    store.runs.create(NewRun("a" * 32, "s", {"name": "s"}, None, 1), [])
+    write_report(store, store.runs.get("aaaa"), home / FILE)
     table = parquet.read_table(home / FILE)
     assert (table.num_rows, table.column_names) == (0, list(COLUMNS))
     assert table.schema.field("passed").type == "bool"
 
 
 def test_a_run_that_has_only_begun_has_all_its_rows(store: Store, home: Path) -> None:
-    store.create_run(NewRun("a" * 32, "s", {"name": "s"}, None, 2), [TestCase(id=i, input=i) for i in "xy"])
-    write_report(store, store.run("aaaa"), home / FILE)
+    store.runs.create(NewRun("a" * 32, "s", {"name": "s"}, None, 2), [TestCase(id=i, input=i) for i in "xy"])
+    write_report(store, store.runs.get("aaaa"), home / FILE)
     assert [(row["case_id"], row["repeat"]) for row in read(home / FILE)] == [("x", 1), ("x", 2), ("y", 1), ("y", 2)]
 
 

@@ -104,7 +104,7 @@ def make_run(store: Store) -> MakeRun:
 
     def make(run_id: str = "run-1", cases: int = 3, repeats: int = 1, **fields: Any) -> str:
         run = NewRun(**{"id": run_id, "name": "refunds", "suite": {}, "suite_path": None, "repeats": repeats, **fields})
-        store.create_run(run, (TestCase(id=f"case-{number}", input=number) for number in range(cases)))
+        store.runs.create(run, (TestCase(id=f"case-{number}", input=number) for number in range(cases)))
         return run_id
 
     return make

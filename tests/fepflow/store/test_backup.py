@@ -46,7 +46,7 @@ def test_a_backup_that_is_taken_while_a_process_writes_has_all_that_was_committe
     backup_url = restored(tmp_path / "backup")
     assert check_integrity(backup_url).problems == []
     with Store.open(backup_url) as backup:
-        outputs = {case_index for case_index, _ in backup.present_outputs("run-1")}
+        outputs = {case_index for case_index, _ in backup.results.present_outputs("run-1")}
         assert acknowledged <= outputs
         assert checks_per_case(backup) == dict.fromkeys(outputs, 3)
 
@@ -54,18 +54,18 @@ def test_a_backup_that_is_taken_while_a_process_writes_has_all_that_was_committe
 def test_a_restored_backup_gives_the_same_results(store: Store, url, make_run, tmp_path, restored):
     make_run(cases=20)
     with start_writer(url) as writer:
-        while len(store.present_outputs("run-1")) < 20 and writer.poll() is None:
+        while len(store.results.present_outputs("run-1")) < 20 and writer.poll() is None:
             pass
         writer.kill()
-    store.acquire_lease("run-1", "me", 60)
-    store.finish("run-1", "me", "completed", outcome="fail", verdict={"nan": "\0"}, error="\ud800")
+    store.leases.acquire("run-1", "me", 60)
+    store.leases.finish("run-1", "me", "completed", outcome="fail", verdict={"nan": "\0"}, error="\ud800")
 
     back_up(url, tmp_path / "backup")
 
     with Store.open(restored(tmp_path / "backup")) as backup:
-        assert backup.runs() == store.runs()
-        assert list(backup.results("run-1")) == list(store.results("run-1"))
-        assert list(backup.check_rows("run-1")) == list(store.check_rows("run-1"))
+        assert backup.runs.newest() == store.runs.newest()
+        assert list(backup.results.by_case("run-1")) == list(store.results.by_case("run-1"))
+        assert list(backup.results.check_rows("run-1")) == list(store.results.check_rows("run-1"))
 
 
 def test_a_backup_overwrites_nothing(store, url, tmp_path):

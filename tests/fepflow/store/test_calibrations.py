@@ -21,20 +21,20 @@ def test_the_newest_calibration_of_a_judge_and_rubric_comes_back_as_it_was(store
     first = calibration(created_at=now - timedelta(days=1))
     newest = calibration(created_at=now, id="newest")
     for one in (newest, first, calibration(judge=B, rubric=A), calibration(rubric=A)):
-        store.add_calibration(one)
-    assert store.calibration_of(A, B) == newest
+        store.labels.add_calibration(one)
+    assert store.labels.calibration_of(A, B) == newest
 
 
 def test_another_rubric_or_judge_was_never_calibrated(store: Store):
-    store.add_calibration(calibration())
-    assert store.calibration_of(A, A) is None
-    assert store.calibration_of(B, B) is None
+    store.labels.add_calibration(calibration())
+    assert store.labels.calibration_of(A, A) is None
+    assert store.labels.calibration_of(B, B) is None
 
 
 def test_a_calibration_is_there_after_opening_again(store: Store, url):
-    store.add_calibration(calibration(id="kept"))
+    store.labels.add_calibration(calibration(id="kept"))
     with Store.open(url) as again:
-        kept = again.calibration_of(A, B)
+        kept = again.labels.calibration_of(A, B)
     assert kept is not None
     assert (kept.id, kept.model, kept.statistics) == ("kept", "openai/é\0", FIGURES)
 
@@ -55,13 +55,14 @@ def test_completed_results_of_a_check_are_read(store: Store, make_run):
         NewCheckResult(1, 0, "judge", A, answer("judge", None, "no model"), None),
         NewCheckResult(1, 0, "other", A, answer("other", True), True),
     ]
-    store.write(run, [], rows)
+    store.results.write(run, [], rows)
     found = [
-        (case_index, results["response"]["passed"]) for case_index, results in store.completed_results(run, "judge")
+        (case_index, results["response"]["passed"])
+        for case_index, results in store.results.completed_results(run, "judge")
     ]
     assert found == [(0, False), (0, True), (2, False)]
-    assert store.checks_of_type(run, "llm_judge") == {"judge", "other"}
-    assert store.checks_of_type(run, "contains") == set()
+    assert store.results.checks_of_type(run, "llm_judge") == {"judge", "other"}
+    assert store.results.checks_of_type(run, "contains") == set()
 
 
 def test_draws_come_back_the_newest_first(store: Store, make_run):
@@ -70,6 +71,6 @@ def test_draws_come_back_the_newest_first(store: Store, make_run):
     first = LabelDraw("r", "judge", 2**62, ["c1", "é\0"], created_at=now - timedelta(days=1))
     newest = LabelDraw("r", "judge", 0, [], created_at=now)
     for draw in (newest, first, LabelDraw("r", "other", 0, [])):
-        store.add_label_draw(draw)
-    assert store.label_draws("r", "judge") == [newest, first]
-    assert store.label_draws("s", "judge") == []
+        store.labels.add_draw(draw)
+    assert store.labels.draws("r", "judge") == [newest, first]
+    assert store.labels.draws("s", "judge") == []

@@ -10,7 +10,7 @@ def test_rows_of_a_case_that_is_not_there_are_refused(store, make_run):
     make_run(cases=1)
 
     with pytest.raises(InfrastructureError, match="the run or the test case they belong to is not there"):
-        store.write("run-1", [NewOutput(7, 0, "a" * 64, Output(value=1))], [])
+        store.results.write("run-1", [NewOutput(7, 0, "a" * 64, Output(value=1))], [])
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,6 @@ def test_what_users_evaluate_is_in_no_error(store, make_run):
     make_run(cases=1)
 
     with pytest.raises(InfrastructureError) as caught:
-        store.write("run-1", [NewOutput(7, 0, "a" * 64, Output(value="a customer's letter"))], [])
+        store.results.write("run-1", [NewOutput(7, 0, "a" * 64, Output(value="a customer's letter"))], [])
 
     assert "letter" not in f"{caught.value} {caught.value.__cause__}"

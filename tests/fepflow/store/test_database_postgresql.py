@@ -51,7 +51,7 @@ def test_of_two_transactions_that_deadlock_both_succeed(store: Store, make_run):
         list(threads.map(store._database.write, [work_in(runs), work_in(runs[::-1])]))
 
     assert len(attempts) >= 3
-    assert [run.name for run in store.runs()] == ["..", ".."]
+    assert [run.name for run in store.runs.newest()] == ["..", ".."]
 
 
 @pytest.mark.parametrize(("wait_seconds", "written"), [(0.0, False), (20.0, True)])
@@ -71,7 +71,9 @@ def test_a_write_is_retried_within_wait_seconds_after_a_lost_connection(
     with Store.open(url, wait_seconds) as cut:
         with nullcontext() if written else pytest.raises(InfrastructureError, match="shutting down or starting"):
             cut._database.write(work)
-        assert cut.run("run-1").name == ("before." if written else "before"), "the next request has a connection anew"
+        assert cut.runs.get("run-1").name == ("before." if written else "before"), (
+            "the next request has a connection anew"
+        )
 
 
 def test_of_two_transactions_that_cannot_be_put_in_an_order_both_succeed(store: Store, make_run):
@@ -94,7 +96,7 @@ def test_of_two_transactions_that_cannot_be_put_in_an_order_both_succeed(store: 
         list(threads.map(store._database.write, [work(1), work(2)]))
 
     assert len(attempts) >= 3
-    assert store.run("run-1").name == ".."
+    assert store.runs.get("run-1").name == ".."
 
 
 def test_batches_of_the_same_rows_in_any_order_do_not_deadlock(url, store: Store, make_run):
@@ -107,14 +109,16 @@ def test_batches_of_the_same_rows_in_any_order_do_not_deadlock(url, store: Store
                 case_indices = random.sample(range(100), 100)
                 checks = [check(case_index, name) for case_index in case_indices for name in ("b", "a")]
                 all_there.wait(30)
-                mine.write(
+                mine.results.write(
                     run, [NewOutput(case_index, 0, "a" * 64, Output(value=1)) for case_index in case_indices], checks
                 )
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(write_all, range(4)))
 
-    assert [(store.progress(run).outputs, store.progress(run).checks) for run in runs] == [(100, 200)] * 5
+    assert [(store.results.progress(run).outputs, store.results.progress(run).checks) for run in runs] == [
+        (100, 200)
+    ] * 5
     with store._database.reading() as connection:
         found = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
         assert connection.scalar(found) == 0
@@ -124,11 +128,11 @@ def test_a_reader_sees_one_state_and_does_not_wait_for_a_writer(url, store: Stor
     make_run()
     with Store.open(url) as other, store._database.reading() as connection:
         before = connection.scalar(text("SELECT count(*) FROM output"))
-        other.write("run-1", [NewOutput(0, 0, "a" * 64, Output(value=1))], [])
+        other.results.write("run-1", [NewOutput(0, 0, "a" * 64, Output(value=1))], [])
         after = connection.scalar(text("SELECT count(*) FROM output"))
 
     assert (before, after) == (0, 0)
-    assert store.progress("run-1").outputs == 1
+    assert store.results.progress("run-1").outputs == 1
 
 
 def test_reading_writes_nothing(store: Store, make_run):
@@ -175,7 +179,7 @@ def test_a_connection_that_the_server_ended_is_replaced(url, store: Store, make_
     with Store.open(url) as other:
         other._database.write(lambda connection: connection.execute(end_others).all())
 
-    assert store.run("run-1").n_cases == 3
+    assert store.runs.get("run-1").n_cases == 3
 
 
 def test_a_connection_that_the_server_ends_under_way_is_an_infrastructure_error_and_stores_nothing(
@@ -193,7 +197,7 @@ def test_a_connection_that_the_server_ends_under_way_is_an_infrastructure_error_
     with pytest.raises(InfrastructureError, match=r"is shutting down or starting|cannot be reached"):
         store._database.write(work)
 
-    assert store.run("run-1").name == "refunds"
+    assert store.runs.get("run-1").name == "refunds"
 
 
 def test_without_the_driver_the_error_says_what_to_install(url):

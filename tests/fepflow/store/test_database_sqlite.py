@@ -106,12 +106,12 @@ def test_a_database_that_another_process_holds_is_said_to_be_locked_and_works_ag
 
     with Store.open(url) as impatient:
         with pytest.raises(InfrastructureError, match=r"fepflow\.db is locked by another process .* try again"):
-            impatient.write("run-1", outputs("lost"), [])
+            impatient.results.write("run-1", outputs("lost"), [])
         other.execute("COMMIT")
         other.close()
-        impatient.write("run-1", outputs("kept"), [])
+        impatient.results.write("run-1", outputs("kept"), [])
 
-    assert store.outputs("run-1")[0, 0].output.value == "kept"
+    assert store.results.outputs("run-1")[0, 0].output.value == "kept"
 
 
 def test_a_locked_database_is_waited_for_within_wait_seconds(url, store, make_run, monkeypatch):
@@ -122,10 +122,10 @@ def test_a_locked_database_is_waited_for_within_wait_seconds(url, store, make_ru
     Timer(1, other.execute, ["COMMIT"]).start()
 
     with Store.open(url, wait_seconds=20) as patient:
-        patient.write("run-1", outputs("kept"), [])
+        patient.results.write("run-1", outputs("kept"), [])
 
     other.close()
-    assert store.outputs("run-1")[0, 0].output.value == "kept"
+    assert store.results.outputs("run-1")[0, 0].output.value == "kept"
 
 
 def test_readers_do_not_wait_for_a_writer(url, store, make_run):
@@ -133,7 +133,7 @@ def test_readers_do_not_wait_for_a_writer(url, store, make_run):
     writer = sqlite3.connect(path_of(url), isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
 
-    assert store.run("run-1").n_cases == 3
+    assert store.runs.get("run-1").n_cases == 3
 
     writer.close()
 
@@ -146,11 +146,11 @@ def test_a_full_disk_is_reported_and_the_transaction_is_rolled_back(store, make_
     )
 
     with pytest.raises(InfrastructureError, match=r"fepflow\.db is full .* free space .* --resume"):
-        store.write("run-1", outputs("x" * 10_000, count=100), [])
+        store.results.write("run-1", outputs("x" * 10_000, count=100), [])
 
-    assert store.present_outputs("run-1") == set()
-    store.write("run-1", outputs("small"), [])
-    assert store.present_outputs("run-1") == {(0, 0)}
+    assert store.results.present_outputs("run-1") == set()
+    store.results.write("run-1", outputs("small"), [])
+    assert store.results.present_outputs("run-1") == {(0, 0)}
 
 
 def test_a_file_size_limit_reached_while_writing_is_an_infrastructure_error(url, store, make_run):
@@ -166,7 +166,7 @@ store = Store.open({url!r})
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 rows = [NewOutput(case_index, 0, "a" * 64, Output(value="x" * 10_000)) for case_index in range(100)]
 try:
-    store.write("run-1", rows, [])
+    store.results.write("run-1", rows, [])
 except InfrastructureError as error:
     print(error)
 """
@@ -174,4 +174,4 @@ except InfrastructureError as error:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert re.search(r"fepflow\.db (is full|cannot be read or written) ", done.stdout)
-    assert store.present_outputs("run-1") == set()
+    assert store.results.present_outputs("run-1") == set()

@@ -6,7 +6,7 @@ from sqlalchemy import text
 
 from fepflow.errors import NotFoundError
 from fepflow.store.database import Database
-from fepflow.store.evalguard_reports import ReportFilter, StoredReport
+from fepflow.store.records import ReportFilter, StoredReport
 from fepflow.store.store import Store
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678900, UTC)
@@ -29,53 +29,51 @@ def another(number: int, **fields) -> StoredReport:
 
 
 def test_a_report_comes_back_as_it_was(store: Store):
-    assert store.add_evalguard_reports([REPORT]) == 1
-    assert store.evalguard_report(REPORT.id) == REPORT
-    assert store.evalguard_reports() == [REPORT]
+    assert store.reports.add([REPORT]) == 1
+    assert store.reports.imported(REPORT.id) == REPORT
+    assert store.reports.newest_imported() == [REPORT]
 
 
 def test_it_is_found_by_the_beginning_of_its_id_and_by_the_id_that_it_has_itself(store: Store):
-    store.add_evalguard_reports([REPORT, another(1)])
-    assert store.evalguard_report("abcd") == REPORT
-    assert store.evalguard_report("llama-eval") == REPORT
+    store.reports.add([REPORT, another(1)])
+    assert store.reports.imported("abcd") == REPORT
+    assert store.reports.imported("llama-eval") == REPORT
 
 
 def test_the_same_file_again_adds_nothing_and_changes_nothing(store: Store):
-    store.add_evalguard_reports([REPORT])
+    store.reports.add([REPORT])
     again = replace(REPORT, source="elsewhere.json", imported_at=NOW + timedelta(days=1))
-    assert store.add_evalguard_reports([again, another(1)]) == 1
-    assert store.add_evalguard_reports([again, again]) == 0
-    assert store.evalguard_report(REPORT.id) == REPORT
+    assert store.reports.add([again, another(1)]) == 1
+    assert store.reports.add([again, again]) == 0
+    assert store.reports.imported(REPORT.id) == REPORT
 
 
 def test_hundreds_at_once_are_stored_and_the_newest_come_first(store: Store):
-    assert (
-        store.add_evalguard_reports([another(number, model_name=f"m{number % 2}") for number in range(1, 301)]) == 300
-    )
-    assert store.add_evalguard_reports([]) == 0
-    assert [int(report.id, 16) for report in store.evalguard_reports(3)] == [300, 299, 298]
-    assert [int(report.id, 16) for report in store.evalguard_reports(2, "m1")] == [299, 297]
+    assert store.reports.add([another(number, model_name=f"m{number % 2}") for number in range(1, 301)]) == 300
+    assert store.reports.add([]) == 0
+    assert [int(report.id, 16) for report in store.reports.newest_imported(3)] == [300, 299, 298]
+    assert [int(report.id, 16) for report in store.reports.newest_imported(2, "m1")] == [299, 297]
 
 
 @pytest.mark.parametrize("name", ["abc", "", "ffff", "llama", "abcd" + "0" * 59 + "1", "ABCD"])
 def test_what_is_not_there_is_not_found(store: Store, name):
-    store.add_evalguard_reports([REPORT])
+    store.reports.add([REPORT])
     with pytest.raises(NotFoundError, match="There is no imported report"):
-        store.evalguard_report(name)
+        store.reports.imported(name)
 
 
 def test_what_could_be_several_is_not_found_either(store: Store):
-    store.add_evalguard_reports([REPORT, replace(REPORT, id="abcd" + "1" * 60)])
+    store.reports.add([REPORT, replace(REPORT, id="abcd" + "1" * 60)])
     for name in ("abcd", "llama-eval"):
         with pytest.raises(NotFoundError, match="could be any of the reports abcd0"):
-            store.evalguard_report(name)
-    assert store.evalguard_report(REPORT.id) == REPORT
+            store.reports.imported(name)
+    assert store.reports.imported(REPORT.id) == REPORT
 
 
 def test_reports_are_there_after_opening_again(store: Store, url):
-    store.add_evalguard_reports([REPORT])
+    store.reports.add([REPORT])
     with Store.open(url) as again:
-        assert again.evalguard_report(REPORT.id) == REPORT
+        assert again.reports.imported(REPORT.id) == REPORT
 
 
 def with_metrics(number: int, *metrics: tuple[str, list[str]], **fields) -> StoredReport:
@@ -85,13 +83,13 @@ def with_metrics(number: int, *metrics: tuple[str, list[str]], **fields) -> Stor
 
 
 def found(store: Store, limit: int = 20, offset: int = 0, **wanted: str) -> list[int]:
-    reports, total = store.find_reports(ReportFilter(**wanted), limit, offset)
+    reports, total = store.reports.find(ReportFilter(**wanted), limit, offset)
     assert offset or limit < 20 or total == len(reports)
     return [int(report.id, 16) for report in reports]
 
 
 def test_reports_are_found_by_what_they_have(store: Store):
-    store.add_evalguard_reports([
+    store.reports.add([
         with_metrics(1, ("qa", ["acc"]), ("qb", ["f1"])),
         with_metrics(2, ("qa", []), model_name="other"),
         with_metrics(3, ("q\0é", ["acc"]), model_source=None),
@@ -103,12 +101,12 @@ def test_reports_are_found_by_what_they_have(store: Store):
     assert found(store, task_ref="q\0é", metric="acc", model_name="org/model") == [3]
     assert found(store, model_source="hf") == [2, 1]
     assert found(store, limit=1, offset=1, model_source="hf") == [1]
-    assert store.find_reports(ReportFilter(model_source="hf"), 1, 1)[1] == 2
+    assert store.reports.find(ReportFilter(model_source="hf"), 1, 1)[1] == 2
 
 
 def test_results_of_one_task_are_all_its_own_and_results_without_a_task_of_none(store: Store):
     values = [{"acc": {"value": 0.5}}, {"f1": {"value": 0.5}}]
-    store.add_evalguard_reports([
+    store.reports.add([
         another(1, report={"tasks": [{"task_ref": "qa"}], "results": values}),
         another(2, report={"tasks": [{"task_ref": "qa"}, {"task_ref": "qb"}]}),
         another(3, report={"results": values}),
@@ -121,67 +119,67 @@ def test_results_of_one_task_are_all_its_own_and_results_without_a_task_of_none(
 
 def test_names_of_any_length_are_indexed_and_told_apart(store: Store):
     tasks = ["é" * 10_000, "é" * 9_999, "\U0001f999" * 1_000]
-    store.add_evalguard_reports([with_metrics(i, (task, [task])) for i, task in enumerate(tasks, 1)])
+    store.reports.add([with_metrics(i, (task, [task])) for i, task in enumerate(tasks, 1)])
     assert [found(store, task_ref=task, metric=task) for task in tasks] == [[1], [2], [3]]
 
 
 def test_a_report_that_is_there_already_stays_found_by_what_it_has(store: Store):
     one = with_metrics(1, ("qa", ["acc"]))
-    assert store.add_evalguard_reports([one, one]) == 1
-    assert store.add_evalguard_reports([replace(one, report={})]) == 0
+    assert store.reports.add([one, one]) == 1
+    assert store.reports.add([replace(one, report={})]) == 0
     assert found(store, task_ref="qa") == [1]
 
 
 def test_models_are_there_once_in_the_order_of_their_names(store: Store):
     names = ["b", "a", "B", "C", "a"]
     some = [another(i, model_name=name, model_source="hf" if i % 2 else None) for i, name in enumerate(names, 1)]
-    store.add_evalguard_reports([*some, another(6, model_name=None)])
+    store.reports.add([*some, another(6, model_name=None)])
     models = [("B", "hf"), ("C", None), ("a", None), ("a", "hf"), ("b", "hf")]
-    assert store.find_models(None, 20, 0) == (models, 5)
-    assert store.find_models(None, 2, 1) == (models[1:3], 5)
-    assert store.find_models("hf", 20, 0) == ([("B", "hf"), ("a", "hf"), ("b", "hf")], 3)
+    assert store.reports.models(None, 20, 0) == (models, 5)
+    assert store.reports.models(None, 2, 1) == (models[1:3], 5)
+    assert store.reports.models("hf", 20, 0) == ([("B", "hf"), ("a", "hf"), ("b", "hf")], 3)
 
 
 def end(store: Store, run: str) -> None:
-    store.acquire_lease(run, "me", 60)
-    store.finish(run, "me", "completed", outcome="pass", metrics=[], verdict={})
+    store.leases.acquire(run, "me", 60)
+    store.leases.finish(run, "me", "completed", outcome="pass", metrics=[], verdict={})
 
 
 def test_a_run_is_to_be_reported_after_each_of_its_verdicts(store: Store, make_run):
     runs = [make_run(f"run-{number}") for number in range(3)]
-    assert store.runs_to_report(10) == []
+    assert store.reports.runs_to_report(10) == []
     for run in runs[:2]:
         end(store, run)
-    assert [run.id for run in store.runs_to_report(1)] == ["run-0"]
+    assert [run.id for run in store.reports.runs_to_report(1)] == ["run-0"]
     report = replace(another(1), id="run-0")
-    store.set_run_reports([(store.run("run-0"), report), (store.run("run-1"), None)])
-    assert store.runs_to_report(10) == []
-    assert store.find_reports(ReportFilter(), 20, 0) == ([report], 1)
+    store.reports.set_run_reports([(store.runs.get("run-0"), report), (store.runs.get("run-1"), None)])
+    assert store.reports.runs_to_report(10) == []
+    assert store.reports.find(ReportFilter(), 20, 0) == ([report], 1)
 
-    store.acquire_lease("run-0", "me", 60)
-    (running,) = store.runs_to_report(10)
-    store.set_run_reports([(running, None)])
-    assert store.find_reports(ReportFilter(), 20, 0) == ([], 0)
-    assert store.runs_to_report(10) == []
+    store.leases.acquire("run-0", "me", 60)
+    (running,) = store.reports.runs_to_report(10)
+    store.reports.set_run_reports([(running, None)])
+    assert store.reports.find(ReportFilter(), 20, 0) == ([], 0)
+    assert store.reports.runs_to_report(10) == []
     end(store, "run-0")
-    assert [run.id for run in store.runs_to_report(10)] == ["run-0"]
+    assert [run.id for run in store.reports.runs_to_report(10)] == ["run-0"]
 
 
 def test_a_report_of_a_former_verdict_that_is_written_late_does_not_stay(store: Store, make_run):
     end(store, make_run())
-    former = store.run("run-1")
+    former = store.runs.get("run-1")
     end(store, "run-1")
-    store.set_run_reports([(former, replace(another(1), id="run-1"))])
-    assert [run.id for run in store.runs_to_report(10)] == ["run-1"]
+    store.reports.set_run_reports([(former, replace(another(1), id="run-1"))])
+    assert [run.id for run in store.reports.runs_to_report(10)] == ["run-1"]
 
 
 def test_reports_of_runs_are_not_among_the_imported_ones(store: Store, make_run):
     end(store, make_run("abcdef"))
-    store.set_run_reports([(store.run("abcdef"), replace(another(1), id="abcdef"))])
-    store.add_evalguard_reports([REPORT])
-    assert store.evalguard_reports() == [REPORT]
-    assert store.evalguard_report("abcd") == REPORT
-    assert store.report("abcdef").id == "abcdef"
+    store.reports.set_run_reports([(store.runs.get("abcdef"), replace(another(1), id="abcdef"))])
+    store.reports.add([REPORT])
+    assert store.reports.newest_imported() == [REPORT]
+    assert store.reports.imported("abcd") == REPORT
+    assert store.reports.get("abcdef").id == "abcdef"
 
 
 def rows_of(database: Database) -> list[tuple[object, ...]]:
@@ -192,21 +190,21 @@ def rows_of(database: Database) -> list[tuple[object, ...]]:
 
 def test_a_downgrade_leaves_imported_reports_only(make_run, store: Store):
     end(store, make_run())
-    store.set_run_reports([(store.run("run-1"), replace(another(1), id="run-1"))])
-    store.add_evalguard_reports([REPORT])
+    store.reports.set_run_reports([(store.runs.get("run-1"), replace(another(1), id="run-1"))])
+    store.reports.add([REPORT])
     store._database.migrate("0011", back=True)
     store._database.migrate()
-    assert [report.id for report in store.find_reports(ReportFilter(), 20, 0)[0]] == [REPORT.id]
-    assert [run.id for run in store.runs_to_report(10)] == ["run-1"]
+    assert [report.id for report in store.reports.find(ReportFilter(), 20, 0)[0]] == [REPORT.id]
+    assert [run.id for run in store.reports.runs_to_report(10)] == ["run-1"]
 
 
 def test_reports_of_an_older_schema_are_found_after_the_upgrade(make_url_of_empty):
     url = make_url_of_empty()
     with Store.open(url) as store:
-        store.add_evalguard_reports([with_metrics(i, ("q\0é", ["acc"]), ("x" * 5_000, [])) for i in range(1, 251)])
+        store.reports.add([with_metrics(i, ("q\0é", ["acc"]), ("x" * 5_000, [])) for i in range(1, 251)])
         before = rows_of(store._database)
         store._database.migrate("0011", back=True)
         store._database.migrate()
         assert rows_of(store._database) == before
         assert len(found(store, limit=300, task_ref="q\0é", metric="acc")) == 250
-        assert store.add_evalguard_reports([with_metrics(1, ("q\0é", ["acc"]))]) == 0
+        assert store.reports.add([with_metrics(1, ("q\0é", ["acc"]))]) == 0

@@ -18,7 +18,7 @@ def filled(store: Store, make_run) -> Store:
     make_run("run-1", cases=30)
     result = CheckResult(check_type="c", status="completed", results={"passed": True}, evaluated_at=utc_now())
     outputs = [NewOutput(case_index, 0, "a" * 64, Output(value="\0", metadata={})) for case_index in range(30)]
-    store.write(
+    store.results.write(
         "run-1", outputs, [NewCheckResult(case_index, 0, "c\0é", "b" * 64, result, True) for case_index in range(30)]
     )
     return store

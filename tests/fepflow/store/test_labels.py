@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from fepflow.errors import InfrastructureError
 from fepflow.protocol.test_case import TestCase
-from fepflow.store.labels import NewLabel
-from fepflow.store.records import LabelDraw, NewRun
+from fepflow.store.records import LabelDraw, NewLabel, NewRun
 from fepflow.store.store import Store
 
 from .conftest import MakeRun
@@ -24,18 +23,20 @@ def new(label: Any = True, who: str = "ann", case_index: int = 0, repeat: int = 
 
 
 def said(store: Store, check_id: str | None = "judge", run_id: str = "run-1") -> list[tuple[Any, ...]]:
-    return [(each.case_index, each.repeat, each.labelled_by, each.label) for each in store.labels(run_id, check_id)]
+    return [
+        (each.case_index, each.repeat, each.labelled_by, each.label) for each in store.labels.current(run_id, check_id)
+    ]
 
 
 @pytest.mark.parametrize("label", [True, False, 4.0, -0.5, "kind\0é\ud800"])
 def test_a_label_comes_back_as_it_was_after_opening_again(store: Store, url: str, make_run: MakeRun, label):
     make_run()
     drawn = LabelDraw("run-1", "judge\0", 7, ["case-2"])
-    store.add_label_draw(drawn)
+    store.labels.add_draw(drawn)
     given = new(label, "ann\0", 2, check_id="judge\0", field="pässed", note="because\0\n", draw_id=drawn.id)
-    store.add_label(given)
+    store.labels.add(given)
     with Store.open(url) as again:
-        (found,) = again.labels("run-1", "judge\0")
+        (found,) = again.labels.current("run-1", "judge\0")
     assert {name: getattr(found, name) for name in NewLabel.__slots__} == {
         name: getattr(given, name) for name in NewLabel.__slots__
     }
@@ -45,19 +46,19 @@ def test_a_label_comes_back_as_it_was_after_opening_again(store: Store, url: str
 def test_the_newest_label_of_each_person_counts_and_the_others_stay(store: Store, make_run: MakeRun):
     make_run()
     for label, who in ((True, "ann"), (True, "bob"), (False, "ann")):
-        store.add_label(new(label, who))
+        store.labels.add(new(label, who))
     assert said(store) == [(0, 0, "bob", True), (0, 0, "ann", False)]
-    history = store.labels_of_case("run-1", 0)
+    history = store.labels.of_case("run-1", 0)
     assert [(each.labelled_by, each.label) for each in history] == [("ann", True), ("bob", True), ("ann", False)]
 
 
 def test_a_label_that_was_withdrawn_counts_no_more_until_there_is_another(store: Store, make_run: MakeRun):
     make_run()
     for label, who in ((True, "ann"), (True, "bob"), (None, "ann")):
-        store.add_label(new(label, who))
+        store.labels.add(new(label, who))
     assert said(store) == [(0, 0, "bob", True)], "and not the one before, and not another's"
-    assert [each.label for each in store.labels_of_case("run-1", 0)] == [True, True, None]
-    store.add_label(new(False, "ann"))
+    assert [each.label for each in store.labels.of_case("run-1", 0)] == [True, True, None]
+    store.labels.add(new(False, "ann"))
     assert said(store) == [(0, 0, "bob", True), (0, 0, "ann", False)]
 
 
@@ -77,29 +78,29 @@ def test_no_label_counts_for_another_output_check_field_or_person(store: Store, 
     newest = {}
     for (run, case_index, repeat, check_id, field, who), label in rows:
         run_id = runs[run == "run-2"]
-        store.add_label(new(label, who, case_index, repeat, run_id=run_id, check_id=check_id, field=field))
+        store.labels.add(new(label, who, case_index, repeat, run_id=run_id, check_id=check_id, field=field))
         newest[run_id, case_index, repeat, check_id, field, who] = label
     found = {
         (each.run_id, each.case_index, each.repeat, each.check_id, each.field, each.labelled_by): each.label
         for run_id in runs
         for check_id in ("a", "b")
-        for each in store.labels(run_id, check_id)
+        for each in store.labels.current(run_id, check_id)
     }
     assert found == {key: label for key, label in newest.items() if label is not None}
-    assert sum(len(store.labels(run_id)) for run_id in runs) == len(found)
+    assert sum(len(store.labels.current(run_id)) for run_id in runs) == len(found)
 
 
 def test_ids_that_an_index_does_not_take_whole_come_back_whole(store: Store):
     ids = ["x" * 3_000, "x" * 2_001, "x" * 1_999, "é\0" * 1_000, "plain"]
-    store.create_run(NewRun("run-1", "n", {}, None, 1), [TestCase(id=case_id, input=0) for case_id in ids])
+    store.runs.create(NewRun("run-1", "n", {}, None, 1), [TestCase(id=case_id, input=0) for case_id in ids])
     for case_index in range(len(ids)):
-        store.add_label(new(case_index=case_index))
-    assert store.case_ids("run-1", 10) == ids
-    assert [label.case_id for label in store.labels("run-1")] == ids
+        store.labels.add(new(case_index=case_index))
+    assert store.runs.case_ids("run-1", 10) == ids
+    assert [label.case_id for label in store.labels.current("run-1")] == ids
 
 
 def test_a_label_belongs_to_a_case_of_a_run(store: Store, make_run: MakeRun):
     make_run()
     with pytest.raises(InfrastructureError, match="belong to is not there"):
-        store.add_label(new(case_index=3))
-    assert store.labels("run-1") == store.labels_of_case("run-1", 3) == store.labels("no-run") == []
+        store.labels.add(new(case_index=3))
+    assert store.labels.current("run-1") == store.labels.of_case("run-1", 3) == store.labels.current("no-run") == []

@@ -44,16 +44,16 @@ def declarations() -> list[Check | None]:
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_a_large_argument_is_its_hash_and_the_path_that_leads_to_it(store: Store, value: Any) -> None:
     case, output = TestCase(id="one", input="?", expected=value), Output(value=value)
-    store.create_run(RUN, [case])
+    store.runs.create(RUN, [case])
     results = asyncio.run(results_of(case, output))
     small = leave_out_large(results, declarations())
     rows = [
         NewCheckResult(0, 0, result.check_id, "a" * 64, row, result.passed)
         for result, row in zip(results, small, strict=True)
     ]
-    store.write(RUN.id, [NewOutput(0, 0, "a" * 64, output)], rows)
+    store.results.write(RUN.id, [NewOutput(0, 0, "a" * 64, output)], rows)
 
-    stored = next(store.results(RUN.id))
+    stored = next(store.results.by_case(RUN.id))
     assert stored.output == output
     found = {result.check_id: result for result in stored.checks}
     assert found == {row.check_id: row.model_validate_json(row.model_dump_json()) for row in small}

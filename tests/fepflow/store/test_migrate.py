@@ -14,14 +14,11 @@ from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.store.database import Database
-from fepflow.store.evalguard_reports import StoredReport
 from fepflow.store.integrity import check_integrity
-from fepflow.store.labels import NewLabel
 from fepflow.store.migrate import is_current, revisions
-from fepflow.store.network_tables import API_KEY, AUDIT_ENTRY, GRADER, PAGE_SESSION, RUN_REQUEST, TEST_CASE
-from fepflow.store.records import Calibration, LabelDraw, NewCheckResult, NewOutput
+from fepflow.store.records import Calibration, LabelDraw, NewCheckResult, NewLabel, NewOutput, StoredReport
 from fepflow.store.store import Store
-from fepflow.store.tables import METADATA
+from fepflow.store.tables import API_KEY, AUDIT_ENTRY, GRADER, METADATA, PAGE_SESSION, RUN_REQUEST, TEST_CASE
 
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -103,25 +100,31 @@ def filled(store: Store, make_run) -> Store:
         run = make_run(f"run-{number}", cases=20, repeats=2, tags=["a"], suite_path="x", flow_run_id=f"flow-{number}")
         result = CheckResult(check_type="c", status="completed", results={"passed": True}, evaluated_at=utc_now())
         keys = [(case_index, repeat) for case_index in range(20) for repeat in range(2)]
-        store.acquire_lease(run, "me", 60)
-        store.acquire_shard(run, 0, "me", 60)
-        store.write(
+        store.leases.acquire(run, "me", 60)
+        store.leases.acquire_shard(run, 0, "me", 60)
+        store.results.write(
             run,
             [NewOutput(*key, "a" * 64, Output(value="\0", id="o", metadata={"tokens": 1})) for key in keys],
             [NewCheckResult(*key, "c\0é", "b" * 64, result, True) for key in keys],
         )
-    store.cache_responses({"k" * 64: CachedResponse("judge", "a/b", "b", "prompt", "{}\0é", 1, 2, 0.5, ("seed",))})
-    store.add_calibration(Calibration("a" * 64, "b" * 64, "m", {}, "c\0é", "passed", "run-0", 20, 0, {"kappa": {}}))
-    store.add_evalguard_reports([
+    store.results.cache_responses(
+        {"k" * 64: CachedResponse("judge", "a/b", "b", "prompt", "{}\0é", 1, 2, 0.5, ("seed",))}
+    )
+    store.labels.add_calibration(
+        Calibration("a" * 64, "b" * 64, "m", {}, "c\0é", "passed", "run-0", 20, 0, {"kappa": {}})
+    )
+    store.reports.add([
         StoredReport("f" * 64, "a\0é.json", "r", "m\0é", "hf", utc_now(), [], {"tasks": [{"task_ref": "\0é"}]}, ["w"])
     ])  # fmt: skip
-    store.set_baseline("s\0é", "main", "run-0")
+    store.runs.set_baseline("s\0é", "main", "run-0")
     drawn = LabelDraw("run-0", "c\0é", 2**62, ["a", "\0é"])
-    store.add_label_draw(drawn)
-    store.add_label(NewLabel("run-0", 1, 1, "c\0é", "passed", "w\0é", "ann\0é", "n\0é", drawn.id))
+    store.labels.add_draw(drawn)
+    store.labels.add(NewLabel("run-0", 1, 1, "c\0é", "passed", "w\0é", "ann\0é", "n\0é", drawn.id))
     add_network_rows(store)
-    store.finish("run-0", "me", "completed", outcome="pass", metrics=[1], verdict={}, stats={"calls": 1}, error="e")
-    store.set_run_reports([(store.run("run-0"), None)])
+    store.leases.finish(
+        "run-0", "me", "completed", outcome="pass", metrics=[1], verdict={}, stats={"calls": 1}, error="e"
+    )
+    store.reports.set_run_reports([(store.runs.get("run-0"), None)])
     return store
 
 
@@ -170,7 +173,7 @@ def test_downgrade_to_any_revision_and_upgrade_keep_rows_and_schema(filled: Stor
     assert only(rows_back, rows(database)) == rows_back
     assert shape(database) == newest
     assert difference_from_models(database) == []
-    assert len(list(filled.results("run-2"))) == 40
+    assert len(list(filled.results.by_case("run-2"))) == 40
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -191,7 +194,7 @@ def test_a_database_that_was_migrated_still_refuses_rows_without_a_parent(store:
 
     make_run(cases=1)
     with pytest.raises(InfrastructureError, match="belong to is not there"):
-        store.write("run-1", [NewOutput(7, 0, "a" * 64, Output(value=1))], [])
+        store.results.write("run-1", [NewOutput(7, 0, "a" * 64, Output(value=1))], [])
 
 
 def test_rows_stay_when_the_table_that_they_refer_to_is_altered(filled: Store, later_version):
@@ -225,7 +228,7 @@ def test_opening_a_store_again_keeps_its_runs(url, store, make_run):
     make_run()
 
     with Store.open(url) as again:
-        assert again.run("run-1").n_cases == 3
+        assert again.runs.get("run-1").n_cases == 3
 
 
 def test_a_database_of_a_newer_version_is_refused_in_a_sentence(url, store):
@@ -260,11 +263,11 @@ def test_a_migration_that_dies_half_way_leaves_nothing_behind(make_url_of_empty,
         assert not is_current(connection)
     database.close()
     with Store.open(url) as store:
-        assert store.runs() == []
+        assert store.runs.newest() == []
 
 
 def test_processes_that_open_a_new_store_at_once_do_not_collide(make_url_of_empty):
-    program = f"from fepflow.store.store import Store; Store.open({make_url_of_empty()!r}).runs()"
+    program = f"from fepflow.store.store import Store; Store.open({make_url_of_empty()!r}).runs.newest()"
     openers = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(4)]
 
     errors = [opener.communicate()[1].decode() for opener in openers]
@@ -333,15 +336,15 @@ def test_a_store_of_schema_0006_is_upgraded_read_and_downgraded(make_url_of_empt
     insert_former_rows(database)
 
     with Store.open(url) as store:
-        (result,) = store.results("run-1")
+        (result,) = store.results.by_case("run-1")
         assert (result.case_index, result.case.id, result.case.input) == (0, "a", "hello")
         assert result.output is not None
         assert result.output.value == "hi"
         assert [check.results for check in result.checks] == [{"passed": True}]
-        assert store.outputs("run-1")[0, 0].content_hash == "a" * 64
-        cached = store.cached_responses(["c" * 64], datetime(2026, 1, 1, tzinfo=UTC))["c" * 64]
+        assert store.results.outputs("run-1")[0, 0].content_hash == "a" * 64
+        cached = store.results.cached_responses(["c" * 64], datetime(2026, 1, 1, tzinfo=UTC))["c" * 64]
         assert (cached.response_model, cached.dropped_params, cached.cost_usd) == ("a-2024", ("seed",), 0.0000123)
-        calibration = store.calibration_of("e" * 64, "f" * 64)
+        calibration = store.labels.calibration_of("e" * 64, "f" * 64)
         assert calibration is not None
         assert (calibration.field, calibration.statistics) == ("passed", {"kappa": {"value": 0.5}})
         assert check_integrity(url).problems == []

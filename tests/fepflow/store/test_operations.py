@@ -12,8 +12,7 @@ from sqlalchemy import update
 from fepflow.errors import NotFoundError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.operations import OPERATION
-from fepflow.store.records import NewOutput, NewRun, RunRequest
+from fepflow.store.records import OPERATION, NewOutput, NewRun, RunRequest
 from fepflow.store.store import Store
 from fepflow.store.tables import RUN
 
@@ -25,7 +24,7 @@ def request(store: Store, kind: str = OPERATION, created_at: datetime | None = N
     run = NewRun(uuid4().hex, "run", {"name": "run"}, None, 1)
     asked = RunRequest(run.id, kind, None, None, "0" * 64, {}, utc_now())
     outputs = [NewOutput(0, 0, "0" * 64, Output(value="x"))]
-    store.create_requested_run(run, [TestCase(id="a", input="x")], asked, outputs)
+    store.requests.create(run, [TestCase(id="a", input="x")], asked, outputs)
     if created_at is not None:
         created = update(RUN).where(RUN.c.id == run.id).values(created_at=created_at)
         store._database.write(lambda connection: connection.execute(created))
@@ -34,7 +33,7 @@ def request(store: Store, kind: str = OPERATION, created_at: datetime | None = N
 
 def pages(store: Store, size: int, **options: Any) -> list[list[str]]:
     found, after = [], None
-    while page := store.operations(size, after=after, **options):
+    while page := store.requests.operations(size, after=after, **options):
         found.append([each.id for each in page])
         after = (page[-1].created_at, page[-1].id)
     return found
@@ -52,17 +51,17 @@ def test_those_of_one_moment_are_in_the_order_of_their_ids(store: Store) -> None
 
 def test_they_are_found_by_their_status(store: Store) -> None:
     cancelled, pending = request(store), request(store)
-    store.request_cancel(cancelled)
+    store.runs.request_cancel(cancelled)
     assert pages(store, 5, statuses=("cancelled",)) == [[cancelled]]
     assert pages(store, 5, statuses=("pending", "running")) == [[pending]]
-    assert store.operation(cancelled).error == "cancelled before it began"
+    assert store.requests.operation(cancelled).error == "cancelled before it began"
 
 
 def test_runs_of_other_interfaces_are_none(store: Store) -> None:
     other = request(store, "evaluation")
-    assert store.operations(5) == []
+    assert store.requests.operations(5) == []
     with pytest.raises(NotFoundError):
-        store.operation(other)
-    assert store.operation(mine := request(store)).id == mine
-    assert store.operation(mine).n_cases == 1
-    assert store.cases_with_results(mine) == 0
+        store.requests.operation(other)
+    assert store.requests.operation(mine := request(store)).id == mine
+    assert store.requests.operation(mine).n_cases == 1
+    assert store.results.cases_with_results(mine) == 0

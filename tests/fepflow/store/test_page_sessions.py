@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from fepflow.errors import InfrastructureError
-from fepflow.store.access_records import ApiKey
-from fepflow.store.page_sessions import MAX_SESSIONS
+from fepflow.store.access import MAX_SESSIONS
+from fepflow.store.records import ApiKey
 from fepflow.store.store import Store
 
 MINE, OTHER = "a" * 12, "b" * 12
@@ -18,7 +18,7 @@ MINE, OTHER = "a" * 12, "b" * 12
 @pytest.fixture
 def keys(store: Store) -> None:
     for key_id in (MINE, OTHER):
-        store.add_api_key(ApiKey(key_id, "tests", "ab" * 32, ["read"]))
+        store.access.add_key(ApiKey(key_id, "tests", "ab" * 32, ["read"]))
 
 
 def hash_number(number: int) -> str:
@@ -27,53 +27,53 @@ def hash_number(number: int) -> str:
 
 @pytest.mark.usefixtures("keys")
 def test_a_session_stands_for_its_key_until_it_is_ended(store: Store):
-    store.add_page_session(hash_number(1), MINE, 60)
-    store.add_page_session(hash_number(2), OTHER, 60)
-    found = store.key_of_page_session(hash_number(1))
+    store.access.add_session(hash_number(1), MINE, 60)
+    store.access.add_session(hash_number(2), OTHER, 60)
+    found = store.access.key_of_session(hash_number(1))
     assert found is not None
     assert found.id == MINE
-    assert store.key_of_page_session(hash_number(3)) is None
+    assert store.access.key_of_session(hash_number(3)) is None
 
-    store.end_page_session(hash_number(1))
-    store.end_page_session(hash_number(3))
+    store.access.end_session(hash_number(1))
+    store.access.end_session(hash_number(3))
 
-    assert store.key_of_page_session(hash_number(1)) is None
-    assert store.key_of_page_session(hash_number(2)) is not None
+    assert store.access.key_of_session(hash_number(1)) is None
+    assert store.access.key_of_session(hash_number(2)) is not None
 
 
 @pytest.mark.usefixtures("keys")
 def test_a_session_is_over_after_its_time(store: Store):
-    store.add_page_session(hash_number(1), MINE, 0.5)
+    store.access.add_session(hash_number(1), MINE, 0.5)
     time.sleep(0.6)
-    assert store.key_of_page_session(hash_number(1)) is None
+    assert store.access.key_of_session(hash_number(1)) is None
 
 
 @pytest.mark.usefixtures("keys")
 def test_revoking_a_key_ends_its_sessions(store: Store):
     for number, key_id in enumerate((MINE, MINE, OTHER)):
-        store.add_page_session(hash_number(number), key_id, 60)
-    store.revoke_api_key(MINE)
-    assert [store.key_of_page_session(hash_number(number)) is None for number in range(3)] == [True, True, False]
+        store.access.add_session(hash_number(number), key_id, 60)
+    store.access.revoke_key(MINE)
+    assert [store.access.key_of_session(hash_number(number)) is None for number in range(3)] == [True, True, False]
 
 
 def test_a_key_that_expires_ends_its_sessions(store: Store):
-    store.add_api_key(ApiKey(MINE, "tests", "ab" * 32, ["read"], store.now() + timedelta(seconds=0.5)))
-    store.add_page_session(hash_number(1), MINE, 60)
+    store.access.add_key(ApiKey(MINE, "tests", "ab" * 32, ["read"], store.now() + timedelta(seconds=0.5)))
+    store.access.add_session(hash_number(1), MINE, 60)
     time.sleep(0.6)
-    assert store.key_of_page_session(hash_number(1)) is None
+    assert store.access.key_of_session(hash_number(1)) is None
 
 
 @pytest.mark.usefixtures("keys")
 def test_a_key_has_so_many_sessions_and_the_oldest_end(store: Store):
-    store.add_page_session(hash_number(9_999), OTHER, 60)
+    store.access.add_session(hash_number(9_999), OTHER, 60)
     for number in range(MAX_SESSIONS + 2):
-        store.add_page_session(hash_number(number), MINE, 60)
-    alive = [store.key_of_page_session(hash_number(number)) is not None for number in range(MAX_SESSIONS + 2)]
+        store.access.add_session(hash_number(number), MINE, 60)
+    alive = [store.access.key_of_session(hash_number(number)) is not None for number in range(MAX_SESSIONS + 2)]
     assert alive.count(True) == MAX_SESSIONS
     assert alive[-1]
-    assert store.key_of_page_session(hash_number(9_999)) is not None
+    assert store.access.key_of_session(hash_number(9_999)) is not None
 
 
 def test_there_is_no_session_without_a_key(store: Store):
     with pytest.raises(InfrastructureError):
-        store.add_page_session(hash_number(1), MINE, 60)
+        store.access.add_session(hash_number(1), MINE, 60)

@@ -29,7 +29,7 @@ def check(case_index, name):
 
 for case_index in random.sample(range(cases), cases):
     output = NewOutput(case_index, 0, "a" * 64, Output(value="x" * 500))
-    store.write("run-1", [output], [check(case_index, name) for name in ("c", "a", "b")])
+    store.results.write("run-1", [output], [check(case_index, name) for name in ("c", "a", "b")])
     print(case_index, flush=True)
 """
 
@@ -40,7 +40,7 @@ def start_writer(url: str, cases: int = CASES) -> subprocess.Popen[str]:
 
 
 def checks_per_case(store: Store) -> Counter[int]:
-    return Counter(case_index for case_index, _, _ in store.present_checks("run-1"))
+    return Counter(case_index for case_index, _, _ in store.results.present_checks("run-1"))
 
 
 def test_four_processes_write_the_same_run_without_locks_or_duplicates(store: Store, url, make_run):
@@ -51,7 +51,7 @@ def test_four_processes_write_the_same_run_without_locks_or_duplicates(store: St
 
     assert [errors for _, errors in ends] == [""] * 4
     assert [len(printed.split()) for printed, _ in ends] == [CASES] * 4
-    assert store.progress("run-1").outputs == CASES
+    assert store.results.progress("run-1").outputs == CASES
     assert checks_per_case(store) == dict.fromkeys(range(CASES), 3)
 
 
@@ -69,7 +69,7 @@ def test_killed_writers_lose_nothing_that_was_acknowledged_and_leave_no_case_par
         # The last line may have been cut off by the kill.
         acknowledged |= {int(line) for line in (first + rest).splitlines(keepends=True) if line.endswith("\n")}
 
-        outputs = {case_index for case_index, _ in store.present_outputs("run-1")}
+        outputs = {case_index for case_index, _ in store.results.present_outputs("run-1")}
         assert acknowledged <= outputs
         assert checks_per_case(store) == dict.fromkeys(outputs, 3)
 

@@ -24,9 +24,9 @@ def test_a_new_run_is_pending_and_keeps_what_it_was_given(store: Store):
         name="refunds \0", suite=suite, suite_path="suites/\udcff.yaml", repeats=3, tags=["ci"], flow_run_id="f"
     )
 
-    store.create_run(run, [TestCase(id="a", input="?")])
+    store.runs.create(run, [TestCase(id="a", input="?")])
 
-    record = store.run("run-1")
+    record = store.runs.get("run-1")
     assert record.status == "pending"
     assert record.created_at.tzinfo is UTC
     assert (record.name, record.suite, record.suite_path) == ("refunds \0", suite, "suites/\udcff.yaml")
@@ -40,18 +40,18 @@ def test_cases_come_back_as_they_were_in_their_order_and_by_range(store: Store):
         TestCase(id="b", input=[1, {"x": None}], expected=None, checks=[Check(type="contains", id="c")]),
         TestCase(id="a", input=1, metadata={"$float": "NaN"}),
     ]
-    store.create_run(new_run(), iter(cases))
+    store.runs.create(new_run(), iter(cases))
 
-    assert store.cases("run-1") == cases
-    assert store.cases("run-1", 1) == cases[1:]
-    assert store.cases("run-1", 1, 2) == cases[1:2]
-    assert [case.model_dump() for case in store.cases("run-1")] == [case.model_dump() for case in cases]
+    assert store.runs.cases("run-1") == cases
+    assert store.runs.cases("run-1", 1) == cases[1:]
+    assert store.runs.cases("run-1", 1, 2) == cases[1:2]
+    assert [case.model_dump() for case in store.runs.cases("run-1")] == [case.model_dump() for case in cases]
 
 
 def test_a_case_with_nan_comes_back_with_it(store: Store):
-    store.create_run(new_run(), [TestCase(id="a", input=math.nan)])
+    store.runs.create(new_run(), [TestCase(id="a", input=math.nan)])
 
-    assert math.isnan(store.cases("run-1")[0].input)
+    assert math.isnan(store.runs.cases("run-1")[0].input)
 
 
 @pytest.mark.parametrize(
@@ -63,28 +63,28 @@ def test_a_case_with_nan_comes_back_with_it(store: Store):
 )
 def test_a_run_with_an_unusable_case_is_not_created_at_all(store: Store, second, message):
     with pytest.raises(InputError, match=message):
-        store.create_run(new_run(), [TestCase(id="a", input=1), second])
+        store.runs.create(new_run(), [TestCase(id="a", input=1), second])
 
-    assert store.runs() == []
+    assert store.runs.newest() == []
 
 
 @pytest.mark.parametrize("again", [new_run("run-1"), new_run("run-2", flow_run_id="flow")])
 def test_a_run_or_a_flow_run_is_created_once(store: Store, again: NewRun):
-    store.create_run(new_run("run-1", flow_run_id="flow"), [])
+    store.runs.create(new_run("run-1", flow_run_id="flow"), [])
 
     with pytest.raises(UserError, match="There is already a run"):
-        store.create_run(again, [])
+        store.runs.create(again, [])
 
-    assert [run.id for run in store.runs()] == ["run-1"]
+    assert [run.id for run in store.runs.newest()] == ["run-1"]
 
 
 def test_runs_are_listed_newest_first_and_by_name(store: Store, make_run):
     for number, name in enumerate(["a", "b", "a"]):
         make_run(f"run-{number}", name=name)
 
-    assert [run.id for run in store.runs()] == ["run-2", "run-1", "run-0"]
-    assert [run.id for run in store.runs(limit=2)] == ["run-2", "run-1"]
-    assert [run.id for run in store.runs(name="a")] == ["run-2", "run-0"]
+    assert [run.id for run in store.runs.newest()] == ["run-2", "run-1", "run-0"]
+    assert [run.id for run in store.runs.newest(limit=2)] == ["run-2", "run-1"]
+    assert [run.id for run in store.runs.newest(name="a")] == ["run-2", "run-0"]
 
 
 def test_runs_of_the_same_moment_are_listed_in_the_same_order_on_every_database(store: Store, make_run):
@@ -92,17 +92,17 @@ def test_runs_of_the_same_moment_are_listed_in_the_same_order_on_every_database(
         make_run(run_id)
     store._database.write(lambda connection: connection.execute(update(RUN).values(created_at=utc_now())))
 
-    assert [run.id for run in store.runs()] == ["run-b", "run-a", "run-_", "run-B"]
+    assert [run.id for run in store.runs.newest()] == ["run-b", "run-a", "run-_", "run-B"]
 
 
 def test_a_run_is_found_by_its_id_a_unique_beginning_and_as_the_latest(store: Store, make_run):
     for run_id in ("abcd1111", "abcd2222", "abc"):
         make_run(run_id)
 
-    assert store.run("abcd1111").id == "abcd1111"
-    assert store.run("abcd1").id == "abcd1111"
-    assert store.run("abc").id == "abc"
-    assert store.run("latest").id == "abc"
+    assert store.runs.get("abcd1111").id == "abcd1111"
+    assert store.runs.get("abcd1").id == "abcd1111"
+    assert store.runs.get("abc").id == "abc"
+    assert store.runs.get("latest").id == "abc"
 
 
 @pytest.mark.parametrize(
@@ -123,28 +123,28 @@ def test_an_unknown_run_is_an_error_with_advice(store: Store, make_run, name, me
     make_run("abcd2222")
 
     with pytest.raises(NotFoundError, match=message):
-        store.run(name)
+        store.runs.get(name)
 
 
 def test_there_is_no_latest_run_in_an_empty_store(store: Store):
     with pytest.raises(NotFoundError, match="There are no runs yet"):
-        store.run("latest")
+        store.runs.get("latest")
 
 
 def test_a_run_is_found_by_its_flow_run(store: Store, make_run):
     make_run("run-1")
     make_run("run-2")
-    store.set_flow_run("run-1", "flow-1")
+    store.runs.set_flow_run("run-1", "flow-1")
 
-    assert store.run_of_flow_run("flow-1") == store.run("run-1")
-    assert store.run_of_flow_run("flow-2") is None
+    assert store.runs.of_flow_run("flow-1") == store.runs.get("run-1")
+    assert store.runs.of_flow_run("flow-2") is None
     with pytest.raises(UserError, match="flow-1 executes another run than run-2"):
-        store.set_flow_run("run-2", "flow-1")
+        store.runs.set_flow_run("run-2", "flow-1")
     with pytest.raises(NotFoundError):
-        store.set_flow_run("run-3", "flow-3")
+        store.runs.set_flow_run("run-3", "flow-3")
 
 
 def test_ids_of_cases_may_be_of_any_length(store: Store):
     ids = ["日" * 400, "日" * 400 + "本", "🙂" * 300, "x" * 100_000, "\0" * 301]
-    store.create_run(NewRun("run-1", "s", {}, None, 1), [TestCase(id=name, input=1) for name in ids])
-    assert [case.id for case in store.cases("run-1")] == ids
+    store.runs.create(NewRun("run-1", "s", {}, None, 1), [TestCase(id=name, input=1) for name in ids])
+    assert [case.id for case in store.runs.cases("run-1")] == ids

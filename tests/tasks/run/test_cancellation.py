@@ -47,32 +47,32 @@ async def test_a_flag_in_the_store_stops_the_run_within_two_seconds(plan: Plan, 
 
     def ask() -> None:
         asked.append(time.monotonic())
-        store.request_cancel(run_id)
+        store.runs.request_cancel(run_id)
 
     with pytest.raises(asyncio.CancelledError):
         await execute(run_id, ask)
     assert time.monotonic() - asked[0] < 2
-    assert store.run(run_id).status == "cancelled"
+    assert store.runs.get(run_id).status == "cancelled"
 
 
 async def test_a_run_that_was_cancelled_before_it_began_does_not_begin(plan: Plan, store: Store) -> None:
     run_id = plan(["a"])
-    store.request_cancel(run_id)
+    store.runs.request_cancel(run_id)
     resume_run(store, run_id)
     with pytest.raises(asyncio.CancelledError):
         await execute(run_id, lambda: pytest.fail("it has begun"))
-    assert store.run(run_id).status == "cancelled"
+    assert store.runs.get(run_id).status == "cancelled"
 
 
 async def test_a_resumed_cancelled_run_is_not_cancelled_again(plan: Plan, store: Store) -> None:
     run_id = plan(["a"])
     with pytest.raises(asyncio.CancelledError):
-        await execute(run_id, lambda: store.request_cancel(run_id))
+        await execute(run_id, lambda: store.runs.request_cancel(run_id))
     resume_run(store, run_id)
     async with open_run(run_id) as context:
         await asyncio.sleep(0.1)
         await context.finish("completed", outcome="pass")
-    assert store.run(run_id).status == "completed"
+    assert store.runs.get(run_id).status == "completed"
 
 
 async def test_an_unavailable_store_does_not_cancel_a_run(
@@ -88,14 +88,14 @@ async def test_an_unavailable_store_does_not_cancel_a_run(
             connection.execute("ALTER TABLE elsewhere RENAME TO run")
         await asyncio.sleep(0.1)
         await context.finish("completed", outcome="pass")
-    assert store.run(run_id).status == "completed"
+    assert store.runs.get(run_id).status == "completed"
 
 
 async def test_sigterm_leaves_an_interrupted_run_that_can_be_resumed(plan: Plan, store: Store) -> None:
     run_id = plan(["a"])
     with pytest.raises(RunInterruptedError, match=f"told to end.*--resume {run_id}"):
         await execute(run_id, told_to_end)
-    record = store.run(run_id)
+    record = store.runs.get(run_id)
     assert (record.status, record.lease_owner) == ("interrupted", None)
 
 
@@ -106,12 +106,12 @@ async def test_sigterm_after_a_wish_to_cancel_is_that_wish(
     run_id = plan(["a"])
 
     def cancelled_and_told_to_end() -> None:
-        store.request_cancel(run_id)
+        store.runs.request_cancel(run_id)
         told_to_end()
 
     with pytest.raises(asyncio.CancelledError):
         await execute(run_id, cancelled_and_told_to_end)
-    assert store.run(run_id).status == "cancelled"
+    assert store.runs.get(run_id).status == "cancelled"
 
 
 async def test_an_undisturbed_run_leaves_the_signal_handler_as_it_was(plan: Plan, store: Store) -> None:
@@ -124,7 +124,7 @@ async def test_an_undisturbed_run_leaves_the_signal_handler_as_it_was(plan: Plan
 async def lose_a_shard(run_id: str, store: Store) -> None:
     async with open_run(run_id) as context:
         await stop_shards(context)
-        assert store.cancel_requested(run_id)
+        assert store.runs.cancel_requested(run_id)
         await asyncio.sleep(cancellation.STORE_SECONDS * 2)
         raise InfrastructureError("a shard is lost for good")
 
@@ -133,7 +133,7 @@ async def test_the_stop_flag_of_a_runs_own_shards_does_not_cancel_it(plan: Plan,
     run_id = plan(["a"])
     with pytest.raises(InfrastructureError):
         await lose_a_shard(run_id, store)
-    assert (store.run(run_id).status, store.run(run_id).error) == ("failed", "a shard is lost for good")
+    assert (store.runs.get(run_id).status, store.runs.get(run_id).error) == ("failed", "a shard is lost for good")
 
 
 async def test_an_executor_that_has_lost_its_run_does_not_stop_the_shards_of_the_next_one(
@@ -142,7 +142,7 @@ async def test_an_executor_that_has_lost_its_run_does_not_stop_the_shards_of_the
     run_id = plan(["a"])
     async with open_run(run_id) as context:
         await context.finish("interrupted")
-        store.acquire_lease(run_id, "another-host/1/x", 60)
+        store.leases.acquire(run_id, "another-host/1/x", 60)
         await stop_shards(context)
-        assert not store.cancel_requested(run_id)
-    assert store.run(run_id).status == "running"
+        assert not store.runs.cancel_requested(run_id)
+    assert store.runs.get(run_id).status == "running"

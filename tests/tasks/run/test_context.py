@@ -17,17 +17,17 @@ from tests.tasks.conftest import Plan
 async def test_one_executor_at_a_time(plan: Plan, store: Store) -> None:
     run_id = plan(["a"])
     async with open_run(run_id):
-        assert store.run(run_id).status == "running"
+        assert store.runs.get(run_id).status == "running"
         with pytest.raises(RunBusyError, match="is being executed by"):
             async with open_run(run_id):
                 pytest.fail("a second one got in")
-        assert store.run(run_id).status == "running", "and it does not end the first one's run"
+        assert store.runs.get(run_id).status == "running", "and it does not end the first one's run"
 
 
 async def test_the_flow_run_is_stored(plan: Plan, store: Store) -> None:
     run_id = plan(["a"])
     async with open_run(run_id, "flow-run-1"):
-        assert store.run(run_id).flow_run_id == "flow-run-1"
+        assert store.runs.get(run_id).flow_run_id == "flow-run-1"
 
 
 async def test_an_exception_inside_ends_the_run_as_failed(plan: Plan, store: Store) -> None:
@@ -35,7 +35,7 @@ async def test_an_exception_inside_ends_the_run_as_failed(plan: Plan, store: Sto
     with pytest.raises(ZeroDivisionError):
         async with open_run(run_id):
             raise ZeroDivisionError("division by zero")
-    record = store.run(run_id)
+    record = store.runs.get(run_id)
     assert (record.status, record.error) == ("failed", "ZeroDivisionError: division by zero")
     assert record.lease_owner is None
 
@@ -54,7 +54,7 @@ async def test_a_cancelled_run_is_cancelled_and_its_lease_given_back(plan: Plan,
     executing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await executing
-    record = store.run(run_id)
+    record = store.runs.get(run_id)
     assert (record.status, record.lease_owner) == ("cancelled", None)
 
 
@@ -68,13 +68,13 @@ async def test_an_executor_that_has_lost_its_lease_stops(
     async def execute() -> None:
         async with open_run(run_id):
             await asyncio.sleep(0.1)
-            store.acquire_lease(run_id, "another/1/x", 60)
+            store.leases.acquire(run_id, "another/1/x", 60)
             await asyncio.sleep(60)
 
     with pytest.raises(RunBusyError, match="Another executor has taken over run"):
         await execute()
-    assert store.run(run_id).lease_owner == "another/1/x"
-    assert store.run(run_id).status == "running"
+    assert store.runs.get(run_id).lease_owner == "another/1/x"
+    assert store.runs.get(run_id).status == "running"
 
 
 async def test_the_lease_is_renewed_while_the_run_lasts(
@@ -84,12 +84,12 @@ async def test_the_lease_is_renewed_while_the_run_lasts(
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.02)
     run_id = plan(["a"])
     async with open_run(run_id):
-        first = store.run(run_id).lease_until
+        first = store.runs.get(run_id).lease_until
         assert first is not None
         async with asyncio.timeout(20):
-            while store.run(run_id).lease_until == first:  # noqa: ASYNC110  # it is in the database
+            while store.runs.get(run_id).lease_until == first:  # noqa: ASYNC110  # it is in the database
                 await asyncio.sleep(0.01)
-        later = store.run(run_id).lease_until
+        later = store.runs.get(run_id).lease_until
     assert later is not None
     assert later > first
 
@@ -103,7 +103,7 @@ async def test_a_secret_that_is_not_there_any_more_is_named(
     with pytest.raises(InputError, match=r"\$\{AGENT_TOKEN\} is not set in the environment"):
         async with open_run(run_id):
             pytest.fail("it began without its secret")
-    record = store.run(run_id)
+    record = store.runs.get(run_id)
     assert record.status == "failed"
     assert "AGENT_TOKEN" in str(record.error)
     assert "canary-4711" not in str(record)

@@ -27,25 +27,25 @@ def test_names_that_differ_in_other_alphabets_get_different_slugs() -> None:
 
 
 def test_the_payload_has_what_an_automation_needs_and_is_small(store: Store) -> None:
-    store.create_run(NewRun("a" * 32, "refunds", {}, None, 1), [])
+    store.runs.create(NewRun("a" * 32, "refunds", {}, None, 1), [])
     numbers = {"check": "c", "value": 0.5, "stderr": 0.1, "low": 0.4, "high": 0.6, "confidence": 0.95, "method": "t"}
     counts = {"n_expected": 9, "n_completed": 8, "n_error": 1, "n_skipped": 0}
     metrics = [MetricVerdict.model_validate({"id": f"{n:0100}", **numbers, **counts}) for n in range(1_000)]
     verdict = Verdict(outcome="fail", gate="g", reasons=["because\n" * 1_000] * 1_000, metrics=metrics)
     then = Comparison(run_id="b" * 32, outcome="pass", worsened=True, metrics=[])
-    payload = payload_of(store.run("a" * 32), verdict, then)
+    payload = payload_of(store.runs.get("a" * 32), verdict, then)
     assert len(json.dumps(payload)) < 50_000
     metric = payload["metrics"][0]
     assert (metric["value"], metric["low"], metric["high"], metric["n"], metric["impact"]) == (0.5, 0.4, 0.6, 8, None)
     assert payload["baseline"] == {"run_id": "b" * 32, "outcome": "pass"}
     assert payload["worsened"] is True
     assert payload["reasons"][0].startswith("because because")
-    assert payload_of(store.run("a" * 32), verdict, None)["baseline"] is None
+    assert payload_of(store.runs.get("a" * 32), verdict, None)["baseline"] is None
 
 
 def test_the_payload_of_drift_names_the_metrics_and_says_why(store: Store) -> None:
-    store.create_run(NewRun("a" * 32, "refunds", {}, None, 1), [])
-    run = store.run("a" * 32)
+    store.runs.create(NewRun("a" * 32, "refunds", {}, None, 1), [])
+    run = store.runs.get("a" * 32)
     points = [Point(run.id, run.created_at, "pass", 0.84, 0.7, 0.9, 6.9)]
     drifted = [Series(f"{n:0100}", points, None, 0.92, "gate") for n in range(1_000)]
     payload = drift_payload(run, Verdict(outcome="inconclusive", gate="g", reasons=[], metrics=[]), drifted)

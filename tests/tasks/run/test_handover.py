@@ -16,7 +16,7 @@ from tests.tasks.conftest import Plan
 @pytest.fixture
 def begun(plan: Plan, store: Store) -> Iterator[LocalRun]:
     """A run that this process has begun."""
-    handed = LocalRun(store.run(plan(["a"])), store)
+    handed = LocalRun(store.runs.get(plan(["a"])), store)
     token = local_run.set(handed)
     yield handed
     local_run.reset(token)
@@ -27,14 +27,14 @@ async def test_a_local_run_uses_the_store_that_the_process_has_open(begun: Local
     event.listen(begun.store._database.engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
     async with run_store() as shared, open_run(begun.run.id, store=shared):
         assert any("lease_owner" in statement for statement in statements), "over the connections of the command"
-    assert begun.store.run(begun.run.id).status == "running", "and it is still open"
+    assert begun.store.runs.get(begun.run.id).status == "running", "and it is still open"
 
 
 async def test_a_flow_of_a_worker_opens_the_store_itself(plan: Plan, store: Store) -> None:
     run_id = plan(["a"])
     async with run_store() as opened:
         assert opened._database.engine is not store._database.engine
-        assert opened.run(run_id).id == run_id
+        assert opened.runs.get(run_id).id == run_id
 
 
 def test_a_local_flow_run_has_the_name_of_its_run_and_reads_no_suite(begun: LocalRun) -> None:

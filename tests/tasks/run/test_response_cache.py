@@ -68,7 +68,7 @@ async def test_a_later_lookup_finds_responses_cached_meanwhile(store: Store) -> 
 
 async def test_cancelling_one_lookup_does_not_affect_others(store: Store) -> None:
     kept = StoredResponseCache(store)
-    store.cache_responses({key(1): ANSWER})
+    store.results.cache_responses({key(1): ANSWER})
     first, second = (asyncio.create_task(kept.get([key(1)])) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -88,9 +88,9 @@ async def test_expired_responses_are_deleted_when_a_run_begins(
     monkeypatch.setenv("FEPFLOW_CACHE_TTL", "12h")
     settings.cache_clear()
     old = CachedResponse("judge", "a/b", "b", "prompt", "{}", responded_at=utc_now() - timedelta(hours=13))
-    store.cache_responses({key(1): old, key(2): ANSWER})
+    store.results.cache_responses({key(1): old, key(2): ANSWER})
     async with open_run(plan(["a"])):
-        assert set(store.cached_responses([key(1), key(2)], utc_now() - timedelta(days=9))) == {key(2)}
+        assert set(store.results.cached_responses([key(1), key(2)], utc_now() - timedelta(days=9))) == {key(2)}
 
 
 async def judged(run_id: str, calls: int) -> None:
@@ -112,7 +112,7 @@ async def test_another_run_requests_only_what_has_changed_and_repeats_are_separa
     await judged(plan(["a", "c"], checks=[JUDGE], repeats=2), 4)
     assert len(model_server.seen) == 6
 
-    (result, *_) = store.results(store.run("latest").id)
+    (result, *_) = store.results.by_case(store.runs.get("latest").id)
     assert result.checks[0].results["metadata"]["cached"] is True
     await judged(plan(["a", "c"], checks=[JUDGE], repeats=2, cache=False), 4)
     assert len(model_server.seen) == 10

@@ -20,9 +20,9 @@ async def test_a_shard_calls_its_cases_and_does_not_end_the_run(plan: Plan, stor
         async with open_shard(run_id, ShardSpec(1, 2)) as context:
             calls = context.shard_spec.calls(context.run)
             await call_target(context, Batch(calls.start, calls.stop))
-            assert store.shard_holder(run_id, 1) == (context.owner, True)
-        assert store.shard_holder(run_id, 1) is None
-        assert store.run(run_id).status == "running"
+            assert store.leases.shard_holder(run_id, 1) == (context.owner, True)
+        assert store.leases.shard_holder(run_id, 1) is None
+        assert store.runs.get(run_id).status == "running"
     assert agent.requests == {"c": 1, "d": 1, "e": 1}
 
 
@@ -44,11 +44,11 @@ async def test_executors_of_a_run_share_its_limits_budget_and_deadline(plan: Pla
 
 async def test_a_shard_waits_for_an_executor_that_is_still_there(plan: Plan, store: Store) -> None:
     run_id = plan(["a", "b"])
-    store.acquire_shard(run_id, 0, "elsewhere/1/x", 0.5)
+    store.leases.acquire_shard(run_id, 0, "elsewhere/1/x", 0.5)
     async with open_shard(run_id, ShardSpec(0, 2)) as context:
-        assert store.shard_holder(run_id, 0) == (context.owner, True)
-        assert not store.renew_shard(run_id, 0, "elsewhere/1/x", 60)
-        assert store.renew_shard(run_id, 0, context.owner, 60)
+        assert store.leases.shard_holder(run_id, 0) == (context.owner, True)
+        assert not store.leases.renew_shard(run_id, 0, "elsewhere/1/x", 60)
+        assert store.leases.renew_shard(run_id, 0, context.owner, 60)
 
 
 async def test_spending_is_counted_once(plan: Plan, store: Store) -> None:

@@ -23,8 +23,8 @@ print(asyncio.run(zombie_runs.reap(Store.open(settings().store_address))))
 
 def test_without_prefect_runs_are_still_marked_in_the_store(plan: Plan, store: Store, tmp_path: Path) -> None:
     run_id = plan(["a"])
-    store.set_flow_run(run_id, str(uuid4()))
-    store.acquire_lease(run_id, "another-host/1/x", 0)
+    store.runs.set_flow_run(run_id, str(uuid4()))
+    store.leases.acquire(run_id, "another-host/1/x", 0)
     nowhere = {"PREFECT_API_URL": "http://127.0.0.1:1/api", "PREFECT_HOME": str(tmp_path / "prefect")}
     env = {**os.environ, **nowhere, "FEPFLOW_HOME": str(settings().home)}
     done = subprocess.run(
@@ -32,4 +32,4 @@ def test_without_prefect_runs_are_still_marked_in_the_store(plan: Plan, store: S
     )
     assert done.stdout == f"['{run_id}']\n", done.stderr
     assert "Traceback" not in done.stderr
-    assert store.run(run_id).status == "interrupted"
+    assert store.runs.get(run_id).status == "interrupted"

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from fepflow.evalguard.report import metrics_of
-from fepflow.store.column_types import EscapedText, JsonText, indexable
+from fepflow.store.tables import EscapedText, JsonText, indexable
 
 revision = "0012"
 down_revision = "0011"

@@ -44,7 +44,7 @@ async def test_results_are_in_the_order_of_their_evaluations(served: Served, mos
     assert list(response.result_indexes) == list(range(8))
     assert (response.summary.total_evaluations, response.summary.successful_evaluations) == (8, 8)
     assert response.summary.started_at.ToDatetime() <= response.summary.completed_at.ToDatetime()
-    assert {run.id for run in served.store.runs()} == {one.evaluation_id for one in response.results}
+    assert {run.id for run in served.store.runs.newest()} == {one.evaluation_id for one in response.results}
 
 
 async def test_an_unreadable_evaluation_is_an_error_of_its_own(served: Served) -> None:
@@ -86,7 +86,7 @@ async def test_a_result_for_which_there_is_no_room_is_an_error_that_says_where_i
         response = await served.evaluations.BatchEvaluation(batch_of(good("a"), large, large, large, max_concurrent=1))
         assert errors_of(response) == {3: "request_entity_too_large"} or len(response.errors) >= 1
         assert response.ByteSize() < 400_000
-        stored = {run.id for run in served.store.runs()}
+        stored = {run.id for run in served.store.runs.newest()}
         assert {error.details["evaluation_id"] for error in response.errors} < stored
         assert len(stored) == 4
 
@@ -112,4 +112,4 @@ async def test_a_batch_has_one_to_a_hundred_evaluations(served: Served, count: i
     error = await failed(served.evaluations.BatchEvaluation(batch_of(*[good("a")] * count)))
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert f"evaluations: there are {count}" in error_of(error).message
-    assert served.store.runs() == []
+    assert served.store.runs.newest() == []

@@ -52,7 +52,7 @@ async def status(served: Served, name: str, *metadata: tuple[str, str]) -> str:
 
 def entries(store: Store, name: str) -> list[tuple[str | None, str]]:
     """The caller and outcome of each entry of an RPC in the audit log, the oldest first."""
-    found = [entry for entry in store.audit_entries(limit=500) if entry.action.endswith(f"/{name}")]
+    found = [entry for entry in store.access.audit_entries(limit=500) if entry.action.endswith(f"/{name}")]
     return [(entry.caller, entry.outcome) for entry in sorted(found, key=lambda entry: entry.at)]
 
 
@@ -106,7 +106,7 @@ async def test_starts_and_requests_have_limits(serve: Serve, make_settings: Any)
             await served.operations.StartEvaluation(request_of(), metadata=metadata)
         error = await failed(served.operations.StartEvaluation(request_of(), metadata=metadata))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert len(served.store.runs()) == 2
+        assert len(served.store.runs.newest()) == 2
         codes = Counter([await status(served, "ListOperations", *metadata) for _ in range(7)])
         assert codes == {"OK": 6, "RESOURCE_EXHAUSTED": 1}
 
@@ -141,7 +141,7 @@ async def test_the_audit_log_has_who_did_what_and_what_came_of_it(
             (caller, "begun"),
             (caller, "CANCELLED"),
         ]
-        found = [entry for entry in served.store.audit_entries(limit=500) if entry.outcome == "OK"]
+        found = [entry for entry in served.store.access.audit_entries(limit=500) if entry.outcome == "OK"]
         assert [(entry.resource, entry.source) for entry in found] == [(result.evaluation_id, "127.0.0.1")]
 
 
@@ -151,7 +151,7 @@ async def test_what_cannot_be_recorded_is_not_done(serve: Serve, store: Store) -
             connection.exec_driver_sql("ALTER TABLE audit_entry RENAME TO hidden")
         error = await failed(served.evaluations.RunEvaluation(request_of()))
         assert error.code() is grpc.StatusCode.UNAVAILABLE
-        assert store.runs() == []
+        assert store.runs.newest() == []
 
 
 FOREIGN = ["evil.example.org", "evil.example.org:4281", "localhost.evil.org", "127.0.0.2", "x" * 5_000, "a\u00e9"]
@@ -167,7 +167,7 @@ async def test_without_keys_a_call_for_another_host_is_refused(serve: Serve, aut
             assert error.code() is grpc.StatusCode.PERMISSION_DENIED
             assert "localhost" in error.details()
             assert (await stub.HealthCheck(fep_pb2.HealthCheckRequest())).status == "healthy"
-        assert served.store.runs() == []
+        assert served.store.runs.newest() == []
         assert entries(served.store, "RunEvaluation") == [(None, "PERMISSION_DENIED")]
 
 
@@ -197,7 +197,7 @@ async def test_without_keys_a_call_is_recorded_with_its_address(serve: Serve) ->
     async with serve() as served:
         for metadata in ([], [("fepflow-peer", "192.0.2.1")]):
             await served.evaluations.RunEvaluation(request_of(("x" * 300_000, "y")), metadata=metadata)
-        assert {entry.source for entry in served.store.audit_entries(9)} == {"127.0.0.1"}
+        assert {entry.source for entry in served.store.access.audit_entries(9)} == {"127.0.0.1"}
 
 
 async def test_with_a_key_another_host_will_do(serve: Serve, make_settings: Any) -> None:
@@ -223,7 +223,7 @@ async def test_two_idempotency_keys_are_refused(served: Served) -> None:
         error = await failed(call(request_of(), metadata=keys))
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert "Idempotency-Key" in error.details()
-    assert served.store.runs() == []
+    assert served.store.runs.newest() == []
 
 
 async def test_calls_without_a_key_are_recorded_so_often_and_no_more(serve: Serve, make_settings: Any) -> None:
@@ -231,4 +231,4 @@ async def test_calls_without_a_key_are_recorded_so_often_and_no_more(serve: Serv
         twice = [("x-api-key", "fep_a"), ("x-api-key", "fep_b")]
         codes = Counter([await status(served, "ListOperations", *twice) for _ in range(100)])
         assert codes == {"UNAUTHENTICATED": FAILURES_PER_MINUTE, "RESOURCE_EXHAUSTED": 100 - FAILURES_PER_MINUTE}
-        assert len(served.store.audit_entries(500)) == FAILURES_PER_MINUTE + 1
+        assert len(served.store.access.audit_entries(500)) == FAILURES_PER_MINUTE + 1

@@ -138,14 +138,14 @@ async def test_a_client_that_leaves_a_stream_ends_its_evaluation(served: Served,
     await until(lambda: "begun" in slow_check)
     stream.cancel()
     await until(lambda: "cancelled" in slow_check)
-    assert served.store.runs() == []
+    assert served.store.runs.newest() == []
 
 
 async def test_the_deadline_of_a_client_ends_its_evaluation(served: Served, slow_check: list[str]) -> None:
     error = await failed(served.evaluations.RunEvaluation(slow_request(), timeout=0.5))
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     await until(lambda: slow_check == ["begun", "cancelled"])
-    assert served.store.runs() == []
+    assert served.store.runs.newest() == []
 
 
 def slow_request() -> fep_pb2.EvaluationRequest:

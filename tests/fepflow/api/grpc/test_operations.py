@@ -22,15 +22,15 @@ CASES = [TestCase(id="a", input="x"), TestCase(id="b", input="y")]
 def carry_out(store: Store, run_id: str, cases: int = 2) -> None:
     """Do what the flow run does, as far as so many test cases."""
     result = check(True).model_copy(update={"metadata": {"check_id": "contains"}})
-    store.acquire_lease(run_id, "host/1/a", 60)
+    store.leases.acquire(run_id, "host/1/a", 60)
     outputs = [NewOutput(index, 0, "a" * 64, Output(value="out" * 1_000)) for index in range(cases)]
     checks = [NewCheckResult(index, 0, "contains", "b" * 64, result, True) for index in range(cases)]
-    store.write(run_id, outputs, checks)
+    store.results.write(run_id, outputs, checks)
 
 
 def complete(store: Store, run_id: str) -> None:
     carry_out(store, run_id)
-    store.finish(run_id, "host/1/a", "completed", outcome="pass", metrics=[], verdict={"outcome": "pass"})
+    store.leases.finish(run_id, "host/1/a", "completed", outcome="pass", metrics=[], verdict={"outcome": "pass"})
 
 
 async def get(served: Served, run_id: str) -> Any:
@@ -75,7 +75,7 @@ async def test_operations_survive_a_restart(serve: Serve, store: Store) -> None:
 async def test_what_ended_badly_has_failed_and_says_why(served: Served, ended: Any, code: str) -> None:
     run_id = add_operation(served.store, CASES)
     carry_out(served.store, run_id)
-    served.store.finish(run_id, "host/1/a", ended, error="the disk is full")
+    served.store.leases.finish(run_id, "host/1/a", ended, error="the disk is full")
     operation = await get(served, run_id)
     assert (operation.status, operation.error.code, operation.error.message) == ("failed", code, "the disk is full")
     assert ids(await listed(served, filter="status=failed")) == [run_id]
@@ -134,7 +134,7 @@ async def test_pages_have_fifty_unless_told_otherwise_and_five_hundred_at_most(s
 async def test_the_filter_is_a_status(served: Served) -> None:
     pending, done, cancelled = (add_operation(served.store, CASES) for _ in range(3))
     complete(served.store, done)
-    served.store.request_cancel(cancelled)
+    served.store.runs.request_cancel(cancelled)
     for status, wanted in {"pending": pending, "completed": done, "cancelled": cancelled}.items():
         assert ids(await listed(served, filter=f"status={status}")) == [wanted]
     assert ids(await listed(served, filter="status = running")) == []
@@ -191,7 +191,7 @@ async def test_a_running_operation_is_asked_to_stop(served: Served) -> None:
     carry_out(served.store, run_id)
     request = fep_pb2.CancelOperationRequest(operation_id=run_id)
     assert (await served.operations.CancelOperation(request)).cancelled
-    assert served.store.cancel_requested(run_id)
+    assert served.store.runs.cancel_requested(run_id)
     assert (await get(served, run_id)).status == "running"
 
 
@@ -200,4 +200,4 @@ async def test_an_idempotency_key_is_one_of_a_reasonable_length(served: Served, 
     metadata = [("idempotency-key", key) for key in keys]
     error = await failed(served.operations.StartEvaluation(request_of(), metadata=metadata))
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert served.store.runs() == []
+    assert served.store.runs.newest() == []

@@ -157,7 +157,7 @@ async def test_a_result_that_is_too_large_is_refused_with_its_id(serve: Serve) -
     async with serve(max_message=100_000) as served:
         error = await failed(served.evaluations.RunEvaluation(request_of(("x", "y" * 40_000), ("z", "y" * 40_000))))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        stored = served.store.runs()[0].id
+        stored = served.store.runs.newest()[0].id
         assert error_of(error).details["evaluation_id"] == stored
         assert f"GET /v1/evaluations/{stored} of the REST interface has it" in error.details()
 

@@ -172,7 +172,7 @@ def test_a_request_that_is_not_valid_is_refused_and_stores_nothing(client: httpx
     assert response.status_code == 400
     schema_of(client, "ErrorResponse").validate(response.json())
     assert response.json()["error"] == "validation_error"
-    assert store.runs() == []
+    assert store.runs.newest() == []
 
 
 def test_neither_shared_checks_nor_checks_of_each_case_is_refused(client: httpx.Client):
@@ -326,7 +326,7 @@ def test_a_stream_of_a_request_that_is_not_valid_is_refused_before_it_begins(cli
 
 def test_an_evaluation_that_is_not_over_says_how_far_it_is(client: httpx.Client, store: Store):
     cases = [TestCase(id=str(number), input=number) for number in range(3)]
-    store.create_run(NewRun("a" * 32, "nightly", {"name": "nightly", "target": {}, "checks": []}, None, 2), cases)
+    store.runs.create(NewRun("a" * 32, "nightly", {"name": "nightly", "target": {}, "checks": []}, None, 2), cases)
 
     response = client.get(f"/v1/evaluations/{'a' * 32}")
 
@@ -341,7 +341,7 @@ def test_an_evaluation_that_is_not_over_says_how_far_it_is(client: httpx.Client,
 
 @pytest.mark.parametrize("name", ["latest", "aaaa", "b" * 32, "%00", "..%2f..", "é", "a" * 5000, "{}"])
 def test_an_evaluation_is_found_by_its_whole_id_only(client: httpx.Client, store: Store, name: str):
-    store.create_run(NewRun("a" * 32, "n", {"name": "n", "target": {}, "checks": []}, None, 1), [])
+    store.runs.create(NewRun("a" * 32, "n", {"name": "n", "target": {}, "checks": []}, None, 1), [])
 
     response = client.get(f"/v1/evaluations/{name}")
 
@@ -412,7 +412,7 @@ def test_many_at_once_are_all_answered_and_stored(client: httpx.Client, store: S
     assert {response.status_code for response in responses} == {200}
     ids = {response.json()["evaluation_id"] for response in responses}
     assert len(ids) == 60
-    assert {run.id for run in store.runs(limit=100)} == ids
+    assert {run.id for run in store.runs.newest(limit=100)} == ids
 
 
 class SlowCheck(BaseAsyncCheck):
@@ -434,4 +434,4 @@ def test_an_evaluation_that_takes_too_long_is_given_up_and_not_stored(
 
     assert response.status_code == 413
     assert "longer than 1 s" in response.json()["message"]
-    assert store.runs() == []
+    assert store.runs.newest() == []

@@ -16,7 +16,7 @@ from tests.fepflow.api.rest.evalguard.conftest import DEMO, SOME, Client, Serve,
 
 class TestModels:
     def test_each_model_of_each_source_is_there_once_by_name(self, api: Client, store: Store) -> None:
-        store.add_evalguard_reports([*SOME, report(5), report(6, source=None), report(7, model="Other")])
+        store.reports.add([*SOME, report(5), report(6, source=None), report(7, model="Other")])
         models = [
             {"model_name": "Other", "model_source": "hf"},
             {"model_name": "org/model"},

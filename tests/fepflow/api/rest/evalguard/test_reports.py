@@ -14,7 +14,7 @@ class TestReports:
             "reports": [],
             "pagination": {"total": 0, "limit": 20, "offset": 0, "has_more": False},
         }
-        store.add_evalguard_reports(SOME)
+        store.reports.add(SOME)
 
         assert numbers(api.get("/reports")) == [4, 3, 2, 1]
         page = api.get("/reports", limit=2, offset=1)
@@ -44,7 +44,7 @@ class TestReports:
     def test_every_filter_holds_by_get_and_by_post(
         self, api: Client, store: Store, filters: dict[str, str], expected: list[int]
     ) -> None:
-        store.add_evalguard_reports(SOME)
+        store.reports.add(SOME)
         found = api.get("/reports", **filters)
         assert numbers(found) == expected
         assert found["pagination"]["total"] == len(expected)
@@ -53,19 +53,19 @@ class TestReports:
 
     def test_texts_beyond_ascii_are_found_and_sent(self, api: Client, store: Store) -> None:
         name = 'modèle "\\u00e9" 🦙'
-        store.add_evalguard_reports([report(1, model=name, tâche={"acc": 0.5})])
+        store.reports.add([report(1, model=name, tâche={"acc": 0.5})])
         assert numbers(api.get("/reports", model_name=name, task_ref="tâche")) == [1]
         assert api.get("/models")["models"] == [{"model_name": name, "model_source": "hf"}]
 
     def test_metadata_that_json_has_no_words_for_are_sent(self, api: Client, store: Store) -> None:
         odd = report(1)
         odd.report["metadata"] = {"nan": float("nan"), "half": "\ud800", "nul": ["\0", float("inf")]}
-        store.add_evalguard_reports([odd])
+        store.reports.add([odd])
         assert api.get(f"/reports/{odd.id}")["metadata"] == {"nan": None, "half": "\ud800", "nul": ["\0", None]}
 
     def test_a_very_long_task_is_found_by_none_but_itself(self, api: Client, store: Store) -> None:
         long = "é" * 999
-        store.add_evalguard_reports([report(1, named={long: {"m" * 5000: 0.5}}), report(2, named={f"{long}x": {}})])
+        store.reports.add([report(1, named={long: {"m" * 5000: 0.5}}), report(2, named={f"{long}x": {}})])
         assert numbers(api.get("/reports", task_ref=long)) == [1]
         (metric,) = api.get(f"/reports/{1:064x}/metrics")["metrics"]
         assert (metric["metric"], metric["value"]) == ("m" * 5000, 0.5)
@@ -73,28 +73,28 @@ class TestReports:
 
 class TestOneReport:
     def test_a_report_is_found_by_the_id_that_it_is_listed_under(self, api: Client, store: Store) -> None:
-        store.add_evalguard_reports(SOME)
+        store.reports.add(SOME)
         for listed in api.get("/reports")["reports"]:
             assert api.get(f"/reports/{listed['id']}") == listed
 
     def test_its_own_id_finds_it_while_no_other_has_the_same(self, api: Client, store: Store) -> None:
-        store.add_evalguard_reports([report(1, own="mine")])
+        store.reports.add([report(1, own="mine")])
         found = api.get("/reports/mine")
         assert (found["id"], found["metadata"]) == (f"{1:064x}", {"report_id": "mine"})
-        store.add_evalguard_reports([report(2, own="mine")])
+        store.reports.add([report(2, own="mine")])
         error = api.get("/reports/mine", 404)["error"]
         assert error["message"] == "Several reports call themselves 'mine': name the one by its id in the list."
 
     @pytest.mark.parametrize("name", ["nothing", "0" * 63, "%00", "%ED%A0%80", "%F0%9F%A6%99", "x" * 5000, "..%5C"])
     @pytest.mark.parametrize("rest", ["", "/metrics"])
     def test_what_is_not_there_is_not_found(self, api: Client, store: Store, name: str, rest: str) -> None:
-        store.add_evalguard_reports(SOME)
+        store.reports.add(SOME)
         assert api.get(f"/reports/{name}{rest}", 404)["error"]["code"] == "not_found"
 
     def test_metrics_come_with_their_tasks_and_standard_errors(self, api: Client, store: Store) -> None:
         one = report(1, qa={"acc": 0.5, "f1": 1}, bias={"acc": 0.25}, none={})
         one.report["results"][0]["acc"]["stderr"] = 0.125
-        store.add_evalguard_reports([one])
+        store.reports.add([one])
         assert api.get(f"/reports/{one.id}/metrics") == {
             "report_id": one.id,
             "metrics": [

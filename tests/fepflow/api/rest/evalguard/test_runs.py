@@ -21,19 +21,19 @@ def metric(name: str, value: float | None, completed: int = 40) -> dict[str, Any
 def add_run(store: Store, run_id: str, task: str | None = "refund_desk") -> None:
     suite = {"name": "refunds", "target": {"http": {"url": "https://me:swordfish@bot.example.org/"}}}
     new = NewRun(run_id, "refunds", suite | ({"task": task} if task else {}), "suite.yaml", 1)
-    store.create_run(new, [TestCase(id="a", input="?")])
+    store.runs.create(new, [TestCase(id="a", input="?")])
 
 
 def finish(store: Store, run_id: str, value: float) -> None:
-    store.acquire_lease(run_id, "me", 60)
+    store.leases.acquire(run_id, "me", 60)
     metrics = [metric("acc", value), metric("style", None, 38)]
     verdict = {"gate": "low is the worst allowed", "thresholds_digest": "d" * 64}
-    store.finish(run_id, "me", "completed", outcome="fail", metrics=metrics, verdict=verdict)
+    store.leases.finish(run_id, "me", "completed", outcome="fail", metrics=metrics, verdict=verdict)
 
 
 class TestRuns:
     def test_a_run_with_a_task_is_listed_once_it_has_its_verdict(self, api: Client, store: Store) -> None:
-        store.add_evalguard_reports(SOME)
+        store.reports.add(SOME)
         for run_id, task in (("b" * 32, None), ("a" * 32, "refund_desk")):
             add_run(store, run_id, task)
             assert numbers(api.get("/reports")) == [4, 3, 2, 1]
@@ -55,7 +55,7 @@ class TestRuns:
         add_run(store, "a" * 32)
         finish(store, "a" * 32, 0.5)
         (former,) = api.get("/reports")["reports"]
-        store.acquire_lease("a" * 32, "me", 60)
+        store.leases.acquire("a" * 32, "me", 60)
         assert api.get("/reports")["reports"] == []
         api.get(f"/reports/{'a' * 32}", 404)
         finish(store, "a" * 32, 0.75)
@@ -75,13 +75,15 @@ class TestRuns:
         add_run(store, "a" * 32)
         finish(store, "a" * 32, 0.5)
         assert api.get("/reports")["pagination"]["total"] == 1
-        assert store.evalguard_reports() == []
+        assert store.reports.newest_imported() == []
 
     def test_a_run_whose_report_would_not_be_valid_is_left_out_and_the_log_says_so(
         self, api: Client, store: Store, caplog: pytest.LogCaptureFixture
     ) -> None:
         add_run(store, "a" * 32)
-        store.acquire_lease("a" * 32, "me", 60)
-        store.finish("a" * 32, "me", "completed", outcome="pass", metrics=[metric("no identifier", 0.5)], verdict={})
+        store.leases.acquire("a" * 32, "me", 60)
+        store.leases.finish(
+            "a" * 32, "me", "completed", outcome="pass", metrics=[metric("no identifier", 0.5)], verdict={}
+        )
         assert api.get("/reports")["reports"] == []
         assert f"run {'a' * 32} has no report: is not an identifier" in caplog.text

@@ -108,15 +108,15 @@ class Executor:
 
     def __init__(self, store: Store, evaluation_id: str) -> None:
         self.store, self.run_id = store, UUID(evaluation_id).hex
-        store.acquire_lease(self.run_id, "executor", 60)
+        store.leases.acquire(self.run_id, "executor", 60)
 
     def answer(self, index: int, value: Any, latency_ms: float) -> None:
         output = Output(value=value, metadata={"latency_ms": latency_ms, "attempts": 1})
-        self.store.write(self.run_id, [NewOutput(index, 0, "0" * 64, output)], [])
+        self.store.results.write(self.run_id, [NewOutput(index, 0, "0" * 64, output)], [])
 
     def fail(self, index: int, **error: Any) -> None:
         output = Output(value=None, metadata={"error": error, "attempts": 3})
-        self.store.write(self.run_id, [NewOutput(index, 0, "0" * 64, output)], [])
+        self.store.results.write(self.run_id, [NewOutput(index, 0, "0" * 64, output)], [])
 
     def check(
         self,
@@ -131,8 +131,8 @@ class Executor:
             fields = {"status": "error", "results": {}, "error": CheckError(type="timeout_error", message=error)}
         metadata = {"check_id": check_id}
         result = CheckResult(check_type="exact_match", evaluated_at=utc_now(), metadata=metadata, **fields)
-        self.store.write(self.run_id, [], [NewCheckResult(index, 0, check_id, "0" * 64, result, passed)])
+        self.store.results.write(self.run_id, [], [NewCheckResult(index, 0, check_id, "0" * 64, result, passed)])
 
     def finish(self, status: Any = "completed", error: str | None = None) -> None:
         outcome: Any = "fail" if status == "completed" else None
-        self.store.finish(self.run_id, "executor", status, outcome=outcome, error=error)
+        self.store.leases.finish(self.run_id, "executor", status, outcome=outcome, error=error)

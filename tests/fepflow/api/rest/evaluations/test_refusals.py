@@ -175,7 +175,7 @@ def test_a_body_of_a_page_elsewhere_is_not_read(client: httpx.Client, cases: lis
 
 
 def test_a_bug_of_ours_says_no_more_than_that(client: httpx.Client, store: Store) -> None:
-    store.graders = None  # type: ignore[method-assign]  # whatever it is, nobody outside gets to see it
+    store.requests.graders = None  # type: ignore[method-assign]  # whatever it is, nobody outside gets to see it
     assert error_of(client.get("/api/graders"), 500) == ("INTERNAL_ERROR", "Unexpected server error")
 
 

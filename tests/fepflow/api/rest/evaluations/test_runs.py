@@ -55,7 +55,7 @@ def test_an_unknown_run_is_not_found(client: httpx.Client, run_id: str, path: st
 
 
 def test_a_run_of_another_interface_is_not_found(client: httpx.Client, store: Store) -> None:
-    store.create_run(NewRun("0" * 32, "a suite", {}, None, 1), [])
+    store.runs.create(NewRun("0" * 32, "a suite", {}, None, 1), [])
     assert client.get("/api/evaluations").json()["data"]["total"] == 0
     assert client.get(f"/api/evaluations/{UUID('0' * 32)}").status_code == 404
 
@@ -63,7 +63,7 @@ def test_a_run_of_another_interface_is_not_found(client: httpx.Client, store: St
 def test_an_id_that_stands_twice_is_taken_once(client: httpx.Client, store: Store, cases: list[str]) -> None:
     data = create(client, test_case_ids=["tc-002", "tc-001", "tc-002"], grader_ids=["string-match"] * 2)
     assert (data["test_case_ids"], data["grader_ids"]) == (["tc-002", "tc-001"], ["string-match"])
-    assert [case.id for case in store.cases(UUID(data["id"]).hex)] == ["tc-002", "tc-001"]
+    assert [case.id for case in store.runs.cases(UUID(data["id"]).hex)] == ["tc-002", "tc-001"]
 
 
 def test_the_same_idempotency_key_gives_the_same_run_once(client: httpx.Client, store: Store, cases: list[str]) -> None:
@@ -75,7 +75,7 @@ def test_the_same_idempotency_key_gives_the_same_run_once(client: httpx.Client, 
         again = list(threads.map(lambda _: post("key-1"), range(16)))
     assert {response.status_code for response in [first, *again]} == {201}
     assert {response.json()["data"]["id"] for response in again} == {first.json()["data"]["id"]}
-    assert store.requested_runs("evaluation", 10)[1] == 1
+    assert store.requests.newest("evaluation", 10)[1] == 1
     code, message = error_of(post("key-1", test_case_ids=cases), 409)
     assert code == "CONFLICT"
     assert "idempotency key" in message
@@ -96,4 +96,4 @@ def test_concurrent_requests_with_one_new_key_give_one_run(
         ]
         ids = {post.result().json()["data"]["id"] for post in posts}
     assert len(ids) == 1
-    assert store.requested_runs("evaluation", 10)[1] == 1
+    assert store.requests.newest("evaluation", 10)[1] == 1

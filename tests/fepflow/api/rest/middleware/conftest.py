@@ -62,7 +62,7 @@ class Service:
         """Caller, action, resource and outcome, the oldest first."""
         return [
             (entry.caller, entry.action, entry.resource, entry.outcome)
-            for entry in self.store.audit_entries(1000)[::-1]
+            for entry in self.store.access.audit_entries(1000)[::-1]
         ]
 
 

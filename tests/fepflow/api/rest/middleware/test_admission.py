@@ -23,7 +23,7 @@ async def test_open_on_this_machine_with_a_record(serve: Serve) -> None:
             (None, "POST /api/evaluations", None, "begun"),
             (None, "POST /api/evaluations", None, "201"),
         ]
-        assert {entry.source for entry in service.store.audit_entries(9)} == {"127.0.0.1"}
+        assert {entry.source for entry in service.store.access.audit_entries(9)} == {"127.0.0.1"}
 
 
 async def test_without_a_valid_key_nothing_reaches_the_application(serve: Serve) -> None:
@@ -103,7 +103,7 @@ async def test_a_revoked_key_is_refused_at_the_next_request(serve: Serve) -> Non
     async with serve() as service:
         mine = service.key()
         assert (await service.send("GET", "/v1/runs", mine)).status_code == 201
-        service.store.revoke_api_key(mine["X-API-Key"][4:16])
+        service.store.access.revoke_key(mine["X-API-Key"][4:16])
         assert (await service.send("GET", "/v1/runs", mine)).status_code == 401
 
 

@@ -45,7 +45,7 @@ class FailingLog:
         self._groups -= 1
         if self._groups < 0:
             raise OSError(28, "No space left on device")
-        self._store.add_audit_entries(entries)
+        self._store.access.add_audit_entries(entries)
 
 
 async def test_without_a_record_nothing_is_done(serve: Serve) -> None:

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, insert, nulls_first, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    delete,
+    func,
+    insert,
+    nulls_first,
+    or_,
+    select,
+)
 
 from fepflow.errors import NotFoundError
 from fepflow.evalguard.report import metrics_of
-from fepflow.protocol.model import utc_now
-from fepflow.store.column_types import indexable
 from fepflow.store.database import Repository, upserting
-from fepflow.store.records import RunRecord
-from fepflow.store.tables import EVALGUARD_REPORT, EVALGUARD_REPORT_METRIC, EVALGUARD_RUN, RUN
+from fepflow.store.records import (
+    ReportFilter,
+    RunRecord,
+    StoredReport,
+)
+from fepflow.store.tables import (
+    EVALGUARD_REPORT,
+    EVALGUARD_REPORT_METRIC,
+    EVALGUARD_RUN,
+    RUN,
+    indexable,
+)
 
 MIN_PREFIX = 4
 MAX_NAME = 1_200
@@ -25,54 +43,15 @@ _ROWS_AT_ONCE = 50
 _IS_IMPORTED = EVALGUARD_REPORT.c.id.not_in(select(EVALGUARD_RUN.c.run_id))
 
 
-@dataclass(frozen=True, slots=True)
-class StoredReport:
-    """A report, as a document of EvalGuard 4.4, and the file, or the suite, that it came from.
-
-    `report_id` is the id that it has itself, `evaluated_at` its date; `warnings` say what could not be taken as it was.
-    """
-
-    id: str
-    source: str
-    report_id: str | None
-    model_name: str | None
-    model_source: str | None
-    evaluated_at: datetime | None
-    tasks: list[str]
-    report: dict[str, Any]
-    warnings: list[str] = field(default_factory=list)
-    imported_at: datetime = field(default_factory=utc_now)
-
-
-@dataclass(frozen=True, slots=True)
-class ReportFilter:
-    """Which reports are wanted. A task and a metric are wanted together: the task has to have the metric."""
-
-    model_name: str | None = None
-    model_source: str | None = None
-    task_ref: str | None = None
-    metric: str | None = None
-
-    def conditions(self) -> list[ColumnElement[bool]]:
-        """What holds for the rows of such reports."""
-        report, row = EVALGUARD_REPORT.c, EVALGUARD_REPORT_METRIC.c
-        wanted = {report.model_name: self.model_name, report.model_source: self.model_source}
-        there = {row.task_ref: indexable(self.task_ref, MAX_NAME), row.metric: indexable(self.metric, MAX_NAME)}
-        conditions = [column == text for column, text in wanted.items() if text is not None]
-        if rows := [column == text for column, text in there.items() if text is not None]:
-            conditions.append(report.id.in_(select(row.report_id).where(*rows)))
-        return conditions
-
-
-class EvalguardReports(Repository):
+class Reports(Repository):
     """Storing and finding reports."""
 
-    def add_evalguard_reports(self, reports: Sequence[StoredReport]) -> int:
+    def add(self, reports: Sequence[StoredReport]) -> int:
         """Store those that are not there yet, in one transaction; how many those were."""
         ordered = sorted(reports, key=lambda report: report.id)
         return self._database.write(lambda connection: _insert(connection, ordered)) if ordered else 0
 
-    def evalguard_report(self, name: str) -> StoredReport:
+    def imported(self, name: str) -> StoredReport:
         """The imported report with this id, its beginning (4 characters or more), or the id that the report itself has.
 
         Raises NotFoundError if there is none, or if it could be several.
@@ -89,20 +68,20 @@ class EvalguardReports(Repository):
             raise NotFoundError(f"{name!r} could be any of the reports {ids}: write more characters of the id.")
         raise NotFoundError(f"There is no imported report {name!r}: `fepflow evalguard list` shows those there are.")
 
-    def evalguard_reports(self, limit: int = 20, model_name: str | None = None) -> list[StoredReport]:
+    def newest_imported(self, limit: int = 20, model_name: str | None = None) -> list[StoredReport]:
         """The reports that were imported last first, of one model where it is named."""
         newest = _newest(ReportFilter(model_name=model_name)).where(_IS_IMPORTED)
         return self._reports(newest.limit(limit))
 
-    def find_reports(self, wanted: ReportFilter, limit: int, offset: int) -> tuple[list[StoredReport], int]:
+    def find(self, wanted: ReportFilter, limit: int, offset: int) -> tuple[list[StoredReport], int]:
         """A page of the imported reports and those of runs, the newest first, and how many there are in all."""
-        count = select(func.count()).select_from(EVALGUARD_REPORT).where(*wanted.conditions())
+        count = select(func.count()).select_from(EVALGUARD_REPORT).where(*_conditions(wanted))
         page = _newest(wanted).limit(limit).offset(offset)
         with self._database.reading() as connection:
             reports = [StoredReport(**row) for row in connection.execute(page).mappings()]
             return reports, connection.scalar(count) or 0
 
-    def report(self, name: str) -> StoredReport:
+    def get(self, name: str) -> StoredReport:
         """The report with this id, or the only one that has it as an id of its own. Raises NotFoundError."""
         table = EVALGUARD_REPORT.c
         may_be_id = name.isascii() and name.isprintable()
@@ -114,9 +93,7 @@ class EvalguardReports(Repository):
             raise NotFoundError(f"Several reports call themselves {name!r}: name the one by its id in the list.")
         return found[0]
 
-    def find_models(
-        self, model_source: str | None, limit: int, offset: int
-    ) -> tuple[list[tuple[str, str | None]], int]:
+    def models(self, model_source: str | None, limit: int, offset: int) -> tuple[list[tuple[str, str | None]], int]:
         """A page of the names and sources of all models that there are reports of, by name, and how many there are."""
         name, source = EVALGUARD_REPORT.c.model_name, EVALGUARD_REPORT.c.model_source
         models = select(name, source).where(name.is_not(None)).group_by(name, source)
@@ -158,9 +135,19 @@ class EvalguardReports(Repository):
             return [StoredReport(**row) for row in connection.execute(statement).mappings()]
 
 
+def _conditions(wanted: ReportFilter) -> list[ColumnElement[bool]]:
+    report, row = EVALGUARD_REPORT.c, EVALGUARD_REPORT_METRIC.c
+    equal = {report.model_name: wanted.model_name, report.model_source: wanted.model_source}
+    in_metrics = {row.task_ref: indexable(wanted.task_ref, MAX_NAME), row.metric: indexable(wanted.metric, MAX_NAME)}
+    conditions = [column == text for column, text in equal.items() if text is not None]
+    if rows := [column == text for column, text in in_metrics.items() if text is not None]:
+        conditions.append(report.id.in_(select(row.report_id).where(*rows)))
+    return conditions
+
+
 def _newest(wanted: ReportFilter) -> Select[Any]:
     table = EVALGUARD_REPORT.c
-    return select(EVALGUARD_REPORT).where(*wanted.conditions()).order_by(table.imported_at.desc(), table.id)
+    return select(EVALGUARD_REPORT).where(*_conditions(wanted)).order_by(table.imported_at.desc(), table.id)
 
 
 def _insert(connection: Connection, reports: Sequence[StoredReport]) -> int:
