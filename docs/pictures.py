@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from fepflow.statistics.drift import RUNS, cusum
-from fepflow.statistics.estimate import Counts
-from fepflow.statistics.intervals import wilson_interval
-from fepflow.statistics.judge_correction import JudgeLabels, corrected
+from fepflow.statistics.estimate import PROPORTION, Counts
+from fepflow.statistics.judges import JudgeLabels, corrected
 from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.paired import tango_interval
-from fepflow.statistics.scale import PROPORTION
+from fepflow.statistics.proportions import wilson_interval
 from fepflow.statistics.sequential import Values, confidence_sequence
 
 PAGE = Path(__file__).parent / "verdict.md"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -83,3 +83,24 @@ def seconds(value: Any) -> Any:
             raise ValueError("a duration reads like 500ms, 30s, 2m, 1h or 7d")
         return float(match[1]) * _SECONDS[match[2]]
     return value
+
+
+def number(value: float, unlike: float | None = None) -> str:
+    """Four digits; all of them where four would make `value` look the same as another number, `unlike`."""
+    short = f"{value:.4g}"
+    return repr(value) if unlike is not None and value != unlike and short == f"{unlike:.4g}" else short
+
+
+def percent(share: float) -> str:
+    """`95 %`."""
+    return f"{share * 100:.5g} %"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 check`, `2 checks`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def listed(items: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)

@@ -21,7 +21,6 @@ from fepflow.analysis.top_up import first_cases
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.errors import UserError
-from fepflow.evalguard.formatting import plural
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.leases import new_owner
 from fepflow.store.records import Cause, NewRun, Progress, RunRecord
@@ -33,6 +32,7 @@ from fepflow.tasks.run.log import run_log
 from fepflow.tasks.run.options import RunOptions
 from fepflow.tasks.run.outcome import Retried, without_verdict
 from fepflow.tasks.run.zombie_runs import reap
+from fepflow.text import plural
 
 
 def create_run(

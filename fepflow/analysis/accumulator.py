@@ -11,18 +11,16 @@ from typing import Any
 
 from fepflow.analysis.ranges import is_of_passes, scale_of_aggregate
 from fepflow.errors import CheckTimeoutError, JSONPathError
-from fepflow.evalguard.formatting import plural
 from fepflow.json.limits import finite
 from fepflow.jsonpath.path import Path, compile_path
-from fepflow.statistics.estimate import Counts, Estimate
-from fepflow.statistics.means import CaseValue, estimate_of_cases, mean_estimate
-from fepflow.statistics.per_case import k_of_repeats, majority, worst
+from fepflow.statistics.estimate import Counts, Estimate, Scale
+from fepflow.statistics.means import CaseValue, estimate_of_cases, k_of_repeats, majority, mean_estimate, worst
 from fepflow.statistics.quantiles import quantile_estimate
-from fepflow.statistics.scale import Scale
-from fepflow.statistics.sequential_mean import sequential_estimate
+from fepflow.statistics.sequential import sequential_estimate
 from fepflow.store.records import CheckCounts, CheckRow, StoredOutput
 from fepflow.suite.aggregates import Aggregate
 from fepflow.suite.models import Gate, Metric
+from fepflow.text import plural
 from fepflow.verdict.estimates import MetricEstimate
 
 

@@ -10,8 +10,8 @@ from fepflow.analysis.label_draws import labelled_draw
 from fepflow.analysis.labels import Label, LabelSet
 from fepflow.analysis.people import categories, kappa_data
 from fepflow.errors import InfrastructureError, UserError
-from fepflow.statistics.agreement import ConfusionMatrix, cohen_kappa, tabulate
-from fepflow.statistics.intervals import wilson_interval
+from fepflow.statistics.judges import ConfusionMatrix, cohen_kappa, tabulate
+from fepflow.statistics.proportions import wilson_interval
 from fepflow.store.records import Calibration, LabelDraw, RunRecord
 from fepflow.store.store import Store
 

@@ -9,7 +9,7 @@ from fepflow.analysis.judge_reliability import judges_of_run, labels_of
 from fepflow.analysis.ranges import is_share_that_passed
 from fepflow.checks.constants import CheckType
 from fepflow.protocol.check import Check
-from fepflow.statistics.judge_correction import JudgeLabels, corrected
+from fepflow.statistics.judges import JudgeLabels, corrected
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Metric

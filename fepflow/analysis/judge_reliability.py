@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fepflow.checks.constants import CheckType
-from fepflow.evalguard.formatting import listed, number, plural
-from fepflow.statistics.judge_correction import JudgeLabels, youden_index
+from fepflow.statistics.judges import JudgeLabels, youden_index
 from fepflow.store.records import Calibration, RunRecord
 from fepflow.store.store import Store
+from fepflow.text import listed, number, plural
 
 if TYPE_CHECKING:
     from fepflow.checks.models.judge_spec import JudgeSpec

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fepflow.analysis.accumulation import cases_of
-from fepflow.evalguard.formatting import listed
 from fepflow.protocol.content_hash import content_hash
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from fepflow.text import cut
+from fepflow.text import cut, listed
 
 NAMED = 3
 """Cases that a sentence names."""

@@ -10,7 +10,7 @@ from typing import Any
 from fepflow.analysis.labels import Label, LabelSet, field_named, judge_named
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import UserError
-from fepflow.statistics.agreement import Kappa, cohen_kappa, tabulate
+from fepflow.statistics.judges import Kappa, cohen_kappa, tabulate
 from fepflow.store.records import RunRecord, StoredLabel
 from fepflow.store.store import Store
 

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from fepflow.errors import UserError
-from fepflow.evalguard.formatting import number, percent, plural
 from fepflow.statistics.planning import (
     MOST_CASES,
     cases_for_power,
@@ -16,6 +15,7 @@ from fepflow.statistics.planning import (
 )
 from fepflow.statistics.planning import power as power_of
 from fepflow.suite.models import Gate
+from fepflow.text import number, percent, plural
 
 if TYPE_CHECKING:
     from fepflow.store.records import RunRecord

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fepflow.protocol.check import Check
-from fepflow.statistics.scale import PROPORTION, Scale
+from fepflow.statistics.estimate import PROPORTION, Scale
 from fepflow.suite.models import Metric
 
 PASSED = ("$.passed", "$.response.passed")

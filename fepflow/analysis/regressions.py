@@ -10,7 +10,7 @@ from fepflow.analysis.baseline import regression_baseline
 from fepflow.analysis.judge_errors import LabelsByMetric
 from fepflow.analysis.run_comparison import RunComparison, compare_results, results_of
 from fepflow.errors import UserError
-from fepflow.statistics.binomial_tests import holm
+from fepflow.statistics.proportions import holm
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate

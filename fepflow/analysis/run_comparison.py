@@ -15,9 +15,8 @@ from fepflow.analysis.matched_cases import Contents, MatchedCases, contents_of, 
 from fepflow.analysis.ranges import is_of_passes, is_share_that_passed, scale_of_aggregate
 from fepflow.errors import UserError
 from fepflow.protocol.check import Check
-from fepflow.statistics.paired import Pairs, difference, paired_estimate
-from fepflow.statistics.paired_correction import corrected_difference
-from fepflow.statistics.scale import Scale
+from fepflow.statistics.estimate import Scale
+from fepflow.statistics.paired import Pairs, corrected_difference, difference, paired_estimate
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite, check_ids

@@ -133,8 +133,7 @@ def _report(calibration: Calibration) -> Iterator[str]:
 
 
 def _people(people: dict[str, Any]) -> Iterator[str]:
-    from fepflow.evalguard.formatting import listed, plural
-    from fepflow.text import printable
+    from fepflow.text import listed, plural, printable
 
     if people:
         yield f"labels of {people['count']} {'person' if people['count'] == 1 else 'people'} in the store"
@@ -145,7 +144,7 @@ def _people(people: dict[str, Any]) -> Iterator[str]:
 
 
 def _line(name: str, figure: dict[str, Any], more: str = "") -> str:
-    from fepflow.evalguard.formatting import number
+    from fepflow.text import number
 
     if figure["value"] is None:
         return f"  {name:<10} none{more}"
@@ -188,8 +187,8 @@ def export(run_id: str, check: str | None, output: Path) -> None:
 
     One row for each output and field, with the label that counts, and who said what, when, and why.
     """
-    from fepflow.evalguard.formatting import plural
     from fepflow.services.labels import export_labels
+    from fepflow.text import plural
 
     run, count = export_labels(run_id, check, output)
     click.echo(f"{output}: labels of run {run.id[:8]}, {plural(count, 'row')}.")

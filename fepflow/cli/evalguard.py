@@ -36,7 +36,7 @@ def evalguard() -> None:
 def schema(name: str | None) -> None:
     """Print a JSON Schema of EvalGuard's documents; without NAME, their names."""
     from fepflow.documents.did_you_mean import did_you_mean
-    from fepflow.evalguard.schema_files import SCHEMAS, schema_path, schema_text
+    from fepflow.evalguard.documents import SCHEMAS, schema_path, schema_text
 
     if name is None:
         for each in SCHEMAS:
@@ -56,8 +56,8 @@ def validate(paths: Sequence[Path], lenient: bool, as_json: bool) -> int:
 
     Exit code 0 if they are valid, 1 if not, 2 if something cannot be read. Warnings do not count.
     """
-    from fepflow.evalguard.formatting import plural
     from fepflow.evalguard.validation import validate_catalogue
+    from fepflow.text import plural
 
     found = validate_catalogue(paths, is_lenient=lenient)
     if as_json:
@@ -136,9 +136,9 @@ def import_reports(paths: Sequence[Path]) -> int:
 
     What is stored already stays as it is. Bad files are named, and the others imported: exit code 1.
     """
-    from fepflow.evalguard.formatting import plural
     from fepflow.services import run_service
     from fepflow.services.evalguard_reports import import_reports
+    from fepflow.text import plural
 
     with run_service.open_store() as store:
         summary = import_reports(store, paths, _warn)

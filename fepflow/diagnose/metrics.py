@@ -11,8 +11,7 @@ from fepflow.diagnose.slices import validate_slices
 from fepflow.diagnose.suite_validation import SuiteValidation, file_of
 from fepflow.diagnose.top_up import validate_top_up
 from fepflow.errors import InputError
-from fepflow.evalguard.definitions import Definitions, definitions_near
-from fepflow.evalguard.loader import load_thresholds, read_definition
+from fepflow.evalguard.loader import Definitions, definitions_near, load_thresholds, read_definition
 from fepflow.evalguard.models import Thresholds
 from fepflow.protocol.check import Check
 from fepflow.suite.models import Gate, Metric

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fepflow.analysis.ranges import is_share_that_passed
 from fepflow.analysis.sampling import sample_size
 from fepflow.diagnose.suite_validation import SuiteValidation
-from fepflow.statistics.intervals import z_score
+from fepflow.statistics.proportions import z_score
 from fepflow.suite.models import Gate, Metric
 from fepflow.text import known_names
 

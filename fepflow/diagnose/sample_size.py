@@ -8,9 +8,9 @@ from fepflow.analysis.ranges import is_of_passes, is_share_that_passed
 from fepflow.analysis.sampling import sample_size
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.errors import DocumentPath
-from fepflow.statistics.intervals import interval_of, minimum_sample
+from fepflow.statistics.estimate import Scale
 from fepflow.statistics.planning import cases_for_power
-from fepflow.statistics.scale import Scale
+from fepflow.statistics.proportions import interval_of, minimum_sample
 from fepflow.suite.models import Gate, Impact, Metric
 from fepflow.verdict.requirements import ImpactAtMost
 

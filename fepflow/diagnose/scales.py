@@ -12,7 +12,7 @@ from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.evalguard.models import Range
 from fepflow.jsonpath.path import SingularPath, compile_path, leading_keys
 from fepflow.protocol.check import Check
-from fepflow.statistics.scale import Scale
+from fepflow.statistics.estimate import Scale
 from fepflow.suite.models import Gate, Metric
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from fepflow.analysis.slices import NONE, minima_of, slice_of
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.did_you_mean import did_you_mean
-from fepflow.statistics.scale import Scale
+from fepflow.statistics.estimate import Scale
 from fepflow.suite.models import Gate, Metric, Slices
 from fepflow.text import known_names
 from fepflow.verdict.slice_rules import cases_needed

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fepflow.analysis.sampling import sample_size
 from fepflow.diagnose.suite_validation import SuiteValidation
-from fepflow.statistics.scale import Scale
+from fepflow.statistics.estimate import Scale
 from fepflow.statistics.sequential import passes_in_a_row
 from fepflow.suite.models import Gate, Metric, Slices, TopUp
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from fepflow.documents.loader import reason
 from fepflow.errors import InputError, Problem
@@ -119,3 +119,19 @@ def is_lm_eval(data: Any) -> bool:
 def is_policy(data: Any) -> bool:
     """Whether a document has thresholds of several tasks, as newer catalogues have them."""
     return isinstance(data, Mapping) and "thresholds" in data and "task" not in data and "id" in data
+
+
+SchemaName = Literal["task", "metric", "threshold", "report", "api"]
+SCHEMAS: tuple[str, ...] = get_args(SchemaName)
+
+_FOLDER = Path(__file__).parent / "schemas" / "v1"
+
+
+def schema_text(name: str) -> str:
+    """A schema as YAML; `name` is one of SCHEMAS."""
+    return schema_path(name).read_text(encoding="utf-8")
+
+
+def schema_path(name: str) -> Path:
+    """Its file, named as 6.2 has it."""
+    return _FOLDER / f"{name}.schema.yaml"

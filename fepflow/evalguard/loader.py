@@ -5,7 +5,8 @@ Every function here raises InputError with all errors of all files at once, each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -15,8 +16,8 @@ from fepflow.documents.did_you_mean import closest
 from fepflow.documents.loader import Document, read_document
 from fepflow.errors import DocumentPath, InputError, Problem
 from fepflow.evalguard.documents import SUFFIXES, is_policy, leads_outside
+from fepflow.evalguard.impact import check_ranges
 from fepflow.evalguard.models import Definition, Metric, Policy, Task, Thresholds
-from fepflow.evalguard.policy_metrics import PolicyMetrics
 from fepflow.evalguard.schema_errors import schema_errors
 
 D = TypeVar("D", bound=Definition)
@@ -125,3 +126,85 @@ def _files_of(path: Path, kind: Kind, problems: list[Problem]) -> list[Path]:
         advice = "name a folder with .yaml, .yml or .json files, or a file"
         raise InputError(Problem(f"there are no {kind} in this folder", str(folder), advice=advice))
     return files
+
+
+METRICS = "metrics"
+
+
+@dataclass
+class PolicyMetrics:
+    """The metrics that the policies of catalogues have thresholds for; each catalogue's are read once."""
+
+    _by_catalogue: dict[Path, dict[str, list[str]]] = field(default_factory=dict)
+
+    def completed(self, data: Any, path: Path) -> Any:
+        """Return the document of a task in `path`, with the metrics of the policies beside it if it lists none.
+
+        Without policies it is returned as it is: v1 requires the list.
+        """
+        policies = path.parent.parent / "policies"
+        if path.parent.name != "tasks" or not isinstance(data, Mapping) or METRICS in data or not policies.is_dir():
+            return data
+        if policies not in self._by_catalogue:
+            self._by_catalogue[policies] = _metrics_by_task(policies)
+        task = data.get("id")
+        metrics = self._by_catalogue[policies].get(task, []) if isinstance(task, str) else []
+        return {**data, METRICS: metrics}
+
+
+def _metrics_by_task(policies: Path) -> dict[str, list[str]]:
+    """Return the metrics of each task. What is wrong with a policy is told where policies are validated."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(policies.iterdir()):
+        if path.suffix not in SUFFIXES or not path.is_file() or leads_outside(path, policies.resolve()):
+            continue
+        try:
+            data = read_document(path).data
+        except InputError:
+            continue
+        tasks = data.get("thresholds") if isinstance(data, Mapping) else None
+        for task, metrics in tasks.items() if isinstance(tasks, Mapping) else ():
+            names = list(metrics) if isinstance(metrics, Mapping) else []
+            found[str(task)] = list(dict.fromkeys([*found.get(str(task), []), *names]))
+    return found
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """Tasks and metrics by id; empty where none are defined."""
+
+    tasks: dict[str, Task] = field(default_factory=dict)
+    metrics: dict[str, Metric] = field(default_factory=dict)
+
+    def remarks(self, thresholds: Thresholds) -> list[Problem]:
+        """Warnings about thresholds: ranges that surprise, and references that lead nowhere (EvalGuard 5.1)."""
+        task = self.tasks.get(thresholds.task)
+        remarks = []
+        if self.tasks and task is None:
+            remarks.append(_warning("task", f"there is no definition of the task {thresholds.task}"))
+        for name, ranges in thresholds.thresholds.items():
+            metric = self.metrics.get(name)
+            if self.metrics and metric is None:
+                remarks.append(_warning(f"thresholds.{name}", f"there is no definition of the metric {name}"))
+            if task is not None and name not in task.metrics:
+                remarks.append(_warning(f"thresholds.{name}", f"the task {task.id} does not list the metric {name}"))
+            remarks += check_ranges(name, ranges, metric.direction if metric else None)
+        return remarks
+
+
+def definitions_near(thresholds: Path) -> Definitions:
+    """The `tasks` and `metrics` folders beside the `thresholds` (or `policies`) folder that a path leads to or into.
+
+    Raises InputError for definitions that are not valid.
+    """
+    if any((thresholds / name).is_dir() for name in ("thresholds", "policies")):
+        root = thresholds
+    else:
+        root = thresholds.parent if thresholds.is_dir() else thresholds.parent.parent
+    tasks = load_tasks(root) if (root / "tasks").is_dir() else {}
+    metrics = load_metrics(root) if (root / "metrics").is_dir() else {}
+    return Definitions(tasks, metrics)
+
+
+def _warning(path: str, message: str) -> Problem:
+    return Problem(message, path=path, severity="warning")

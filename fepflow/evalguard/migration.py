@@ -28,7 +28,7 @@ from ruamel.yaml.util import load_yaml_guess_indent
 from fepflow.documents.loader import Document, parse_document, read_text, reason
 from fepflow.errors import InputError, Problem
 from fepflow.evalguard.documents import MODELS, Kind, find_documents, kind_of
-from fepflow.evalguard.policy_metrics import METRICS, PolicyMetrics
+from fepflow.evalguard.loader import METRICS, PolicyMetrics
 from fepflow.evalguard.report import flattened
 from fepflow.evalguard.schema_errors import validated
 from fepflow.suite.models import IMPACTS

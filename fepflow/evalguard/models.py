@@ -6,11 +6,13 @@ unknown field is an error. References between definitions are checked where all 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from fepflow.protocol.content_hash import content_hash
 from fepflow.suite.models import Impact
 
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
@@ -103,3 +105,21 @@ class Metric(Definition):
     description: str | None = None
     type: Literal["percentage", "score", "count", "time", "other"] | None = None
     tags: list[str] | None = None
+
+
+def thresholds_digest(thresholds: Iterable[Thresholds]) -> str:
+    """The SHA-256 of the thresholds of some tasks, 64 hexadecimal digits.
+
+    It depends on what they say, not on how the files are written: not on the order of tasks, metrics and ranges, not on
+    comments, and not on whether a bound is written 1 or 1.0.
+    """
+    return content_hash({each.task: _canonical(each) for each in thresholds})
+
+
+def _canonical(thresholds: Thresholds) -> dict[str, Any]:
+    return {
+        metric: sorted(
+            (each.model_dump(exclude_none=True) for each in ranges), key=lambda each: sorted(map(str, each.items()))
+        )
+        for metric, ranges in thresholds.thresholds.items()
+    }

@@ -6,6 +6,7 @@ Values are taken as they are, as in the other definitions. Upstream's own tools 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from fepflow.evalguard.models import Definition, Identifier
 from fepflow.json.limits import finite
+from fepflow.text import brief
 
 
 def _finite(value: Any) -> Any:
@@ -185,3 +187,52 @@ def _is_named_result(result: Any) -> bool:
         and all(isinstance(each, Mapping) for metrics in result.values() for each in metrics.values())
         and any(metrics for metrics in result.values())
     )
+
+
+NO_VALUE = "no_value."
+"""Prefix of the entries of `metadata` that say why a metric has no value."""
+
+MISSING = "missing."
+"""Prefix of the entries of `metadata` that say how many results of a metric are missing, as in `3 of 120`."""
+
+EVALUATOR = "fepflow"
+"""The `evaluator` in the `metadata` of a report that was made of a run of ours."""
+
+NOT_AVAILABLE = "N/A"
+"""What lm-evaluation-harness writes where there is no standard error."""
+
+
+def why_no_number(value: Any) -> str | None:
+    """Why a value is no finite number, in words; None if it is one."""
+    if value is None:
+        return "there is none"
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return f"{brief(repr(value), 40)} is no number"
+    if isinstance(value, str):
+        return f"{brief(repr(value), 40)} is a text, and no number"
+    try:
+        return None if math.isfinite(value) else f"{value} is no finite number"
+    except OverflowError:
+        return "it is too large for a number"
+
+
+def usable_results(raw: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+    """Metrics with `value` and `stderr` as they came: those with a value, why the others have none, and warnings."""
+    results: dict[str, Any] = {}
+    no_value: dict[str, str] = {}
+    warnings = []
+    for metric, fields in raw.items():
+        if problem := why_no_number(fields.get("value")):
+            no_value[f"{NO_VALUE}{metric}"] = problem
+            warnings.append(f"{metric} has no value: {problem}")
+            continue
+        results[metric] = {name: value for name, value in fields.items() if name != "stderr"}
+        stderr = fields.get("stderr")
+        if stderr is None or stderr == NOT_AVAILABLE:
+            continue
+        problem = why_no_number(stderr) or ("it is negative" if stderr < 0 else None)
+        if problem:
+            warnings.append(f"the standard error of {metric} is not used: {problem}")
+        else:
+            results[metric]["stderr"] = stderr
+    return results, no_value, warnings

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,12 @@ from fepflow.documents.loader import Document, parse_document, read_text
 from fepflow.documents.yaml_parser import too_deep
 from fepflow.errors import InputError, Problem, dotted
 from fepflow.evalguard.documents import is_bare_report, is_lm_eval, kind_of
-from fepflow.evalguard.lm_eval import convert
-from fepflow.evalguard.report import Report, flattened
-from fepflow.evalguard.reported_values import usable_results
+from fepflow.evalguard.report import Report, flattened, usable_results, why_no_number
 from fepflow.evalguard.schema_errors import validated
 from fepflow.json.decoder import is_deep, loads_with_nan
 from fepflow.json.parser import syntax_error
+from fepflow.security.redaction import MASK
+from fepflow.security.secret_names import is_secret_name, secrets_in_address
 
 MAX_BYTES = 50_000_000
 
@@ -107,3 +108,167 @@ def _with_usable_values(data: Any) -> tuple[Any, list[str]]:
 
 def _is_result(result: Any) -> bool:
     return isinstance(result, Mapping) and all(isinstance(fields, Mapping) for fields in result.values())
+
+
+FILTER = "filter"
+"""The entry of a task's `metadata` that names the filter of its results."""
+
+ORIGINAL_NAME = "name."
+"""Prefix of the entries of `metadata` that have the harness's name of a metric that is no identifier."""
+
+_STDERR = "_stderr"
+_OF_TYPE = {
+    str: ("dataset_path", "dataset_name", "output_type"),
+    int | float: ("repeats",),
+    bool: ("should_decontaminate", "unsafe_code"),
+}
+_SETTINGS = ("limit", "batch_size", "num_fewshot", "random_seed", "numpy_seed", "torch_seed", "fewshot_seed")
+
+
+@dataclass
+class _Conversion:
+    """The report's lists as they are filled, and what could not be taken as it is."""
+
+    data: Mapping[str, Any]
+    tasks: list[dict[str, Any]] = field(default_factory=list)
+    results: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def add(self, name: str, raw: Any) -> None:
+        """Take the results of a task in."""
+        by_filter = _by_filter(raw) if isinstance(raw, Mapping) else {}
+        if not by_filter:
+            self.warnings.append(f"{name}: there is no metric in its results")
+        for filter_name, metrics in by_filter.items() or [(None, {})]:
+            identified, names = _identified(metrics)
+            results, no_value, warnings = usable_results(identified)
+            warnings += [f"{original} is no identifier, and is called {metric}" for metric, original in names.items()]
+            self.warnings += [f"{name}: {warning}" for warning in warnings]
+            metadata = {**({} if filter_name is None else {FILTER: filter_name}), **no_value}
+            metadata |= {f"{ORIGINAL_NAME}{metric}": original for metric, original in names.items()}
+            self.tasks.append(self._task(name, metadata))
+            self.results.append(results)
+
+    def _task(self, name: str, metadata: dict[str, Any]) -> dict[str, Any]:
+        config = _mapping(_mapping(self.data.get("configs")).get(name))
+        task: dict[str, Any] = {"task_ref": name}
+        for kind, fields in _OF_TYPE.items():
+            task |= {each: config[each] for each in fields if _is(config.get(each), kind)}
+        shots = _mapping(self.data.get("n-shot")).get(name, config.get("num_fewshot"))
+        if why_no_number(shots) is None:
+            task["n_shot"] = shots
+        samples = _mapping(_mapping(self.data.get("n-samples")).get(name))
+        if numbers := {each: count for each, count in samples.items() if why_no_number(count) is None}:
+            task["n_samples"] = numbers
+        version = _mapping(self.data.get("versions")).get(name)
+        if why_no_number(version) is None:
+            task["version"] = version
+        elif version is not None:
+            metadata = {**metadata, "version": str(version)}
+        return {**task, "metadata": metadata} if metadata else task
+
+
+def convert(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A result file as the document of a report, and warnings about what could not be taken as it is."""
+    conversion = _Conversion(data)
+    for name, raw in data["results"].items():
+        conversion.add(str(name), raw)
+    metadata = {"evaluator": "lm-evaluation-harness"}
+    config = _mapping(data.get("config"))
+    metadata |= {name: str(config[name]) for name in _SETTINGS if config.get(name) is not None}
+    if data.get("total_evaluation_time_seconds") is not None:
+        metadata["total_evaluation_time_seconds"] = str(data["total_evaluation_time_seconds"])
+    report = {
+        "metadata": metadata,
+        "context": _context(data, config),
+        "tasks": conversion.tasks,
+        "results": conversion.results,
+    }
+    return report, conversion.warnings
+
+
+def _by_filter(raw: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+    """`{filter: {metric: {value, stderr}}}`, in the file's order."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for key, value in raw.items():
+        metric, comma, filter_name = key.rpartition(",")
+        if not comma:
+            continue
+        base = metric.removesuffix(_STDERR)
+        is_error = base != metric and f"{base},{filter_name}" in raw
+        fields = found.setdefault(filter_name, {}).setdefault(base if is_error else metric, {})
+        fields["stderr" if is_error else "value"] = value
+    return found
+
+
+def _identified(metrics: Mapping[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """The metrics by names that are identifiers, and the original names of those that were none."""
+    found: dict[str, dict[str, Any]] = {}
+    names = {}
+    for metric, fields in metrics.items():
+        name = stem = re.sub(r"[^A-Za-z0-9_-]", "_", metric) or "_"
+        number = 2
+        while name in found or (name != metric and name in metrics):
+            name, number = f"{stem}_{number}", number + 1
+        found[name] = fields
+        if name != metric:
+            names[name] = metric
+    return found, names
+
+
+def _context(data: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    tools = {
+        "lm_eval": {"version": data.get("lm_eval_version"), "git_hash": data.get("git_hash")},
+        "transformers": {"version": data.get("transformers_version")},
+    }
+    context = {
+        "model_name": data.get("model_name"),
+        "model_source": data.get("model_source") or config.get("model"),
+        "git_hash": config.get("model_sha"),
+    }
+    context = {name: value for name, value in context.items() if isinstance(value, str) and value}
+    if why_no_number(data.get("date")) is None:
+        context["date"] = data["date"]
+    if execution := _execution(config.get("model_args")):
+        context["execution"] = execution
+    if known := {name: versions for name, tool in tools.items() if (versions := _texts(tool))}:
+        context["tools"] = known
+    return context
+
+
+def _execution(arguments: Any) -> dict[str, Any]:
+    """The model's arguments, without the values of those that are named like secrets."""
+    if isinstance(arguments, str) and arguments:
+        return {"model_args_plain": ",".join(_masked_arguments(arguments))}
+    if isinstance(arguments, Mapping):
+        return {"model_args_dict": {str(name): _masked(str(name), str(value)) for name, value in arguments.items()}}
+    return {}
+
+
+def _masked_arguments(arguments: str) -> Iterator[str]:
+    for argument in arguments.split(","):
+        name, equals, value = argument.partition("=")
+        yield f"{name}{equals}{_masked(name, value)}"
+
+
+def _masked(name: str, value: str) -> str:
+    # A tokenizer is no token, and neither is `add_bos_token=True`.
+    if is_secret_name(name) and "tokeniz" not in name.lower() and value.lower() not in ("true", "false", "none", ""):
+        return MASK
+    for secret in sorted(secrets_in_address(value), key=len, reverse=True) if "://" in value else ():
+        value = value.replace(secret, MASK)
+    return value
+
+
+def _texts(tool: Mapping[str, Any]) -> dict[str, str]:
+    return {name: value for name, value in tool.items() if isinstance(value, str)}
+
+
+def _is(value: Any, kind: Any) -> bool:
+    if kind is bool or isinstance(value, bool):
+        return kind is bool and isinstance(value, bool)
+    return isinstance(value, kind) and (isinstance(value, str) or why_no_number(value) is None)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

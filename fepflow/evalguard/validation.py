@@ -5,17 +5,20 @@ A MUST that is violated is an error, a SHOULD a warning; so is whatever is allow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.loader import Document, parse_document, read_text
-from fepflow.errors import InputError, Problem
-from fepflow.evalguard.catalogue_rules import Entry, check_catalogue, problem_at
+from fepflow.errors import DocumentPath, InputError, Problem, dotted
 from fepflow.evalguard.documents import FOLDERS, MODELS, Kind, find_documents, is_lm_eval, kind_of
-from fepflow.evalguard.policy_metrics import PolicyMetrics
-from fepflow.evalguard.report import flattened
+from fepflow.evalguard.impact import check_ranges
+from fepflow.evalguard.loader import PolicyMetrics
+from fepflow.evalguard.models import Definition, Metric, Policy, Range, Task, Thresholds
+from fepflow.evalguard.report import Report, flattened
 from fepflow.evalguard.schema_errors import SchemaError, validated, without_unknown
 from fepflow.json.decoder import loads_with_nan
 
@@ -150,3 +153,266 @@ def _distinct(groups: Sequence[Sequence[Path]]) -> Iterator[tuple[int, Path]]:
             if (where := path.resolve()) not in seen:
                 seen.add(where)
                 yield group, path
+
+
+STANDARD_CATEGORIES = (
+    "bias_evaluation",
+    "coreference_resolution",
+    "ethical_reasoning",
+    "language_modeling",
+    "question_answering",
+    "toxicity_detection",
+)
+"""Those of EvalGuard's specification and of its own tasks: it has no other list of them."""
+
+_RANGE = re.compile(r"thresholds\.([^.\[]+)(?:\[(\d+)\])?")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A document that was read: its content, None as `definition` if it is not valid; of `is_context` nothing is said.
+
+    `data` of a report by name is that of the specification's form, in which places are then approximate.
+    """
+
+    kind: Kind
+    document: Document
+    data: Any
+    definition: Definition | None
+    is_context: bool = False
+
+    def id(self, name: str = "id") -> str | None:
+        """The id that the document claims, also where it is not valid: others may refer to it."""
+        value = self.data.get(name) if isinstance(self.data, Mapping) else None
+        return value if isinstance(value, str) else None
+
+    def error(self, path: DocumentPath, message: str, rule: str, advice: str | None = None) -> Problem:
+        """A MUST that is violated."""
+        return problem_at(self.document, path, message, rule, advice)
+
+    def warning(self, path: DocumentPath, message: str, rule: str, advice: str | None = None) -> Problem:
+        """A SHOULD that is violated, or something that is likely not meant."""
+        return problem_at(self.document, path, message, rule, advice, "warning")
+
+
+def problem_at(
+    document: Document,
+    path: DocumentPath,
+    message: str,
+    rule: str,
+    advice: str | None = None,
+    severity: Literal["error", "warning"] = "error",
+) -> Problem:
+    """A problem with line and column."""
+    line, column = document.position_of(path) or (None, None)
+    return Problem(message, document.file, line, dotted(path) or None, advice, severity, column, rule)
+
+
+@dataclass
+class _Catalogue:
+    """Definitions by id, also those that are not valid; `kinds` are those that there are documents of."""
+
+    kinds: set[Kind]
+    tasks: dict[str, Entry]
+    metrics: dict[str, Entry]
+
+    def lacks(self, kind: Literal["task", "metric"], name: str) -> tuple[str, str] | None:
+        """Message and advice for the name of a task or a metric if such are defined, and this one is not."""
+        known = self.tasks if kind == "task" else self.metrics
+        if kind not in self.kinds or name in known:
+            return None
+        return f"there is no definition of the {kind} {name}", did_you_mean(name, list(known))
+
+    def task(self, name: str) -> Task | None:
+        """A valid task."""
+        definition = self.tasks[name].definition if name in self.tasks else None
+        return definition if isinstance(definition, Task) else None
+
+    def metric(self, name: str) -> Metric | None:
+        """A valid metric."""
+        definition = self.metrics[name].definition if name in self.metrics else None
+        return definition if isinstance(definition, Metric) else None
+
+
+def check_catalogue(entries: Sequence[Entry]) -> list[Problem]:
+    """Everything that is wrong between the documents of a catalogue, apart from what is said of its context."""
+    problems: list[Problem] = []
+    tasks = _unique(entries, "task", "4.1.2", problems)
+    metrics = _unique(entries, "metric", "4.2.2", problems)
+    _unique(entries, "report", "4.4.2", problems)
+    _unique(entries, "policy", "5.1", problems)
+    _unique(entries, "threshold", "5.1.5", problems)
+    catalogue = _Catalogue({entry.kind for entry in entries}, tasks, metrics)
+    for entry in entries:
+        if not entry.is_context:
+            problems += _checks_of(entry, catalogue)
+    problems += _without_definitions(entries, catalogue)
+    problems += _of_newer_layout(entries)
+    return problems
+
+
+def _unique(entries: Iterable[Entry], kind: Kind, rule: str, problems: list[Problem]) -> dict[str, Entry]:
+    """The documents of a kind by their ids; the second one of an id is an error."""
+    name = "task" if kind == "threshold" else "id"
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        identity = entry.id(name) if entry.kind == kind else None
+        if identity is None:
+            continue
+        first = found.setdefault(identity, entry)
+        if first is not entry and not entry.is_context:
+            what = "thresholds of the task" if kind == "threshold" else f"the {kind}"
+            message = f"{what} {identity} {'are' if kind == 'threshold' else 'is'} defined already, in"
+            advice = "keep all metrics of a task in one file" if kind == "threshold" else "give it another id"
+            problems.append(entry.error((name,), f"{message} {first.document.file}", rule, advice))
+    return found
+
+
+def _checks_of(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
+    if entry.kind == "task":
+        yield from _check_task(entry, catalogue)
+    elif entry.kind == "threshold":
+        task = entry.id("task")
+        if task is not None and (lacking := catalogue.lacks("task", task)):
+            yield entry.error(("task",), lacking[0], "5.1.3", lacking[1])
+        yield from _check_thresholds(entry, catalogue, task, ("thresholds",), entry.data)
+    elif entry.kind == "policy":
+        yield from _check_policy(entry, catalogue)
+    elif entry.kind == "report":
+        yield from _check_report(entry, catalogue)
+
+
+def _check_task(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
+    data = entry.document.data  # without the metrics of policies, which are those documents' own
+    metrics = data.get("metrics") if isinstance(data, Mapping) else None
+    names = metrics if isinstance(metrics, list) else []
+    for index, name in enumerate(names):
+        if not isinstance(name, str):
+            continue
+        if lacking := catalogue.lacks("metric", name):
+            yield entry.error(("metrics", index), lacking[0], "5.1.2", lacking[1])
+        if name in names[:index]:
+            yield entry.warning(("metrics", index), f"the metric {name} is listed twice", "4.1.2", "list it once")
+    if metrics == []:
+        yield entry.warning(("metrics",), "the task has no metric", "4.1.2", "list the metrics that apply to it")
+    category = entry.id("category")
+    if category is not None and category not in STANDARD_CATEGORIES:
+        advice = did_you_mean(category, STANDARD_CATEGORIES)
+        yield entry.warning(("category",), f"{category} is no standard category", "5.2", advice)
+
+
+def _check_policy(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
+    if not isinstance(entry.definition, Policy):
+        return
+    for task, metrics in entry.definition.thresholds.items():
+        path = ("thresholds", task)
+        if lacking := catalogue.lacks("task", task):
+            yield entry.error(path, lacking[0], "5.1.3", lacking[1])
+        yield from _check_metrics(entry, catalogue, task, path, metrics)
+
+
+def _check_thresholds(
+    entry: Entry, catalogue: _Catalogue, task: str | None, path: DocumentPath, data: Any
+) -> Iterator[Problem]:
+    """The thresholds of a task: as far as they are valid, whatever else is wrong with the document."""
+    if isinstance(entry.definition, Thresholds):
+        yield from _check_metrics(entry, catalogue, task, path, entry.definition.thresholds)
+        return
+    table = data.get("thresholds") if isinstance(data, Mapping) else None
+    valid: dict[str, list[Range]] = {}
+    for name, ranges in table.items() if isinstance(table, Mapping) else ():
+        try:
+            valid[name] = Thresholds.model_validate({"task": "any", "thresholds": {name: ranges}}).thresholds[name]
+        except ValueError:
+            valid[name] = []
+    yield from _check_metrics(entry, catalogue, task, path, valid, skip_empty=True)
+
+
+def _check_metrics(
+    entry: Entry,
+    catalogue: _Catalogue,
+    task: str | None,
+    path: DocumentPath,
+    metrics: Mapping[str, Sequence[Range]],
+    *,
+    skip_empty: bool = False,
+) -> Iterator[Problem]:
+    if not metrics:
+        yield entry.warning(path, "there are no thresholds in it", "4.3.2", "give the ranges of at least one metric")
+    definition = catalogue.task(task) if task is not None else None
+    for name, ranges in metrics.items():
+        here = (*path, name)
+        if lacking := catalogue.lacks("metric", name):
+            yield entry.error(here, lacking[0], "5.1.4", lacking[1])
+        if definition is not None and name not in definition.metrics:
+            advice = "add it to the task's metrics, or take its thresholds out"
+            yield entry.warning(here, f"the task {definition.id} does not list the metric {name}", "4.1.2", advice)
+        if ranges or not skip_empty:
+            yield from _check_ranges(entry, path, name, ranges, catalogue.metric(name))
+
+
+def _check_ranges(
+    entry: Entry, path: DocumentPath, name: str, ranges: Sequence[Range], metric: Metric | None
+) -> Iterator[Problem]:
+    for found in check_ranges(name, ranges, metric.direction if metric else None):
+        place = _RANGE.fullmatch(found.path or "")
+        index: DocumentPath = (int(place[2]),) if place and place[2] else ()
+        yield entry.warning((*path, name, *index), found.message, found.rule or "4.3.3", found.advice)
+    bounds = [abs(bound) for item in ranges for bound in (item.min, item.max) if bound is not None]
+    if metric is not None and metric.type == "percentage" and 0 < max(bounds, default=0) <= 1:
+        message = f"{name} is a percentage, from 0 to 100, but its ranges lie within 0 and 1"
+        advice = "values are taken as they are: give ranges on the metric's own scale, or the metric another type"
+        yield entry.warning((*path, name), message, "4.2.3", advice)
+
+
+def _check_report(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
+    report = entry.definition
+    if not isinstance(report, Report):
+        return
+    if entry.data is not entry.document.data:
+        yield entry.warning(
+            (), "tasks or results stand by name", "4.4.2", "fepflow evalguard migrate makes lists of them"
+        )
+    try:
+        list(report.pairs())
+    except ValueError as error:
+        advice = "give as many results as tasks, in the same order"
+        yield entry.error(("results",), str(error), "4.4.2", advice)
+    for index, task in enumerate(report.tasks or ()):
+        name = task.task_ref
+        if name is None:
+            yield entry.warning(("tasks", index), "it is not said which task this is", "4.4.5", "add task_ref")
+        elif lacking := catalogue.lacks("task", name):
+            yield entry.warning(("tasks", index), lacking[0], "4.4.5", lacking[1])
+    for index, results in enumerate(report.results or ()):
+        for metric in results:
+            if lacking := catalogue.lacks("metric", metric):
+                yield entry.warning(("results", index, metric), lacking[0], "4.4.6", lacking[1])
+
+
+def _is_of_newer_layout(entry: Entry) -> bool:
+    """Return whether a task lists no metrics, and has those of the policies beside it."""
+    return entry.kind == "task" and entry.data is not entry.document.data
+
+
+def _of_newer_layout(entries: Sequence[Entry]) -> Iterator[Problem]:
+    """One warning for all tasks without metrics, which v1 requires."""
+    tasks = [entry for entry in entries if not entry.is_context and _is_of_newer_layout(entry)]
+    if tasks:
+        which = f"this task and {len(tasks) - 1} more list" if len(tasks) > 1 else "this task lists"
+        message = f"{which} no metrics: those that the policies have thresholds for count, as in the newer layout"
+        yield tasks[0].warning((), message, "5.2", "fepflow evalguard migrate brings the catalogue to v1")
+
+
+def _without_definitions(entries: Sequence[Entry], catalogue: _Catalogue) -> Iterator[Problem]:
+    """One warning where references cannot be checked, for want of all definitions that they could lead to."""
+    for entry in entries:
+        if entry.is_context or entry.kind not in ("task", "threshold", "policy"):
+            continue
+        missing = [] if "metric" in catalogue.kinds else ["metrics"]
+        if entry.kind != "task" and "task" not in catalogue.kinds:
+            missing = ["tasks", *missing]
+        if missing:
+            message = f"no {' and no '.join(missing)} are defined here, so references are not checked"
+            yield entry.warning((), message, "5.1", "validate the folder with all definitions")
+            return

@@ -9,9 +9,8 @@ from typing import Any
 
 from fepflow.checks.causes import Causes
 from fepflow.checks.explanation import explain
-from fepflow.evalguard.formatting import plural
 from fepflow.pytest.calls import Plan
-from fepflow.text import cut, printable
+from fepflow.text import cut, plural, printable
 from fepflow.verdict.pass_rule import SampleOutcome, SampleResult
 from fepflow.verdict.verdict import Verdict
 

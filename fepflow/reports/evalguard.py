@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TextIO
 
 from fepflow.documents.yaml_writer import dump_yaml
-from fepflow.evalguard.reported_values import EVALUATOR, MISSING, NO_VALUE
+from fepflow.evalguard.report import EVALUATOR, MISSING, NO_VALUE
 from fepflow.security.redaction import MASK
 from fepflow.security.secret_names import secrets_in_address
 from fepflow.store.records import RunRecord

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import NormalDist
 
-from fepflow.statistics.intervals import wilson_interval
+from fepflow.statistics.proportions import wilson_interval
 
 DROP = 0.06
 """By how much less than the agreed rate is to be noticed."""

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from fepflow.text import number, percent, plural
+
 Method = Literal[
     "wilson",
     "wilson-clustered",
@@ -102,8 +104,8 @@ class Estimate:
     sample: Sample | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for number in (self.value, self.stderr, self.low, self.high, self.least, self.most):
-            if number is not None and not math.isfinite(number):
+        for figure in (self.value, self.stderr, self.low, self.high, self.least, self.most):
+            if figure is not None and not math.isfinite(figure):
                 raise ValueError(f"an estimate is made of finite numbers, or None: {self}")
 
     @property
@@ -126,3 +128,62 @@ class Estimate:
     def at(self, confidence: float) -> Estimate:
         """The same at another confidence."""
         return self if self.sample is None or confidence == self.confidence else self.sample.estimate(confidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The range that a metric's values lie in, both ends included; `binary` if they are 0 and 1 and nothing between."""
+
+    low: float
+    high: float
+    binary: bool = False
+
+    def holds(self, value: float) -> bool:
+        """Whether a value can be one of this metric."""
+        return value in (self.low, self.high) if self.binary else self.low <= value <= self.high
+
+    def share(self, value: float) -> float:
+        """Where a value lies, from 0 at the low end to 1 at the high one; halved first, as a range may be huge."""
+        return (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+
+    def value(self, share: float) -> float:
+        """The value at a `share` of the range."""
+        return self.low * (1 - share) + self.high * share
+
+
+PROPORTION = Scale(0.0, 1.0, binary=True)
+"""Passed or not."""
+
+
+_CORRECTED: tuple[Method, ...] = ("rogan-gladen", "mover", "paired-rogan-gladen")
+_DIFFERENCES: tuple[Method, ...] = ("tango", "paired-t", "paired-bounded", "paired-rogan-gladen")
+
+
+def describe(estimate: Estimate, limit: float | None = None) -> str:
+    """`0.93 (95 % interval 0.8625 to 0.9657, n = 100)`; never rounded onto `limit`, which it is compared with.
+
+    A difference between two runs is called so.
+    """
+    is_unknown = estimate.value is not None and estimate.counts.completed == 0
+    size = "n not known" if is_unknown else _size(estimate.counts)
+    if estimate.value is None:
+        return f"no value ({size})"
+    width = percent(estimate.confidence)
+    value = number(estimate.value, limit)
+    value = f"a difference of {value}" if estimate.method in _DIFFERENCES else value
+    ends = [(word, bound) for word, bound in (("from", estimate.low), ("to", estimate.high)) if bound is not None]
+    if not ends:
+        return f"{value} (no {width} interval, {size})"
+    interval = " ".join(f"{word} {number(bound, limit)}" for word, bound in ends)
+    interval = interval if len(ends) == 1 else interval.removeprefix("from ")
+    interval = f"{interval}, corrected for its judge's errors" if estimate.method in _CORRECTED else interval
+    return f"{value} ({width} interval {interval}, {size})"
+
+
+def _size(counts: Counts) -> str:
+    if not counts.missing:
+        return f"n = {counts.completed}"
+    never_came = counts.missing - counts.error - counts.skipped
+    parts = [(plural(counts.error, "error"), counts.error), (f"{counts.skipped} skipped", counts.skipped)]
+    parts.append((f"{never_came} never came", never_came))
+    return f"n = {counts.completed} of {counts.expected}: {', '.join(text for text, count in parts if count)}"

@@ -12,16 +12,15 @@ at the worst end of the range for the low bound, at the best for the high one; w
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
+from math import comb
 from typing import NamedTuple
 
-from fepflow.statistics.estimate import Counts, Estimate, Method
-from fepflow.statistics.intervals import IntervalKind, interval_of, z_score
-from fepflow.statistics.moments import clustered_stderr, mean, t_interval_warning
-from fepflow.statistics.scale import PROPORTION, Scale
-from fepflow.statistics.t_distribution import t_quantile
+from fepflow.statistics.distributions import t_quantile
+from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Method, Scale
+from fepflow.statistics.proportions import IntervalKind, interval_of, z_score
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,3 +238,97 @@ def refuse_contradictions(values: list[float], cases: int, counts: Counts, scale
         raise ValueError(f"{len(values)} values, but {counts.completed} completed")
     if cases > counts.expected:
         raise ValueError(f"{cases} test cases, but only {counts.expected} results expected")
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean of at least one number."""
+    exponent = _exponent(values)
+    scaled = math.fsum(math.ldexp(value, -exponent) for value in values) / len(values)
+    return min(max(math.ldexp(scaled, exponent), min(values)), max(values))
+
+
+def clustered_stderr(values_by_case: Sequence[Sequence[float]]) -> float | None:
+    """The standard error of the mean, clustered by test case; with one value a case the usual s / sqrt(n).
+
+    None for a single test case: between what was never compared, there is no spread to see.
+    """
+    exponent = _exponent(chain.from_iterable(values_by_case))
+    scaled = [[math.ldexp(value, -exponent) for value in case] for case in values_by_case if case]
+    cases, n = len(scaled), sum(map(len, scaled))
+    if cases < 2:
+        return None
+    centre = math.fsum(chain.from_iterable(scaled)) / n
+    residuals = [math.fsum(value - centre for value in case) for case in scaled]
+    return _unscaled(math.sqrt(cases / (cases - 1) * math.fsum(sum**2 for sum in residuals)) / n, exponent)
+
+
+def t_interval_warning(answered: Sequence[Sequence[float]], stderr: float | None) -> str | None:
+    """Why a t interval may not show that a gate is met, if so: it holds for normal means only.
+
+    Cochran's rule says from how many skewed values on they are.
+    """
+    means = list(map(mean, answered))
+    if stderr is None:
+        return None
+    if stderr <= 1e-12 * max(map(abs, means)):
+        return f"its {len(means)} values are all equal, which is no proof that others would be"
+    exponent = _exponent(means)
+    scaled = [math.ldexp(each, -exponent) for each in means]
+    centre = math.fsum(scaled) / len(scaled)
+    square, cube = (math.fsum((each - centre) ** power for each in scaled) / len(scaled) for power in (2, 3))
+    needed = 25 * cube**2 / square**3 if square**3 else math.inf
+    if len(means) >= needed:
+        return None
+    return f"its values are so skewed that the interval takes {needed:.0f} cases to be trusted"
+
+
+def _exponent(values: Iterable[float]) -> int:
+    return math.frexp(max(map(abs, values), default=0.0))[1]
+
+
+def _unscaled(value: float, exponent: int) -> float | None:
+    try:
+        return math.ldexp(value, exponent)
+    except OverflowError:
+        return None
+
+
+def pass_at_k(n: int, passed: int, k: int) -> float:
+    """The chance that at least one of k results passes, drawn from n of which `passed` did (Chen et al. 2021).
+
+    ValueError unless 1 <= k <= n.
+    """
+    _refuse(n, k)
+    return 1 - comb(n - passed, k) / comb(n, k)
+
+
+def pass_hat_k(n: int, passed: int, k: int) -> float:
+    """The chance that all of k results pass, drawn from n of which `passed` did: pass^k (Yao et al. 2024)."""
+    _refuse(n, k)
+    return comb(passed, k) / comb(n, k)
+
+
+def k_of_repeats(passes: Sequence[float], repeats: int, k: int, *, every: bool) -> CaseValue:
+    """pass^k if `every` of the k has to pass, else pass@k, of a case with so many repeats; 1 is a pass, 0 a fail."""
+    function = pass_hat_k if every else pass_at_k
+    passed, missing = round(sum(passes)), repeats - len(passes)
+    value = function(len(passes), passed, k) if len(passes) >= k else None
+    return CaseValue(value, function(repeats, passed, k), function(repeats, passed + missing, k))
+
+
+def majority(passes: Sequence[float], repeats: int) -> CaseValue:
+    """1 if more than half of the repeats pass, else 0."""
+    passed, missing = round(sum(passes)), repeats - len(passes)
+    value = float(2 * passed > len(passes)) if passes else None
+    return CaseValue(value, float(2 * passed > repeats), float(2 * (passed + missing) > repeats))
+
+
+def worst(values: Sequence[float], repeats: int, scale: Scale) -> CaseValue:
+    """The least of a case's values."""
+    least = min(values, default=scale.high)
+    return CaseValue(least if values else None, least if len(values) == repeats else scale.low, least)
+
+
+def _refuse(n: int, k: int) -> None:
+    if not 1 <= k <= n:
+        raise ValueError(f"{k} of {n} results cannot be drawn")

@@ -16,13 +16,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fepflow.statistics.binomial_tests import mid_p_below
-from fepflow.statistics.estimate import Counts, Estimate, Method
-from fepflow.statistics.intervals import z_score
-from fepflow.statistics.means import CaseValue, Sums, mean_estimate
-from fepflow.statistics.moments import clustered_stderr, mean, t_interval_warning
-from fepflow.statistics.scale import Scale
-from fepflow.statistics.t_distribution import t_quantile
+from fepflow.statistics.distributions import t_quantile
+from fepflow.statistics.estimate import Counts, Estimate, Method, Scale
+from fepflow.statistics.judges import USELESS, JudgeLabels, youden_index
+from fepflow.statistics.means import CaseValue, Sums, clustered_stderr, mean, mean_estimate, t_interval_warning
+from fepflow.statistics.proportions import mid_p_below, z_score
 
 ENOUGH_FOR_T = 10
 """Differences other than zero that a t interval takes."""
@@ -211,3 +209,52 @@ def _complete(values: Sequence[float], scale: Scale | None) -> _Complete:
         sums = bounded.sample
     binary = scale is not None and scale.binary
     return _Complete(n, value, improved, worsened, binary, stderr, sums, warning)
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedPairs:
+    """The difference of a judge's shares of passes, and the labels by which it is corrected."""
+
+    raw: Pairs
+    labels: JudgeLabels
+
+    @property
+    def cases(self) -> int:
+        """See Sample."""
+        return self.raw.cases
+
+    def estimate(self, confidence: float) -> Estimate:
+        """See Sample. Without a value if the labels do not tell the judge from chance."""
+        raw, index = self.raw.estimate(confidence), youden_index(self.labels, confidence)
+        if raw.value is None or index is None or index[0] <= 0:
+            return Estimate(None, None, None, None, confidence, "none", raw.counts, problem=USELESS)
+        value, least, most = (_clipped(each, index[0]) for each in (raw.value, raw.least, raw.most))
+        low, high = _bounds((raw.low, raw.high), index[1:])
+        return Estimate(
+            value, None, min(low, value), max(high, value), confidence, "paired-rogan-gladen", raw.counts, least, most,
+            sample=self,
+        )  # fmt: skip
+
+    def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:
+        """See Sample; of more test cases, with the same labels."""
+        index = youden_index(self.labels, confidence)
+        return (-1.0, 1.0) if index is None else _bounds(self.raw.with_cases(cases, confidence), index[1:])
+
+
+def corrected_difference(estimate: Estimate, labels: JudgeLabels) -> Estimate | None:
+    """The difference of a judge's shares of passes, corrected; None if it is not a difference of shares."""
+    raw = estimate.sample
+    if not isinstance(raw, Pairs) or estimate.method not in ("tango", "paired-bounded"):
+        return None
+    return CorrectedPairs(raw, labels).estimate(estimate.confidence)
+
+
+def _bounds(raw: tuple[float | None, float | None], index: tuple[float, float]) -> tuple[float, float]:
+    low, high = raw
+    if low is None or high is None or index[0] <= 0:
+        return -1.0, 1.0
+    return min(_clipped(low, each) for each in index), max(_clipped(high, each) for each in index)
+
+
+def _clipped(difference: float | None, index: float) -> float:
+    return 0.0 if difference is None else min(max(difference / index, -1.0), 1.0)

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from random import Random
 from statistics import NormalDist
 
-from fepflow.statistics.beta import beta_cdf
-from fepflow.statistics.estimate import Counts
-from fepflow.statistics.intervals import IntervalKind, interval_of, z_score
+from fepflow.statistics.distributions import beta_cdf
+from fepflow.statistics.estimate import PROPORTION, Counts
 from fepflow.statistics.means import Sums
-from fepflow.statistics.scale import PROPORTION
+from fepflow.statistics.proportions import IntervalKind, interval_of, z_score
 
 MOST_CASES = 100_000
 

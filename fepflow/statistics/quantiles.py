@@ -14,11 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from fepflow.statistics.beta import beta_cdf
-from fepflow.statistics.estimate import Counts, Estimate, Method
-from fepflow.statistics.intervals import z_score
+from fepflow.statistics.distributions import beta_cdf
+from fepflow.statistics.estimate import Counts, Estimate, Method, Scale
 from fepflow.statistics.means import observations, refuse_contradictions
-from fepflow.statistics.scale import Scale
+from fepflow.statistics.proportions import z_score
 
 
 @dataclass(frozen=True, slots=True)

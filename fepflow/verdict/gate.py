@@ -18,17 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fepflow.evalguard.digest import thresholds_digest
-from fepflow.evalguard.formatting import listed, number, percent, plural
 from fepflow.evalguard.impact import ImpactAssessment, assess, impact_range, scale_mismatch, worst
-from fepflow.evalguard.models import Range, Thresholds
+from fepflow.evalguard.models import Range, Thresholds, thresholds_digest
 from fepflow.statistics.estimate import Estimate
 from fepflow.suite.models import Gate, Impact
-from fepflow.verdict.check_rules import GATE as EVERY_CHECK
-from fepflow.verdict.check_rules import absences, check_rules
+from fepflow.text import listed, number, percent, plural
 from fepflow.verdict.estimates import CheckTotals, MetricEstimate
-from fepflow.verdict.judge_errors import as_judged, warnings_of_judge
-from fepflow.verdict.metric_rules import MetricRules, doubted
+from fepflow.verdict.metric_rules import GATE as EVERY_CHECK
+from fepflow.verdict.metric_rules import MetricRules, absences, as_judged, check_rules, doubted, warnings_of_judge
 from fepflow.verdict.regression_rules import Regression
 from fepflow.verdict.requirements import ImpactAtMost, Maximum, Minimum, Requirement
 from fepflow.verdict.slice_rules import SliceEstimate, judge_slices

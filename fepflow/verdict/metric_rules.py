@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from fepflow.evalguard.formatting import describe, percent
-from fepflow.statistics.estimate import Estimate
-from fepflow.verdict.estimates import MetricEstimate
+from fepflow.statistics.estimate import Estimate, describe
+from fepflow.suite.models import Gate
+from fepflow.text import listed, percent, plural
+from fepflow.verdict.estimates import CheckTotals, MetricEstimate
 from fepflow.verdict.requirements import Requirement
 from fepflow.verdict.verdict import Mode, Outcome, RuleOutcome
 
@@ -164,3 +165,85 @@ def _no_number(estimate: Estimate, requirement: Requirement) -> str:
     if estimate.method in ("rogan-gladen", "mover", "paired-rogan-gladen"):
         return "no number of them (it takes more labels of the judge, too)"
     return "no number of them that can be had"
+
+
+GATE = "every check must pass"
+
+
+def check_rules(checks: Sequence[CheckTotals]) -> list[RuleOutcome]:
+    """The outcome of each check that gives passes and fails, or may; of the run as a whole if there is none."""
+    rules = [_rule(check) for check in checks if not scores_only(check)]
+    if rules:
+        return rules
+    reason = "Nothing was judged: no check gave a pass or a fail."
+    return [RuleOutcome(rule="every check passes", outcome="inconclusive", reason=reason)]
+
+
+def scores_only(check: CheckTotals) -> bool:
+    """Whether all results are there, and none is a pass or a fail."""
+    return check.expected == check.unjudged
+
+
+def absences(check: CheckTotals) -> list[str]:
+    """What became of the results that are neither a pass nor a fail."""
+    parts = [
+        (check.error, "ended in an error"),
+        (check.skipped, "skipped" if check.skipped == 1 else "were skipped"),
+        (check.unjudged, "gave neither pass nor fail"),
+        (check.never_came, "never came"),
+    ]
+    return [f"{count} {what}" for count, what in parts if count]
+
+
+def _rule(check: CheckTotals) -> RuleOutcome:
+    gaps, judged = listed(absences(check)), check.passed + check.failed
+    outcome: Outcome
+    if check.failed:
+        outcome = "fail"
+        said = f"{check.failed} of {plural(judged, 'result')} failed{f', and {gaps}' if gaps else ''}"
+    elif gaps:
+        outcome = "inconclusive"
+        passed = f"{check.passed} of {check.expected} passed" if check.passed else "no result passed or failed"
+        said = f"{passed}, but {gaps}" if check.passed else f"{passed}: {gaps}"
+    else:
+        outcome = "pass"
+        said = f"{check.passed} of {plural(judged, 'result')} passed"
+    return RuleOutcome(
+        rule=f"{check.check_id}: every case passes",
+        check=check.check_id,
+        outcome=outcome,
+        reason=f"{check.check_id}: {said}.",
+    )
+
+
+NOT_CALIBRATED = "its judge is not calibrated, so its errors are not known (fepflow calibrate)"
+
+
+def as_judged(metric: MetricEstimate, gate: Gate) -> MetricEstimate:
+    """The metric as the gate judges it: that of a judge corrected, if the gate says so."""
+    if gate.judge == "raw" or not metric.by_judge:
+        return metric
+    if metric.corrected is not None:
+        return replace(metric, estimate=metric.corrected)
+    counts, confidence = metric.estimate.counts, metric.estimate.confidence
+    unknown = Estimate(None, None, None, None, confidence, "none", counts, problem=NOT_CALIBRATED)
+    return replace(metric, estimate=unknown)
+
+
+def warnings_of_judge(
+    metric: MetricEstimate, gate: Gate, requirements: Sequence[Requirement], rules: Sequence[RuleOutcome]
+) -> Iterator[str]:
+    """That a metric which the gate judges by its raw value rests on a judge whose errors are not known, or that it
+    would not pass if they were corrected."""
+    if gate.judge == "corrected" or not metric.by_judge or not requirements:
+        return
+    if metric.corrected is None:
+        yield f"{metric.id}: {NOT_CALIBRATED}."
+        return
+    bounds = (-math.inf, math.inf) if metric.corrected.value is None else metric.corrected.interval
+    if all(rule.outcome == "pass" for rule in rules) and any(each.judge(*bounds) != "pass" for each in requirements):
+        found = metric.corrected.problem or describe(metric.corrected, requirements[0].limit)
+        yield (
+            f"{metric.id}: passes by what its judge says, but not when corrected for the judge's errors: {found} "
+            "(gate: {judge: corrected} judges by that)."
+        )

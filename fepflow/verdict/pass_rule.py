@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from fepflow.evalguard.formatting import listed, number, percent
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
-from fepflow.statistics.estimate import Counts, Estimate
+from fepflow.statistics.estimate import PROPORTION, Counts, Estimate
 from fepflow.statistics.means import mean_estimate
-from fepflow.statistics.scale import PROPORTION
+from fepflow.text import listed, number, percent
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.verdict import MetricVerdict, Outcome, RuleOutcome, Verdict
 

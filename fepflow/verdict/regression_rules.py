@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fepflow.evalguard.formatting import number
 from fepflow.statistics.estimate import Estimate
 from fepflow.suite.models import Gate
+from fepflow.text import number
 from fepflow.verdict.estimates import MetricEstimate
-from fepflow.verdict.judge_errors import as_judged, warnings_of_judge
-from fepflow.verdict.metric_rules import MetricRules
+from fepflow.verdict.metric_rules import MetricRules, as_judged, warnings_of_judge
 from fepflow.verdict.verdict import Outcome, RegressionVerdict, RuleOutcome
 
 

@@ -18,13 +18,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from fepflow.evalguard.digest import thresholds_digest
-from fepflow.evalguard.lm_eval import FILTER
-from fepflow.evalguard.models import Range, Thresholds
-from fepflow.evalguard.report import MetricResult, Report, ReportTask
-from fepflow.evalguard.reported_values import EVALUATOR, MISSING, NO_VALUE
+from fepflow.evalguard.models import Range, Thresholds, thresholds_digest
+from fepflow.evalguard.report import EVALUATOR, MISSING, NO_VALUE, MetricResult, Report, ReportTask
+from fepflow.evalguard.report_reader import FILTER
 from fepflow.statistics.estimate import Counts, Estimate
-from fepflow.statistics.intervals import wilson_interval, z_score
+from fepflow.statistics.proportions import wilson_interval, z_score
 from fepflow.suite.models import Gate, Impact
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import DEFAULT_MAX_IMPACT, decide, with_rules

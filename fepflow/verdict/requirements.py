@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fepflow.evalguard.formatting import listed, number
 from fepflow.evalguard.impact import assess, impact_range, severity, worst
 from fepflow.evalguard.models import Range
 from fepflow.suite.models import Impact
+from fepflow.text import listed, number
 from fepflow.verdict.verdict import Outcome
 
 

@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fepflow.evalguard.formatting import describe, listed, number, plural
-from fepflow.statistics.binomial_tests import holm, mid_p_below
-from fepflow.statistics.estimate import Estimate
-from fepflow.statistics.intervals import minimum_sample
-from fepflow.statistics.judge_correction import CorrectedSample
+from fepflow.statistics.estimate import Estimate, Scale, describe
+from fepflow.statistics.judges import CorrectedSample
 from fepflow.statistics.means import Sums
-from fepflow.statistics.scale import Scale
+from fepflow.statistics.proportions import holm, mid_p_below, minimum_sample
 from fepflow.suite.models import Gate
+from fepflow.text import listed, number, plural
 from fepflow.verdict.estimates import MetricEstimate
-from fepflow.verdict.judge_errors import as_judged, warnings_of_judge
+from fepflow.verdict.metric_rules import as_judged, warnings_of_judge
 from fepflow.verdict.requirements import Minimum
 from fepflow.verdict.verdict import Outcome, RuleOutcome, SliceVerdict
 

@@ -232,7 +232,7 @@ class Verdict(Part):
     `rules` are the outcomes of the gate's rules, worst first: the first one decided. `not_judged` names the checks
     and metrics that no rule is about. `slices` are the metrics' estimates by slice, if the suite asks for them.
     `blocks` says whether the outcome stops a release (exit code other than 0). `thresholds_digest` is the SHA-256 of
-    the thresholds that were applied, see `fepflow.evalguard.digest`. `baseline` is there if the suite names one that
+    the thresholds that were applied, see `fepflow.evalguard.models`. `baseline` is there if the suite names one that
     can be compared with, else `not_compared` says why not; `models` if checks call models.
     """
 

@@ -13,9 +13,8 @@ from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.evalguard.impact import check_ranges
 from fepflow.evalguard.loader import load_metrics, load_tasks, load_thresholds
 from fepflow.protocol.test_case import TestCase
-from fepflow.statistics.estimate import Counts
+from fepflow.statistics.estimate import PROPORTION, Counts
 from fepflow.statistics.means import mean_estimate
-from fepflow.statistics.scale import PROPORTION
 from fepflow.suite.reader import load_suite
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from fepflow.documents.loader import read_document
-from fepflow.evalguard.schema_files import schema_path
+from fepflow.evalguard.documents import schema_path
 
 
 def operation(path: str, method: str) -> dict[str, Any]:

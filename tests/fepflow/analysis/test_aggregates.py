@@ -12,7 +12,7 @@ from fepflow.analysis.metrics import compute_verdict
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.statistics.intervals import wilson_interval
+from fepflow.statistics.proportions import wilson_interval
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite

@@ -15,10 +15,9 @@ from fepflow.analysis.labels import Label, LabelSet
 from fepflow.analysis.metrics import compute_verdict, metrics_corrected_now
 from fepflow.errors import UserError
 from fepflow.protocol.model import utc_now
-from fepflow.statistics.estimate import Counts
-from fepflow.statistics.judge_correction import JudgeLabels, corrected
+from fepflow.statistics.estimate import PROPORTION, Counts
+from fepflow.statistics.judges import JudgeLabels, corrected
 from fepflow.statistics.means import mean_estimate
-from fepflow.statistics.scale import PROPORTION
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite

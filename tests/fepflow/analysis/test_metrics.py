@@ -13,7 +13,7 @@ from fepflow.protocol.check import Check
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.statistics.scale import PROPORTION, Scale
+from fepflow.statistics.estimate import PROPORTION, Scale
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 from fepflow.suite.models import Metric, Suite

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fepflow.cli.evalguard import IMPACTS
-from fepflow.evalguard.schema_files import SCHEMAS, schema_text
+from fepflow.evalguard.documents import SCHEMAS, schema_text
 from fepflow.suite.models import IMPACTS as SUITES_IMPACTS
 from tests.fepflow.conftest import Cli, FillRun
 

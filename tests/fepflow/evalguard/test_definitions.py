@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fepflow.evalguard.definitions import Definitions, definitions_near
-from fepflow.evalguard.loader import load_thresholds
+from fepflow.evalguard.loader import Definitions, definitions_near, load_thresholds
 from fepflow.evalguard.models import Metric, Range, Task, Thresholds
 
 RISING = [Range(impact="low", min=0.5), Range(impact="severe", max=0.5)]

@@ -1,5 +1,4 @@
-from fepflow.evalguard.digest import thresholds_digest
-from fepflow.evalguard.models import Range, Thresholds
+from fepflow.evalguard.models import Range, Thresholds, thresholds_digest
 from fepflow.verdict.gate import decide
 
 LOW, SEVERE = Range(impact="low", min=1), Range(impact="severe", max=1)

@@ -2,9 +2,8 @@
 
 from hypothesis import strategies as st
 
-from fepflow.statistics.estimate import Counts, Estimate
+from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale
 from fepflow.statistics.means import mean_estimate
-from fepflow.statistics.scale import PROPORTION, Scale
 
 CONFIDENCES = st.sampled_from([0.8, 0.9, 0.95, 0.99])
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 from statsmodels.stats.multitest import multipletests
 
-from fepflow.statistics.binomial_tests import holm, mid_p_below
+from fepflow.statistics.proportions import holm, mid_p_below
 
 P_VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=20)
 

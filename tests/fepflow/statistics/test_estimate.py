@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.statistics.estimate import Counts, Estimate
-from fepflow.statistics.intervals import wilson_interval
+from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale
 from fepflow.statistics.means import mean_estimate
-from fepflow.statistics.scale import PROPORTION, Scale
+from fepflow.statistics.proportions import wilson_interval
 
 from .estimates import CONFIDENCES, ZERO_TO_ONE, bounds, estimate, low, repeated, unbounded
 

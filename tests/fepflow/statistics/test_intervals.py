@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.statistics.intervals import clopper_pearson_interval, minimum_sample, wilson_interval
+from fepflow.statistics.proportions import clopper_pearson_interval, minimum_sample, wilson_interval
 
 from .estimates import CONFIDENCES
 

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.statistics.estimate import Counts, Estimate
-from fepflow.statistics.judge_correction import CorrectedSample, JudgeLabels, corrected, lang_reiczigel_interval
+from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale
+from fepflow.statistics.judges import CorrectedSample, JudgeLabels, corrected, lang_reiczigel_interval
 from fepflow.statistics.means import mean_estimate
-from fepflow.statistics.scale import PROPORTION, Scale
 
 RUNS = 4_000
 MOST = 0.03 + 2.5 * math.sqrt(0.03 * 0.97 / RUNS)

@@ -12,10 +12,9 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import binom, norm, ttest_rel
 from statsmodels.stats.contingency_tables import mcnemar
 
-from fepflow.statistics.estimate import Counts
+from fepflow.statistics.estimate import PROPORTION, Counts, Scale
 from fepflow.statistics.means import CaseValue, mean_estimate
 from fepflow.statistics.paired import Pairs, difference, mcnemar_mid_p, paired_estimate, tango_interval
-from fepflow.statistics.scale import PROPORTION, Scale
 
 SHARES = Scale(0.0, 1.0)
 NONE = CaseValue(None, 0.0, 1.0)

@@ -7,11 +7,10 @@ from random import Random
 
 import pytest
 
-from fepflow.statistics.judge_correction import USELESS, JudgeLabels, youden_index
+from fepflow.statistics.estimate import PROPORTION, Scale
+from fepflow.statistics.judges import USELESS, JudgeLabels, youden_index
 from fepflow.statistics.means import CaseValue
-from fepflow.statistics.paired import difference, paired_estimate, tango_interval
-from fepflow.statistics.paired_correction import corrected_difference
-from fepflow.statistics.scale import PROPORTION, Scale
+from fepflow.statistics.paired import corrected_difference, difference, paired_estimate, tango_interval
 
 SURE = JudgeLabels(10**7, 10**7, 10**7, 10**7)
 HALF = JudgeLabels(200, 200, 200, 100)

@@ -5,10 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.statistics.estimate import Counts
-from fepflow.statistics.means import CaseValue, estimate_of_cases
-from fepflow.statistics.per_case import k_of_repeats, majority, pass_at_k, pass_hat_k, worst
-from fepflow.statistics.scale import PROPORTION, Scale
+from fepflow.statistics.estimate import PROPORTION, Counts, Scale
+from fepflow.statistics.means import CaseValue, estimate_of_cases, k_of_repeats, majority, pass_at_k, pass_hat_k, worst
 
 SHARES = Scale(0.0, 1.0)
 

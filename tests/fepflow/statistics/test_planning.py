@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 from statsmodels.stats.proportion import proportion_confint
 
-from fepflow.statistics.estimate import Counts
+from fepflow.statistics.estimate import PROPORTION, Counts
 from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.planning import (
     _sums,
@@ -15,7 +15,6 @@ from fepflow.statistics.planning import (
     power,
     simulated_power,
 )
-from fepflow.statistics.scale import PROPORTION
 
 
 @pytest.mark.parametrize(

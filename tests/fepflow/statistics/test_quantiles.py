@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from fepflow.statistics.estimate import Counts, Estimate
+from fepflow.statistics.estimate import Counts, Estimate, Scale
 from fepflow.statistics.quantiles import quantile_estimate
-from fepflow.statistics.scale import Scale
 
 VALUES = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=60)
 LEVELS = st.sampled_from([0.05, 0.5, 0.9, 0.95, 0.99])

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.statistics.estimate import Counts, Estimate
+from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale
 from fepflow.statistics.means import mean_estimate
-from fepflow.statistics.scale import PROPORTION, Scale
-from fepflow.statistics.sequential import Values, confidence_sequence
-from fepflow.statistics.sequential_mean import sequential_estimate
+from fepflow.statistics.sequential import Values, confidence_sequence, sequential_estimate
 
 CASES = st.lists(st.lists(st.sampled_from([0.0, 1.0]), max_size=3), min_size=1, max_size=30)
 

@@ -9,9 +9,8 @@ from typing import Literal
 from hypothesis import strategies as st
 
 from fepflow.evalguard.models import Range, Thresholds
-from fepflow.statistics.estimate import Counts
+from fepflow.statistics.estimate import PROPORTION, Counts, Scale
 from fepflow.statistics.means import mean_estimate
-from fepflow.statistics.scale import PROPORTION, Scale
 from fepflow.suite.models import Gate, Impact
 from fepflow.verdict.estimates import CheckTotals, MetricEstimate
 from fepflow.verdict.gate import decide

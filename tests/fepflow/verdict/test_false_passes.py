@@ -12,12 +12,10 @@ from random import Random
 
 import pytest
 
-from fepflow.statistics.estimate import Counts, Estimate
-from fepflow.statistics.means import estimate_of_cases, mean_estimate
-from fepflow.statistics.per_case import k_of_repeats, majority, pass_at_k, pass_hat_k
+from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale
+from fepflow.statistics.means import estimate_of_cases, k_of_repeats, majority, mean_estimate, pass_at_k, pass_hat_k
 from fepflow.statistics.quantiles import quantile_estimate
-from fepflow.statistics.scale import PROPORTION, Scale
-from fepflow.statistics.sequential_mean import sequential_estimate
+from fepflow.statistics.sequential import sequential_estimate
 from fepflow.suite.models import Gate
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide

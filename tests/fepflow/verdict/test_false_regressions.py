@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
+from fepflow.statistics.estimate import PROPORTION, Scale
 from fepflow.statistics.means import CaseValue
 from fepflow.statistics.paired import difference, paired_estimate
-from fepflow.statistics.scale import PROPORTION, Scale
 from fepflow.suite.models import Gate
 from fepflow.verdict.regression_rules import MetricDifference, NotWorse, judge_differences
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.statistics.estimate import Counts, Estimate
-from fepflow.statistics.intervals import wilson_interval
-from fepflow.statistics.scale import Scale
+from fepflow.statistics.estimate import Counts, Estimate, Scale
+from fepflow.statistics.proportions import wilson_interval
 from fepflow.suite.models import Gate
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from fepflow.evalguard.digest import thresholds_digest
-from fepflow.evalguard.models import Thresholds
+from fepflow.evalguard.models import Thresholds, thresholds_digest
 from fepflow.evalguard.report import Report
 from fepflow.suite.models import Gate
 from fepflow.verdict.report import judge_report

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from fepflow.evalguard.digest import thresholds_digest
-from fepflow.evalguard.models import Thresholds
+from fepflow.evalguard.models import Thresholds, thresholds_digest
 from fepflow.evalguard.report import Report
-from fepflow.statistics.intervals import wilson_interval
+from fepflow.statistics.proportions import wilson_interval
 from fepflow.verdict.report import judge_report
 from fepflow.verdict.verdict import Verdict
 

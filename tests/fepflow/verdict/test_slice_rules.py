@@ -1,9 +1,8 @@
 import pytest
 
-from fepflow.statistics.estimate import Counts
+from fepflow.statistics.estimate import PROPORTION, Counts, Scale
 from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.quantiles import quantile_estimate
-from fepflow.statistics.scale import PROPORTION, Scale
 from fepflow.suite.models import Gate
 from fepflow.verdict.estimates import CheckTotals, MetricEstimate
 from fepflow.verdict.gate import decide

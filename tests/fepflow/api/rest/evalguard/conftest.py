@@ -21,7 +21,7 @@ from fepflow.api.evalguard.catalogue import Catalogue
 from fepflow.api.rest.errors import Errors
 from fepflow.api.rest.evalguard import evalguard_error, evalguard_router
 from fepflow.documents.yaml_parser import parse_yaml
-from fepflow.evalguard.schema_files import SCHEMAS, schema_path, schema_text
+from fepflow.evalguard.documents import SCHEMAS, schema_path, schema_text
 from fepflow.protocol.model import utc_now
 from fepflow.store.records import StoredReport
 from fepflow.store.store import Store
