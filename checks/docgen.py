@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 
 from fepflow.checks.base import BaseAsyncCheck, BaseCheck, Options
 from fepflow.checks.registry import CHECKS, find_check, our_checks
-from fepflow.checks.validation.schemas import check_schema
+from fepflow.checks.schemas import check_schema
 
 BEGIN = "<!-- The reference begins; `python -m fepflow.checks.docgen docs/checks.md` writes it. -->\n"
 END = "<!-- The reference ends. -->\n"

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fepflow.checks.registry import list_versions as list_versions
     from fepflow.checks.registry import register as register
     from fepflow.checks.schema_validation import SchemaValidationCheck as SchemaValidationCheck
+    from fepflow.checks.schemas import check_schema as check_schema
     from fepflow.checks.semantic_similarity import SemanticSimilarityCheck as SemanticSimilarityCheck
     from fepflow.checks.semantic_similarity import SimilarityThreshold as SimilarityThreshold
     from fepflow.checks.set_equal import SetEqualCheck as SetEqualCheck
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from fepflow.checks.text_match import TextMatchCheck as TextMatchCheck
     from fepflow.checks.threshold import ThresholdCheck as ThresholdCheck
     from fepflow.checks.tool_usage import ToolUsageCheck as ToolUsageCheck
-    from fepflow.checks.validation.schemas import check_schema as check_schema
     from fepflow.errors import FepflowError as FepflowError
     from fepflow.errors import InputError as InputError
     from fepflow.errors import JSONPathError as JSONPathError
@@ -115,7 +115,7 @@ _HOME = {
     "ThresholdCheck": "fepflow.checks.threshold",
     "ToolUsageCheck": "fepflow.checks.tool_usage",
     "UserError": "fepflow.errors",
-    "check_schema": "fepflow.checks.validation.schemas",
+    "check_schema": "fepflow.checks.schemas",
     "evaluate": "fepflow.checks.engine",
     "evaluate_async": "fepflow.checks.engine",
     "get_check_class": "fepflow.checks.registry",

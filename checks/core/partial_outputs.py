@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fepflow.checks.validation.paths import paths_of
+from fepflow.checks.core.argument_paths import paths_of
 from fepflow.jsonpath.path import leading_keys
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output

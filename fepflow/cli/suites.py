@@ -80,7 +80,7 @@ def schema() -> None:
     """Print the JSON Schema of suite files, for editors."""
     import json
 
-    from fepflow.checks.validation.schemas import complete_suite_schema
+    from fepflow.checks.schemas import complete_suite_schema
 
     click.echo(json.dumps(complete_suite_schema(), indent=2))
 
@@ -119,7 +119,7 @@ def checks(check_type: str | None, as_json: bool) -> None:
     """List the check types with their versions, or show what TYPE takes."""
     from fepflow.checks.docgen import arguments_of, purpose_of, summary_of
     from fepflow.checks.registry import find_check, list_checks, list_versions
-    from fepflow.checks.validation.schemas import check_schema
+    from fepflow.checks.schemas import check_schema
 
     if as_json:
         import json

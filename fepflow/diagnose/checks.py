@@ -1,76 +1,164 @@
-"""The suite's checks, those that its cases carry, and what a budget can count of them."""
+"""Static validation of checks, the suite's and those that test cases carry, and of what a budget can count of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
+from fepflow.checks.base import argument_fields
+from fepflow.checks.core.argument_paths import texts_in
+from fepflow.checks.core.arguments import unknown_arguments
+from fepflow.checks.core.compiled import CompiledCheck
 from fepflow.checks.core.data_checks import CaseChecks
 from fepflow.checks.models.defaults import CheckDefaults, kind_of
-from fepflow.checks.validation.checks import (
-    CaseInFile,
-    case_check_problems,
-    check_problems,
-    default_problems,
-    unpriced_models,
-    without_repetitions,
-)
-from fepflow.checks.validation.paths import BRACES_STAY
-from fepflow.diagnose.cases import dataset_of
+from fepflow.checks.models.embedders import config_error_of, is_local
+from fepflow.checks.models.model_check import NO_VERDICTS
+from fepflow.checks.registry import find_check
+from fepflow.diagnose.paths import BRACES_STAY, remarks_on
 from fepflow.diagnose.suite_validation import SuiteValidation
+from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.loader import Document
-from fepflow.errors import DocumentPath
+from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, InputError, JSONPathError, Problem, dotted
 from fepflow.json.codec import encode
 from fepflow.manifest.document import SuiteDocument
+from fepflow.models import providers
+from fepflow.models.configuration import CHAT, EMBEDDING, parse_model_config
+from fepflow.models.model import Model
 from fepflow.protocol.check import Check, to_check
+from fepflow.protocol.model_response import Kind
+from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
-from fepflow.suite.models import COMPLETED, Dataset, check_ids
+from fepflow.suite.models import COMPLETED, check_ids
+
+_PARAMETERS: dict[Kind, Mapping[str, Any]] = {"judge": CHAT, "embedding": EMBEDDING}
 
 
-def validate_checks(found: SuiteValidation) -> None:
+def validate_checks(validation: SuiteValidation) -> None:
     """Find what is wrong with the checks, and with the models that they ask."""
-    document, checks = found.loaded.document, found.loaded.section("checks")
-    defaults = CheckDefaults(found.loaded.section("judge"), found.loaded.section("embedding"))
-    dataset = dataset_of(found.loaded)
-    file = document.file if dataset is None else str(Path(document.file).parent / dataset.path)
-    allowed = settings().allowed_models
-    case_checks = CaseChecks(
-        defaults, [check for check in checks or () if check], allowed, from_data=dataset is not None
-    )
+    loaded, document = validation.loaded, validation.loaded.document
+    checks, dataset = loaded.section("checks"), validation.dataset
+    defaults = CheckDefaults(loaded.section("judge"), loaded.section("embedding"))
+    shared = [check for check in checks or () if check]
+    case_checks = CaseChecks(defaults, shared, settings().allowed_models, from_data=dataset is not None)
+    file = document.file if dataset is None else validation.beside(dataset.path)
     is_manifest = isinstance(document, SuiteDocument)
     of_sections = [replace(problem, is_confined=is_manifest) for problem in default_problems(document, defaults)]
     of_checks = [
         *check_problems(document, checks or (), defaults),
-        *case_check_problems(_cases_with_lines(found, dataset), file, checks or (), case_checks),
+        *case_check_problems(_cases_with_lines(validation), file, checks or (), case_checks),
     ]
     if is_manifest:  # what its graders compare with is meant literally, and an error is that grader's alone
         of_graders = (problem for problem in of_checks if problem.message != BRACES_STAY)
         of_checks = [replace(problem, is_confined=True) for problem in of_graders]
-    found.problems += [*of_sections, *without_repetitions(of_checks, of_sections)]
-    if checks in ([], [COMPLETED]) and found.cases and not any(found.cases.with_checks()):
-        _without_checks(found, is_judged=bool(checks))
-    _validate_budget(found, defaults)
+    # What is wrong with a section of the suite is wrong in each check that takes it from there: it is told once.
+    repeated = [problem.message for problem in of_sections]
+    validation.problems += of_sections
+    validation.problems += (item for item in of_checks if not any(message in item.message for message in repeated))
+    if checks in ([], [COMPLETED]) and validation.cases and not any(validation.cases.with_checks()):
+        advice = "add checks:, or checks of the test cases"
+        if checks:
+            message = "there are no checks: all that is judged is that the agent answers each step"
+            validation.warn((), message, advice)
+        else:
+            validation.error((), "there are no checks, so nothing is judged", advice)
+    _validate_budget(validation, defaults)
 
 
-def _without_checks(found: SuiteValidation, *, is_judged: bool) -> None:
-    advice = "add checks:, or checks of the test cases"
-    if is_judged:
-        found.warn((), "there are no checks: all that is judged is that the agent answers each step", advice)
-    else:
-        found.error((), "there are no checks, so nothing is judged", advice)
+def _validate_budget(validation: SuiteValidation, defaults: CheckDefaults) -> None:
+    """A budget counts what is reported: by the target's answers, or by the models that checks call."""
+    budget, target = validation.loaded.section("budget"), validation.loaded.section("target")
+    if budget is None or target is None:
+        return
+    own = [to_check(check) for case in validation.cases.with_checks() for check in case.checks or ()]
+    with_model = [check for check in [*(validation.loaded.section("checks") or ()), *own] if check and kind_of(check)]
+    # A function may return an Output that tells its usage, and an agent its own.
+    reports_usage = target.python or target.ecp or target.given
+    for name in budget.limits:
+        if not reports_usage and name not in (target.http or target.recorded).metadata and not with_model:
+            advice = f"map it in the target's metadata ({name}: $.…)"
+            validation.error(("budget", name), f"no answer tells its {name}", advice)
+    names = (CompiledCheck(check, "").unpriced() for check in defaults.complete(with_model))
+    if "usd" in budget.limits and (unpriced := list(dict.fromkeys(name for name in names if name))):
+        message = f"it does not count {', '.join(unpriced)}: the price is not known"
+        validation.warn(("budget", "usd"), message, "tokens are counted, with budget.tokens")
 
 
-def _cases_with_lines(found: SuiteValidation, dataset: Dataset | None) -> Iterator[CaseInFile]:
-    """The cases that carry checks, with the lines of their parts: in the suite, or that of their record in a file."""
-    if dataset is not None:
-        for case, line in found.cases.with_checks_and_lines():
+def checks_by_id(validation: SuiteValidation) -> dict[str, list[Check]]:
+    """Return all checks that results of an id come from: those of the suite first, then those that cases carry."""
+    shared = [check for check in validation.loaded.section("checks") or () if check]
+    shared_ids = check_ids(shared)
+    # By their text, as each of thousands of cases may have a check of its own under the same id.
+    checks = {name: {encode(check.model_dump()): check} for name, check in zip(shared_ids, shared, strict=True)}
+    for case in validation.cases.with_checks():
+        own = [to_check(check) for check in case.checks or ()]
+        for name, check in zip(check_ids(own, shared_ids), own, strict=True):
+            checks.setdefault(name, {})[encode(check.model_dump())] = check
+    return {name: list(distinct.values()) for name, distinct in checks.items()}
+
+
+def default_problems(document: Document, defaults: CheckDefaults) -> Iterator[Problem]:
+    """Yield errors in the sections of a suite that say which models its checks ask."""
+    for kind, section in defaults.sections.items():
+        model_config = {"model": "any/model", **section.llm_config}  # each check may name its own
+        try:
+            model = parse_model_config(model_config, section.provider_config, _PARAMETERS[kind])
+        except ValueError as error:
+            yield document.problem((kind,), str(error))
+            continue
+        problem = _model_problem(kind, model) if "model" in section.llm_config else None
+        if problem:
+            yield document.problem((kind, "model_config"), problem)
+
+
+def _model_problem(kind: Kind, model: Model) -> str | None:
+    if not is_local(model):
+        return providers.problem(model)
+    return config_error_of(model) if kind == "embedding" else NO_VERDICTS.format(model.name)
+
+
+def check_problems(
+    document: Document,
+    checks: Sequence[Check | None],
+    defaults: CheckDefaults = CheckDefaults(),  # noqa: B008  # never changes
+) -> Iterator[Problem]:
+    """Yield errors in `checks:` of a suite: types, versions, arguments, ids. None stands for a check known as bad."""
+    seen: dict[str, int] = {}
+    for index, check in enumerate(checks):
+        if check is None:
+            continue
+        location = ("checks", index)
+        if check.id is not None and check.id in seen:
+            advice = f"checks[{seen[check.id]}] has it; ids are unique"
+            yield document.problem((*location, "id"), f"the id {check.id} stands twice", advice)
+        seen.setdefault(check.id or "", index)
+        for issue in _issues(check, check.id or check.type, defaults):
+            problem = document.problem((*location, *issue.path), issue.message, issue.advice)
+            yield replace(problem, severity=issue.severity)
+
+
+LineOf = Callable[[DocumentPath], int | None]
+"""The line of what stands at a path in a test case."""
+
+
+class CaseInFile(NamedTuple):
+    """A test case that carries checks, with the lines of its parts. Errors of the checks at `reported` are known."""
+
+    case: TestCase
+    line_of: LineOf
+    reported: Collection[int] = ()
+
+
+def _cases_with_lines(validation: SuiteValidation) -> Iterator[CaseInFile]:
+    """Yield cases that carry checks, with the lines of their parts: in the suite, or that of their record in a file."""
+    if validation.dataset is not None:
+        for case, line in validation.cases.with_checks_and_lines():
             yield CaseInFile(case, partial(_same_line, line))
         return
-    document = found.loaded.document
+    document = validation.loaded.document
     faulty = document.faulty_checks if isinstance(document, SuiteDocument) else {}
-    for index, case in enumerate(found.cases):
+    for index, case in enumerate(validation.cases):
         if case.checks:
             yield CaseInFile(case, partial(_line_in_suite, document, index), faulty.get(index, ()))
 
@@ -83,33 +171,70 @@ def _line_in_suite(document: Document, index: int, path: DocumentPath) -> int | 
     return document.line_of(("test_cases", index, *path))
 
 
-def _validate_budget(found: SuiteValidation, defaults: CheckDefaults) -> None:
-    """A budget counts what is reported: by the target's answers, or by the models that checks call."""
-    budget, target = found.loaded.section("budget"), found.loaded.section("target")
-    if budget is None or target is None:
+def case_check_problems(
+    cases: Iterable[CaseInFile], file: str, shared: Sequence[Check | None], case_checks: CaseChecks
+) -> Iterator[Problem]:
+    """Yield errors in the checks that test cases carry themselves, beside the `shared` ones of the suite."""
+    taken = check_ids([check for check in shared if check is not None])
+    for case, line_of, reported in cases:
+        try:
+            compiled_checks = case_checks.compiled(case.checks or (), taken)
+        except InputError as error:
+            line = line_of(("checks",))
+            yield from (replace(problem, file=file, line=line, path=f"{case.id}.checks") for problem in error.problems)
+            continue
+        for index, (own, compiled) in enumerate(zip(case.checks or (), compiled_checks, strict=True)):
+            if index in reported:
+                continue
+            case_id, place = f"{case.id}.checks.{compiled.check_id}", ("checks", index)
+            if refusal := case_checks.refusal(to_check(own)):  # what the case says itself, without the suite's part
+                yield Problem(refusal, file, line_of(place), case_id)
+                continue
+            for issue in _issues(compiled.check, compiled.check_id, case_checks.defaults):
+                line, path = line_of((*place, *issue.path)), dotted((case_id, *issue.path))
+                yield Problem(issue.message, file, line, path, issue.advice, issue.severity)
+
+
+class _Issue(NamedTuple):
+    """What is wrong with one check, at a path in it."""
+
+    path: DocumentPath
+    message: str
+    advice: str | None = None
+    severity: Literal["error", "warning"] = "error"
+
+
+def _issues(check: Check, check_id: str, defaults: CheckDefaults) -> Iterator[_Issue]:
+    try:
+        check_class = find_check(check.type, check.version)
+    except FepflowError:
+        error = CompiledCheck(check, check_id).error
+        yield _Issue(("version" if check.version else "type",), str(error))
         return
-    own = [to_check(check) for case in found.cases.with_checks() for check in case.checks or ()]
-    with_model = [check for check in [*(found.loaded.section("checks") or ()), *own] if check and kind_of(check)]
-    says_itself = (
-        target.python or target.ecp or target.given
-    )  # a function may return an Output that does, and an agent its usage
-    for name in budget.limits:
-        if not says_itself and name not in (target.http or target.recorded).metadata and not with_model:
-            advice = f"map it in the target's metadata ({name}: $.…)"
-            found.error(("budget", name), f"no answer tells its {name}", advice)
-    if "usd" in budget.limits and (unpriced := unpriced_models(defaults.complete(with_model))):
-        message = f"it does not count {', '.join(unpriced)}: the price is not known"
-        found.warn(("budget", "usd"), message, "tokens are counted, with budget.tokens")
+    unknown = unknown_arguments(check_class, check.arguments)
+    for name in unknown:
+        advice = did_you_mean(name, list(argument_fields(check_class)))
+        yield _Issue(("arguments", name), f"{check.type} has no argument {name}", advice)
+    arguments = {name: value for name, value in check.arguments.items() if name not in unknown}
+    compiled = CompiledCheck(defaults.complete([check.model_copy(update={"arguments": arguments})])[0], check_id)
+    if compiled.error is not None:
+        yield from _argument_issues(check, compiled.error)
+    elif config_error := compiled.config_error():
+        yield _Issue(("arguments",), config_error)
+    for warning in compiled.warnings:
+        yield _Issue(("arguments",), warning, severity="warning")
+    for remark in remarks_on(check):
+        if remark.location or (compiled.error is None and not unknown):
+            severity: Literal["error", "warning"] = "error" if remark.is_error else "warning"
+            yield _Issue(("arguments", *remark.location), remark.message, remark.advice, severity)
 
 
-def checks_by_id(found: SuiteValidation) -> dict[str, list[Check]]:
-    """All checks that results of an id come from: those that all cases share first, then those that some carry."""
-    shared = [check for check in found.loaded.section("checks") or () if check]
-    shared_ids = check_ids(shared)
-    # By their text, as each of thousands of cases may have a check of its own under the same id.
-    checks = {name: {encode(check.model_dump()): check} for name, check in zip(shared_ids, shared, strict=True)}
-    for case in found.cases.with_checks():
-        own = [to_check(check) for check in case.checks or ()]
-        for name, check in zip(check_ids(own, shared_ids), own, strict=True):
-            checks.setdefault(name, {})[encode(check.model_dump())] = check
-    return {name: list(distinct.values()) for name, distinct in checks.items()}
+def _argument_issues(check: Check, error: FepflowError) -> Iterator[_Issue]:
+    messages = error.messages if isinstance(error, CheckArgumentsError) else ()
+    for item in messages:
+        whole = "" if item.path else f"{check.type} cannot take these arguments: "
+        yield _Issue(("arguments", *item.path), whole + item.message, item.advice)
+    if not messages:
+        expression = error.expression if isinstance(error, JSONPathError) else None
+        locations = (location for location, text in texts_in(check.arguments, ("arguments",)) if text == expression)
+        yield _Issue(next(locations, ("arguments",)), str(error))

@@ -1,99 +1,277 @@
-"""Static validation of the suite's metrics, thresholds and gate: can the gate be decided, and by how many cases."""
+"""Static validation of metrics, thresholds, gate and slices: is there a number, and can it meet what is asked of it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from fepflow.analysis.ranges import range_of, scale_of_aggregate
-from fepflow.diagnose.regression import validate_regression
-from fepflow.diagnose.sample_size import warn_of_confidence, warn_of_sample_size
-from fepflow.diagnose.slices import validate_slices
-from fepflow.diagnose.suite_validation import SuiteValidation, file_of
-from fepflow.diagnose.top_up import validate_top_up
-from fepflow.errors import InputError
+from fepflow.analysis.ranges import is_share_that_passed, range_of, scale_of_aggregate
+from fepflow.analysis.slices import NONE, minima_of, slice_of
+from fepflow.checks.core.result_shapes import OTHER, result_shape
+from fepflow.diagnose.sample_size import (
+    validate_top_up,
+    warn_of_confidence,
+    warn_of_regression_margin,
+    warn_of_sample_size,
+)
+from fepflow.diagnose.suite_validation import SuiteValidation
+from fepflow.documents.did_you_mean import did_you_mean
+from fepflow.errors import DocumentPath, InputError
 from fepflow.evalguard.loader import Definitions, definitions_near, load_thresholds, read_definition
-from fepflow.evalguard.models import Thresholds
+from fepflow.evalguard.models import Range, Thresholds
+from fepflow.jsonpath.path import SingularPath, compile_path, leading_keys
 from fepflow.protocol.check import Check
-from fepflow.suite.models import Gate, Metric
+from fepflow.statistics.estimate import Scale
+from fepflow.suite.models import Gate, Metric, Slices
 from fepflow.text import known_names
 from fepflow.verdict.gate import DEFAULT_MAX_IMPACT
+from fepflow.verdict.slice_rules import cases_needed
+
+MOST_SLICES = 200
+NAMED_SLICES = 5
+"""Slices that a sentence names."""
 
 
-def validate_thresholds(found: SuiteValidation) -> None:
+def validate_thresholds(validation: SuiteValidation) -> None:
     """Read the EvalGuard thresholds, and find what is wrong with them."""
-    loaded, source = found.loaded, found.loaded.section("thresholds")
+    loaded, source = validation.loaded, validation.loaded.section("thresholds")
     if source is None:
         return
     task = loaded.section("task")
     definitions = Definitions()
     try:
         if isinstance(source, str):
-            path = file_of(loaded, source, ("thresholds",), found.problems, or_folder=True)
+            path = validation.file(source, ("thresholds",), or_folder=True)
             if path is not None:
-                found.thresholds = load_thresholds(path, task)
+                validation.thresholds = load_thresholds(path, task)
                 definitions = definitions_near(path)
         else:
             whole, location = (source, ("thresholds",)) if "thresholds" in source else ({"thresholds": source}, ())
             data = {"task": task or "inline", **whole}
-            found.thresholds = read_definition(Thresholds, data, loaded.document, location)
+            validation.thresholds = read_definition(Thresholds, data, loaded.document, location)
     except InputError as error:
-        found.problems += error.problems
-    if found.thresholds is not None:
-        found.problems += definitions.remarks(found.thresholds)
+        validation.problems += error.problems
+    if validation.thresholds is not None:
+        validation.problems += definitions.remarks(validation.thresholds)
 
 
-def validate_metrics(found: SuiteValidation, checks: Mapping[str, Sequence[Check]]) -> None:
-    """Find metrics of checks that are not there, and a gate that nothing can pass.
+def validate_metrics(validation: SuiteValidation, checks: Mapping[str, Sequence[Check]]) -> None:
+    """Find metrics of checks and values that are not there, and a gate that nothing can pass.
 
     `checks` are all of the suite and its cases, by id.
     """
-    loaded, known = found.loaded, list(checks)
-    metrics: list[Metric | None] | None = loaded.section("metrics")
+    loaded, known = validation.loaded, list(checks)
+    declared: Sequence[Metric | None] = loaded.section("metrics") or ()
     if loaded.snapshot.get("metrics") is not None:
-        for index, metric in enumerate(metrics or ()):
+        for index, metric in enumerate(declared):
             if metric is not None and metric.check is not None and metric.check not in known:
                 message = f"the suite has no check with the id {metric.check}"
-                found.error(("metrics", index, "check"), message, f"its checks are {known_names(known)}")
-    names = [metric.id for metric in metrics if metric] if metrics else known
+                validation.error(("metrics", index, "check"), message, f"its checks are {known_names(known)}")
+    names = [metric.id for metric in declared if metric] if declared else known
     for name in {name for name in names if names.count(name) > 1}:
-        found.error(("metrics",), f"the metric {name} stands twice", "ids are unique")
+        validation.error(("metrics",), f"the metric {name} stands twice", "ids are unique")
     gate: Gate | None = loaded.section("gate")
     if gate is not None:
-        _validate_gate(found, gate, names)
-        warn_of_confidence(found, gate)
-    given = [metric for metric in metrics or () if metric] or [Metric(id=name, check=name) for name in known]
-    _warn_of_repeats(found, metrics or ())
-    max_impact = (gate.max_impact if gate else None) or (DEFAULT_MAX_IMPACT if found.thresholds else None)
+        _validate_gate(validation, gate, names)
+        warn_of_confidence(validation, gate)
+    metrics = [metric for metric in declared if metric] or [Metric(id=name, check=name) for name in known]
     # The ranges of metrics, as they are aggregated, by id; None where they are not known.
     scales = {
-        metric.id: scale_of_aggregate(metric, range_of(metric, checks.get(metric.check or "", ()))) for metric in given
+        metric.id: scale_of_aggregate(metric, range_of(metric, checks.get(metric.check or "", ())))
+        for metric in metrics
     }
+    for index, metric in enumerate(declared):
+        if metric is not None:
+            _warn_of_repeats(validation, index, metric)
+            _validate_value(validation, index, metric, checks.get(metric.check or "", []))
+    for metric in metrics:
+        if (scale := scales[metric.id]) is not None:
+            _validate_limits(validation, metric, scale)
+            _validate_ranges(validation, metric, scale)
     if gate is not None and gate.top_up is not None:
-        validate_top_up(found, gate, given, scales)
+        validate_top_up(validation, gate, metrics, scales)
     else:
-        warn_of_sample_size(found, gate or Gate(), max_impact, given, scales)
-    validate_slices(found, given, scales)
-    validate_regression(found, gate or Gate(), given)
+        max_impact = (gate.max_impact if gate else None) or (DEFAULT_MAX_IMPACT if validation.thresholds else None)
+        warn_of_sample_size(validation, gate or Gate(), max_impact, metrics, scales)
+    _validate_slices(validation, metrics, scales)
+    _validate_regression(validation, gate or Gate(), metrics)
 
 
-def _warn_of_repeats(found: SuiteValidation, metrics: Sequence[Metric | None]) -> None:
-    repeats = found.loaded.section("repeats") or 1
-    for index, metric in enumerate(metrics):
-        if metric is not None and metric.aggregated.k > repeats:
-            message = f"{metric.aggregate} takes at least {metric.aggregated.k} repeats of each case, not {repeats}"
-            found.warn(
-                ("metrics", index, "aggregate"), message, f"set repeats: {metric.aggregated.k}, or run with --repeats"
-            )
+def _warn_of_repeats(validation: SuiteValidation, index: int, metric: Metric) -> None:
+    repeats, needed = validation.loaded.section("repeats") or 1, metric.aggregated.k
+    if needed > repeats:
+        message = f"{metric.aggregate} takes at least {needed} repeats of each case, not {repeats}"
+        advice = f"set repeats: {needed}, or run with --repeats"
+        validation.warn(("metrics", index, "aggregate"), message, advice)
 
 
-def _validate_gate(found: SuiteValidation, gate: Gate, metrics: Sequence[str]) -> None:
+def _validate_gate(validation: SuiteValidation, gate: Gate, metrics: Sequence[str]) -> None:
     for bound, limits in (("min", gate.min), ("max", gate.max)):
         for name in limits:
             if name not in metrics:
-                found.error(("gate", bound, name), f"there is no metric {name}", f"there is {known_names(metrics)}")
+                advice = f"there is {known_names(metrics)}"
+                validation.error(("gate", bound, name), f"there is no metric {name}", advice)
     for name in gate.min.keys() & gate.max.keys():
         if gate.min[name] > gate.max[name]:
-            found.error(("gate", "max", name), "the maximum is below the minimum", "no value can meet both")
-    if gate.max_impact is not None and found.thresholds is None and "thresholds" not in found.loaded.snapshot:
+            validation.error(("gate", "max", name), "the maximum is below the minimum", "no value can meet both")
+    if gate.max_impact is not None and validation.thresholds is None and "thresholds" not in validation.loaded.snapshot:
         advice = "add thresholds:, an EvalGuard file or folder"
-        found.error(("gate", "max_impact"), "there are no thresholds that give an impact", advice)
+        validation.error(("gate", "max_impact"), "there are no thresholds that give an impact", advice)
+
+
+def _validate_value(validation: SuiteValidation, index: int, metric: Metric, checks: Sequence[Check]) -> None:
+    """Find a metric's value that no result of its check has."""
+    shapes = [result_shape(check) for check in checks]
+    if metric.aggregated.kind == "error_rate":
+        return
+    if len(shapes) != 1 or shapes[0] is None:
+        return  # no result is known, or one of several checks may have it
+    shape = shapes[0]
+    if metric.value is not None:
+        _validate_path(validation, ("metrics", index, "value"), metric.value, shape)
+    elif not _may_have(shape, ("passed",)) and not _may_have(shape, ("response", "passed")):
+        message = f"{metric.check} gives no passed, so there is nothing to count"
+        numbers = _numbers(shape)
+        advice = f"name what it gives, as in value: $.{'.'.join(numbers[0])}" if numbers else None
+        validation.error(("metrics", index), message, advice)
+
+
+def _validate_path(
+    validation: SuiteValidation, location: DocumentPath, expression: str, shape: Mapping[str, Any]
+) -> None:
+    inside: Any = shape
+    for number, key in enumerate(keys := leading_keys(expression)):
+        if not isinstance(inside, Mapping):
+            return
+        if key not in inside:
+            before = "".join(f"{step}." for step in keys[:number])
+            advice = did_you_mean(str(key), list(inside)).replace("did you mean ", f"did you mean $.{before}")
+            validation.error(location, f"the results have nothing at {expression}", advice)
+            return
+        inside = inside[key]
+    if inside == OTHER and isinstance(compile_path(expression), SingularPath):
+        names = ", ".join(f"$.{'.'.join(path)}" for path in _numbers(shape))
+        validation.error(location, f"{expression} is no number", f"a metric counts {names}")
+
+
+def _may_have(shape: Any, keys: tuple[str, ...]) -> bool:
+    for key in keys:
+        if not isinstance(shape, Mapping):
+            return True
+        if key not in shape:
+            return False
+        shape = shape[key]
+    return True
+
+
+def _numbers(shape: Mapping[str, Any], before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    paths = []
+    for name, part in shape.items():
+        if isinstance(part, Mapping):
+            paths += _numbers(part, (*before, name))
+        elif part == "number":
+            paths.append((*before, name))
+    return paths
+
+
+def _validate_limits(validation: SuiteValidation, metric: Metric, scale: Scale) -> None:
+    """Find a minimum or maximum of the gate beyond the metric's range."""
+    gate: Gate | None = validation.loaded.section("gate")
+    for bound, limits in (("min", gate.min), ("max", gate.max)) if gate is not None else ():
+        limit = limits.get(metric.id)
+        if limit is not None and not scale.low <= limit <= scale.high:
+            message = f"{metric.id} lies between {scale.low:g} and {scale.high:g}, never at {limit:g}"
+            is_percentage = (scale.low, scale.high) == (0, 1) and 1 < limit <= 100
+            advice = f"did you mean {limit / 100:g}?" if is_percentage else "give a value in that range"
+            validation.error(("gate", bound, metric.id), message, advice)
+
+
+def _validate_ranges(validation: SuiteValidation, metric: Metric, scale: Scale) -> None:
+    """Find thresholds of which no bound lies in the metric's range: they are on another scale."""
+    ranges: list[Range] = (validation.thresholds.thresholds if validation.thresholds else {}).get(metric.id, [])
+    bounds = [bound for item in ranges for bound in (item.min, item.max) if bound is not None]
+    beyond = [bound for bound in bounds if not scale.low <= bound <= scale.high]
+    inside = [bound for bound in bounds if scale.low < bound < scale.high]
+    if beyond and not inside:
+        message = f"the thresholds of {metric.id} are at {min(beyond):g} to {max(beyond):g}, but it lies between"
+        are_percentages = max(beyond) <= 100 and scale.high == 1
+        advice = "they are percentages, it is a fraction" if are_percentages else "see metrics.range"
+        is_inline = isinstance(validation.loaded.section("thresholds"), dict)
+        location = ("thresholds", metric.id) if is_inline else ("thresholds",)
+        validation.error(location, f"{message} {scale.low:g} and {scale.high:g}", advice)
+
+
+def _validate_slices(
+    validation: SuiteValidation, metrics: Sequence[Metric], scales: Mapping[str, Scale | None]
+) -> None:
+    """Find a field that no case has, minima that no metric can reach, and slices that are too small for theirs."""
+    slices: Slices | None = validation.loaded.section("slices")
+    if slices is None:
+        return
+    sizes = _slice_sizes(validation, slices)
+    minima, gate = minima_of(slices, metrics), validation.loaded.section("gate") or Gate()
+    if slices.min is not None and not minima:
+        advice = "name the metrics, as in min: {score: 3.5}"
+        validation.error(("slices", "min"), "there is no metric that it is for", advice)
+    quantiles = {metric.id for metric in metrics if metric.aggregated.kind == "quantile"}
+    for name, minimum in minima.items():
+        location = ("slices", "min", name) if isinstance(slices.min, dict) else ("slices", "min")
+        if name not in scales:
+            validation.error(location, f"there is no metric {name}", f"there is {known_names(scales)}")
+        elif name in quantiles or (scale := scales[name]) is None:
+            message = f"slices of {name} cannot be compared with a minimum"
+            validation.error(location, message, "it takes a share, or a mean of scores with a range")
+        elif not scale.low < minimum <= scale.high:
+            message = f"{name} lies between {scale.low:g} and {scale.high:g}, so {minimum:g} is no minimum for it"
+            validation.error(location, message, "give a value within")
+        else:
+            _warn_of_small_slices(validation, sizes, name, cases_needed(minimum, scale, gate))
+
+
+def _slice_sizes(validation: SuiteValidation, slices: Slices) -> Counter[str]:
+    sizes, names = Counter[str](), Counter[str]()
+    for case in validation.cases:
+        sizes[slice_of(case, slices.by)] += 1
+        names.update(case.metadata or {})
+    location = ("slices", "by")
+    if sizes and set(sizes) == {NONE}:
+        advice = did_you_mean(slices.by, list(names)) if names else "the test cases have no metadata"
+        validation.error(location, f"no test case has {slices.by} in its metadata", advice)
+    elif sizes[NONE]:
+        message = f"{sizes[NONE]:,} of {sizes.total():,} test cases have no {slices.by} in their metadata"
+        validation.warn(location, message, f"they are a slice of their own: {NONE}")
+    if len(sizes) > MOST_SLICES:
+        message = f"{slices.by} has {len(sizes):,} different values, and there can be {MOST_SLICES} slices"
+        validation.error(location, message, "slices are groups of test cases")
+    return sizes
+
+
+def _warn_of_small_slices(validation: SuiteValidation, sizes: Counter[str], metric: str, needed: int) -> None:
+    small = [value for value, size in sorted(sizes.items()) if size < needed]
+    if small:
+        more = f" and {len(small) - NAMED_SLICES} more" if len(small) > NAMED_SLICES else ""
+        listed = ", ".join(small[:NAMED_SLICES]) + more
+        message = f"{len(small)} of {len(sizes)} slices have fewer than {needed} test cases: {listed}"
+        validation.warn(("slices", "min"), message, f"whether {metric} reaches its minimum there is not judged")
+
+
+def _validate_regression(validation: SuiteValidation, gate: Gate, metrics: Sequence[Metric]) -> None:
+    """Find margins without a metric, and warn where the cases cannot show one even if nothing changes."""
+    if gate.regression is None:
+        return
+    margin, location = gate.regression.margin, ("gate", "regression", "margin")
+    shares = {metric.id for metric in metrics if is_share_that_passed(metric)}
+    if isinstance(margin, dict):
+        names = [metric.id for metric in metrics]
+        for name in margin:
+            if name not in names:
+                validation.error((*location, name), f"there is no metric {name}", f"there is {known_names(names)}")
+        margins = [value for name, value in margin.items() if name in shares]
+    else:
+        margins = [margin] if shares else []
+    if not margin or not (isinstance(margin, dict) or shares):
+        advice = "give margins by metric, as in margin: {score: 0.3}"
+        validation.error(location, "there is no metric that it is for", advice)
+    if margins:
+        warn_of_regression_margin(validation, gate, min(margins))

@@ -1,118 +1,135 @@
 """The suite's JSONPaths, against what they can find: the context's shape, the test cases, the recorded outputs.
 
 Only the beginning of a path is judged, up to its first wildcard, filter or function: the rest depends on values.
+Texts that look like paths, and placeholders that nothing fills in, are reported, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fepflow.calls.base import RESERVED_METADATA
 from fepflow.calls.base import Target as OpenTarget
 from fepflow.calls.recorded import RecordedTarget
-from fepflow.checks.validation.paths import PathUse, paths_of, texts_in
-from fepflow.diagnose.cases import dataset_of
+from fepflow.checks.base import BaseCheck
+from fepflow.checks.core.argument_paths import PathUse, arguments_of, class_of, paths_of, texts_in
+from fepflow.checks.registry import is_ours
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.validation_errors import kind_name
 from fepflow.errors import DocumentPath, ValidationMessage, dotted
-from fepflow.jsonpath.context_paths import context_problem, meant_path
+from fepflow.jsonpath.context_paths import context_problem, is_word_of_context, meant_path
 from fepflow.jsonpath.path import Key, SingularPath, compile_path, descend, is_path, leading_keys
-from fepflow.protocol.check import to_check
+from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.test_case import Output
 from fepflow.protocol.tool_calls import made_no_calls
 from fepflow.suite.target import Target
 
-_NOTHING = Output(value=None)
+BRACES_STAY = "placeholders in braces are for prompts of judges; here they stay as they are"
+"""The remark on a text with placeholders that nothing fills in."""
 
+_NO_OUTPUT = Output(value=None)
 _MOST_TRIED = 1_000
 """Values of a path that are offered to the check that reads it: enough to see a column of the wrong kind."""
 
 
 @dataclass
 class _Use:
-    """A path, where it stands, and how many of the values that it was looked up in have nothing there."""
+    """A path, where it stands, and in how many of the values that it was looked up in it finds nothing.
+
+    `file` and `line` are set if it stands in a file of test cases. `reader` is the check's use of it, if the check
+    takes what it finds as it is; `misfits` counts values that the check cannot take.
+    """
 
     location: DocumentPath
     expression: str
     keys: tuple[Key, ...]
     optional: bool = False
-    seen: int = 0
-    lacking: int = 0
-    first: str = ""
     file: str | None = None
     line: int | None = None
+    reader: PathUse | None = None
+    seen: int = 0
+    lacking: int = 0
+    first_lacking: str = ""
     names: list[str] = field(default_factory=list)
-    taker: PathUse | None = None
     tried: int = 0
     misfits: int = 0
     first_misfit: tuple[str, str, ValidationMessage] | None = None
 
+    @classmethod
+    def of_check(cls, use: PathUse, location: DocumentPath, file: str | None = None, line: int | None = None) -> _Use:
+        """Return a path of a check that stands at `location`."""
+        takes_whole = use.arguments is not None and isinstance(compile_path(use.expression), SingularPath)
+        keys, reader = leading_keys(use.expression), use if takes_whole else None
+        return cls((*location, *use.location), use.expression, keys, use.optional, file, line, reader)
+
+    @property
+    def can_be_judged(self) -> bool:
+        """Whether values tell more than the context's shape."""
+        return self.reader is not None or len(self.keys) > 2
+
     def look(self, value: Any, name: str) -> None:
-        """Look into the value of that name."""
+        """Look the path up in the value of a test case or output with this name."""
         self.seen += 1
         reached, parent = descend(value, self.keys)
         if reached == len(self.keys):
             self._try(parent, name)
             return
-        if self.taker is not None and made_no_calls(compile_path(self.expression), value):
+        if self.reader is not None and made_no_calls(compile_path(self.expression), value):
             return
         self.lacking += 1
-        self.first = self.first or name
+        self.first_lacking = self.first_lacking or name
         if isinstance(parent, dict) and not self.names:
             self.names = [dotted((*self.keys[:reached], key)) for key in parent if isinstance(key, str)]
 
-    def _try(self, found: Any, name: str) -> None:
-        """See whether the check takes what the path finds."""
-        if self.taker is None or self.tried >= _MOST_TRIED:
+    def _try(self, value: Any, name: str) -> None:
+        if self.reader is None or self.tried >= _MOST_TRIED:
             return
         self.tried += 1
-        misfit = self.taker.misfit(found)
+        misfit = self.reader.misfit(value)
         if misfit is not None:
             self.misfits += 1
-            self.first_misfit = self.first_misfit or (name, kind_name(found), misfit)
+            self.first_misfit = self.first_misfit or (name, kind_name(value), misfit)
 
     @property
     def advice(self) -> str | None:
-        """Which path was meant, if there is one that is alike."""
-        advice = did_you_mean(dotted(self.keys), self.names) if self.names else ""
-        return advice.replace("did you mean ", "did you mean $.") if advice.startswith("did you mean") else None
+        """The path that was meant, or what there is in its place."""
+        if not self.names:
+            return None
+        advice = did_you_mean(dotted(self.keys), self.names)
+        if advice.startswith("did you mean"):
+            return advice.replace("did you mean ", "did you mean $.")
+        return f"there is {', '.join(f'$.{name}' for name in self.names[:10])}"
 
 
-def validate_paths(found: SuiteValidation, opened: OpenTarget | None) -> None:
+def validate_paths(validation: SuiteValidation, opened: OpenTarget | None) -> None:
     """Find paths that can find nothing, in checks and requests; `opened` is the target, if it opens."""
+    target: Target | None = validation.loaded.section("target")
     uses = [
-        _use_of(use, ("checks", index, "arguments", *use.location))
-        for index, check in enumerate(found.loaded.section("checks") or ())
+        _Use.of_check(use, ("checks", index, "arguments"))
+        for index, check in enumerate(validation.loaded.section("checks") or ())
         if check is not None
         for use in paths_of(check)
     ]
     uses += [
         _Use(("metrics", index, "value"), metric.value, leading_keys(metric.value))
-        for index, metric in enumerate(found.loaded.section("metrics") or ())
+        for index, metric in enumerate(validation.loaded.section("metrics") or ())
         if metric is not None and metric.check is None and metric.value is not None
     ]
-    target: Target | None = found.loaded.section("target")
-    body = list(_of_request(found, target)) if target is not None else []
-    uses = [use for use in uses if not _is_misshaped(found, use)]
-    uses = [use for use in uses if not _is_unknown_metadata(found, target, use)]
-    _look_into_cases(found, [use for use in (*uses, *body) if use.keys[:1] == ("test_case",)])
-    _look_into_own_checks(found, target)
+    body = [] if target is None else list(_validate_request(validation, target))
+    uses = [use for use in uses if _fits_context(validation, target, use)]
+    _look_into_cases(validation, [use for use in (*uses, *body) if use.keys[:1] == ("test_case",)])
+    _look_into_own_checks(validation, target)
     if isinstance(opened, RecordedTarget):
-        _look_into_outputs(found, opened, [use for use in uses if use.keys[:1] == ("output",)])
-
-
-def _use_of(use: PathUse, location: DocumentPath) -> _Use:
-    is_known = use.arguments is not None and isinstance(compile_path(use.expression), SingularPath)
-    taker = use if is_known else None
-    return _Use(location, use.expression, leading_keys(use.expression), use.optional, taker=taker)
+        _look_into_outputs(validation, opened, [use for use in uses if use.keys[:1] == ("output",)])
 
 
 def _request(target: Target) -> tuple[DocumentPath, Any] | None:
-    """What is rendered for each call, and where it stands; None if nothing is."""
+    """Return the template that is rendered for each call, and where it stands; None if nothing is rendered."""
     if target.http is not None:
         return None if target.http.method == "GET" else (("target", "http", "body"), target.http.body)
     if target.python is None:
@@ -122,7 +139,8 @@ def _request(target: Target) -> tuple[DocumentPath, Any] | None:
     return ("target", "python", "input"), target.python.input
 
 
-def _of_request(found: SuiteValidation, target: Target) -> Iterator[_Use]:
+def _validate_request(validation: SuiteValidation, target: Target) -> Iterator[_Use]:
+    """Yield the paths of the request into the test case, and report all that is not one of them."""
     request = _request(target)
     if request is None:
         return
@@ -131,83 +149,121 @@ def _of_request(found: SuiteValidation, target: Target) -> Iterator[_Use]:
         keys = leading_keys(text) if is_path(text) else ()
         if keys[:1] == ("output",):
             message = f"{text}: a request has no output yet, only $.test_case"
-            found.error(location, message, "did you mean $.test_case.input?")
+            validation.error(location, message, "did you mean $.test_case.input?")
         elif keys:
             use = _Use(location, text, keys)
-            if not _is_misshaped(found, use) and keys[1:] != ("expected",):
+            if _fits_context(validation, None, use) and keys[1:] != ("expected",):
                 yield use
         elif "{{$." in text or "{{ $." in text:
-            message = "placeholders in braces are for prompts of judges; here they stay as they are"
-            found.error(location, message, "a text that is a path as a whole, such as $.test_case.input, is replaced")
+            advice = "a text that is a path as a whole, such as $.test_case.input, is replaced"
+            validation.error(location, BRACES_STAY, advice)
         elif path := meant_path(text):
-            found.warn(location, f"{text} is a text, and not a path, which starts with $.", f"did you mean {path}?")
+            message = f"{text} is a text, and not a path, which starts with $."
+            validation.warn(location, message, f"did you mean {path}?")
     if not any(is_path(text) for _, text in texts):
-        found.warn(request[0], "the request is the same for all test cases", "$.test_case.input is the input")
+        validation.warn(request[0], "the request is the same for all test cases", "$.test_case.input is the input")
 
 
-def _say(found: SuiteValidation, use: _Use, message: str, advice: str | None = None, *, is_error: bool = True) -> None:
-    problem = found.loaded.document.problem(use.location, message, advice)
+def _report(
+    validation: SuiteValidation, use: _Use, message: str, advice: str | None = None, *, is_error: bool = True
+) -> None:
+    problem = validation.loaded.document.problem(use.location, message, advice)
     if use.file is not None:
         problem = replace(problem, file=use.file, line=use.line)
-    found.problems.append(problem if is_error else replace(problem, severity="warning"))
+    validation.problems.append(problem if is_error else replace(problem, severity="warning"))
 
 
-def _is_misshaped(found: SuiteValidation, use: _Use) -> bool:
-    wrong = context_problem(use.keys)
-    if wrong is not None:
-        _say(found, use, *wrong, is_error=not use.optional)
-    return wrong is not None
+def _fits_context(validation: SuiteValidation, target: Target | None, use: _Use) -> bool:
+    """Report a path that no context has: of another shape, or to metadata that an endpoint's outputs do not have.
 
-
-def _is_unknown_metadata(found: SuiteValidation, target: Target | None, use: _Use) -> bool:
-    """What an endpoint's answers keep is what the suite maps, and what fepflow says of the call."""
-    if target is None or target.http is None or use.keys[:2] != ("output", "metadata") or len(use.keys) < 3:
+    Metadata of an output is what the suite maps, and what fepflow says of the call.
+    """
+    misshaped = context_problem(use.keys)
+    if misshaped is not None:
+        _report(validation, use, *misshaped, is_error=not use.optional)
         return False
+    if target is None or target.http is None or use.keys[:2] != ("output", "metadata") or len(use.keys) < 3:
+        return True
     known = [*target.http.metadata, *RESERVED_METADATA]
     if use.keys[2] in known or use.optional:
-        return False
-    message = f"{use.expression} finds nothing: an output's metadata has {', '.join(known)}"
+        return True
     advice = did_you_mean(str(use.keys[2]), known)
-    mapped = f"map it: target.http.metadata: {{{use.keys[2]}: $.…}}"
-    _say(found, use, message, advice if advice.startswith("did you mean") else mapped)
-    return True
+    if not advice.startswith("did you mean"):
+        advice = f"map it: target.http.metadata: {{{use.keys[2]}: $.…}}"
+    _report(validation, use, f"{use.expression} finds nothing: an output's metadata has {', '.join(known)}", advice)
+    return False
 
 
-def _look_into_cases(found: SuiteValidation, uses: list[_Use]) -> None:
-    uses = [
-        use for use in uses if not use.optional and (use.taker or len(use.keys) > 2 or use.keys[1:] == ("expected",))
-    ]
-    if not uses or not found.cases:
-        return
-    for case in found.cases:
-        context = evaluation_context(case, _NOTHING)
+def _look_into_cases(validation: SuiteValidation, uses: Sequence[_Use]) -> None:
+    uses = [use for use in uses if not use.optional and (use.can_be_judged or use.keys[1:] == ("expected",))]
+    for case in validation.cases if uses else ():
+        context = evaluation_context(case, _NO_OUTPUT)
         for use in uses:
             use.look(context, case.id)
     for use in uses:
-        _tell(found, use, f"none of the {use.seen:,} test cases has {use.expression}")
-        _tell_misfits(found, use, "test cases")
+        if use.lacking:
+            _report_lacking(validation, use, "test cases")
+        _report_misfits(validation, use, "test cases")
 
 
-def _case_location(found: SuiteValidation, case_id: str) -> DocumentPath:
-    """Where a case that carries checks stands in the suite; its id if it is in a file."""
-    cases = found.loaded.section("test_cases")
+def _look_into_own_checks(validation: SuiteValidation, target: Target | None) -> None:
+    """Judge the paths of checks that cases carry: each check type's path by the cases that carry it."""
+    uses: dict[tuple[str, DocumentPath, str], _Use] = {}
+    dataset = validation.dataset
+    file = None if dataset is None else str(validation.path.parent / dataset.path)
+    for case, line in validation.cases.with_checks_and_lines():
+        context = evaluation_context(case, _NO_OUTPUT)
+        for index, check in enumerate(map(to_check, case.checks or ())):
+            for use in paths_of(check):
+                key = (check.type, use.location, use.expression)
+                if key not in uses:
+                    location = (*_case_location(validation, case.id), "checks", index, "arguments")
+                    uses[key] = _Use.of_check(use, location, file, line)
+                if uses[key].keys[:1] == ("test_case",):
+                    uses[key].look(context, case.id)
+    for known in uses.values():
+        if _fits_context(validation, target, known) and known.lacking:
+            _report_lacking(validation, known, "test cases with this check")
+        _report_misfits(validation, known, "test cases")
+
+
+def _case_location(validation: SuiteValidation, case_id: str) -> DocumentPath:
+    """Return where a case that carries checks stands in the suite; its id if it is in a file."""
+    cases = validation.loaded.section("test_cases")
     if not isinstance(cases, list):
         return (case_id,)
     return ("test_cases", next(index for index, case in enumerate(cases) if case.id == case_id))
 
 
-def _tell(found: SuiteValidation, use: _Use, none_has: str) -> None:
-    if use.lacking == use.seen:
-        none_has = none_has if use.seen > 1 else f"the test case {use.first} has no {use.expression}"
-        _say(found, use, none_has, use.advice or _there_is(use))
-    elif use.lacking:
-        message = f"{use.lacking:,} of {use.seen:,} test cases have no {use.expression}; the first is {use.first}"
-        what = "check" if use.location[0] != "target" else "call"
-        _say(found, use, message, f"it is an error of the {what} there", is_error=False)
+def _look_into_outputs(validation: SuiteValidation, opened: RecordedTarget, uses: Sequence[_Use]) -> None:
+    reserved = [("metadata", name) for name in RESERVED_METADATA]
+    uses = [use for use in uses if not use.optional and use.can_be_judged and use.keys[1:3] not in reserved]
+    for case_id, output in opened.recorded() if uses else ():
+        for use in uses:
+            use.look({"output": output}, case_id)
+    for use in uses:
+        if use.seen and use.lacking == use.seen:
+            message = f"{use.expression} finds nothing in any of the {use.seen:,} recorded outputs"
+            _report(validation, use, message, use.advice or "look into the file")
+        _report_misfits(validation, use, "recorded outputs")
 
 
-def _tell_misfits(found: SuiteValidation, use: _Use, what: str) -> None:
-    """Tell that a check does not take what its path finds: an error if it never does."""
+def _report_lacking(validation: SuiteValidation, use: _Use, cases: str) -> None:
+    """Report that a path finds nothing in some test cases: an error if it never finds anything."""
+    if use.lacking < use.seen:
+        message = (
+            f"{use.lacking:,} of {use.seen:,} test cases have no {use.expression}; the first is {use.first_lacking}"
+        )
+        advice = f"it is an error of the {'check' if use.location[0] != 'target' else 'call'} there"
+        _report(validation, use, message, advice, is_error=False)
+    elif use.seen > 1:
+        _report(validation, use, f"none of the {use.seen:,} {cases} has {use.expression}", use.advice)
+    else:
+        _report(validation, use, f"the test case {use.first_lacking} has no {use.expression}", use.advice)
+
+
+def _report_misfits(validation: SuiteValidation, use: _Use, what: str) -> None:
+    """Report that a check does not take what its path finds: an error if it never does."""
     if use.first_misfit is None:
         return
     name, kind, misfit = use.first_misfit
@@ -218,43 +274,101 @@ def _tell_misfits(found: SuiteValidation, use: _Use, what: str) -> None:
         message = f"{message}; {use.misfits:,} {what} do not fit"
     inside = {"a list": "[0]", "an object": ".answer"}.get(kind) if "text" in wanted else None
     advice = f"name a text inside of it, as in {use.expression}{inside}, or compare with equals or subset"
-    _say(found, use, message, advice if inside else misfit.advice, is_error=use.misfits == use.tried)
+    _report(validation, use, message, advice if inside else misfit.advice, is_error=use.misfits == use.tried)
 
 
-def _there_is(use: _Use) -> str | None:
-    return f"there is {', '.join(f'$.{name}' for name in use.names[:10])}" if use.names else None
+@dataclass(frozen=True)
+class Remark:
+    """A remark on an argument that is valid."""
+
+    location: DocumentPath
+    message: str
+    advice: str
+    is_error: bool = True
 
 
-def _look_into_own_checks(found: SuiteValidation, target: Target | None) -> None:
-    """Paths of checks that cases carry: each check type's path is judged by the cases that carry it."""
-    uses: dict[tuple[str, DocumentPath, str], _Use] = {}
-    dataset = dataset_of(found.loaded)
-    file = None if dataset is None else str(found.path.parent / dataset.path)
-    for case, line in found.cases.with_checks_and_lines():
-        context = evaluation_context(case, _NOTHING)
-        for index, check in enumerate(map(to_check, case.checks or ())):
-            for use in paths_of(check):
-                key = (check.type, use.location, use.expression)
-                if key not in uses:
-                    location = (*_case_location(found, case.id), "checks", index, "arguments", *use.location)
-                    uses[key] = replace(_use_of(use, location), file=file, line=line)
-                if uses[key].keys[:1] == ("test_case",):
-                    uses[key].look(context, case.id)
-    for known in uses.values():
-        if not _is_misshaped(found, known) and not _is_unknown_metadata(found, target, known) and known.lacking:
-            _tell(found, known, f"none of the {known.seen:,} test cases with this check has {known.expression}")
-        _tell_misfits(found, known, "test cases")
+_DOUBLE = re.compile(r"\{\{([^{}]*)\}\}")
+_SINGLE = re.compile(r"(?<!\{)\{\s*(\$\.[^{}]*?)\s*\}(?!\})")
+_NAKED = re.compile(r"(?<![\w\\{$])(\$\.(?:output|test_case)\b[\w.]*)")
+_PLACEHOLDER = re.compile(r"\{\{\s*\\?\$\.[^{}]*\}\}")
 
 
-def _look_into_outputs(found: SuiteValidation, opened: RecordedTarget, uses: list[_Use]) -> None:
-    reserved = [(name,) for name in RESERVED_METADATA]
-    uses = [use for use in uses if not use.optional and (use.taker or len(use.keys) > 2)]
-    uses = [use for use in uses if not (use.keys[1:2] == ("metadata",) and use.keys[2:3] in reserved)]
-    for case_id, output in opened.recorded() if uses else ():
-        for use in uses:
-            use.look({"output": output}, case_id)
-    for use in uses:
-        if use.seen and use.lacking == use.seen:
-            message = f"{use.expression} finds nothing in any of the {use.seen:,} recorded outputs"
-            _say(found, use, message, use.advice or _there_is(use) or "look into the file")
-        _tell_misfits(found, use, "recorded outputs")
+def remarks_on(check: Check) -> Iterator[Remark]:
+    """Yield placeholders that are none, texts meant as paths, and a check that does not look at the output."""
+    check_class = class_of(check)
+    if check_class is None:
+        return
+    uses = paths_of(check)
+    sees_output = any(leading_keys(use.expression)[:1] in ((), ("output",)) for use in uses)
+    remarks = [
+        remark
+        for name, value in check.arguments.items()
+        if isinstance(value, str) and not is_path(value)
+        for remark in _remarks_on_text(name, value, check_class, sees_output=sees_output)
+    ]
+    yield from remarks
+    if any(len(use.location) > 1 for use in uses):
+        yield from _wrong_containers(check_class, check)
+    if sees_output or any(remark.is_error for remark in remarks) or not is_ours(check_class):
+        return
+    if check_class.check_templates:
+        message = "the judge is shown nothing of the output, so it cannot judge it"
+        if isinstance(check.arguments.get("prompt"), str):
+            yield Remark(("prompt",), message, "put {{$.output.value}} where the answer is to stand")
+    elif check_class.check_type != "custom_function":
+        message = "no argument reads the output, so the result does not depend on the answer"
+        yield Remark((), message, "a path such as $.output.value reads it", is_error=False)
+
+
+def _wrong_containers(check_class: type[BaseCheck], check: Check) -> Iterator[Remark]:
+    """Find lists and objects, with paths inside, where the check takes neither, whatever the paths find."""
+    arguments = arguments_of(check_class, check)
+    for name, value in check.arguments.items():
+        if arguments is not None and isinstance(value, list | dict):
+            misfit = arguments.misfit(name, value)
+            if misfit is not None and misfit.path == (name,) and misfit.message.endswith(("a list", "an object")):
+                yield Remark((name,), misfit.message, "write the path alone")
+
+
+def _remarks_on_text(name: str, text: str, check_class: type[BaseCheck], *, sees_output: bool) -> Iterator[Remark]:
+    if name in check_class.check_templates:
+        yield from (Remark((name,), *parts) for parts in _remarks_on_prompt(text))
+    elif _PLACEHOLDER.search(text):
+        meant = text.strip().strip("{} ")
+        advice = f"write {meant}, without braces" if is_path(meant) else "a path is the whole text"
+        yield Remark((name,), BRACES_STAY, advice)
+    elif path := meant_path(text):
+        message = f"{text} is a text, and not a path, which starts with $."
+        yield Remark((name,), message, f"did you mean {path}?", is_error=not sees_output)
+
+
+def _remarks_on_prompt(prompt: str) -> Iterator[tuple[str, str, bool]]:
+    cure = "write {{{{{}}}}}"
+    for match in _SINGLE.finditer(prompt):
+        yield f"{match[0]} has one brace and stays as it is", cure.format(match[1]), True
+    for match in _DOUBLE.finditer(prompt):
+        inner = match[1].strip()
+        if not inner.startswith(("$.", "\\$.")):
+            is_error = is_word_of_context(inner.lstrip("$."))
+            yield f"{match[0]} is no placeholder and stays as it is", cure.format(_path_for(inner)), is_error
+    for match in _NAKED.finditer(_SINGLE.sub("", _DOUBLE.sub("", prompt))):
+        yield f"{match[1]} stands without braces and stays as it is", cure.format(match[1].rstrip(".")), True
+
+
+_MEANT = {
+    **dict.fromkeys(("input", "inputs", "question", "vars"), "test_case.input"),
+    **dict.fromkeys(("output", "answer", "response"), "output.value"),
+    "expected": "test_case.expected",
+    "context": "test_case.metadata.context",
+}
+"""Placeholders of other tools as paths of the context."""
+
+
+def _path_for(name: str) -> str:
+    bare = name.lstrip("$").lstrip(".")
+    first, _, rest = bare.partition(".")
+    if not rest and first in _MEANT:
+        return f"$.{_MEANT[first]}"
+    if first in ("output", "test_case"):
+        return f"$.{bare}"
+    return f"$.{_MEANT[first]}.{rest}" if first in _MEANT else "$.test_case.input"

@@ -2,73 +2,102 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from fepflow.analysis.ranges import is_of_passes, is_share_that_passed
 from fepflow.analysis.sampling import sample_size
 from fepflow.diagnose.suite_validation import SuiteValidation
-from fepflow.errors import DocumentPath
 from fepflow.statistics.estimate import Scale
 from fepflow.statistics.planning import cases_for_power
-from fepflow.statistics.proportions import interval_of, minimum_sample
-from fepflow.suite.models import Gate, Impact, Metric
+from fepflow.statistics.proportions import interval_of, minimum_sample, z_score
+from fepflow.statistics.sequential import passes_in_a_row
+from fepflow.suite.models import Gate, Impact, Metric, Slices, TopUp
 from fepflow.verdict.requirements import ImpactAtMost
 
 MOST_TRIED = 200
 """Numbers of passes that are tried to find one that a gate on impacts lets pass."""
 
-USUAL = 0.95
-
+USUAL_CONFIDENCE = 0.95
 USUAL_POWER = 0.8
+MEANS = ("mean", "rate", "error_rate")
+
+
+def _sample_size(validation: SuiteValidation) -> int:
+    return sample_size(len(validation.cases), validation.limit)
 
 
 def warn_of_sample_size(
-    found: SuiteValidation,
+    validation: SuiteValidation,
     gate: Gate,
     max_impact: Impact | None,
     metrics: Sequence[Metric],
     scales: Mapping[str, Scale | None],
 ) -> None:
     """Warn of limits and impacts that the cases cannot show, whatever the target answers. `scales` are by metric."""
-    cases = sample_size(len(found.cases), found.limit)
+    cases = _sample_size(validation)
     if gate.verdict == "point" or not cases:
         return
     for metric in metrics:
         for bound, limit in (("min", gate.min.get(metric.id)), ("max", gate.max.get(metric.id))):
             if limit is not None:
-                _warn_of_limit(found, gate, metric, scales[metric.id], bound, limit, cases)
-    for name, ranges in (found.thresholds.thresholds if found.thresholds and max_impact else {}).items():
+                _warn_of_limit(validation, gate, metric, scales[metric.id], bound, limit, cases)
+    if max_impact is None or validation.thresholds is None:
+        return
+    field = "max_impact" in (validation.loaded.snapshot.get("gate") or {})
+    for name, ranges in validation.thresholds.thresholds.items():
         scale = scales.get(name)
-        if max_impact and scale is not None and not _can_pass(ImpactAtMost(max_impact, ranges), gate, scale, cases):
+        if scale is not None and not _can_pass(ImpactAtMost(max_impact, ranges), gate, scale, cases):
             message = f"{cases} test cases cannot show that {name} has an impact of {max_impact} at most"
-            advice = (
-                f"whatever passes, the {gate.confidence:.0%} interval reaches a worse one: more cases, or wider ranges"
-            )
-            found.warn(_location(found, "max_impact"), message, advice)
+            reach = f"whatever passes, the {gate.confidence:.0%} interval reaches a worse one"
+            location = ("gate", "max_impact") if field else ("thresholds",)
+            validation.warn(location, message, f"{reach}: more cases, or wider ranges")
 
 
-def warn_of_confidence(found: SuiteValidation, gate: Gate) -> None:
-    """Wilson's interval is right as often as promised on average; at low confidences, far from always."""
-    if gate.confidence < USUAL and gate.interval == "wilson" and gate.verdict == "interval":
+def warn_of_confidence(validation: SuiteValidation, gate: Gate) -> None:
+    """Warn of low confidences: on average Wilson's interval is right as often as promised, there far from always."""
+    if gate.confidence < USUAL_CONFIDENCE and gate.interval == "wilson" and gate.verdict == "interval":
         message = f"at {gate.confidence:.0%} the intervals let wrong agents pass more often than that promises"
         advice = "leave it at 0.95, or take gate: {interval: clopper-pearson}"
-        found.warn(("gate", "confidence"), message, advice)
+        validation.warn(("gate", "confidence"), message, advice)
+
+
+def warn_of_regression_margin(validation: SuiteValidation, gate: Gate, margin: float) -> None:
+    """Warn if the cases cannot show a regression of at most `margin` even if none changes.
+
+    Then the low end of Tango's interval is -z² / (n + z²).
+    """
+    cases = _sample_size(validation)
+    needed = None if margin == 0 else math.ceil(z_score(gate.confidence) ** 2 * (1 - margin) / margin)
+    if cases and gate.verdict == "interval" and (needed is None or cases < needed):
+        message = f"{cases} test cases cannot show a regression of at most {margin:g}, even if none changes"
+        advice = "no number of them shows a margin of 0" if needed is None else f"it takes {needed}"
+        validation.warn(("gate", "regression", "margin"), message, advice)
 
 
 def _warn_of_limit(
-    found: SuiteValidation, gate: Gate, metric: Metric, scale: Scale | None, bound: str, limit: float, cases: int
+    validation: SuiteValidation,
+    gate: Gate,
+    metric: Metric,
+    scale: Scale | None,
+    bound: str,
+    limit: float,
+    cases: int,
 ) -> None:
     needed = _cases_needed(gate, metric, scale, bound, limit)
     if needed is not None and needed > cases:
-        said = f"{metric.id} of at {'least' if bound == 'min' else 'most'} {limit:g}"
         best = "even if all pass" if is_of_passes(metric) and bound == "min" else "whatever their values are"
-        message = f"{cases} test cases cannot show {said}, {best}"
+        message = f"{cases} test cases cannot show {_limit_in_words(metric.id, bound, limit)}, {best}"
         more = _more_to_expect(gate, metric, limit) if bound == "min" else ""
-        found.warn(("gate", bound, metric.id), message, f"it takes {needed} at {gate.confidence:.0%}{more}")
+        validation.warn(("gate", bound, metric.id), message, f"it takes {needed} at {gate.confidence:.0%}{more}")
+
+
+def _limit_in_words(metric: str, bound: str, limit: float) -> str:
+    return f"{metric} of at {'least' if bound == 'min' else 'most'} {limit:g}"
 
 
 def _more_to_expect(gate: Gate, metric: Metric, minimum: float) -> str:
-    """How many cases it takes if not all pass, but half as many fail as are allowed to."""
+    """Say how many cases it takes if not all pass, but half as many fail as are allowed to."""
     expected = (1 + minimum) / 2
     if not is_share_that_passed(metric):
         return ""
@@ -77,7 +106,7 @@ def _more_to_expect(gate: Gate, metric: Metric, minimum: float) -> str:
 
 
 def _cases_needed(gate: Gate, metric: Metric, scale: Scale | None, bound: str, limit: float) -> int | None:
-    """How many cases it takes where all values are as good as can be; None if that is not known, or one is enough."""
+    """Return how many cases it takes if all values are as good as can be; None if one is enough, or it is not known."""
     if scale is not None and not scale.low < limit < scale.high:
         return None
     if metric.aggregated.kind == "quantile":
@@ -90,14 +119,83 @@ def _cases_needed(gate: Gate, metric: Metric, scale: Scale | None, bound: str, l
 
 
 def _can_pass(requirement: ImpactAtMost, gate: Gate, scale: Scale, cases: int) -> bool:
-    tried = {round(cases * step / MOST_TRIED) for step in range(MOST_TRIED + 1)}
-    return any(_passes(requirement, gate, scale, passed / cases, cases) for passed in tried)
+    for passed in {round(cases * step / MOST_TRIED) for step in range(MOST_TRIED + 1)}:
+        low, high = interval_of(gate.interval, passed / cases, cases, gate.confidence)
+        if requirement.judge(scale.value(low), scale.value(high)) == "pass":
+            return True
+    return False
 
 
-def _passes(requirement: ImpactAtMost, gate: Gate, scale: Scale, share: float, cases: int) -> bool:
-    low, high = interval_of(gate.interval, share, cases, gate.confidence)
-    return requirement.judge(scale.value(low), scale.value(high)) == "pass"
+def validate_top_up(
+    validation: SuiteValidation, gate: Gate, metrics: Sequence[Metric], scales: Mapping[str, Scale | None]
+) -> None:
+    """Find what cannot be judged at every look, and limits that cannot be shown even with all that may be added."""
+    assert gate.top_up is not None
+    _validate_rules(validation, gate)
+    ranges = validation.thresholds.thresholds if validation.thresholds else {}
+    for metric in metrics:
+        if metric.id in gate.min or metric.id in gate.max or metric.id in ranges:
+            _validate_topped_up(validation, metric, scales[metric.id])
+    _validate_most(validation, gate.top_up)
+    for bound, limits in (("min", gate.min), ("max", gate.max)):
+        for name, limit in limits.items():
+            if (scale := scales.get(name)) is not None:
+                _warn_of_most(validation, gate, gate.top_up, scale, (bound, name), limit)
 
 
-def _location(found: SuiteValidation, field: str) -> DocumentPath:
-    return ("gate", field) if field in (found.loaded.snapshot.get("gate") or {}) else ("thresholds",)
+def _validate_rules(validation: SuiteValidation, gate: Gate) -> None:
+    """Find rules that do not decide by intervals that hold at every look."""
+    if not (gate.min or gate.max or gate.max_impact or validation.thresholds):
+        message = "there is no limit that more results could decide"
+        validation.error(("gate", "top_up"), message, "give gate: {min: …}")
+    slices: Slices | None = validation.loaded.section("slices")
+    excluded = {
+        "regression": gate.regression is not None,
+        "judge": gate.judge == "corrected",
+        "verdict": gate.verdict == "point",
+        "fail": gate.fail == "value",
+        "interval": gate.interval != "wilson",
+    }
+    for name in (name for name, is_set in excluded.items() if is_set):
+        message = f"{name} is not judged by an interval that may be looked at again and again, as top_up does"
+        validation.error(("gate", name), message, f"leave out {name}, or top_up")
+    if slices is not None and slices.min is not None:
+        message = "minima of slices are not judged by intervals that may be looked at again and again, as top_up does"
+        validation.error(("slices", "min"), message, "leave out min, or gate.top_up")
+    if (validation.loaded.section("shards") or 1) > 1:
+        message = "a run that is topped up is executed whole"
+        validation.error(("shards",), message, "leave out shards, or gate.top_up")
+
+
+def _validate_topped_up(validation: SuiteValidation, metric: Metric, scale: Scale | None) -> None:
+    location = ("gate", "top_up")
+    if metric.aggregated.kind not in MEANS:
+        message = f"{metric.id} is a {metric.aggregate}, and top_up is for means and rates"
+        advice = "a limit on p95 is aggregate: rate, at_most: the limit, with a minimum of 0.95"
+        validation.error(location, message, advice if metric.aggregated.kind == "quantile" else "leave out top_up")
+    elif scale is None:
+        message = f"the range of {metric.id} is not known, and top_up takes one"
+        validation.error(location, message, "declare range: [least, most] of the metric")
+
+
+def _validate_most(validation: SuiteValidation, top_up: TopUp) -> None:
+    repeats, cases = validation.loaded.section("repeats") or 1, _sample_size(validation)
+    if top_up.max_repeats is not None and repeats >= top_up.max_repeats:
+        message = f"the suite begins with {repeats} repeats, so {top_up.max_repeats} at most leave nothing to add"
+        validation.error(("gate", "top_up", "max_repeats"), message, "give more of them, or fewer repeats")
+    if top_up.max_cases is not None and cases < top_up.max_cases:
+        message = f"there are {cases} test cases, so there cannot be {top_up.max_cases}"
+        validation.warn(("gate", "top_up", "max_cases"), message, "the run ends with all of them, if it has to")
+
+
+def _warn_of_most(
+    validation: SuiteValidation, gate: Gate, top_up: TopUp, scale: Scale, location: tuple[str, str], limit: float
+) -> None:
+    bound, name = location
+    share = scale.share(limit) if bound == "min" else 1 - scale.share(limit)
+    cases = _sample_size(validation)
+    most = min(cases, top_up.max_cases) if top_up.max_cases else cases * (top_up.max_repeats or 1)
+    if cases and 0 < share < 1 and (needed := passes_in_a_row(share, gate.confidence)) > most:
+        results = "test cases" if top_up.max_cases else f"results of {cases} test cases"
+        message = f"{most} {results} cannot show {_limit_in_words(name, bound, limit)}, however good they are"
+        validation.warn(("gate", bound, name), message, f"it takes {needed} at {gate.confidence:.0%}")

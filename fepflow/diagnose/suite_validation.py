@@ -1,30 +1,36 @@
-"""What is found out about a suite: its cases, its thresholds, and every error with its place."""
+"""A suite under validation: its cases, its thresholds, and every error with its place."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from fepflow.checks.extension.plugins import load_plugin
 from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.documents.loader import reason
 from fepflow.errors import DocumentPath, InputError, Problem
 from fepflow.evalguard.models import Thresholds
+from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.suite.files import resolve_inside
-from fepflow.suite.models import Suite
+from fepflow.suite.models import Dataset, Suite
 from fepflow.suite.reader import LoadedSuite
+from fepflow.suite.test_cases import read_test_cases
 from fepflow.text import shortened
 
 
 @dataclass
 class SuiteValidation:
-    """A suite, what its files hold, and what is wrong with it; `suite` is None if there are errors."""
+    """A suite, the content of its files, and what is wrong with it.
+
+    `limit` is how many cases a run is to have, or which fraction; None is all.
+    """
 
     loaded: LoadedSuite
     cases: CasesOnDisk = field(default_factory=CasesOnDisk)
     thresholds: Thresholds | None = None
     limit: float | None = None
-    """How many cases a run is to have, or which fraction; None is all."""
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -34,54 +40,121 @@ class SuiteValidation:
 
     @property
     def errors(self) -> list[Problem]:
-        """Return all errors, also those with which the suite can be run."""
+        """All errors, also those with which the suite can be run."""
         return [problem for problem in self.problems if problem.severity == "error"]
 
     @property
     def warnings(self) -> list[Problem]:
-        """Return what is allowed, and likely not meant."""
+        """What is allowed, and likely not meant."""
         return [problem for problem in self.problems if problem.severity == "warning"]
 
     @property
     def notes(self) -> list[Problem]:
-        """Return warnings, and errors of single checks and calls, which a run will have as results."""
+        """Warnings, and errors of single checks and calls, which a run will have as results."""
         return [problem for problem in self.problems if problem.severity == "warning" or problem.is_confined]
 
     def require(self) -> Suite:
-        """The suite; raises InputError with every error if there is one that keeps it from running."""
+        """Return the suite. Raises InputError with every error if one of them keeps it from running."""
         if self.loaded.suite is None or not all(problem.is_confined for problem in self.errors):
             raise InputError(self.errors)
         return self.loaded.suite
 
     def error(self, location: DocumentPath, message: str, advice: str | None = None) -> None:
-        """Take note of an error at `location` of the suite."""
+        """Add an error at `location` of the suite."""
         self.problems.append(self.loaded.document.problem(location, message, advice))
 
     def warn(self, location: DocumentPath, message: str, advice: str | None = None) -> None:
-        """Take note of something at `location` of the suite that it can run with."""
+        """Add a warning at `location` of the suite: it can be run with it."""
         problem = self.loaded.document.problem(location, message, advice)
         self.problems.append(replace(problem, severity="warning"))
 
+    @property
+    def dataset(self) -> Dataset | None:
+        """The file of the test cases; None if they stand in the suite, or are not valid."""
+        source = self.loaded.section("test_cases")
+        return Dataset(path=source) if isinstance(source, str) else source if isinstance(source, Dataset) else None
 
-def file_of(
-    loaded: LoadedSuite, name: str, location: DocumentPath, problems: list[Problem], *, or_folder: bool = False
-) -> Path | None:
-    """The file (or folder) that the suite names at `location`; None, with the error added, if it cannot be read."""
+    def file(self, name: str, location: DocumentPath, *, or_folder: bool = False) -> Path | None:
+        """Return the file (or folder) that the suite names at `location`; None, with an error, if it cannot be read."""
+        try:
+            path = resolve_inside(self.loaded.folder, name, settings().allowed_roots)
+        except ValueError as error:
+            self.error(location, str(error))
+            return None
+        try:
+            exists = path.exists()
+        except (OSError, ValueError) as error:
+            self.error(location, f"{shortened(name)} cannot be read: {reason(error)}")
+            return None
+        if not exists:
+            self.error(
+                location, f"there is no file {shortened(name)}", "check the path; it starts at the suite's folder"
+            )
+        elif path.is_dir() and not or_folder:
+            self.error(location, f"{shortened(name)} is a folder", "name a file in it")
+        else:
+            return path
+        return None
+
+    def beside(self, name: str) -> str:
+        """Return a file that the suite names as messages call it: from the working directory."""
+        return str(self.path.parent / name)
+
+
+def validate_cases(validation: SuiteValidation) -> None:
+    """Read the test cases, from the suite or its file, and find what is wrong with them."""
+    source = validation.loaded.section("test_cases")
+    dataset = validation.dataset
+    if dataset is not None:
+        _read_dataset(validation, dataset)
+    elif isinstance(source, list):
+        validation.cases = CasesOnDisk(source)
+        validation.problems += _duplicate_cases(validation.loaded, source)
+        if not source:
+            validation.error(("test_cases",), "there are no test cases", "give at least one, or a file")
+
+
+def _read_dataset(validation: SuiteValidation, dataset: Dataset) -> None:
+    in_mapping = isinstance(validation.loaded.snapshot["test_cases"], dict)
+    path = validation.file(dataset.path, ("test_cases", "path") if in_mapping else ("test_cases",))
+    if path is None:
+        return
     try:
-        path = resolve_inside(loaded.folder, name, settings().allowed_roots)
-    except ValueError as error:
-        problems.append(loaded.document.problem(location, str(error)))
-        return None
-    try:
-        exists = path.exists()
-    except (OSError, ValueError) as error:
-        problems.append(loaded.document.problem(location, f"{shortened(name)} cannot be read: {reason(error)}"))
-        return None
-    if not exists:
-        advice = "check the path; it starts at the suite's folder"
-        problems.append(loaded.document.problem(location, f"there is no file {shortened(name)}", advice))
-        return None
-    if path.is_dir() and not or_folder:
-        problems.append(loaded.document.problem(location, f"{shortened(name)} is a folder", "name a file in it"))
-        return None
-    return path
+        cases = read_test_cases(dataset, path, validation.beside(dataset.path))
+    except InputError as error:
+        validation.problems += error.problems
+    else:
+        validation.cases = cases.cases
+        validation.problems += cases.warnings
+
+
+def _duplicate_cases(loaded: LoadedSuite, cases: Sequence[TestCase]) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for index, case in enumerate(cases):
+        if case.id in first:
+            advice = f"test_cases[{first[case.id]}] has it; ids are unique"
+            yield loaded.document.problem(("test_cases", index), f"the id {case.id!r} stands twice", advice)
+        first.setdefault(case.id, index)
+
+
+def read_cases(loaded: LoadedSuite) -> CasesOnDisk:
+    """Return all test cases of the suite, whatever a run leaves out. Raises InputError."""
+    validation = SuiteValidation(loaded)
+    validate_cases(validation)
+    if validation.errors:
+        raise InputError(validation.errors)
+    return validation.cases
+
+
+def load_plugins(loaded: LoadedSuite) -> list[Problem]:
+    """Run the suite's plugins, which register checks and embedders; return their errors."""
+    validation = SuiteValidation(loaded)
+    for index, name in enumerate(loaded.section("plugins") or ()):
+        plugin = validation.file(name, ("plugins", index))
+        if plugin is None:
+            continue
+        try:
+            load_plugin(plugin, validation.beside(name))
+        except InputError as error:
+            validation.problems += error.problems
+    return validation.problems

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
-from fepflow.diagnose.baseline import validate_baseline
-from fepflow.diagnose.cases import validate_cases
+from fepflow.calls.base import Target
+from fepflow.calls.factory import open_target
 from fepflow.diagnose.checks import checks_by_id, validate_checks
-from fepflow.diagnose.judges import validate_correction
 from fepflow.diagnose.metrics import validate_metrics, validate_thresholds
 from fepflow.diagnose.paths import validate_paths
-from fepflow.diagnose.plugins import load_plugins
-from fepflow.diagnose.scales import validate_scales
-from fepflow.diagnose.suite_validation import SuiteValidation
-from fepflow.diagnose.target import validate_target
-from fepflow.diagnose.variables import with_env_files
-from fepflow.env_file import SUITE_VARIABLES
-from fepflow.suite.reader import load_suite
+from fepflow.diagnose.suite_validation import SuiteValidation, load_plugins, validate_cases
+from fepflow.documents.loader import Document
+from fepflow.env_file import ENV_FILE, SUITE_VARIABLES, current_file, read_env_file
+from fepflow.errors import DocumentPath, FepflowError, InputError, Problem
+from fepflow.extras import require
+from fepflow.manifest.document import SuiteDocument
+from fepflow.settings import settings
+from fepflow.suite.baseline_names import PREVIOUS, is_name
+from fepflow.suite.models import Gate
+from fepflow.suite.reader import SPELLED_OUT, load_suite
+from fepflow.suite.target import EcpTarget
 
 
 def validate_suite(path: Path, env: Mapping[str, str] = SUITE_VARIABLES, limit: float | None = None) -> SuiteValidation:
@@ -26,19 +34,157 @@ def validate_suite(path: Path, env: Mapping[str, str] = SUITE_VARIABLES, limit: 
     Raises InputError only if the file itself is no document.
     """
     loaded = load_suite(path, env)
-    found = SuiteValidation(loaded, problems=list(loaded.problems), limit=limit)
-    validate_cases(found)
-    load_plugins(loaded, found.problems)
-    validate_checks(found)
-    validate_thresholds(found)
-    checks = checks_by_id(found)
-    validate_metrics(found, checks)
-    validate_scales(found, checks)
-    validate_paths(found, validate_target(found))
-    validate_baseline(found)
-    validate_correction(found)
-    found.problems = with_env_files(found.problems, loaded.folder)
-    found.problems.sort(
+    validation = SuiteValidation(loaded, problems=list(loaded.problems), limit=limit)
+    validate_cases(validation)
+    validation.problems += load_plugins(loaded)
+    validate_checks(validation)
+    validate_thresholds(validation)
+    validate_metrics(validation, checks_by_id(validation))
+    validate_paths(validation, _validate_target(validation))
+    _validate_baselines(validation)
+    _validate_correction(validation)
+    files: dict[Path, dict[str, str]] = {}
+    validation.problems = [_with_env_file(problem, loaded.folder, files) for problem in validation.problems]
+    validation.problems.sort(
         key=lambda problem: (problem.file != loaded.document.file, problem.file or "", problem.line or 0)
     )
-    return found
+    return validation
+
+
+def _validate_target(validation: SuiteValidation) -> Target | None:
+    """Open the target, which makes no call, for the errors that only it knows: headers, recorded outputs.
+
+    Returns None if it does not open.
+    """
+    loaded, target = validation.loaded, validation.loaded.section("target")
+    if target is None:
+        return None
+    if target.given is not None:
+        message = "outputs are given with a request over the network"
+        validation.error(("target", "given"), message, "name a file: recorded")
+        return None
+    if target.recorded is not None:
+        location = ("target", "recorded", "path")
+        if validation.file(target.recorded.path, location) is None or not validation.cases:
+            return None
+    if target.ecp is not None:
+        _validate_ecp(validation, target.ecp)
+    try:
+        return open_target(
+            target,
+            folder=loaded.folder,
+            case_ids=lambda: [case.id for case in validation.cases],
+            roots=settings().allowed_roots,
+            is_called=False,
+        )
+    except InputError as error:
+        validation.problems += [_placed(loaded.document, problem) for problem in error.problems]
+    return None
+
+
+def _validate_ecp(validation: SuiteValidation, ecp: EcpTarget) -> None:
+    from fepflow.calls.ecp.command import find_command  # only for suites that have such a target
+    from fepflow.calls.ecp.scenario import scenario_problem
+
+    document = validation.loaded.document
+    if ecp.command is not None:
+        try:
+            find_command(ecp, validation.loaded.folder)
+        except InputError as error:
+            is_manifest = isinstance(document, SuiteDocument)  # ECP has it as an error of each step
+            placed = (_placed(document, problem) for problem in error.problems)
+            validation.problems += (replace(problem, is_confined=is_manifest) for problem in placed)
+    for index, name in enumerate(ecp.env):
+        if name not in SUITE_VARIABLES:
+            message = f"{name} is not set in the environment, so the agent does not get it"
+            validation.warn(("target", "ecp", "env", index), message, f"export {name}")
+    wrong = ((case.id, problem) for case in validation.cases if (problem := scenario_problem(case.input)) is not None)
+    for case_id, problem in islice(wrong, SPELLED_OUT):
+        validation.error(("test_cases",), f"{case_id}: {problem}", "write a step as text, or as {input: text}")
+
+
+def _placed(document: Document, problem: Problem) -> Problem:
+    if problem.file is not None or problem.path is None:
+        return problem
+    placed = document.problem(tuple(problem.path.split(".")), problem.message, problem.advice)
+    return replace(placed, severity=problem.severity)
+
+
+def _validate_baselines(validation: SuiteValidation) -> None:
+    """Warn of a baseline that is not in the store: the run can do without."""
+    gate: Gate | None = validation.loaded.section("gate")
+    baselines: list[tuple[DocumentPath, str | None]] = [(("baseline",), validation.loaded.section("baseline"))]
+    if gate is not None and gate.regression is not None:
+        baselines.append((("gate", "regression"), gate.regression.baseline))
+    suite = validation.loaded.section("name")
+    for location, name in baselines:
+        if name is None or name == PREVIOUS:
+            continue
+        try:
+            require("run", f"looking for the baseline {name}")
+            from fepflow.analysis.baseline import baseline_of, with_outcome
+            from fepflow.store.store import Store  # a suite without a baseline needs no database
+
+            with Store.open(settings().store_address) as store:
+                run_id = baseline_of(store, suite, name) if is_name(name) else name
+                if run_id is not None:
+                    with_outcome(store, run_id)
+                else:
+                    advice = f"`fepflow baseline set {name} RUN` makes a run of it the baseline, once there is one"
+                    validation.warn(location, f"there is no baseline {name} of the suite {suite} yet", advice)
+        except FepflowError as error:
+            validation.warn(location, str(error))
+
+
+def _validate_correction(validation: SuiteValidation) -> None:
+    """Find `gate: {judge: corrected}` without a judge, and warn of a judge that is not calibrated."""
+    gate: Gate | None = validation.loaded.section("gate")
+    if gate is None or gate.judge == "raw" or validation.errors:
+        return
+    from fepflow.checks.models.judge_spec import judges_of_suite  # a suite without it needs no judges and no database
+
+    location, judges = ("gate", "judge"), judges_of_suite(validation.loaded)
+    if not judges:
+        validation.error(location, "the suite has no llm_judge to correct", "remove it")
+        return
+    try:
+        require("run", "looking for calibrations of judges")
+        from fepflow.analysis.judge_errors import FIELD
+        from fepflow.store.store import Store
+
+        with Store.open(settings().store_address) as store:
+            for judge in judges:
+                calibrations = store.labels.calibrations_of(judge.judge, judge.rubric)
+                if not any(calibration.field == FIELD for calibration in calibrations):
+                    message = f"the errors of {judge.check_id} are not known, so what it passes shows nothing"
+                    validation.warn(location, message, "fepflow calibrate compares it with people's labels")
+    except FepflowError as error:
+        validation.warn(location, str(error))
+
+
+_NOT_SET = re.compile(r"(?:\$\{|needs )?\b([A-Za-z_]\w*+)(\}| and \w++,|,)?(?: is)? not set in the environment")
+_ADVICE = re.compile(r" \(export [^()]*\)$")
+
+
+def _with_env_file(problem: Problem, folder: Path, files: dict[Path, dict[str, str]]) -> Problem:
+    """Return the problem; if it is a variable that is not set, its advice names the `.env` that has it."""
+    missing = _NOT_SET.search(problem.message)
+    if missing is None:
+        return problem
+    name, used = missing[1], current_file()
+    for path in (used.path.absolute(), folder / ENV_FILE, Path.cwd() / ENV_FILE):
+        if path not in files:
+            files[path] = {}
+            with suppress(InputError):  # the file is no part of the suite
+                files[path] = read_env_file(path) if path.is_file() else {}
+        if name not in files[path]:
+            continue
+        shown = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+        if path == used.path.absolute():
+            advice = f"it is in {shown}, which only fills in ${{NAME}} of the suite: write provider_config: "
+            advice += f"{{api_key: ${{{name}}}}}, use --env-file {shown}, or export {name}"
+        else:
+            only = "the file that --env-file names" if used.is_named else "the one of the working directory"
+            advice = f"it is in {shown}, which is not read, only {only} is: use --env-file {shown}, or export {name}"
+        return replace(problem, message=_ADVICE.sub("", problem.message), advice=advice)
+    return problem

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.factory import open_target
-from fepflow.diagnose.cases import read_cases
-from fepflow.diagnose.plugins import load_plugins
+from fepflow.diagnose.suite_validation import load_plugins, read_cases
 from fepflow.documents.loader import Document
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import FepflowError, InputError, RunInterruptedError
@@ -129,7 +128,7 @@ async def _prepare(store: Store, record: RunRecord, owner: str, spec: ShardSpec)
     # Nothing that a caller of the network has said is filled in from our environment.
     loaded = read_suite(document, folder, {} if record.is_requested else SUITE_VARIABLES)
     problems = [problem for problem in loaded.problems if problem.severity == "error"]
-    load_plugins(loaded, problems)
+    problems += load_plugins(loaded)
     if problems or loaded.suite is None:
         raise InputError(problems)
     target = await asyncio.to_thread(

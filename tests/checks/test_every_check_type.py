@@ -19,7 +19,7 @@ from fepflow.checks.docgen import arguments_of, examples
 from fepflow.checks.engine import evaluate, evaluate_async
 from fepflow.checks.explanation import explain
 from fepflow.checks.registry import CHECKS, find_check, list_checks
-from fepflow.checks.validation.schemas import check_schema
+from fepflow.checks.schemas import check_schema
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 

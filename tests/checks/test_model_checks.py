@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from fepflow.checks.llm_judge import LLMJudgeCheck
-from fepflow.checks.validation.checks import check_problems
+from fepflow.diagnose.checks import check_problems
 from fepflow.documents.loader import Document
 from fepflow.protocol.check import Check
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from fepflow.checks.validation.paths import texts_in
+from fepflow.checks.core.argument_paths import texts_in
 from fepflow.errors import InputError, Problem
 from fepflow.json.limits import SMALL_CHARACTERS
 from fepflow.jsonpath.path import Key, descend, is_path, leading_keys

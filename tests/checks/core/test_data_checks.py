@@ -8,7 +8,7 @@ import pytest
 
 from fepflow.checks.core.data_checks import CaseChecks
 from fepflow.checks.models.defaults import CheckDefaults
-from fepflow.checks.validation.checks import CaseInFile, case_check_problems
+from fepflow.diagnose.checks import CaseInFile, case_check_problems
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.models import JudgeDefaults

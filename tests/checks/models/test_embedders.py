@@ -15,7 +15,7 @@ from fepflow.checks.engine import evaluate
 from fepflow.checks.extension.plugins import load_plugin
 from fepflow.checks.models import embedders
 from fepflow.checks.models.embedders import register_embedder
-from fepflow.checks.validation.checks import check_problems
+from fepflow.diagnose.checks import check_problems
 from fepflow.documents.loader import Document
 from fepflow.models.client import ModelClient
 from fepflow.models.model_requests import ModelRequests

@@ -14,7 +14,7 @@ from fepflow.checks.core.json_schema import schema_errors
 from fepflow.checks.engine import evaluate
 from fepflow.checks.llm_judge import LLMJudgeCheck
 from fepflow.checks.models.voting import Sample, combine
-from fepflow.checks.validation.checks import check_problems
+from fepflow.diagnose.checks import check_problems
 from fepflow.documents.loader import Document
 from fepflow.errors import ModelError, ModelTimeoutError, RunLimitExceededError
 from fepflow.protocol.check import Check

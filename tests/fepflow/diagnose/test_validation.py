@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from fepflow.diagnose.cases import read_cases
 from fepflow.diagnose.checks import checks_by_id
+from fepflow.diagnose.suite_validation import read_cases
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.errors import InputError, UserError
 from fepflow.settings import settings

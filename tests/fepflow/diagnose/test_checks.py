@@ -1,6 +1,6 @@
 from fepflow.checks.core.data_checks import CaseChecks
 from fepflow.checks.models.defaults import CheckDefaults
-from fepflow.checks.validation.checks import CaseInFile, case_check_problems, check_problems
+from fepflow.diagnose.checks import CaseInFile, case_check_problems, check_problems
 from fepflow.documents.loader import parse_document
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase

@@ -6,11 +6,11 @@ from jsonschema import Draft202012Validator
 
 from fepflow.checks.base import BaseCheck, JSONPath
 from fepflow.checks.registry import CHECKS, register
-from fepflow.checks.validation.schemas import check_schema, complete_suite_schema
+from fepflow.checks.schemas import check_schema, complete_suite_schema
 from fepflow.documents.loader import read_document
 from fepflow.errors import CheckArgumentsError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SUITES = [*ROOT.glob("deployments/suites/**/suite*.yaml"), *ROOT.glob("docs/examples/**/suite*.yaml")]
 SUITES.append(ROOT / "fepflow" / "cli" / "starter" / "suite.yaml")
 

@@ -1,0 +1,89 @@
+"""The paths in a check's arguments: where they stand, and what the check does with what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fepflow.checks.base import BaseCheck
+from fepflow.checks.core.arguments import Arguments
+from fepflow.checks.registry import find_check, is_ours
+from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, JSONPathError, ValidationMessage
+from fepflow.jsonpath.path import is_path
+from fepflow.jsonpath.template import TextTemplate
+from fepflow.protocol.check import Check
+
+
+@dataclass(frozen=True)
+class PathUse:
+    """A path in an argument: where in the arguments it stands, and whether it may find nothing.
+
+    `arguments` are those of the check, if the path is one of them as a whole.
+    """
+
+    location: DocumentPath
+    expression: str
+    optional: bool = False
+    arguments: Arguments | None = None
+
+    def misfit(self, value: Any) -> ValidationMessage | None:
+        """Return why the check cannot take a value that the path finds; None if it can, or if that is not known."""
+        return None if self.arguments is None else self.arguments.misfit(str(self.location[0]), value)
+
+
+def paths_of(check: Check) -> list[PathUse]:
+    """Return all valid paths in a check's arguments; none of a check whose type is not known."""
+    check_class = class_of(check)
+    if check_class is None:
+        return []
+    uses = []
+    for name, value in check.arguments.items():
+        if name in check_class.check_templates and isinstance(value, str) and not is_path(value):
+            uses += [PathUse((name,), expression) for expression in _placeholders(value)]
+        else:
+            optional = name in check_class.check_optional_paths
+            uses += [PathUse(location, text, optional) for location, text in texts_in(value, (name,)) if is_path(text)]
+    arguments = arguments_of(check_class, check)
+    if arguments is None:
+        return uses
+    return [replace(use, arguments=arguments) if _is_whole(use, check) else use for use in uses]
+
+
+def class_of(check: Check) -> type[BaseCheck] | None:
+    """Return the class of a check; None if its type or version is not known."""
+    try:
+        return find_check(check.type, check.version)
+    except CheckArgumentsError:
+        return None
+
+
+def arguments_of(check_class: type[BaseCheck], check: Check) -> Arguments | None:
+    """Return the arguments of a check type of ours; None if they are refused where the check is compiled."""
+    try:
+        return Arguments(check_class, check.type, check.arguments) if is_ours(check_class) else None
+    except FepflowError:
+        return None
+
+
+def _is_whole(use: PathUse, check: Check) -> bool:
+    return len(use.location) == 1 and check.arguments[str(use.location[0])] == use.expression and not use.optional
+
+
+def _placeholders(prompt: str) -> list[str]:
+    try:
+        return TextTemplate(prompt).paths
+    except JSONPathError:
+        return []  # reported where the check is compiled
+
+
+def texts_in(value: Any, location: DocumentPath) -> Iterator[tuple[DocumentPath, str]]:
+    """Yield all texts of a JSON value, but for keys, with their places."""
+    if isinstance(value, str):
+        yield location, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from texts_in(item, (*location, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from texts_in(item, (*location, index))
