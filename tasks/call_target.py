@@ -11,7 +11,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
 from fepflow.calls.base import output_hash
-from fepflow.calls.call_record import CallRecord
+from fepflow.calls.client import CallRecord
 from fepflow.errors import CircuitOpenError, RunLimitExceededError
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewOutput

@@ -36,8 +36,8 @@ class Progress:
     place: str = ""
     fault: str = ""
 
-    def told(self, message: str) -> str:
-        """What has cut the call off, with where it was, and what was wrong there."""
+    def describe(self, message: str) -> str:
+        """Return the message of what cut the call off, with where it was, and what was wrong there."""
         return ": ".join(part for part in (self.place, message, self.fault) if part)
 
 

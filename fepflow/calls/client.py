@@ -5,28 +5,24 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
-
-from fepflow.calls.adaptive_limiter import AdaptiveLimiter, OnLimitChange
 from fepflow.calls.base import UNSENT, Progress, Target, TargetResponse, progress_of_call
-from fepflow.calls.call_record import BEFORE, Attempt, CallRecord
-from fepflow.calls.circuit_breaker import CircuitBreaker
-from fepflow.calls.run_budget import RunBudget
+from fepflow.calls.policy import AdaptiveLimiter, CircuitBreaker, OnLimitChange, Retries, RunBudget, time_limit
 from fepflow.errors import CircuitOpenError, JSONPathError, RunLimitExceededError, TargetError, TargetTimeoutError
 from fepflow.protocol.model import utc_now
-from fepflow.protocol.test_case import TestCase
+from fepflow.protocol.test_case import Output, TestCase
 from fepflow.security.redaction import without_secrets, words_of
 from fepflow.suite import target
 
-LONGEST_WAIT = 60.0
-"""Seconds: no Retry-After of a target holds a run up for longer."""
+BACKOFF, LONGEST_BACKOFF = 0.25, 10.0
 
-# Full jitter: after the n-th failure something between 0 and 0.25 s * 2^(n - 1), at most 10 s.
-_BACKOFF = wait_random_exponential(multiplier=0.25, max=10)
+BEFORE = "; before that: "
+"""Words between the end of a case's time and what had gone wrong until then."""
 
 OnRetry = Callable[[str, int, TargetError, float], None]
 """Called before each wait: case id, number of the failed attempt from 1, its cause, seconds until the next one."""
@@ -34,8 +30,8 @@ OnRetry = Callable[[str, int, TargetError, float], None]
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long and how often a target is called, in seconds: `timeout` is the deadline of one attempt, `case_timeout`
-    that of all attempts for a case, from the beginning of the first one."""
+    """Limits of the calls of a target, in seconds: `timeout` is the deadline of one attempt, `case_timeout` that of all
+    attempts for a case, from the beginning of the first one."""
 
     attempts: int
     timeout: float
@@ -45,7 +41,7 @@ class RetryPolicy:
 
     @classmethod
     def of(cls, config: target.Target, shards: int = 1) -> RetryPolicy:
-        """As the suite's target section has it; what it may do at once is shared by so many executors of a run."""
+        """Return the policy of a suite's target section; `shards` executors of a run share its limits."""
         rate = config.requests_per_minute
         return cls(
             config.attempts,
@@ -54,6 +50,85 @@ class RetryPolicy:
             max(1, config.calls_at_once // shards),
             rate / shards if rate else None,
         )
+
+
+class Attempt(NamedTuple):
+    """One call: when it began, how long it took in milliseconds, and its error, if it failed."""
+
+    started_at: datetime
+    latency_ms: float
+    error: TargetError | JSONPathError | None
+
+    def entry(self, number: int) -> dict[str, Any]:
+        """Return it as an entry of `attempt_log`."""
+        return {
+            "attempt": number,
+            "started_at": self.started_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "latency_ms": self.latency_ms,
+            "error": None if self.error is None else _describe(self.error),
+        }
+
+
+@dataclass(slots=True, eq=False)
+class CallRecord:
+    """The calls for one case so far: a response, or an error; and every attempt."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+    response: TargetResponse | None = None
+    error: TargetError | JSONPathError | None = None
+    request: Any = UNSENT
+    """The request as it was rendered, once, for all attempts."""
+    progress: Progress = field(default_factory=Progress)
+    """How far the last attempt came."""
+    ends_at: float | None = None
+    """When the time for the case is over, by the event loop's clock."""
+
+    def time_left(self) -> float:
+        """Return the seconds that the case still has; infinity where it has no deadline."""
+        return math.inf if self.ends_at is None else self.ends_at - asyncio.get_running_loop().time()
+
+    def last_refusal(self) -> TargetError | None:
+        """Return the last error of an attempt that is no timeout: an answer, or why there was no connection."""
+        errors = [attempt.error for attempt in reversed(self.attempts) if isinstance(attempt.error, TargetError)]
+        return next((error for error in errors if not isinstance(error, TargetTimeoutError)), None)
+
+    @property
+    def may_recover(self) -> bool:
+        """True if there is no response yet, for a reason that a retry may mend."""
+        return self.response is None and isinstance(self.error, TargetError) and self.error.retryable
+
+    def output(self) -> Output:
+        """Return the output (FEP 3.3): an error is one without a value, or with what the call had before it failed.
+
+        Its metadata has what was mapped of the answer, `latency_ms` (of the attempt that answered) and `attempts`;
+        after a failure `error` instead of `latency_ms`: `{type, kind, message, recoverable}`, `status` where there
+        was one, and `partial`, which is true, where there is a value all the same. If more than one attempt was made or
+        the only one failed, `attempt_log` lists them: `{attempt, started_at, latency_ms, error}`, error null for the
+        one that answered.
+        """
+        if self.response is None:
+            assert self.error is not None  # one of them is there after the first attempt
+            partial = self.progress.response
+            error = {**_describe(self.error), **({} if partial.value is None else {"partial": True})}
+            failure = {"error": error, "attempts": len(self.attempts), "attempt_log": self._log()}
+            return Output(value=partial.value, metadata={**partial.metadata, **failure})
+        latency_ms = self.attempts[-1].latency_ms
+        metadata = {**self.response.metadata, "latency_ms": latency_ms, "attempts": len(self.attempts)}
+        if len(self.attempts) > 1:
+            metadata["attempt_log"] = self._log()
+        return Output(value=self.response.value, metadata=metadata)
+
+    def _log(self) -> list[dict[str, Any]]:
+        return [attempt.entry(number) for number, attempt in enumerate(self.attempts, 1)]
+
+
+def _describe(error: TargetError | JSONPathError) -> dict[str, Any]:
+    if isinstance(error, JSONPathError):
+        return {"type": error.fep_type, "kind": "request", "message": str(error), "recoverable": False}
+    # What is not retried in this run, another run may get: an open circuit, a case that had too little time.
+    recoverable = error.retryable or isinstance(error, CircuitOpenError | TargetTimeoutError)
+    described = {"type": error.fep_type, "kind": error.kind, "message": str(error), "recoverable": recoverable}
+    return described if error.status is None else {**described, "status": error.status}
 
 
 class TargetClient:
@@ -70,13 +145,14 @@ class TargetClient:
         self.budget = budget or RunBudget()
         self._target = target
         self._policy = policy
+        self._retries = Retries(TargetError, policy.attempts, BACKOFF, LONGEST_BACKOFF)
         self._on_retry = on_retry
         self._limiter = AdaptiveLimiter(policy.concurrency, policy.requests_per_minute, on_limit_change)
         self._circuit_breaker = CircuitBreaker()
 
     @property
     def is_down(self) -> bool:
-        """Whether the target is down, and has had time to come back."""
+        """True while the target is down, and has had time to come back."""
         return self._circuit_breaker.down
 
     async def ask(self, case: TestCase) -> CallRecord:
@@ -85,10 +161,19 @@ class TargetClient:
         Raises RunLimitExceededError, having made no call, when the run may make none any more.
         """
         record = CallRecord()
+
+        async def attempt() -> TargetResponse:
+            if record.attempts:
+                await self._turn()
+            return await self._attempt(case, record)
+
+        def on_retry(number: int, error: TargetError, seconds: float) -> None:
+            self._on_retry(case.id, number, error, seconds)
+
         try:
             await self._turn()  # the case's time begins when it is its turn
             async with self._case_time(record, self._policy.case_timeout):
-                record.response = await self._first_attempt_then_retries(case, record)
+                record.response = await self._retries.run(attempt, on_retry)
         except (RunLimitExceededError, CircuitOpenError) as error:
             if record.attempts:
                 record.error = record.attempts[-1].error
@@ -101,37 +186,31 @@ class TargetClient:
         return record
 
     async def call_once_more(self, case: TestCase, record: CallRecord) -> bool:
-        """One more call for a case that has had its attempts; `record` gets the result.
+        """Make one more call for a case that has had its attempts; `record` gets the result.
 
-        False, having made no call, while the target is down. Raises RunLimitExceededError, having made
+        Returns False, having made no call, while the target is down. Raises RunLimitExceededError, having made
         no call, when the run may make none any more.
         """
         try:
             await self._turn()
             async with self._case_time(record, record.time_left()):
-                record.response = await self._attempt_and_leave(case, record)
+                record.response = await self._attempt(case, record)
         except CircuitOpenError:
             return False
         except (TargetError, JSONPathError) as error:
             record.error = error
         return True
 
-    def _case_time(self, record: CallRecord, seconds: float | None) -> AbstractAsyncContextManager[None]:
-        return nullcontext() if seconds is None or seconds == math.inf else self._limited_time(record, seconds)
-
-    @asynccontextmanager
-    async def _limited_time(self, record: CallRecord, seconds: float) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(seconds) as deadline:
-                record.ends_at = deadline.when()
-                yield
-        except TimeoutError:
-            if not deadline.expired():
-                raise
+    def _case_time(self, record: CallRecord, seconds: float | None) -> AbstractAsyncContextManager[object]:
+        def late() -> TargetTimeoutError:
             message = f"no answer within {self._policy.case_timeout:g} s, all attempts together (target.case_timeout)"
             if (last := record.last_refusal()) is not None:
                 message += f"{BEFORE}{last}"
-            raise TargetTimeoutError(record.progress.told(message), retryable=False) from None
+            return TargetTimeoutError(record.progress.describe(message), retryable=False)
+
+        if seconds is not None and not math.isinf(seconds):
+            record.ends_at = asyncio.get_running_loop().time() + seconds
+        return time_limit(seconds, late)
 
     async def _turn(self) -> None:
         """Wait until a call may be made, and take its slot, which the call gives back.
@@ -152,38 +231,8 @@ class TargetClient:
             await self._circuit_breaker.admit()
             admitted = True
 
-    async def _first_attempt_then_retries(self, case: TestCase, record: CallRecord) -> TargetResponse:
-        """Most first attempts succeed: only the others pay for tenacity, 0.2 ms of computing."""
-        try:
-            return await self._attempt_and_leave(case, record)
-        except TargetError as error:
-            failures = [error]
-
-        async def attempt() -> TargetResponse:
-            if failures:
-                raise failures.pop()  # the first attempt, which tenacity has not seen
-            await self._turn()
-            return await self._attempt_and_leave(case, record)
-
-        def before_sleep(state: RetryCallState) -> None:
-            self._on_retry(case.id, state.attempt_number, _cause(state), state.upcoming_sleep)
-
-        retrying = AsyncRetrying(
-            stop=stop_after_attempt(self._policy.attempts),
-            wait=_wait,
-            retry=retry_if_exception(lambda error: isinstance(error, TargetError) and error.retryable),
-            before_sleep=before_sleep,
-            reraise=True,
-        )
-        return await retrying(attempt)
-
-    async def _attempt_and_leave(self, case: TestCase, record: CallRecord) -> TargetResponse:
-        try:
-            return await self._attempt(case, record)
-        finally:
-            self._limiter.leave()
-
     async def _attempt(self, case: TestCase, record: CallRecord) -> TargetResponse:
+        """Make one call in a slot that was taken, and give the slot back."""
         started_at, started = utc_now(), time.monotonic()
         error: TargetError | JSONPathError | None = None
         record.progress = Progress()
@@ -199,7 +248,8 @@ class TargetClient:
             error = caught
             raise
         except asyncio.CancelledError:
-            error = TargetTimeoutError(record.progress.told("the call was cut off: the time for the case was over"))
+            message = "the call was cut off: the time for the case was over"
+            error = TargetTimeoutError(record.progress.describe(message))
             raise
         else:
             self._limiter.answered()
@@ -207,41 +257,26 @@ class TargetClient:
             return answer
         finally:
             record.attempts.append(Attempt(started_at, round((time.monotonic() - started) * 1000, 1), error))
+            self._limiter.leave()
 
     async def _within_deadline(self, case: TestCase, record: CallRecord) -> TargetResponse:
-        progress = record.progress
-        seconds = min(self._policy.timeout, self.budget.left())
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._answer(case, record)
-        except TimeoutError:
+        progress, seconds = record.progress, min(self._policy.timeout, self.budget.left())
+
+        def late() -> TargetTimeoutError:
             if seconds < self._policy.timeout:
-                message = progress.told("the call was cut off: the run's deadline was over")
-                raise TargetTimeoutError(message) from None
-            message = progress.told(f"no complete answer within {seconds:g} s (target.timeout)")
-            raise TargetTimeoutError(message, retryable=not progress.fault) from None
+                return TargetTimeoutError(progress.describe("the call was cut off: the run's deadline was over"))
+            message = progress.describe(f"no complete answer within {seconds:g} s (target.timeout)")
+            return TargetTimeoutError(message, retryable=not progress.fault)
 
-    async def _answer(self, case: TestCase, record: CallRecord) -> TargetResponse:
-        """The target's response; its errors without secrets, whatever kind of target it is."""
-        try:
-            if record.request is UNSENT:
-                record.request = self._target.render(case)
-            return await self._target.call(record.request)
-        except TargetError as error:
-            raise without_secrets(error) from None
-        except (JSONPathError, RunLimitExceededError, TimeoutError):
-            raise
-        except Exception as error:
-            message = f"the target failed: {type(error).__name__}: {words_of(error)}"
-            raise TargetError(message, kind="failed", retryable=False) from None
-
-
-def _wait(state: RetryCallState) -> float:
-    retry_after = _cause(state).retry_after
-    return _BACKOFF(state) if retry_after is None else min(retry_after, LONGEST_WAIT)
-
-
-def _cause(state: RetryCallState) -> TargetError:
-    error = state.outcome.exception() if state.outcome else None
-    assert isinstance(error, TargetError)  # nothing else is tried again
-    return error
+        async with time_limit(seconds, late):
+            try:
+                if record.request is UNSENT:
+                    record.request = self._target.render(case)
+                return await self._target.call(record.request)
+            except TargetError as error:
+                raise without_secrets(error) from None
+            except (JSONPathError, RunLimitExceededError):
+                raise
+            except Exception as error:
+                message = f"the target failed: {type(error).__name__}: {words_of(error)}"
+                raise TargetError(message, kind="failed", retryable=False) from None

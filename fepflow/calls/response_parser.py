@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from fepflow.calls.base import TargetResponse
-from fepflow.calls.retry_after import seconds_to_wait
+from fepflow.calls.policy import seconds_to_wait
 from fepflow.calls.setting_names import HTTP, SettingNames
 from fepflow.errors import JSONPathError, TargetError
 from fepflow.json import parser

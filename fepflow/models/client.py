@@ -10,16 +10,15 @@ import asyncio
 from collections.abc import Awaitable, Collection, Coroutine, Mapping
 from typing import Any, Self, TypeVar
 
-from fepflow.calls.circuit_breaker import CircuitBreaker
+from fepflow.calls.policy import CircuitBreaker
 from fepflow.errors import CheckArgumentsError, ModelUnavailableError
 from fepflow.models import _litellm, providers, retrying
 from fepflow.models.batching import Batcher
-from fepflow.models.endpoint_state import EndpointState, ModelState
 from fepflow.models.loop_thread import LoopThread
 from fepflow.models.model import ChatResponse, EmbeddingResponse, Model
 from fepflow.models.request_context import RequestContext
 from fepflow.models.response_cache import ResponseCache, SingleFlight
-from fepflow.models.retrying import Response, Send
+from fepflow.models.retrying import EndpointState, ModelState, Response, Send
 from fepflow.protocol.model_response import CachedResponse
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from fepflow.calls.retry_after import seconds_to_wait
+from fepflow.calls.policy import seconds_to_wait
 from fepflow.errors import ModelError, ModelTimeoutError
 from fepflow.models.model import Model
 from fepflow.models.transport import Exchange

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from fepflow.calls.run_budget import RunBudget
+from fepflow.calls.policy import RunBudget
 from fepflow.models.model import Usage
 
 DEFAULT_CONCURRENCY = 16

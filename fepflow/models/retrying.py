@@ -1,32 +1,27 @@
-"""One request to a model: when it may be made, and how often it is retried."""
+"""One request to a model under the policy of `fepflow.calls.policy`: when it may be made, how often it is retried."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
+from fepflow.calls.policy import LONGEST_WAIT, CircuitBreaker, Retries, time_limit
 from fepflow.errors import ModelError, ModelTimeoutError, RunLimitExceededError
-from fepflow.models.endpoint_state import ModelState
 from fepflow.models.errors import refused_parameter
 from fepflow.models.model import ChatResponse, EmbeddingResponse, Model
 from fepflow.models.request_context import RequestContext
 from fepflow.security.redaction import without_secrets
-
-if TYPE_CHECKING:
-    from tenacity import RetryCallState
 
 Response = TypeVar("Response", ChatResponse, EmbeddingResponse)
 
 Send = Callable[[dict[str, Any]], Awaitable[Response]]
 """Makes one request, with these parameters."""
 
-MAX_RETRY_AFTER = 60.0
-"""Seconds: no Retry-After holds requests back for longer."""
+BACKOFF, LONGEST_BACKOFF = 0.5, 20.0
 
 TOTAL_TIMEOUT_FACTOR = 5
 """All attempts and the waits between them may take so many times the time-out of one request."""
@@ -34,106 +29,111 @@ TOTAL_TIMEOUT_FACTOR = 5
 logger = logging.getLogger("fepflow.models")
 
 
+@dataclass
+class EndpointState:
+    """State of one key at one address of a provider. Used in the event loop of the client's thread only."""
+
+    circuit_breaker: CircuitBreaker
+    _semaphores: dict[int, asyncio.Semaphore] = field(default_factory=dict)
+    _blocked_until: float = 0.0
+
+    def semaphore(self, concurrency: int) -> asyncio.Semaphore:
+        """Return the semaphore of a concurrency limit."""
+        return self._semaphores.setdefault(concurrency, asyncio.Semaphore(concurrency))
+
+    def block(self, seconds: float) -> None:
+        """Hold back all requests for so long."""
+        self._blocked_until = max(self._blocked_until, time.monotonic() + seconds)
+
+    async def unblocked(self) -> None:
+        """Return when a request may be made."""
+        # Meanwhile another response may ask for a longer pause.
+        while (left := self._blocked_until - time.monotonic()) > 0:  # noqa: ASYNC110  # there is no event to wait for
+            await asyncio.sleep(left)
+
+
+@dataclass
+class ModelState:
+    """State of a model at an endpoint."""
+
+    provider: str
+    """The provider as litellm names it; empty if it knows none."""
+    endpoint: EndpointState
+    is_usable: bool = False
+    """True once it was found to have all that a request needs: to look takes a tenth of a request's computing."""
+    rejected_params: set[str] = field(default_factory=set)
+    rejected_modes: set[tuple[str, str]] = field(default_factory=set)
+    """Output modes that it rejects, each with the schema for which it does; an empty text stands for any schema."""
+
+
 async def request(model: Model, state: ModelState, context: RequestContext, send: Send[Response]) -> Response:
-    """The response to what `send` sends with the parameters that it is given.
+    """Return the response to what `send` sends with the parameters that it is given.
 
     Raises ModelError, and RunLimitExceededError when the run's budget or deadline is reached.
     """
+    total = model.timeout * TOTAL_TIMEOUT_FACTOR
+    retries = Retries(ModelError, model.attempts if context.retry else 1, BACKOFF, LONGEST_BACKOFF)
+    call = _Call(model, state, context, send)
     async with state.endpoint.semaphore(context.concurrency):
         context.budget.require()
-        left = context.budget.left()
         try:
-            async with asyncio.timeout(None if left == math.inf else left) as deadline:
+            async with time_limit(context.budget.left(), lambda: _over(model)):
                 await state.endpoint.circuit_breaker.admit()
-                return await _within_total_timeout(model, state, context, send)
+                started = time.monotonic()
+                async with time_limit(total, lambda: _late(model, total, "all attempts together")):
+                    response = await retries.run(call.attempt, _log_retry)
         except ModelError as error:
             raise without_secrets(error) from None
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            raise RunLimitExceededError(f"{model.name} was not waited for: the run's deadline was over") from None
+    return replace(response, seconds=round(time.monotonic() - started, 3))
 
 
-async def _within_total_timeout(
-    model: Model, state: ModelState, context: RequestContext, send: Send[Response]
-) -> Response:
-    limit, started = model.timeout * TOTAL_TIMEOUT_FACTOR, time.monotonic()
-    try:
-        async with asyncio.timeout(limit) as deadline:
-            response = await _with_retries(model, state, context, send)
-            return replace(response, seconds=round(time.monotonic() - started, 3))
-    except TimeoutError:
-        if not deadline.expired():
-            raise
-        raise ModelTimeoutError(f"no answer from {model.name} within {limit:g} s, all attempts together") from None
+class _Call(Generic[Response]):
+    """The attempts of one request, each of which may leave out parameters that the model rejects."""
 
+    def __init__(self, model: Model, state: ModelState, context: RequestContext, send: Send[Response]) -> None:
+        self._model = model
+        self._state = state
+        self._context = context
+        self._send: Send[Response] = send
+        self._requests = 0
 
-async def _with_retries(model: Model, state: ModelState, context: RequestContext, send: Send[Response]) -> Response:
-    # Of the extra `run`: checks that ask a function of the user's own do without.
-    from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
-
-    # Full jitter: after the n-th failure something between 0 and 0.5 s * 2^(n - 1), at most 20 s.
-    backoff = wait_random_exponential(multiplier=0.5, max=20)
-    endpoint, rejected = state.endpoint, state.rejected_params
-    requests = 0
-
-    async def attempt() -> Response:
-        nonlocal requests
-        if requests:
+    async def attempt(self) -> Response:
+        """Send the request, again at once for each parameter that the model turns out to reject."""
+        model, endpoint, rejected = self._model, self._state.endpoint, self._state.rejected_params
+        if self._requests:
             await endpoint.circuit_breaker.admit()
         while True:
             await endpoint.unblocked()
-            context.budget.require()
+            self._context.budget.require()
             parameters = {name: value for name, value in model.parameters.items() if name not in rejected}
-            requests += 1
-            context.requests += 1
+            self._requests += 1
+            self._context.requests += 1
             try:
-                response = await _within_timeout(model, send(parameters))
+                async with time_limit(model.timeout, lambda: _late(model, model.timeout, "(timeout)")):
+                    response = await self._send(parameters)
             except ModelError as error:
-                endpoint.circuit_breaker.failed(error, first=requests == 1 and context.retry)
+                endpoint.circuit_breaker.failed(error, first=self._requests == 1 and self._context.retry)
                 name = refused_parameter(str(error), model) if error.kind == "parameter_refused" else None
                 if name is not None and name in parameters:
                     rejected.add(name)
                     continue
                 if error.kind == "rate_limited":
-                    endpoint.block(_seconds(error, requests))
+                    asked = error.retry_after
+                    endpoint.block(min(2.0 ** (self._requests - 1) if asked is None else asked, LONGEST_WAIT))
                 raise
             endpoint.circuit_breaker.answered()
             dropped = tuple(name for name in model.parameters if name in rejected)
-            return replace(response, dropped_params=dropped, requests=requests)
-
-    def wait(state: RetryCallState) -> float:
-        error = _cause(state)
-        return backoff(state) if error.retry_after is None else _seconds(error, state.attempt_number)
-
-    def note(state: RetryCallState) -> None:
-        logger.info("%s; asked again in %.1f s", _cause(state), state.upcoming_sleep)
-
-    retrying = AsyncRetrying(
-        stop=stop_after_attempt(model.attempts if context.retry else 1),
-        wait=wait,
-        retry=retry_if_exception(lambda error: isinstance(error, ModelError) and error.retryable),
-        before_sleep=note,
-        reraise=True,
-    )
-    return await retrying(attempt)
+            return replace(response, dropped_params=dropped, requests=self._requests)
 
 
-async def _within_timeout(model: Model, response: Awaitable[Response]) -> Response:
-    try:
-        async with asyncio.timeout(model.timeout) as deadline:
-            return await response
-    except TimeoutError:
-        if not deadline.expired():
-            raise
-        raise ModelTimeoutError(f"no answer from {model.name} within {model.timeout:g} s (timeout)") from None
+def _late(model: Model, seconds: float, what: str) -> ModelTimeoutError:
+    glue = " " if what.startswith("(") else ", "
+    return ModelTimeoutError(f"no answer from {model.name} within {seconds:g} s{glue}{what}")
 
 
-def _seconds(error: ModelError, attempt: int) -> float:
-    return min(2.0 ** (attempt - 1) if error.retry_after is None else error.retry_after, MAX_RETRY_AFTER)
+def _over(model: Model) -> RunLimitExceededError:
+    return RunLimitExceededError(f"{model.name} was not waited for: the run's deadline was over")
 
 
-def _cause(state: RetryCallState) -> ModelError:
-    error = state.outcome.exception() if state.outcome else None
-    assert isinstance(error, ModelError)  # nothing else is retried
-    return error
+def _log_retry(number: int, error: ModelError, seconds: float) -> None:
+    logger.info("%s; asked again in %.1f s", error, seconds)

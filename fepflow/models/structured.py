@@ -17,9 +17,9 @@ from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.json.limits import has_more_values, is_small
 from fepflow.json.parser import parse
-from fepflow.models.endpoint_state import ModelState
 from fepflow.models.model import ChatResponse, Model, Usage, sendable
 from fepflow.models.model_requests import ModelRequests
+from fepflow.models.retrying import ModelState
 from fepflow.models.strict_schema import strict, without_nulls
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model_response import CachedResponse

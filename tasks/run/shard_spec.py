@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from fepflow.calls.run_budget import RunBudget
+from fepflow.calls.policy import RunBudget
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Budget, Suite

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from fepflow.calls.base import TargetResponse
 from fepflow.calls.http import HttpTarget
+from fepflow.calls.policy import seconds_to_wait
 from fepflow.calls.response_body import BodyError, read_beginning, read_body
 from fepflow.calls.response_parser import ResponseParser, status_error
-from fepflow.calls.retry_after import seconds_to_wait
 from fepflow.errors import CheckArgumentsError, TargetError
 from fepflow.json.codec import decode, encode
 from fepflow.json.parser import parse

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fepflow.analysis.check_usage import costs_of
-from fepflow.calls import circuit_breaker
+from fepflow.calls import policy
 from fepflow.protocol.test_case import Output
 from fepflow.store.records import NewOutput
 from fepflow.store.store import Store
@@ -217,8 +217,8 @@ async def test_a_limited_number_of_outputs_is_tried_again(judged: Plan, store: S
 async def test_no_requests_are_made_while_the_circuit_is_open(
     judged: Plan, store: Store, model_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(circuit_breaker, "GRACE_SECONDS", 0.3)
-    monkeypatch.setattr(circuit_breaker, "PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(policy, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(policy, "PROBE_SECONDS", 0.1)
     cases = [f"q{number}" for number in range(200)]
     run_id = judged(cases, "gpt-4o-mini?fault=unauthorized")
     asked = await asked_for(run_id, 200)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from fepflow.api.evaluations.graders import grader_of
-from fepflow.calls.call_record import BEFORE
+from fepflow.calls.client import BEFORE
 from fepflow.protocol.results import CheckResult
 from fepflow.store.records import CaseResult, OutputFacts, RunRecord, RunRequest, RunStatus
 from fepflow.store.store import Store

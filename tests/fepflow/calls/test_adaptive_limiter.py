@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fepflow.calls.adaptive_limiter import AdaptiveLimiter
+from fepflow.calls.policy import AdaptiveLimiter
 from fepflow.errors import TargetError, TargetTimeoutError
 
 BUSY = TargetError("HTTP 429", kind="http_status", retryable=True, status=429)

@@ -13,8 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from fepflow.calls.base import output_hash
-from fepflow.calls.call_record import CallRecord
-from fepflow.calls.client import RetryPolicy, TargetClient
+from fepflow.calls.client import CallRecord, RetryPolicy, TargetClient
 from fepflow.calls.factory import open_target
 from fepflow.errors import InputError
 from fepflow.suite.target import Target

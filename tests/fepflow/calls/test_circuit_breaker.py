@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from fepflow.calls import circuit_breaker
-from fepflow.calls.circuit_breaker import FAILURES, CircuitBreaker
+from fepflow.calls import policy
+from fepflow.calls.policy import FAILURES, CircuitBreaker
 from fepflow.errors import CircuitOpenError, TargetError
 
 REFUSED = TargetError("connection refused by host:80", kind="connect", retryable=True)
@@ -17,8 +17,8 @@ LATER = TargetError("HTTP 429", kind="http_status", retryable=True, status=429)
 
 @pytest.fixture(autouse=True)
 def shorter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circuit_breaker, "GRACE_SECONDS", 0.4)
-    monkeypatch.setattr(circuit_breaker, "PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(policy, "GRACE_SECONDS", 0.4)
+    monkeypatch.setattr(policy, "PROBE_SECONDS", 0.1)
 
 
 def down() -> CircuitBreaker:
@@ -55,8 +55,8 @@ async def test_4xx_does_not_open_the_circuit(answer: TargetError) -> None:
 
 
 async def test_after_failures_in_a_row_calls_wait_but_for_a_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circuit_breaker, "GRACE_SECONDS", 60.0)
-    monkeypatch.setattr(circuit_breaker, "PROBE_SECONDS", 1.0)
+    monkeypatch.setattr(policy, "GRACE_SECONDS", 60.0)
+    monkeypatch.setattr(policy, "PROBE_SECONDS", 1.0)
     found = down()
     waiting = [asyncio.create_task(found.admit()) for _ in range(5)]
     done, held = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from fepflow.calls import circuit_breaker
+from fepflow.calls import policy
 from fepflow.calls.base import TargetResponse, output_hash
-from fepflow.calls.client import LONGEST_WAIT, RetryPolicy, TargetClient
+from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.http import HttpTarget
-from fepflow.calls.run_budget import RunBudget
+from fepflow.calls.policy import LONGEST_WAIT, RunBudget
 from fepflow.errors import CircuitOpenError, RunLimitExceededError
 from fepflow.protocol.test_case import Output, TestCase
 from tests.fepflow.calls.conftest import CASE, Serve, ask, ask_once, configured, ignore_retries
@@ -266,7 +266,7 @@ async def test_no_call_is_made_after_the_deadline(serve: Serve) -> None:
 
 
 async def test_a_target_that_is_down_is_not_called_for_ever(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circuit_breaker, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(policy, "GRACE_SECONDS", 0.3)
     calls = 0
 
     async def handler(request: web.Request) -> web.Response:
@@ -325,7 +325,7 @@ async def test_the_deadline_of_a_case_is_that_of_its_later_calls_too(serve: Serv
 
 
 async def test_calls_after_an_open_circuit_keep_to_the_limits(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circuit_breaker, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(policy, "PROBE_SECONDS", 0.2)
     under_way = most = calls = 0
 
     async def handler(request: web.Request) -> web.Response:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from fepflow.calls.retry_after import seconds_to_wait
+from fepflow.calls.policy import seconds_to_wait
 from tests.fepflow.calls.conftest import Serve, ask_once, configured, error_of, sending
 
 

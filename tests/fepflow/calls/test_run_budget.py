@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fepflow.calls.run_budget import RunBudget
+from fepflow.calls.policy import RunBudget
 from fepflow.errors import RunLimitExceededError
 from fepflow.suite.models import Budget
 

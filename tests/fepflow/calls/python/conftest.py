@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from fepflow.calls.call_record import CallRecord
-from fepflow.calls.client import RetryPolicy, TargetClient
+from fepflow.calls.client import CallRecord, RetryPolicy, TargetClient
 from fepflow.calls.factory import open_target
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.target import Target
