@@ -8,10 +8,9 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 
-from fepflow.analysis.baseline import compare, find_baseline, why_none
-from fepflow.analysis.check_usage import costs_of
-from fepflow.analysis.metrics import compute_verdict
-from fepflow.analysis.top_up import outcome_of_top_up
+from fepflow.analysis.metrics import compute_verdict, costs_of
+from fepflow.analysis.regressions import compare, find_baseline, why_none
+from fepflow.analysis.sampling import outcome_of_top_up
 from fepflow.errors import FepflowError
 from fepflow.tasks.run.context import RunContext
 from fepflow.tasks.run.log import run_log

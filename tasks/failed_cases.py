@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
-from fepflow.analysis.markdown import plain
 from fepflow.checks.explanation import MAX_SENTENCE, explain
 from fepflow.page_links import link, run_page
 from fepflow.store.records import CaseResult
 from fepflow.tasks.run.context import RunContext
 from fepflow.tasks.run.events import slug
+from fepflow.text import plain_markdown
 from fepflow.verdict.verdict import Verdict
 
 MAX_ROWS = 100
@@ -40,7 +40,9 @@ class FailedCases:
     def table(self) -> list[Row]:
         """The rows as Prefect's UI may show them."""
         limits = {"why": MAX_SENTENCE + len("error: ")}
-        return [{name: plain(text, limits.get(name, MAX_CELL)) for name, text in row.items()} for row in self.rows]
+        return [
+            {name: plain_markdown(text, limits.get(name, MAX_CELL)) for name, text in row.items()} for row in self.rows
+        ]
 
 
 def failed_cases(context: RunContext, verdict: Verdict) -> FailedCases:

@@ -15,9 +15,8 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun
 from prefect.runtime import flow_run
 
-from fepflow.analysis.comparability import suite_hash
-from fepflow.analysis.sampling import draw, sample_size
-from fepflow.analysis.top_up import first_cases
+from fepflow.analysis.comparison import suite_hash
+from fepflow.analysis.sampling import draw, first_cases, sample_size
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.errors import UserError

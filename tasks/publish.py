@@ -8,10 +8,10 @@ from prefect import task
 from prefect.artifacts import acreate_markdown_artifact, acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from fepflow.analysis.baseline import compare, find_baseline
 from fepflow.analysis.causes import causes_of
 from fepflow.analysis.drift import MOST_RUNS, series_of
 from fepflow.analysis.judge_reliability import reliability_of_judges
+from fepflow.analysis.regressions import compare, find_baseline
 from fepflow.suite.baseline_names import PREVIOUS
 from fepflow.tasks.failed_cases import failed_cases
 from fepflow.tasks.run.context import RunContext

@@ -13,7 +13,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from fepflow.analysis.metrics import compute_verdict
-from fepflow.analysis.top_up import Size, may_be_decided, next_size, outcome_of_top_up
+from fepflow.analysis.sampling import Size, may_be_decided, next_size, outcome_of_top_up
 from fepflow.tasks.run.batches import Batch, split_into_batches
 from fepflow.tasks.run.context import RunContext
 from fepflow.tasks.run.log import run_log

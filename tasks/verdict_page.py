@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from fepflow.analysis.causes import show_command
 from fepflow.analysis.judge_reliability import JudgeReliability
-from fepflow.analysis.markdown import escape_text, plain
 from fepflow.checks.causes import CauseSummary
 from fepflow.page_links import case_page, cases_page, compare_page, link, run_page
 from fepflow.store.records import RunRecord
 from fepflow.tasks.failed_cases import FailedCases
 from fepflow.tasks.run.outcome import reasons_of
+from fepflow.text import escape_markdown, plain_markdown
 from fepflow.verdict.verdict import (
     Comparison,
     CorrectedShare,
@@ -35,7 +35,7 @@ MAX_TEXT = 300
 
 def verdict_summary(verdict: Verdict) -> str:
     """Outcome and reason on one line."""
-    return f"{verdict.outcome.upper()}: {plain(' '.join(reasons_of(verdict)[:1]))}"
+    return f"{verdict.outcome.upper()}: {plain_markdown(' '.join(reasons_of(verdict)[:1]))}"
 
 
 def verdict_page(
@@ -50,18 +50,18 @@ def verdict_page(
     """The page; `failed_artifact` is the id of the artifact with the failed cases, if there is one. `drifts` are
     sentences about metrics that have drifted."""
     decided, *others = reasons_of(verdict) or [""]
-    lines = [f"# {verdict.outcome.upper()}: {escape_text(run.name)}", ""]
-    lines += [f"**{escape_text(decided)}**", ""] if decided else []
-    lines += [f"Gate: {escape_text(verdict.gate)}", ""]
-    lines += [*(f"**Drift**: {escape_text(drift)}" for drift in drifts), ""] if drifts else []
-    lines += [*(f"- {escape_text(reason)}" for reason in others), ""] if others else []
+    lines = [f"# {verdict.outcome.upper()}: {escape_markdown(run.name)}", ""]
+    lines += [f"**{escape_markdown(decided)}**", ""] if decided else []
+    lines += [f"Gate: {escape_markdown(verdict.gate)}", ""]
+    lines += [*(f"**Drift**: {escape_markdown(drift)}" for drift in drifts), ""] if drifts else []
+    lines += [*(f"- {escape_markdown(reason)}" for reason in others), ""] if others else []
     lines += [verdict.top_up.summary, ""] if verdict.top_up else []
     if verdict.not_judged:
-        lines += [f"**Not judged**, as no rule is about it: {escape_text(', '.join(verdict.not_judged))}", ""]
+        lines += [f"**Not judged**, as no rule is about it: {escape_markdown(', '.join(verdict.not_judged))}", ""]
     if verdict.baseline is not None:
         lines += [_baseline(verdict.baseline), ""]
     elif verdict.not_compared:
-        lines += [f"No baseline: {escape_text(verdict.not_compared)}", ""]
+        lines += [f"No baseline: {escape_markdown(verdict.not_compared)}", ""]
     lines += [" · ".join(_links(run, failed, failed_artifact)), ""]
     lines += [*_metric_table(verdict), ""]
     if verdict.regression is not None and verdict.regression.run_id is not None:
@@ -71,8 +71,8 @@ def verdict_page(
         lines += ["## What did not pass", ""]
         lines += [*_causes(run, causes), "", "The first:", ""] if causes else []
         lines += [*_first_cases(run, failed), ""]
-    lines += [*(f"- {escape_text(judge.sentence())}" for judge in judges), ""] if judges else []
-    lines += [f"> {escape_text(warning)}\n" for warning in verdict.warnings]
+    lines += [*(f"- {escape_markdown(judge.sentence())}" for judge in judges), ""] if judges else []
+    lines += [f"> {escape_markdown(warning)}\n" for warning in verdict.warnings]
     lines += [f"Models: {verdict.models}\n"] if verdict.models else []
     lines += [f"Case by case, on a machine with the store: `fepflow show {run.id[:8]} --failed`"]
     return "\n".join(lines)
@@ -80,7 +80,7 @@ def verdict_page(
 
 def _baseline(baseline: Comparison) -> str:
     worse = ": **the outcome has worsened**" if baseline.worsened else ""
-    compared = f" ({escape_text(baseline.summary)})" if baseline.summary else ""
+    compared = f" ({escape_markdown(baseline.summary)})" if baseline.summary else ""
     return f"Baseline: {baseline.outcome} in run `{baseline.run_id[:8]}`{worse}{compared}"
 
 
@@ -97,24 +97,24 @@ def _links(run: RunRecord, failed: FailedCases | None, failed_artifact: str | No
 
 def _causes(run: RunRecord, causes: CauseSummary) -> Iterator[str]:
     for cause in causes.causes:
-        cases = [link(escape_text(case_id, MAX_TEXT), case_page(run.id, case_id)) for case_id in cause.case_ids]
+        cases = [link(escape_markdown(case_id, MAX_TEXT), case_page(run.id, case_id)) for case_id in cause.case_ids]
         show = "failed" if cause.kind == "failed" else "errors"
         if page := cases_page(run.id, show, cause.check_id):
             way = link("in the list of cases", page)
         else:
-            way = escape_text(show_command(run, cause))
+            way = escape_markdown(show_command(run, cause))
         more = ", …" if cause.has_more_cases else ""
-        yield f"- {escape_text(str(cause))} ({', '.join(cases)}{more}: {way})"
-    yield from (f"- {escape_text(remark)}" for remark in causes.remarks)
+        yield f"- {escape_markdown(str(cause))} ({', '.join(cases)}{more}: {way})"
+    yield from (f"- {escape_markdown(remark)}" for remark in causes.remarks)
 
 
 def _first_cases(run: RunRecord, failed: FailedCases) -> Iterator[str]:
     for case_id, row in zip(failed.case_ids, failed.rows[:SHOWN_ROWS], strict=False):
-        case, why = escape_text(row["case"], MAX_TEXT), escape_text(row["why"], MAX_TEXT)
-        yield f"- **{link(case, case_page(run.id, case_id))}** · {escape_text(row['check'])}: {why}"
+        case, why = escape_markdown(row["case"], MAX_TEXT), escape_markdown(row["why"], MAX_TEXT)
+        yield f"- **{link(case, case_page(run.id, case_id))}** · {escape_markdown(row['check'])}: {why}"
         for name in ("input", "expected", "output"):
             if row[name]:
-                yield f"    - {name}: {escape_text(row[name], MAX_TEXT)}"
+                yield f"    - {name}: {escape_markdown(row[name], MAX_TEXT)}"
 
 
 def _metric_table(verdict: Verdict) -> Iterator[str]:
@@ -128,7 +128,7 @@ def _metric_table(verdict: Verdict) -> Iterator[str]:
     yield f"| {' | '.join(columns)} |"
     yield f"| {' | '.join('---' for _ in columns)} |"
     for metric in verdict.metrics:
-        cells = [escape_text(metric.id), *_figures(metric)]
+        cells = [escape_markdown(metric.id), *_figures(metric)]
         cells += [metric.impact or NONE] * rated + [metric.outcome or NONE] * gated
         cells += [_corrected(metric.corrected)] * len(by_judges)
         if changes:
@@ -138,8 +138,8 @@ def _metric_table(verdict: Verdict) -> Iterator[str]:
 
 
 def _regression_table(run: RunRecord, regression: RegressionVerdict) -> Iterator[str]:
-    base, name = str(regression.run_id)[:8], escape_text(regression.baseline)
-    yield f"Against {name}, run `{base}`: {escape_text(regression.matched or '')}. "
+    base, name = str(regression.run_id)[:8], escape_markdown(regression.baseline)
+    yield f"Against {name}, run `{base}`: {escape_markdown(regression.matched or '')}. "
     changed = link("The cases that changed", compare_page(str(regression.run_id), run.id))
     yield f"{changed}: `fepflow compare {base} {run.id[:8]}`"
     yield ""
@@ -149,7 +149,12 @@ def _regression_table(run: RunRecord, regression: RegressionVerdict) -> Iterator
     yield f"|{' --- |' * len(columns)}"
     for row in regression.metrics:
         known = row.low is not None and row.high is not None
-        cells = [escape_text(row.metric), _number(row.baseline), _number(row.value), _number(row.difference, sign="+")]
+        cells = [
+            escape_markdown(row.metric),
+            _number(row.baseline),
+            _number(row.value),
+            _number(row.difference, sign="+"),
+        ]
         cells += [f"{_number(row.low)} to {_number(row.high)}" if known else NONE]
         cells += [str(row.worsened), str(row.improved), _number(row.margin), row.outcome or NONE]
         cells += [_corrected(row.corrected)] * len(beside)
@@ -158,11 +163,21 @@ def _regression_table(run: RunRecord, regression: RegressionVerdict) -> Iterator
 
 def _slice_table(slices: Sequence[SliceVerdict]) -> Iterator[str]:
     beside = _beside(slices)
-    columns = [escape_text(slices[0].by), "metric", "value", "interval", "n", "errors", "minimum", "outcome", *beside]
+    columns = [
+        escape_markdown(slices[0].by),
+        "metric",
+        "value",
+        "interval",
+        "n",
+        "errors",
+        "minimum",
+        "outcome",
+        *beside,
+    ]
     yield f"| {' | '.join(columns)} |"
     yield f"| {' | '.join(['---'] * len(columns))} |"
     for row in slices[:SHOWN_SLICES]:
-        cells = [escape_text(row.slice), escape_text(row.metric), *_figures(row), _number(row.threshold)]
+        cells = [escape_markdown(row.slice), escape_markdown(row.metric), *_figures(row), _number(row.threshold)]
         cells += [row.outcome or NONE, *[_corrected(row.corrected)] * len(beside)]
         yield f"| {' | '.join(cells)} |"
     if len(slices) > SHOWN_SLICES:

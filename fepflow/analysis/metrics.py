@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from fepflow.analysis.accumulation import accumulate, suite_of
-from fepflow.analysis.judge_errors import labels_by_metric, with_correction
+from fepflow.analysis.accumulation import SlicedCases, accumulate, is_share_that_passed, minima_of, suite_of
+from fepflow.analysis.judge_reliability import labels_by_metric, with_correction
 from fepflow.analysis.regressions import judge_regression
-from fepflow.analysis.slices import SlicedCases, minima_of
+from fepflow.checks.models.defaults import model_check_types
 from fepflow.evalguard.models import Thresholds
+from fepflow.protocol.results import USAGE
 from fepflow.store.records import CheckCounts, RunRecord
 from fepflow.store.store import Store
-from fepflow.suite.models import Gate, Suite
+from fepflow.suite.models import Gate, Metric, Suite
 from fepflow.verdict.estimates import CheckTotals
 from fepflow.verdict.gate import decide
-from fepflow.verdict.verdict import Verdict
+from fepflow.verdict.verdict import ModelCosts, Verdict
 
 
 def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
@@ -66,3 +68,62 @@ def _totals(check_id: str, expected: int, counts: CheckCounts | None) -> CheckTo
     if counts is None:
         return CheckTotals(check_id, expected)
     return CheckTotals(check_id, expected, counts.passed, counts.failed, counts.error, counts.skipped, counts.unjudged)
+
+
+def judged_checks(suite: Suite) -> frozenset[str] | None:
+    """Return the ids of the checks that the gate judges, by themselves or by a metric of them; None for all."""
+    gate = suite.gate or Gate()
+    thresholds = Thresholds.model_validate(suite.thresholds) if isinstance(suite.thresholds, dict) else None
+    slices = suite.slices.min if suite.slices else None
+    margin = gate.regression.margin if gate.regression else None
+    names = {*gate.min, *gate.max, *(thresholds.thresholds if thresholds else ())}
+    of_shares = False  # a number holds for all shares that passed
+    for limits in (slices, margin):
+        if isinstance(limits, dict):
+            names |= limits.keys()
+        elif limits is not None:
+            of_shares = True
+    if gate.checks == "all" or not (names or of_shares or thresholds or gate.max_impact):
+        return None
+    if suite.metrics is None:  # each check has a metric of its name
+        return None if of_shares else frozenset(names)
+    return frozenset(
+        metric.check
+        for metric in suite.metrics
+        if metric.check is not None and _is_judged(metric, names, of_shares=of_shares)
+    )
+
+
+def _is_judged(metric: Metric, names: set[str], *, of_shares: bool) -> bool:
+    by_name = metric.id in names and metric.aggregated.kind != "error_rate"
+    return by_name or (of_shares and is_share_that_passed(metric))
+
+
+class CheckUsage(NamedTuple):
+    """The usage of one check result."""
+
+    case_index: int
+    repeat: int
+    usage: dict[str, Any]
+
+
+def usages(store: Store, run_id: str) -> Iterator[CheckUsage]:
+    """The usage of all check results of a run, by case index and repeat."""
+    for row in store.results.check_rows(run_id, types=model_check_types()):
+        usage = ((row.result or {}).get("metadata") or {}).get(USAGE)
+        if usage is not None:
+            yield CheckUsage(row.case_index, row.repeat, usage)
+
+
+def costs_of(store: Store, run_id: str) -> ModelCosts:
+    """Total model cost of a run."""
+    costs = ModelCosts()
+    for _, _, usage in usages(store, run_id):
+        costs = ModelCosts(
+            requests=costs.requests + usage["requests"],
+            answers=costs.answers + usage["answers"],
+            tokens=costs.tokens + (usage["tokens"] or 0),
+            usd=costs.usd + (usage["usd"] or 0.0),
+            without_usd=costs.without_usd + usage.get("without_usd", 0),
+        )
+    return costs

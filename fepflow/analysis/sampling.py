@@ -6,9 +6,16 @@ added to the file displaces at most one other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from hashlib import sha256
 from heapq import nsmallest
+from typing import NamedTuple
+
+from fepflow.statistics.sequential import passes_in_a_row
+from fepflow.store.records import RunRecord
+from fepflow.suite.models import Gate, TopUp
+from fepflow.verdict.verdict import TopUpVerdict, Verdict
 
 DEFAULT_SEED = 0
 
@@ -24,4 +31,75 @@ def draw(case_ids: Iterable[str], size: int, seed: int) -> list[str]:
     """`size` of the ids, in random order."""
     return nsmallest(
         size, case_ids, key=lambda case_id: sha256(f"{seed}:{case_id}".encode(errors="surrogatepass")).digest()
+    )
+
+
+USUAL_FIRST = 25
+GROWTH = 0.25
+"""The next group of cases, of all that the run has had: larger ones are looked at less often, and stop later."""
+
+
+class Size(NamedTuple):
+    """So many test cases, and so many repeats of each."""
+
+    cases: int
+    repeats: int
+
+    @property
+    def calls(self) -> int:
+        """How many outputs that is."""
+        return self.cases * self.repeats
+
+
+def first_cases(gate: Gate) -> int:
+    """How many cases a run begins with: as many as would show the limits of its shares if all were as good as can be.
+
+    It only says when the verdict is first looked at: before that there would be nothing to see.
+    """
+    limits = [*gate.min.values(), *(1 - most for most in gate.max.values())]
+    needed = [passes_in_a_row(limit, gate.confidence) for limit in limits if 0 < limit < 1]
+    return max(needed, default=USUAL_FIRST)
+
+
+def largest(run: RunRecord, top_up: TopUp) -> Size:
+    """The most that the run may come to."""
+    if top_up.max_repeats is not None:
+        return Size(run.n_cases, max(top_up.max_repeats, run.repeats))
+    return Size(run.options["sample"]["cases"], run.repeats)
+
+
+def next_size(run: RunRecord, top_up: TopUp, calls_at_once: int) -> Size | None:
+    """What the run comes to with its next round of repeats, or group of cases; None if it has all."""
+    most = largest(run, top_up)
+    if most.calls <= run.calls:
+        return None
+    if top_up.max_repeats is not None:
+        return Size(run.n_cases, run.repeats + 1)
+    more = max(math.ceil(run.n_cases * GROWTH), -(-calls_at_once // run.repeats))
+    return Size(min(run.n_cases + more, most.cases), run.repeats)
+
+
+def may_be_decided(verdict: Verdict) -> bool:
+    """Whether more results could decide an open verdict: one that rests on a metric."""
+    return verdict.outcome == "inconclusive" and any(
+        rule.metric is not None and rule.outcome == "inconclusive" for rule in verdict.rules
+    )
+
+
+def outcome_of_top_up(run: RunRecord, top_up: TopUp, verdict: Verdict) -> TopUpVerdict:
+    """How far the run got, and what that saved."""
+    most, is_of_repeats = largest(run, top_up), top_up.max_repeats is not None
+    reached, maximum = (run.repeats, most.repeats) if is_of_repeats else (run.n_cases, most.cases)
+    noun, calls = "repeats" if is_of_repeats else "test cases", run.calls
+    how_far = f"all {maximum} {noun}" if reached == maximum else f"{reached} of at most {maximum} {noun}"
+    saved = most.calls - calls
+    beginning = "Still open" if verdict.outcome == "inconclusive" else "Decided"
+    figures = f": {calls} of {most.calls} calls; {saved} were not needed" if beginning == "Decided" and saved else ""
+    return TopUpVerdict(
+        limit="max_repeats" if is_of_repeats else "max_cases",
+        reached=reached,
+        maximum=maximum,
+        calls=calls,
+        max_calls=most.calls,
+        summary=f"{beginning} after {how_far}{figures}.",
     )

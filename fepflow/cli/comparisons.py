@@ -13,9 +13,9 @@ import click
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fepflow.analysis.comparison import RunComparison
     from fepflow.analysis.drift import Series
     from fepflow.analysis.regressions import JudgedComparisons
-    from fepflow.analysis.run_comparison import RunComparison
     from fepflow.store.records import RunRecord
     from fepflow.store.store import Store
 

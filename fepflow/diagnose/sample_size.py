@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from fepflow.analysis.ranges import is_of_passes, is_share_that_passed
+from fepflow.analysis.accumulation import is_of_passes, is_share_that_passed
 from fepflow.analysis.sampling import sample_size
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.statistics.estimate import Scale

@@ -122,7 +122,7 @@ def _validate_baselines(validation: SuiteValidation) -> None:
             continue
         try:
             require("run", f"looking for the baseline {name}")
-            from fepflow.analysis.baseline import baseline_of, with_outcome
+            from fepflow.analysis.regressions import baseline_of, with_outcome
             from fepflow.store.store import Store  # a suite without a baseline needs no database
 
             with Store.open(settings().store_address) as store:
@@ -149,7 +149,7 @@ def _validate_correction(validation: SuiteValidation) -> None:
         return
     try:
         require("run", "looking for calibrations of judges")
-        from fepflow.analysis.judge_errors import FIELD
+        from fepflow.analysis.judge_reliability import FIELD
         from fepflow.store.store import Store
 
         with Store.open(settings().store_address) as store:

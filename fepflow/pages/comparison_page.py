@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 
 from markupsafe import Markup
 
+from fepflow.analysis.comparison import Flip, RunComparison
 from fepflow.analysis.drift import Series
 from fepflow.analysis.judge_reliability import JudgeReliability, reliability_of_judges
 from fepflow.analysis.regressions import JudgedComparisons
-from fepflow.analysis.run_comparison import Flip, RunComparison
 from fepflow.errors import UserError
 from fepflow.pages.charts import trend_chart
 from fepflow.pages.run_page import bands_of

@@ -16,12 +16,10 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from fepflow.analysis.calibration import calibrate
-from fepflow.analysis.judge_errors import FIELD
-from fepflow.analysis.judge_reliability import calibration_words, judges_of_run, warnings_of
-from fepflow.analysis.label_draws import draw_for_labels
+from fepflow.analysis.calibration import calibrate, stored_labels
+from fepflow.analysis.judge_reliability import FIELD, calibration_words, judges_of_run, warnings_of
 from fepflow.analysis.labelling import LabelQueue, Order, ToLabel, add_label, label_queue, output_to_label
-from fepflow.analysis.people import stored_labels
+from fepflow.analysis.labels import draw_for_labels
 from fepflow.api.rest.request import caller_of
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import FepflowError, NotFoundError, UserError

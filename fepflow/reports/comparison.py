@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from fepflow.analysis.markdown import escape_text
+from fepflow.analysis.comparison import Flip, RunComparison
 from fepflow.analysis.regressions import JudgedComparisons
-from fepflow.analysis.run_comparison import Flip, RunComparison
 from fepflow.checks.explanation import explain
 from fepflow.page_links import compare_page, link, run_page
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
+from fepflow.text import escape_markdown
 from fepflow.verdict.regression_rules import MetricDifference
 from fepflow.verdict.verdict import CorrectedShare
 
@@ -80,7 +80,7 @@ def as_markdown(store: Store, judged: JudgedComparisons, most_cases: int) -> Ite
     yield f"### {HEADLINES[judged.outcome]}"
     for index, each in enumerate(judged.comparisons):
         yield ""
-        yield f"{_linked(each.new)} against {_linked(each.base)}, {escape_text(each.matched.sentence)}"
+        yield f"{_linked(each.new)} against {_linked(each.base)}, {escape_markdown(each.matched.sentence)}"
         if page := compare_page(each.base.id, each.new.id):
             yield ""
             yield link("Case by case", page)
@@ -88,12 +88,12 @@ def as_markdown(store: Store, judged: JudgedComparisons, most_cases: int) -> Ite
         yield "| metric | base | new | difference | interval | p | worse | better |"
         yield f"|{' --- |' * 8}"
         for metric in each.metrics:
-            cells = [escape_text(metric.id), *figures(metric, judged.p_values[index].get(metric.id), NONE)]
+            cells = [escape_markdown(metric.id), *figures(metric, judged.p_values[index].get(metric.id), NONE)]
             yield f"| {' | '.join(cells)} |"
         yield ""
-        yield from (f"- {escape_text(rule.reason)}" for rule in judged.rules[index])
-        yield from (f"- not compared: {escape_text(f'{m.id}: {m.why_not}')}" for m in each.metrics if m.why_not)
-        yield from (f"- {escape_text(warning)}" for warning in each.warnings)
+        yield from (f"- {escape_markdown(rule.reason)}" for rule in judged.rules[index])
+        yield from (f"- not compared: {escape_markdown(f'{m.id}: {m.why_not}')}" for m in each.metrics if m.why_not)
+        yield from (f"- {escape_markdown(warning)}" for warning in each.warnings)
         for what, flips in (("Worse", each.worsened), ("Better", each.improved)):
             yield from _markdown_flips(store, each, what, flips, most_cases)
 
@@ -127,12 +127,12 @@ def _markdown_flips(
     yield f"<details><summary>{what} now: {len(shown)} of {len(flips)}</summary>"
     yield ""
     for flip in shown:
-        name = f"{escape_text(flip.case_id, 100)}** ({escape_text(flip.metric, 100)}"
+        name = f"{escape_markdown(flip.case_id, 100)}** ({escape_markdown(flip.metric, 100)}"
         yield f"- **{name}: {flip.base:.4g} → {flip.new:.4g})"
         for word, run, index in (("base", compared.base, flip.base_index), ("new", compared.new, flip.new_index)):
-            yield f"  - {word}: {escape_text(output_text(store, run.id, index), MAX_OUTPUT)}"
+            yield f"  - {word}: {escape_markdown(output_text(store, run.id, index), MAX_OUTPUT)}"
         if reason := reason_of(store, compared, flip):
-            yield f"  - why: {escape_text(reason)}"
+            yield f"  - why: {escape_markdown(reason)}"
     yield ""
     yield "</details>"
 

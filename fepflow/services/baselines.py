@@ -20,8 +20,8 @@ def compare(
     store: Store, base: str, new: Sequence[str], margin: float | None, margins: Mapping[str, float]
 ) -> JudgedComparisons:
     """Runs beside a base, by what names them. Raises NotFoundError, UserError if nothing can be compared."""
+    from fepflow.analysis.comparison import compare_results, results_with_verdict
     from fepflow.analysis.regressions import judge_comparisons
-    from fepflow.analysis.run_comparison import compare_results, results_with_verdict
 
     first, *others = named_runs(store, [base, *new])
     then = results_with_verdict(store, first)
@@ -55,7 +55,7 @@ def set_baseline(name: str, run_id: str) -> tuple[RunRecord, str | None]:
 
     Raises NotFoundError, UserError.
     """
-    from fepflow.analysis.baseline import with_outcome
+    from fepflow.analysis.regressions import with_outcome
 
     if not is_name(name):
         raise UserError(

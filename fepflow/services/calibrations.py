@@ -32,8 +32,8 @@ def labels_of_run(
 
     Without a file the labels are those of the store. `note` hears of a judge that the suite has no more.
     """
+    from fepflow.analysis.calibration import stored_labels
     from fepflow.analysis.labels import read_labels
-    from fepflow.analysis.people import stored_labels
 
     run, judges = _judges_of_run(path, run_id)
     with open_store() as store:
@@ -73,8 +73,7 @@ def draw_for_labels(
 
     `note` hears of a judge that the suite has no more. Raises UserError.
     """
-    from fepflow.analysis.label_draws import draw_for_labels, outputs_to_label
-    from fepflow.analysis.labels import judge_named
+    from fepflow.analysis.labels import draw_for_labels, judge_named, outputs_to_label
     from fepflow.reports.tables import write_label_sheet
 
     if file.exists():

@@ -24,7 +24,7 @@ def export_labels(run_id: str, check: str | None, path: Path) -> tuple[RunRecord
 
     Raises NotFoundError, UserError if there is no label, or the file cannot be written.
     """
-    from fepflow.analysis.people import exported_labels
+    from fepflow.analysis.calibration import exported_labels
     from fepflow.reports.tables import write_label_sheet
 
     if path.exists():

@@ -129,8 +129,8 @@ def plan(path: Path, minimum: float | None, expected: float, power: float, repea
 
     Raises InputError for a suite that is not valid, UserError where there is nothing to plan for.
     """
+    from fepflow.analysis.accumulation import is_share_that_passed
     from fepflow.analysis.planning import PlanOptions, plan
-    from fepflow.analysis.ranges import is_share_that_passed
     from fepflow.diagnose.checks import checks_by_id
     from fepflow.suite.models import Gate, Metric
 

@@ -10,8 +10,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from fepflow.analysis.check_usage import usages
-from fepflow.analysis.judged_checks import judged_checks
+from fepflow.analysis.metrics import judged_checks, usages
 from fepflow.calls.base import Target
 from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.checks.core.compiled import CompiledCheck, compile_checks

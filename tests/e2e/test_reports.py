@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from fepflow.analysis.markdown import escape_text
 from fepflow.evalguard.report_reader import read_report
+from fepflow.text import escape_markdown
 from tests.pages_process import pages_process
 
 from .browser import browsing
@@ -158,9 +158,9 @@ def _reads_in_prefect(suite: Workplace) -> None:
     assert (why["q-001", "looked_up"], why["q-008", "polite"]) == (SENTENCE, RUDE)
     assert why["q-005", "shape"] == WRONG_TOTAL
     page = artifacts["verdict-e2e"]
-    assert f"- {escape_text(LOOKED_UP)} (q\\-001, q\\-002, q\\-003, …: " in page
-    assert escape_text(f"fepflow show {suite.record.id[:8]} --check looked_up") in page
-    assert f"- **q\\-001** · looked\\_up: {escape_text(SENTENCE)}\n" in page
+    assert f"- {escape_markdown(LOOKED_UP)} (q\\-001, q\\-002, q\\-003, …: " in page
+    assert escape_markdown(f"fepflow show {suite.record.id[:8]} --check looked_up") in page
+    assert f"- **q\\-001** · looked\\_up: {escape_markdown(SENTENCE)}\n" in page
 
 
 def _reads_on_pages(suite: Workplace) -> None:

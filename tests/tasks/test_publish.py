@@ -7,7 +7,6 @@ import re
 import pytest
 
 from fepflow.analysis.causes import causes_of
-from fepflow.analysis.markdown import escape_text
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from fepflow.tasks.call_target import call_target
@@ -18,6 +17,7 @@ from fepflow.tasks.run.events import drift_payload, payload_of
 from fepflow.tasks.run.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
 from fepflow.tasks.verdict_page import verdict_page, verdict_summary
+from fepflow.text import escape_markdown
 
 from .conftest import Agent, Plan
 
@@ -43,7 +43,7 @@ async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
     assert failed.rows[0]["why"] == 'got "no", wanted "yes"'
     shown = f"`fepflow show {run_id[:8]} --failed`"
     assert failed.about.startswith(f"2 of 3 cases did not pass (all here). In full: {shown}. ")
-    assert page.startswith(f"# FAIL: s\n\n**{escape_text(verdict.rules[0].reason)}**\n")
+    assert page.startswith(f"# FAIL: s\n\n**{escape_markdown(verdict.rules[0].reason)}**\n")
     assert "[2 cases that did not pass](../../artifacts/artifact/1234)" in page
     assert "| exact\\_match | " in page
     assert "- **\\<b\\> \\#1** · exact\\_match: " in page
@@ -70,7 +70,7 @@ async def test_runs_are_linked_with_their_pages_where_these_are_known(
         page = verdict_page(context.run, verdict, (), failed, causes=causes_of(context.store, context.run))
     address = f"https://eval.example.org/runs/{run_id}"
     assert f"[the results]({address}) · " in page
-    cause = escape_text('2 × exact_match: got "no", wanted "yes"')
+    cause = escape_markdown('2 × exact_match: got "no", wanted "yes"')
     listed = f"[in the list of cases]({address}?show=failed&check=exact_match#cases-title)"
     assert f"- {cause} ([a\\/\\(b\\)]({address}/case?id=a%2F%28b%29): {listed})\n" in page
     assert f"- **[a\\/\\(b\\) \\#2]({address}/case?id=a%2F%28b%29)** · exact\\_match: " in page

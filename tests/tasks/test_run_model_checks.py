@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fepflow.analysis.check_usage import costs_of
+from fepflow.analysis.metrics import costs_of
 from fepflow.calls import policy
 from fepflow.protocol.test_case import Output
 from fepflow.store.records import NewOutput

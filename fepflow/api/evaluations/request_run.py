@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from fepflow.access.caller import Caller
-from fepflow.analysis.comparability import suite_hash
+from fepflow.analysis.comparison import suite_hash
 from fepflow.documents.loader import Document
 from fepflow.errors import InputError
 from fepflow.protocol.content_hash import content_hash

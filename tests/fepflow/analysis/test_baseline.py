@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fepflow.analysis.baseline import _change, compare, find_baseline, why_none
+from fepflow.analysis.regressions import _change, compare, find_baseline, why_none
 from fepflow.errors import FepflowError
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import Cause, NewRun, RunRecord

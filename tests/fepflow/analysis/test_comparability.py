@@ -1,7 +1,7 @@
 from pathlib import Path
 from typing import Any
 
-from fepflow.analysis.comparability import suite_hash
+from fepflow.analysis.comparison import suite_hash
 
 SUITE: dict[str, Any] = {"checks": [{"type": "contains"}], "gate": {"min": {"a": 0.5}}}
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from fepflow.analysis.comparison import compare_results, results_of
 from fepflow.analysis.regressions import judge_comparisons
-from fepflow.analysis.run_comparison import compare_results, results_of
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.tasks.verdict_page import verdict_page

@@ -10,8 +10,7 @@ import pytest
 
 from fepflow.analysis.calibration import calibrate
 from fepflow.analysis.judge_reliability import calibrated_since, judges_of_run
-from fepflow.analysis.label_draws import draw_for_labels
-from fepflow.analysis.labels import Label, LabelSet
+from fepflow.analysis.labels import Label, LabelSet, draw_for_labels
 from fepflow.analysis.metrics import compute_verdict, metrics_corrected_now
 from fepflow.errors import UserError
 from fepflow.protocol.model import utc_now

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fepflow.analysis.judged_checks import judged_checks
+from fepflow.analysis.metrics import judged_checks
 from fepflow.suite.models import Suite
 
 METRICS = [

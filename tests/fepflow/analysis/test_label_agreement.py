@@ -8,10 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fepflow.analysis.calibration import calibrate
+from fepflow.analysis.calibration import calibrate, stored_labels
 from fepflow.analysis.judge_reliability import judges_of_run, warnings_of
-from fepflow.analysis.label_draws import draw_for_labels
-from fepflow.analysis.people import stored_labels
+from fepflow.analysis.labels import draw_for_labels
 from fepflow.errors import UserError
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store

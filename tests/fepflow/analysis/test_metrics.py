@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from fepflow.analysis.accumulation import range_of
 from fepflow.analysis.metrics import compute_verdict, metrics_so_far
-from fepflow.analysis.ranges import range_of
 from fepflow.protocol.check import Check
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult

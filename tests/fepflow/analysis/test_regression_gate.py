@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from fepflow.analysis.baseline import find_baseline
+from fepflow.analysis.regressions import find_baseline
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.errors import InfrastructureError
 from fepflow.store.store import Store

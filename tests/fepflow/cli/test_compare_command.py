@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from fepflow.analysis.markdown import escape_text
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
@@ -16,6 +15,7 @@ from fepflow.settings import settings
 from fepflow.statistics.paired import mcnemar_mid_p, tango_interval
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
+from fepflow.text import escape_markdown
 from tests.fepflow.conftest import NASTY, Cli
 
 SUITE: dict[str, Any] = {
@@ -246,7 +246,7 @@ def test_a_case_that_flipped_says_why_it_failed(cli: Cli, ran: Ran) -> None:
     base, new = ran([True] * 8), ran([False] * 8)
     why = '"yes" is not in: "00000001 says False"'
     assert cli("compare", base.id, new.id).stdout.count(f"    why   {why}\n") == 5
-    assert f"  - why: {escape_text(why)}\n" in cli("compare", base.id, new.id, "--format", "markdown").stdout
+    assert f"  - why: {escape_markdown(why)}\n" in cli("compare", base.id, new.id, "--format", "markdown").stdout
     (each,) = compared(cli, base.id, new.id)["compared"]
     assert {flip["reason"] for flip in each["worsened"]} == {why}
     (back,) = compared(cli, new.id, base.id)["compared"]

@@ -12,8 +12,8 @@ import pytest
 
 from fepflow.access.caller import Caller
 from fepflow.analysis.judge_reliability import judges_of_run
-from fepflow.analysis.label_draws import draw_for_labels
 from fepflow.analysis.labelling import add_label
+from fepflow.analysis.labels import draw_for_labels
 from fepflow.services.labels import person_of
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from markdown_it import MarkdownIt
 
-from fepflow.analysis.markdown import escape_text, plain
+from fepflow.text import escape_markdown, plain_markdown
 
 HOSTILE = [
     "[click](https://evil.example/a) ![x](https://evil.example/i.png)",
@@ -57,7 +57,7 @@ def one_line(text: str) -> str:
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("frame", ["{}", "# {}", "- {}", "> {}", "Gate: {}"])
 def test_prose_stays_text(text: str, frame: str) -> None:
-    page = rendered(frame.format(escape_text(text)))
+    page = rendered(frame.format(escape_markdown(text)))
     assert page.tags <= {"p", "h1", "ul", "li", "blockquote"}
     assert not page.code
     # What GitHub's kind of markdown makes links of, after it has taken escapes away.
@@ -73,7 +73,7 @@ LOOK_ALIKES = str.maketrans("\u02cb\u2217\u223c\u02cd", "`*~_", "\u2060")
     "text", [*HOSTILE, "__init__ _x_ my_tool *a* **b** 5*3 ~~c~~ ~d~", "a_b", "1. one", "- x", "#"]
 )
 def test_plain_text_looks_the_same_with_and_without_markdown(text: str) -> None:
-    shown = plain(text)
+    shown = plain_markdown(text)
     page = rendered(shown)
     assert page.tags <= {"p"}
     assert not page.code
@@ -85,8 +85,8 @@ def test_plain_text_looks_the_same_with_and_without_markdown(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "plain", "1,200", "Who owes most?", "a * b", "my_tool", "~5 s", "3.5", "(a) b"])
 def test_what_no_markdown_would_change_stays_as_it_is(text: str) -> None:
-    assert plain(text) == text
+    assert plain_markdown(text) == text
 
 
 def test_prose_is_cut() -> None:
-    assert escape_text("x" * 5_000) == "x" * 999 + "…"
+    assert escape_markdown("x" * 5_000) == "x" * 999 + "…"

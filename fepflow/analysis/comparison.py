@@ -1,25 +1,35 @@
 """A run beside another one: for each metric the difference over the test cases that both have, and the cases that
-flipped."""
+flipped.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
-from fepflow.analysis.accumulation import accumulate, suite_of
-from fepflow.analysis.accumulator import MetricAccumulator
-from fepflow.analysis.comparability import changed_parts
-from fepflow.analysis.judge_errors import LabelsByMetric, labels_by_metric
-from fepflow.analysis.matched_cases import Contents, MatchedCases, contents_of, match_cases
-from fepflow.analysis.ranges import is_of_passes, is_share_that_passed, scale_of_aggregate
+from fepflow.analysis.accumulation import (
+    MetricAccumulator,
+    accumulate,
+    cases_of,
+    is_of_passes,
+    is_share_that_passed,
+    scale_of_aggregate,
+    suite_of,
+)
+from fepflow.analysis.judge_reliability import LabelsByMetric, labels_by_metric
 from fepflow.errors import UserError
 from fepflow.protocol.check import Check
+from fepflow.protocol.content_hash import content_hash
 from fepflow.statistics.estimate import Scale
 from fepflow.statistics.paired import Pairs, corrected_difference, difference, paired_estimate
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite, check_ids
+from fepflow.text import cut, listed
 from fepflow.verdict.regression_rules import MetricDifference
 
 MOST_FLIPS = 100
@@ -237,3 +247,123 @@ def _warnings(base: RunRecord, new: RunRecord) -> Iterator[str]:
     changed = [part for part in changed_parts(new, base) if part in _TELLING]
     if base.suite_hash != new.suite_hash and changed:
         yield f"What else has changed of the suite, and may be the cause: {', '.join(changed)}."
+
+
+PARTS = ("checks", "judge", "embedding", "metrics", "thresholds", "gate", "plugins")
+"""Sections that say how outputs are judged."""
+
+NEWER_PARTS = ("slices",)
+"""The same, which suites of before could not have: without them a suite has the hash that it always had."""
+
+OF_TARGET = ("method", "body", "output", "metadata", "id", "format")
+"""How a target is asked. Where it is, and its retries and limits, may change: that is what is evaluated."""
+
+MOST_CASES = 20_000
+"""Cases that are looked through to say how many two runs have in common."""
+
+
+def suite_hash(snapshot: dict[str, Any], repeats: int, folder: Path) -> str:
+    """The content hash of what a suite measures, with the code of its plugins."""
+    code = [sha256((folder / name).read_bytes()).hexdigest() for name in snapshot.get("plugins") or ()]
+    return content_hash(_content(snapshot, repeats), code)
+
+
+def why_not(store: Store, run: RunRecord, other: RunRecord) -> str | None:
+    """Why values of two runs cannot be compared; None if they can."""
+    if other.suite_hash is None or other.cases_hash is None:
+        return "it is of an earlier version, which did not note what it measured"
+    if run.suite_hash != other.suite_hash:
+        return f"the suite has changed since ({', '.join(changed_parts(run, other))})"
+    if run.cases_hash != other.cases_hash:
+        return f"it has other test cases ({_in_common(store, run, other)})"
+    return None
+
+
+def changed_parts(run: RunRecord, other: RunRecord) -> list[str]:
+    """What of two suites with different hashes is different."""
+    now, then = _content(run.suite, run.repeats), _content(other.suite, other.repeats)
+    parts = [name for name in {**then, **now} if now.get(name) != then.get(name)]
+    return parts or ["the code of its plugins"]
+
+
+def _in_common(store: Store, run: RunRecord, other: RunRecord) -> str:
+    if max(run.n_cases, other.n_cases) > MOST_CASES:
+        return f"{other.n_cases}, and this run {run.n_cases}"
+    now, then = ({content_hash(case.model_dump()) for case in store.runs.cases(each.id)} for each in (run, other))
+    return f"{len(now & then)} of its {other.n_cases} are among the {run.n_cases} of this run"
+
+
+def _content(snapshot: dict[str, Any], repeats: int) -> dict[str, Any]:
+    target = snapshot.get("target") or {}
+    request = {kind: _only(section, OF_TARGET) for kind, section in target.items() if isinstance(section, dict)}
+    parts = {name: snapshot.get(name) for name in PARTS} | _only(snapshot, NEWER_PARTS)
+    return {**parts, "target": request, "repeats": repeats}
+
+
+def _only(section: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: section[name] for name in names if name in section}
+
+
+NAMED = 3
+"""Cases that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedCases:
+    """Cases that are the same, contents included, as pairs of their indices in both runs; the ids of the others.
+
+    `changed` have the same id but other contents. The counts are of all cases of each run.
+    """
+
+    pairs: list[tuple[int, int]]
+    changed: list[str]
+    only_base: list[str]
+    only_new: list[str]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all cases of both runs matched."""
+        return not (self.changed or self.only_base or self.only_new)
+
+    @property
+    def sentence(self) -> str:
+        """How many matched, and which did not."""
+        n = len(self.pairs)
+        whole = f"{n} test case{'' if n == 1 else 's'} matched"
+        others = [
+            f"{len(ids)} {what} ({_first(ids)})"
+            for ids, what in (
+                (self.changed, "changed"),
+                (self.only_base, "only in the base"),
+                (self.only_new, "only in the new run"),
+            )
+            if ids
+        ]
+        return f"{whole}; not compared: {listed(others)}" if others else f"all {whole}"
+
+
+Contents = dict[str, tuple[int, str]]
+"""The index of each case of a run, and the hash of its contents, by id, in the cases' order."""
+
+
+def match_cases(then: Contents, now: Contents) -> MatchedCases:
+    """Match the cases of two runs by their contents."""
+    pairs, changed = [], []
+    for case_id, (index, content) in now.items():
+        if case_id in then:
+            if then[case_id][1] == content:
+                pairs.append((then[case_id][0], index))
+            else:
+                changed.append(case_id)
+    only_base = [case_id for case_id in then if case_id not in now]
+    return MatchedCases(pairs, changed, only_base, [case_id for case_id in now if case_id not in then])
+
+
+def contents_of(store: Store, run: RunRecord) -> Contents:
+    """What the cases of a run are matched by."""
+    return {case.id: (index, content_hash(case.model_dump())) for index, case in enumerate(cases_of(store, run))}
+
+
+def _first(ids: list[str]) -> str:
+    named = [cut(case_id, 60) for case_id in ids[:NAMED]]
+    return ", ".join([*named, *([f"and {len(ids) - NAMED} more"] if len(ids) > NAMED else [])])
