@@ -53,7 +53,7 @@ class Accumulated(NamedTuple):
 def accumulate(
     store: Store, run: RunRecord, suite: Suite, sliced: SlicedCases | None = None, *, one_by_one: bool
 ) -> Accumulated:
-    """All that the store has of a run, by metric. What only counts is counted unless it is wanted `one_by_one`."""
+    """Read a run's results from the store, by metric. Plain counts come from SQL unless wanted `one_by_one`."""
     carriers = _carriers(store, run, suite, sliced)
     accumulators = _accumulators(run, suite, carriers)
     counted = {counts.check_id: counts for counts in store.results.check_totals(run.id)}
@@ -140,12 +140,12 @@ PASSED = ("$.passed", "$.response.passed")
 
 
 def is_of_passes(metric: Metric) -> bool:
-    """Whether a metric is the share of results that passed."""
+    """Return whether a metric is made of results that passed or not."""
     return metric.value is None or metric.value in PASSED
 
 
 def is_share_that_passed(metric: Metric) -> bool:
-    """Whether a metric is the plain share of results that passed."""
+    """Return whether a metric is the plain share of results that passed."""
     return is_of_passes(metric) and metric.aggregated.kind in ("mean", "rate")
 
 
@@ -179,7 +179,7 @@ def _known(check: Check, path: str) -> Scale | None:
 
 
 def _declared(schema: Any, members: list[str]) -> Scale | None:
-    """What a judge's response format says of a member of its responses."""
+    """Return the scale that a judge's response format declares for a member of its responses."""
     for member in members:
         properties = schema.get("properties") if isinstance(schema, dict) else None
         schema = properties.get(member) if isinstance(properties, dict) else None
@@ -218,17 +218,17 @@ class MetricAccumulator:
 
     @property
     def reads_results(self) -> bool:
-        """Whether it takes its numbers from the results of a check."""
+        """True if its numbers come from the results of a check."""
         return self._path is not None and self.metric.check is not None
 
     @property
     def reads_outputs(self) -> bool:
-        """Whether it is about the target's outputs, and no check's results."""
+        """True if it is about the target's outputs, and no check's results."""
         return self.metric.check is None
 
     @property
     def only_counts(self) -> bool:
-        """Whether `add_counted` suffices, where cases are not repeated."""
+        """True if `add_counted` suffices, where cases are not repeated."""
         return self._path is None and self.metric.check is not None and self._aggregate.kind in ("mean", "rate")
 
     def add(self, row: CheckRow) -> None:
@@ -249,7 +249,7 @@ class MetricAccumulator:
         self._add(case_index, value, in_error=stored.failed)
 
     def add_counted(self, counts: CheckCounts) -> None:
-        """As `add` for each of many results, of which no case has two: then it does not matter whose they are."""
+        """Do as `add` for many results, of which no case has two: then it does not matter whose they are."""
         self._counted = counts
 
     def over(self, case_indices: Sequence[int]) -> MetricAccumulator:
@@ -261,7 +261,7 @@ class MetricAccumulator:
         return part
 
     def case_value(self, case_index: int) -> CaseValue:
-        """What the repeats of one case come to, and between which values with those that are missing."""
+        """Return the value of one case over its repeats, with the bounds that missing repeats allow."""
         values, kind = self._values.get(case_index, []), self._aggregate.kind
         if self._aggregate.of_cases and self.scale is not None:
             return self._case_value(values)
@@ -311,7 +311,7 @@ class MetricAccumulator:
         return float((least is None or value >= least) and (most is None or value <= most))
 
     def _counts(self) -> Counts:
-        """Of results; of test cases if each gives one value."""
+        """Count results, or test cases if each gives one value."""
         if self._counted is not None:
             found = self._counted
             errors = found.error + found.unjudged
@@ -330,7 +330,7 @@ class MetricAccumulator:
         return Counts(len(known), sum(known), errors, skipped)
 
     def _is_known(self, values: Sequence[float]) -> bool:
-        """Whether what is missing of a case cannot change its value."""
+        """Return whether missing results of a case cannot change its value."""
         if len(values) == self.repeats:
             return True
         if self.scale is None or self._is_impossible:
@@ -423,7 +423,7 @@ def slice_of(case: TestCase, by: str) -> str:
 
 
 def minima_of(slices: Slices, metrics: Sequence[Metric]) -> dict[str, float]:
-    """What metrics have to reach in each slice, by metric: a plain number is for all shares that passed."""
+    """Return the minimum in each slice, by metric id. A plain number holds for all shares that passed."""
     if isinstance(slices.min, dict):
         return slices.min
     if slices.min is None:

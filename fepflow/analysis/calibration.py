@@ -72,7 +72,7 @@ def _of_draw(drawn: LabelDraw, labelled: LabelSet, verdicts: dict[str, Label]) -
 
 
 def _verdicts(store: Store, run: RunRecord, labelled: LabelSet) -> dict[str, Label]:
-    """What the judge said of the labelled cases, by id."""
+    """Return the judge's verdicts on the labelled cases, by id."""
     ids = {index: case.id for index, case in enumerate(cases_of(store, run)) if case.id in labelled.labels}
     found = {}
     for case_index, results in store.results.completed_results(run.id, labelled.judge.check_id):
@@ -155,7 +155,7 @@ def stored_labels(
 
 
 def majority(labels: Sequence[StoredLabel]) -> Label | None:
-    """What more than half of the people say of an output; None if there is no such label."""
+    """Return the label that more than half of the people gave an output; None if there is no such label."""
     ((label, votes),) = Counter(label.label for label in labels).most_common(1)
     return label if 2 * votes > len(labels) else _UNDECIDED
 
@@ -179,7 +179,7 @@ def _no_labels(run: RunRecord, judge: JudgeSpec, field: str, by_output: ByOutput
 
 
 def _people(by_output: ByOutput, undecided: int, judge: JudgeSpec, field: str) -> dict[str, Any]:
-    """How many people labelled, on how many outputs they are divided, and their agreement by pairs, as JSON."""
+    """Return as JSON how many people labelled, on how many outputs they are divided, and their agreement by pairs."""
     names = {label.labelled_by for labels in by_output.values() for label in labels}
     pairs = sorted(_pairs(by_output, judge, field), key=lambda pair: (-pair["n"], pair["people"]))
     return {"count": len(names), "undecided": undecided, "pairs": pairs[:MOST_PAIRS]}
@@ -200,7 +200,7 @@ def _pairs(by_output: ByOutput, judge: JudgeSpec, field: str) -> Iterator[dict[s
 
 
 def categories(kind: str, words: Sequence[str], pairs: Sequence[tuple[Label, Label]]) -> Sequence[Label]:
-    """What both may say: of numbers, those that they have said."""
+    """Return the categories of both raters; for numbers, those that occur."""
     if kind == "boolean":
         return [True, False]
     return words if kind == "word" else sorted({float(label) for pair in pairs for label in pair})

@@ -95,7 +95,7 @@ def results_of(
 
 
 def results_with_verdict(store: Store, run: RunRecord) -> RunResults:
-    """As `results_of`; UserError for a run without a verdict."""
+    """Return what `results_of` does; UserError for a run without a verdict."""
     if run.outcome is None:
         raise UserError(f"Run {run.id[:8]} has no verdict to compare: it is {run.status}.")
     return results_of(store, run)
@@ -225,7 +225,8 @@ def _scale(earlier: MetricAccumulator, later: MetricAccumulator) -> Scale | None
 
 
 def _less_is_better(accumulator: MetricAccumulator, gate: Gate) -> bool | None:
-    """None for a number of the outputs that the gate says nothing about: latency, say, or a rate of use."""
+    """Return whether less is better; None for a number of the outputs that the gate does not mention, such as
+    latency."""
     metric = accumulator.metric
     if metric.aggregated.kind == "error_rate" or metric.id in gate.max:
         return True
@@ -280,7 +281,7 @@ def why_not(store: Store, run: RunRecord, other: RunRecord) -> str | None:
 
 
 def changed_parts(run: RunRecord, other: RunRecord) -> list[str]:
-    """What of two suites with different hashes is different."""
+    """Return the parts in which two suites with different hashes differ."""
     now, then = _content(run.suite, run.repeats), _content(other.suite, other.repeats)
     parts = [name for name in {**then, **now} if now.get(name) != then.get(name)]
     return parts or ["the code of its plugins"]
@@ -322,12 +323,12 @@ class MatchedCases:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all cases of both runs matched."""
+        """True if all cases of both runs matched."""
         return not (self.changed or self.only_base or self.only_new)
 
     @property
     def sentence(self) -> str:
-        """How many matched, and which did not."""
+        """The number of matched cases, and which did not match, as a part of a sentence."""
         n = len(self.pairs)
         whole = f"{n} test case{'' if n == 1 else 's'} matched"
         others = [
@@ -360,7 +361,7 @@ def match_cases(then: Contents, now: Contents) -> MatchedCases:
 
 
 def contents_of(store: Store, run: RunRecord) -> Contents:
-    """What the cases of a run are matched by."""
+    """Return the contents by which the cases of a run are matched."""
     return {case.id: (index, content_hash(case.model_dump())) for index, case in enumerate(cases_of(store, run))}
 
 

@@ -58,7 +58,7 @@ class Series:
 
     @property
     def has_drifted(self) -> bool:
-        """Whether the last run has raised the alarm."""
+        """True if the last run has raised the alarm."""
         last = self.points[-1].log_evidence
         return last is not None and last >= ALARM
 
@@ -137,7 +137,7 @@ def _series(name: str, runs: Sequence[RunFigures], suite: Suite, repeats: int) -
 
 
 def _count(metric: Mapping[str, Any], repeats: int, *, less_is_better: bool) -> tuple[float, float] | None:
-    """How many passed of how many cases. Repeats of a case are no observations of their own: it counts once."""
+    """Return how many cases passed, and of how many. A repeated case counts once: its repeats are not independent."""
     if not str(metric.get("method")).startswith(("wilson", "clopper")):
         return None
     cases, share = metric["n_completed"] / repeats, metric["value"]

@@ -47,7 +47,7 @@ class JudgeReliability:
     agreement: float | None = None
 
     def data(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the same as JSON."""
         return {
             "check": self.check_id,
             "model": self.judge.model if self.judge else None,
@@ -58,7 +58,7 @@ class JudgeReliability:
         }
 
     def sentence(self) -> str:
-        """On one line."""
+        """Return the same on one line."""
         who = f"{self.check_id} ({self.judge.model})" if self.judge else self.check_id
         sentences = [f"judge {who}: {calibration_words(self.calibration)}"]
         if self.agreement is not None:
@@ -70,7 +70,7 @@ class JudgeReliability:
 
 
 def reliability_of_judges(store: Store, run: RunRecord) -> list[JudgeReliability]:
-    """What is known now of each judge of a run: it may be calibrated after it has judged."""
+    """Return the reliability of each judge of a run as known now: judges may be calibrated after the run."""
     judges = judges_of_run(run)
     known = {judge.check_id for judge in judges}
     of_cases = sorted(store.results.checks_of_type(run.id, CheckType.LLM_JUDGE.value) - known)
@@ -95,7 +95,7 @@ def judges_of_run(run: RunRecord) -> list[JudgeSpec]:
 
 
 def calibrated_since(store: Store, run: RunRecord) -> bool:
-    """Whether a judge of an ended run was calibrated after its verdict."""
+    """Return whether a judge of an ended run was calibrated after its verdict."""
     return run.completed_at is not None and any(
         calibration.created_at > run.completed_at
         for judge in judges_of_run(run)
@@ -113,7 +113,7 @@ def _reliability(store: Store, run: RunRecord, judge: JudgeSpec) -> JudgeReliabi
 
 
 def _shares(store: Store, run: RunRecord, judge: JudgeSpec) -> Iterator[float | None]:
-    """Of each answer the share of samples that agree: on `passed`, else where they do the least."""
+    """Yield for each answer the share of samples that agree: on `passed`, else on the field that agrees least."""
     for _, results in store.results.completed_results(run.id, judge.check_id):
         agreement = results["metadata"].get("samples", {}).get("agreement", {})
         yield agreement.get("passed", min(agreement.values(), default=None))
@@ -140,7 +140,7 @@ def calibration_data(calibration: Calibration) -> dict[str, Any]:
 
 
 def calibration_words(calibration: Calibration | None) -> str:
-    """How far a judge agrees with people, in a part of a sentence."""
+    """Return how far a judge agrees with people, as a part of a sentence."""
     if calibration is None:
         return "not calibrated"
     kappa, youden = calibration.statistics["kappa"], youden_of(calibration)
@@ -165,7 +165,7 @@ def _interval(figure: dict[str, Any]) -> str:
 
 
 def warnings_of(calibration: Calibration) -> list[str]:
-    """What keeps a judge, or what is known of it, from being relied on."""
+    """Return warnings about a judge's agreement with people, and about the size of its calibration."""
     return [*_of_agreement(calibration), *_of_size(calibration)]
 
 
@@ -232,7 +232,7 @@ LabelsByMetric = Mapping[str, JudgeLabels | None]
 def labels_by_metric(
     store: Store, run: RunRecord, metrics: Sequence[Metric], declared: Mapping[str, Sequence[Check]]
 ) -> LabelsByMetric:
-    """What is known of the judges of a run's metrics. `declared` are the checks of each id.
+    """Return people's labels for each metric of a run that a judge decides. `declared` are the checks of each id.
 
     Judges that test cases carry are not calibrated.
     """

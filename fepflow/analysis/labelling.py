@@ -67,7 +67,7 @@ class LabelQueue:
 def label_queue(
     store: Store, run: RunRecord, judge: JudgeSpec, order: Order, *, who: str, field: str = "passed"
 ) -> LabelQueue:
-    """What this person is to label for a field of a judge's response.
+    """Return the outputs that this person is to label for a field of a judge's response.
 
     By `random` it is the newest draw of the run (see `label_draws.draw_for_labels`), and empty if there is none. What
     the person has labelled without being shown it by a draw is asked for once more there.

@@ -44,7 +44,7 @@ class LabelSet:
 
     @property
     def kind(self) -> str:
-        """What the field is: `boolean`, `number` or `word`."""
+        """The type of the field: `boolean`, `number` or `word`."""
         return self.judge.fields[self.field][0]
 
 
@@ -230,7 +230,8 @@ def draw_for_labels(store: Store, run: RunRecord, judge: JudgeSpec, size: int, s
 
 
 def outputs_to_label(store: Store, drawn: LabelDraw) -> list[dict[str, Any]]:
-    """What people see of each drawn case, in its order; not what the judge said, which would sway them."""
+    """Return what people see of each drawn case, in the draw's order; without the judge's verdict, which would sway
+    them."""
     run = store.runs.get(drawn.run_id)
     wanted = set(drawn.case_ids)
     case_indices = [index for index, case in enumerate(cases_of(store, run)) if case.id in wanted]

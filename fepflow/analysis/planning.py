@@ -54,12 +54,12 @@ class Plan:
     learned_from: str | None = None
 
     def data(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the same as JSON."""
         rest = {name: value for name, value in asdict(self).items() if name != "options"}
         return {**rest, **asdict(self.options)}
 
     def sentences(self) -> list[str]:
-        """In words, one on each line."""
+        """Return the plan in words, one sentence a line."""
         options = self.options
         wanted = f"{self.metric} of at least {number(options.minimum)} with {percent(self.confidence)} confidence"
         if self.cases is None:
@@ -113,7 +113,8 @@ def plan(store: Store | None, name: str, metric: str, check: str, gate: Gate, op
 
 
 def _correlation(store: Store, name: str, check: str) -> tuple[float | None, str | None]:
-    """How far repeats of a case agree, in the newest run of the suite that tells, and its id's beginning."""
+    """Return how far repeats of a case agree in the newest run of the suite that tells, with the first part of its
+    id."""
     for run in store.runs.newest(EARLIER_RUNS, name):
         if run.repeats > 1:
             found = intraclass_correlation(_passes(store, run, check))

@@ -80,7 +80,7 @@ def judge_comparisons(
 def judge_regression(
     store: Store, run: RunRecord, gate: Gate, accumulators: Sequence[MetricAccumulator], labels: LabelsByMetric
 ) -> Regression:
-    """What a gate's `regression` comes to: without a baseline that can be compared with, inconclusive.
+    """Judge a gate's `regression`: inconclusive without a baseline that can be compared with.
 
     `accumulators` are the run's metrics, whose results have been added one by one, `labels` what is known of judges.
     """

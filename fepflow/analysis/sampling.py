@@ -21,7 +21,7 @@ DEFAULT_SEED = 0
 
 
 def sample_size(count: int, limit: float | None) -> int:
-    """How many of `count` cases a limit leaves: a number of them, or a fraction below 1; at least one."""
+    """Return how many of `count` cases a limit leaves: a number, or a fraction below 1; at least one."""
     if limit is None:
         return count
     return min(max(int(limit) if limit >= 1 else round(count * limit), 1), count)
@@ -47,12 +47,12 @@ class Size(NamedTuple):
 
     @property
     def calls(self) -> int:
-        """How many outputs that is."""
+        """The number of outputs."""
         return self.cases * self.repeats
 
 
 def first_cases(gate: Gate) -> int:
-    """How many cases a run begins with: as many as would show the limits of its shares if all were as good as can be.
+    """Return how many cases a run begins with: as many as would show the gate's limits if every result were the best.
 
     It only says when the verdict is first looked at: before that there would be nothing to see.
     """
@@ -69,7 +69,7 @@ def largest(run: RunRecord, top_up: TopUp) -> Size:
 
 
 def next_size(run: RunRecord, top_up: TopUp, calls_at_once: int) -> Size | None:
-    """What the run comes to with its next round of repeats, or group of cases; None if it has all."""
+    """Return the size of the run after its next round of repeats, or group of cases; None if it has all."""
     most = largest(run, top_up)
     if most.calls <= run.calls:
         return None
@@ -80,14 +80,14 @@ def next_size(run: RunRecord, top_up: TopUp, calls_at_once: int) -> Size | None:
 
 
 def may_be_decided(verdict: Verdict) -> bool:
-    """Whether more results could decide an open verdict: one that rests on a metric."""
+    """Return whether more results could decide an open verdict, which must rest on a metric."""
     return verdict.outcome == "inconclusive" and any(
         rule.metric is not None and rule.outcome == "inconclusive" for rule in verdict.rules
     )
 
 
 def outcome_of_top_up(run: RunRecord, top_up: TopUp, verdict: Verdict) -> TopUpVerdict:
-    """How far the run got, and what that saved."""
+    """Return how far the run got, and what that saved."""
     most, is_of_repeats = largest(run, top_up), top_up.max_repeats is not None
     reached, maximum = (run.repeats, most.repeats) if is_of_repeats else (run.n_cases, most.cases)
     noun, calls = "repeats" if is_of_repeats else "test cases", run.calls

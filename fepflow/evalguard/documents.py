@@ -81,7 +81,7 @@ def leads_outside(path: Path, folder: Path) -> Problem | None:
 
 
 def kind_of(data: Any, path: Path) -> Kind | None:
-    """What a document is: by the folder that it is in, else by its fields; None if neither says."""
+    """Return the kind of a document by its folder, else by its fields; None if neither tells."""
     if path.parent.name in FOLDERS:
         kind = FOLDERS[path.parent.name]
         return "policy" if kind == "threshold" and is_policy(data) else kind
@@ -108,7 +108,7 @@ def is_bare_report(data: Any) -> bool:
 
 
 def is_lm_eval(data: Any) -> bool:
-    """Whether a document is a result file of the lm-evaluation-harness."""
+    """Return whether a document is a result file of the lm-evaluation-harness."""
     return (
         isinstance(data, Mapping)
         and isinstance(data.get("results"), Mapping)
@@ -117,7 +117,7 @@ def is_lm_eval(data: Any) -> bool:
 
 
 def is_policy(data: Any) -> bool:
-    """Whether a document has thresholds of several tasks, as newer catalogues have them."""
+    """Return whether a document has thresholds of several tasks, as newer catalogues have them."""
     return isinstance(data, Mapping) and "thresholds" in data and "task" not in data and "id" in data
 
 
@@ -133,5 +133,5 @@ def schema_text(name: str) -> str:
 
 
 def schema_path(name: str) -> Path:
-    """Its file, named as 6.2 has it."""
+    """Return a schema's file, named as in 6.2."""
     return _FOLDER / f"{name}.schema.yaml"

@@ -59,7 +59,7 @@ def assess(value: float | None, ranges: Sequence[Range]) -> ImpactAssessment:
 
 
 def impact_range(low: float | None, high: float | None, ranges: Sequence[Range]) -> ImpactRange:
-    """What the values from `low` to `high`, both included, may mean; a bound of None is no bound on that side.
+    """Return the impacts that values from `low` to `high`, both included, may have; None is no bound on that side.
 
     Ranges are half-open, so the impact changes at their bounds only, and holds from each bound on.
     """

@@ -74,7 +74,7 @@ class _Source:
 
 
 def plan_migration(path: Path, labels: Mapping[str, str] | None = None) -> Migration:
-    """What a file, or all files of a folder, are in v1; `labels` are the impacts of labels that are no impact's name.
+    """Migrate a file, or all files of a folder, to v1. `labels` are the impacts of labels that are no impact's name.
 
     Raises InputError with all problems: labels without an impact, documents that are not valid in their own layout.
     """
@@ -175,7 +175,7 @@ def _replace_label(item: Any, label: str, impact: str) -> None:
 
 
 def _arrange(sources: list[_Source], problems: list[Problem]) -> Migration:
-    """Which document goes into which file."""
+    """Decide which document goes into which file."""
     migration = Migration()
     thresholds: dict[str, list[tuple[_Source, Any]]] = {}
     for source in sources:
@@ -205,7 +205,7 @@ def _keep(source: _Source, migration: Migration) -> None:
 
 
 def _merge(task: str, parts: list[tuple[_Source, Any]], migration: Migration, problems: list[Problem]) -> None:
-    """One file of all thresholds of a task."""
+    """Merge all thresholds of a task into one file."""
     first = parts[0][0]
     merged = CommentedMap() if isinstance(first.data, CommentedMap) else {}
     owners: dict[str, Path] = {}
@@ -224,7 +224,7 @@ def _merge(task: str, parts: list[tuple[_Source, Any]], migration: Migration, pr
 
 
 def _folder_of(source: _Source) -> Path:
-    """Where the threshold files of a document belong."""
+    """Return the folder for the threshold files of a document."""
     folder = source.path.parent
     if source.kind == "threshold":
         return folder
@@ -232,7 +232,7 @@ def _folder_of(source: _Source) -> Path:
 
 
 def _problems_of(source: _Source) -> list[Problem]:
-    """What is wrong with a document as it is now, apart from its layout."""
+    """Return the problems of a document as it is now, apart from its layout."""
     edited = parse_document(_written(source, source.data), source.document.file)
     _, errors = validated(MODELS[source.kind], edited.data)
     return [edited.problem(error.path, error.message, error.advice) for error in errors]

@@ -50,12 +50,12 @@ class Range(Definition):
         return self
 
     def holds(self, value: float) -> bool:
-        """Whether `value` lies in this range; NaN lies in none."""
+        """Return whether `value` lies in this range; NaN lies in none."""
         return (self.min is None or value >= self.min) and (self.max is None or value < self.max) and value == value
 
     @property
     def empty(self) -> bool:
-        """Whether no value at all lies in this range."""
+        """True if no value at all lies in this range."""
         return self.min is not None and self.max is not None and self.min >= self.max
 
     def __str__(self) -> str:

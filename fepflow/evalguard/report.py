@@ -101,7 +101,7 @@ class Report(Definition):
             raise ValueError(f"which of {len(tasks)} tasks do {len(results)} results belong to?")
 
     def to_json(self) -> dict[str, Any]:
-        """As a document holds it: without what is not known."""
+        """Return the report as a document holds it, without unknown fields."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
@@ -179,7 +179,7 @@ def _results_by_name(results: Any) -> dict[str, Any] | None:
 
 
 def _is_named_result(result: Any) -> bool:
-    """Whether it has metrics by task: everything in it is a mapping of mappings, and none is a value itself."""
+    """Return whether a result has metrics by task: a mapping of mappings, none of which is a value itself."""
     return (
         isinstance(result, Mapping)
         and bool(result)

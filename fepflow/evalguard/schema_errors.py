@@ -61,7 +61,7 @@ _FREE = ("metadata", "tools")
 
 
 def _nulls(data: Any, path: DocumentPath = ()) -> Iterator[DocumentPath]:
-    """Where a field is null."""
+    """Yield the paths of fields that are null."""
     items: Iterable[tuple[str | int, Any]] = ()
     if isinstance(data, dict):
         items = ((key, value) for key, value in data.items() if key not in _FREE or value is None)

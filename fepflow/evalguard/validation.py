@@ -36,12 +36,12 @@ class CatalogueValidation:
 
     @property
     def errors(self) -> list[Problem]:
-        """What is not valid."""
+        """The problems that are errors."""
         return [problem for problem in self.problems if problem.severity == "error"]
 
     @property
     def warnings(self) -> list[Problem]:
-        """What is valid, and likely not meant."""
+        """The problems that are warnings: valid, but probably not meant."""
         return [problem for problem in self.problems if problem.severity == "warning"]
 
 
@@ -396,7 +396,7 @@ def _is_of_newer_layout(entry: Entry) -> bool:
 
 
 def _of_newer_layout(entries: Sequence[Entry]) -> Iterator[Problem]:
-    """One warning for all tasks without metrics, which v1 requires."""
+    """Yield one warning for all tasks without metrics, which v1 requires."""
     tasks = [entry for entry in entries if not entry.is_context and _is_of_newer_layout(entry)]
     if tasks:
         which = f"this task and {len(tasks) - 1} more list" if len(tasks) > 1 else "this task lists"
@@ -405,7 +405,7 @@ def _of_newer_layout(entries: Sequence[Entry]) -> Iterator[Problem]:
 
 
 def _without_definitions(entries: Sequence[Entry], catalogue: _Catalogue) -> Iterator[Problem]:
-    """One warning where references cannot be checked, for want of all definitions that they could lead to."""
+    """Yield one warning if references cannot be checked because all definitions they could lead to are absent."""
     for entry in entries:
         if entry.is_context or entry.kind not in ("task", "threshold", "policy"):
             continue

@@ -66,11 +66,11 @@ class Counts:
 
 
 class Sample(Protocol):
-    """What an estimate was made of: enough for its interval at another confidence, or another number of test cases."""
+    """The data of an estimate: enough for its interval at another confidence, or another number of test cases."""
 
     @property
     def cases(self) -> int:
-        """How many test cases are in it, those without a value too."""
+        """The number of test cases in it, including those without a value."""
 
     def estimate(self, confidence: float) -> Estimate:
         """The estimate at this confidence."""
@@ -110,7 +110,7 @@ class Estimate:
 
     @property
     def is_proportion(self) -> bool:
-        """Whether it is the share of results that passed."""
+        """True for a share of results that passed."""
         return self.method.startswith(("wilson", "clopper"))
 
     @property
@@ -139,11 +139,12 @@ class Scale:
     binary: bool = False
 
     def holds(self, value: float) -> bool:
-        """Whether a value can be one of this metric."""
+        """Return whether a value can be one of this metric."""
         return value in (self.low, self.high) if self.binary else self.low <= value <= self.high
 
     def share(self, value: float) -> float:
-        """Where a value lies, from 0 at the low end to 1 at the high one; halved first, as a range may be huge."""
+        """Return where a value lies, from 0 at the low end to 1 at the high one; halved first, as a range may be
+        huge."""
         return (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
 
     def value(self, share: float) -> float:

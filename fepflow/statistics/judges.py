@@ -40,12 +40,12 @@ class JudgeLabels:
 
     @property
     def passed(self) -> int:
-        """How many of the labelled outputs the judge passed."""
+        """The number of labelled outputs that the judge passed."""
         return self.right_passed + self.wrong - self.wrong_failed
 
     @property
     def failed(self) -> int:
-        """How many of them it failed."""
+        """The number of labelled outputs that it failed."""
         return self.right - self.right_passed + self.wrong_failed
 
     def __post_init__(self) -> None:
@@ -212,12 +212,12 @@ class ConfusionMatrix:
 
     @property
     def n(self) -> int:
-        """How many observations."""
+        """The number of observations."""
         return sum(map(sum, self.counts))
 
     @property
     def agreed(self) -> int:
-        """In how many both gave the same category."""
+        """The number of observations to which both gave the same category."""
         return sum(row[index] for index, row in enumerate(self.counts))
 
 

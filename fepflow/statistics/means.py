@@ -72,7 +72,7 @@ class Sums:
 
     @property
     def method(self) -> Method:
-        """How the interval comes about."""
+        """The method of the interval."""
         if self.scale is None:
             return "t-clustered" if self.repeated else "t"
         if not self.scale.binary:
@@ -104,8 +104,8 @@ class Sums:
         return _finite(self.value - margin), _finite(self.value + margin)
 
     def effective(self, confidence: float, factor: float | None = None) -> float:
-        """How many independent observations of 0 or 1 the values are worth; with a `factor`, those of a complete
-        sample of so many times as many cases.
+        """Return how many independent observations of 0 or 1 the values are worth; with a `factor`, those of a complete
+        sample of that many times as many cases.
 
         With results missing each case counts once: the missing ones might have differed from its other repeats.
 
@@ -120,7 +120,7 @@ class Sums:
 
 
 def observations(case_means: float, within: float, cases: float, confidence: float) -> float:
-    """How many independent observations of 0 or 1 the values of so many cases are worth.
+    """Return how many independent observations of 0 or 1 the values of so many cases are worth.
 
     `case_means` is the sum of the cases' mean shares p, `within` that of p (1 - p). Cases whose values are all at
     either end of the scale are worth one each; values in between, and repeats that scatter within their case, more:

@@ -40,7 +40,7 @@ def tango_interval(improved: float, worsened: float, n: float, confidence: float
     value = (improved - worsened) / n
 
     def score(difference: float) -> float:
-        """By how many standard errors the data are above a true difference."""
+        """Return by how many standard errors the data are above a true difference."""
         b = (2 * n - improved + worsened) * difference - improved - worsened
         c = -worsened * difference * (1 - difference)
         rate = (math.sqrt(max(b * b - 8 * n * c, 0.0)) - b) / (4 * n)
@@ -69,8 +69,8 @@ def mcnemar_mid_p(improved: float, worsened: float, missing: int = 0) -> float:
 
 
 def difference(base: CaseValue, new: CaseValue, scale: Scale | None) -> CaseValue:
-    """One case's difference. Without a value in one of the runs it could be as large as the `scale` of values is wide,
-    either way; what is missing of its repeats could have been at either end of the scale."""
+    """Return one case's difference. Without a value in one of the runs it could be as large as the `scale` is wide,
+    either way; missing repeats could have been at either end of the scale."""
     width = scale.high - scale.low if scale else math.inf
     if base.value is None or new.value is None:
         return CaseValue(None, -width, width)

@@ -100,7 +100,7 @@ def simulated_power(
 
 
 def intraclass_correlation(values_by_case: Sequence[Sequence[float]]) -> float | None:
-    """How far repeats of a case agree, from 0 (no more than those of different cases) to 1, by analysis of variance.
+    """Return how far repeats of a case agree, from 0 (no more than different cases) to 1, by analysis of variance.
 
     None if it cannot be told: fewer than two cases with two values, or all values equal.
     """
@@ -128,7 +128,7 @@ def _passes_needed(n: int, minimum: float, confidence: float, kind: IntervalKind
 
 
 def _approximate(minimum: float, expected: float, wanted: float, confidence: float) -> int:
-    """By the normal distribution."""
+    """Return the power by the normal distribution."""
     z, z_power = z_score(confidence), NormalDist().inv_cdf(wanted)
     spread = z * math.sqrt(minimum * (1 - minimum)) + max(z_power, 0.0) * math.sqrt(expected * (1 - expected))
     return math.floor((spread / (expected - minimum)) ** 2)
@@ -143,7 +143,7 @@ def _passes_of_a_case(rng: Random, expected: float, repeats: int, correlation: f
 
 
 def _sums(passes: Sequence[int], repeats: int, kind: IntervalKind) -> Sums:
-    """What `mean_estimate` would sum up of these results, none of which is missing."""
+    """Return the sums that `mean_estimate` would make of these results, none of which is missing."""
     cases, n = len(passes), len(passes) * repeats
     share = sum(passes) / n
     return Sums(

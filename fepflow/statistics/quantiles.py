@@ -94,13 +94,13 @@ class QuantileSample:
         return low, high
 
     def _clustered(self, index: int, level: float, confidence: float, *, above: bool) -> bool:
-        """Whether the share of values at or beyond that of the index reaches the level, with repeats of cases."""
+        """Return whether the share of values at or beyond the index reaches the level, with repeats of cases."""
         limit = self.ordered[index]
         counts = [sum(value >= limit if above else value <= limit for value in case) for case in self._answered]
         return _shows(sum(counts) / len(self.ordered), self._observations(counts, confidence), level, confidence)
 
     def _worth_of_a_case(self, confidence: float) -> float:
-        """How many independent values a test case is worth, as seen at the quantile."""
+        """Return how many independent values a test case is worth, as seen at the quantile."""
         if not self._repeated:
             return 1.0
         limit = _nearest_rank(self.ordered, self.level)
@@ -108,7 +108,7 @@ class QuantileSample:
         return self._observations(counts, confidence) / len(counts)
 
     def _observations(self, counts: Sequence[int], confidence: float) -> float:
-        """How many independent observations it is worth which values are counted: so many of each case."""
+        """Return how many independent observations the values are worth, of which `counts` are counted in each case."""
         shares = [count / len(case) for count, case in zip(counts, self._answered, strict=True)]
         within = math.fsum(share * (1 - share) for share in shares)
         return min(observations(math.fsum(shares), within, len(shares), confidence), len(self.ordered))
@@ -148,7 +148,7 @@ def _first(n: int, holds: Callable[[int], bool]) -> int | None:
 
 
 def _shows(share: float, n: float, level: float, confidence: float) -> bool:
-    """Whether a share seen in n observations shows that the true one is at least the level."""
+    """Return whether a share seen in n observations shows that the true one is at least the level."""
     successes = share * n
     return successes > 0 and beta_cdf(level, successes, n - successes + 1) <= (1 - confidence) / 2
 

@@ -34,7 +34,7 @@ class Values:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Values:
-        """Of values in [0, 1]; ValueError for others, and for NaN."""
+        """Count values in [0, 1]; ValueError for others, and for NaN."""
         counts: dict[float, int] = {}
         for value in values:
             if not 0 <= value <= 1:
@@ -57,12 +57,12 @@ class Values:
 
     @property
     def n(self) -> float:
-        """How many values."""
+        """The number of values."""
         return sum(count for _, count in self.counts)
 
     @property
     def mean(self) -> float | None:
-        """Their mean; None of none."""
+        """The mean of the values; None without values."""
         return math.fsum(value * count for value, count in self.counts) / self.n if self.n else None
 
 
@@ -97,7 +97,7 @@ def confidence_sequence(values: Values, confidence: float = 0.95) -> tuple[float
 
 
 def passes_in_a_row(minimum: float, confidence: float = 0.95) -> int:
-    """How many passes, and no fail, are the first to show a minimum below 1: 52 for 0.9 at 95 %."""
+    """Return the smallest number of passes, without a fail, that shows a minimum below 1: 52 for 0.9 at 95 %."""
     limit = _log_limit(confidence)
 
     def show_it(passes: int) -> bool:

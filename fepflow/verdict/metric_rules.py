@@ -120,7 +120,7 @@ class MetricRules:
         return f", but {why}; {leans}, and {settled}"
 
     def _settled_by(self, estimate: Estimate, requirement: Requirement, lean: Outcome, fail_confidence: float) -> str:
-        """How many test cases like these would show what the verdict leans to."""
+        """Return, in words, how many test cases like these would show what the verdict leans to."""
         confidence = self.confidence if lean == "pass" else fail_confidence
         sample = estimate.sample
         if sample is None or sample.with_cases(2 * sample.cases, confidence) == (None, None):
@@ -180,12 +180,12 @@ def check_rules(checks: Sequence[CheckTotals]) -> list[RuleOutcome]:
 
 
 def scores_only(check: CheckTotals) -> bool:
-    """Whether all results are there, and none is a pass or a fail."""
+    """Return whether all results came, and none is a pass or a fail."""
     return check.expected == check.unjudged
 
 
 def absences(check: CheckTotals) -> list[str]:
-    """What became of the results that are neither a pass nor a fail."""
+    """Return what happened to the results that are neither a pass nor a fail, as parts of a sentence."""
     parts = [
         (check.error, "ended in an error"),
         (check.skipped, "skipped" if check.skipped == 1 else "were skipped"),
@@ -233,8 +233,8 @@ def as_judged(metric: MetricEstimate, gate: Gate) -> MetricEstimate:
 def warnings_of_judge(
     metric: MetricEstimate, gate: Gate, requirements: Sequence[Requirement], rules: Sequence[RuleOutcome]
 ) -> Iterator[str]:
-    """That a metric which the gate judges by its raw value rests on a judge whose errors are not known, or that it
-    would not pass if they were corrected."""
+    """Warn of a metric judged by its raw value if its judge is not calibrated, or if it would not pass when
+    corrected."""
     if gate.judge == "corrected" or not metric.by_judge or not requirements:
         return
     if metric.corrected is None:

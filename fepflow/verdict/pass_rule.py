@@ -123,7 +123,8 @@ def _units(grid: list[list[SampleOutcome]], rule: PassRule, threshold: float) ->
 
 
 def _reached(outcomes: Sequence[SampleOutcome], needed: float) -> SampleOutcome:
-    """Whether enough of them passed, whatever the missing might have been; else why that is not known."""
+    """Return `passed` if enough outcomes passed, whatever the missing ones might have been; else why that is not
+    known."""
     if outcomes.count("passed") / len(outcomes) >= needed:
         return "passed"
     missing = _first_missing(outcomes)
@@ -142,7 +143,7 @@ def _estimate(clusters: Sequence[Sequence[SampleOutcome]]) -> Estimate:
 
 
 def _check_estimates(results: Sequence[SampleResult], samples: int) -> list[MetricEstimate]:
-    """For each check the mean of its passes, over the test cases that have it."""
+    """Return for each check the mean of its passes, over the test cases that have it."""
     outcomes: dict[str, dict[int, list[SampleOutcome]]] = {}
     for result in results:
         for check in result.checks:

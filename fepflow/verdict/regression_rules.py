@@ -92,9 +92,9 @@ class NotWorse:
 def judge_differences(
     differences: Sequence[MetricDifference], margins: Mapping[str, float], name: str, gate: Gate, family: int = 0
 ) -> tuple[list[RuleOutcome], list[str]]:
-    """One rule for each metric with a margin, and warnings of judges. `name` is what the other run is called.
+    """Judge differences: one rule for each metric with a margin, and warnings about judges. `name` is the other run's.
 
-    `family` is how many differences are judged in all, if these are not all.
+    `family` is the number of differences that are judged together, if these are not all.
     """
     found = {each.id: each for each in differences}
     rules = MetricRules(gate.confidence, gate.verdict, gate.fail == "value", max(family, len(margins)))

@@ -103,8 +103,9 @@ def judge_report(
 
 
 def _own_verdict(report: Report, verdict: Verdict, digest: str | None) -> tuple[list[RuleOutcome], list[str]]:
-    """What the verdict of the run that a report was made of says against a pass: a rule if it was by the same
-    thresholds and gate, else warnings."""
+    """Return the objections to a pass in the verdict of the run that a report was made of: a rule if that run was
+    judged
+    by the same thresholds and gate, else warnings."""
     said = report.metadata or {}
     if said.get("evaluator") != EVALUATOR:
         return [], []

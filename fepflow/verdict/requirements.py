@@ -22,20 +22,20 @@ class Requirement(Protocol):
 
     @property
     def rule(self) -> str:
-        """In a few words, the same in every run."""
+        """The requirement in a few words, the same in every run."""
 
     @property
     def limit(self) -> float | None:
-        """The number that values are compared with, if there is one."""
+        """The number that values are compared with, if it has one."""
 
     def judge(self, low: float, high: float) -> Outcome:
-        """How all values from `low` to `high`, both included, fare."""
+        """Judge all values from `low` to `high`, both included."""
 
     def standing(self, value: float | None) -> str:
-        """How one value fares, in words; or that there is none to fare."""
+        """Return how one value compares with the requirement, in words; also for no value (None)."""
 
     def crossing(self, value: float, low: float, high: float) -> str:
-        """Which part of the interval around `value` fares otherwise, in words."""
+        """Return which part of the interval around `value` is judged differently, in words."""
 
 
 @dataclass(frozen=True)

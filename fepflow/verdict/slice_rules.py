@@ -70,7 +70,7 @@ class _Judged:
 
 
 def judge_slices(slices: Sequence[SliceEstimate], minima: Mapping[str, float], gate: Gate) -> SliceOutcomes:
-    """One rule for each metric with a minimum; `slices` may be of other metrics, too, which are described."""
+    """Judge slices: one rule for each metric with a minimum. Slices of other metrics are described only."""
     shown = [each.metric for each in slices]
     slices = [replace(each, metric=as_judged(each.metric, gate)) for each in slices]
     judged = [_Judged(each, metric) for each, metric in zip(slices, shown, strict=True)]
@@ -89,7 +89,8 @@ def judge_slices(slices: Sequence[SliceEstimate], minima: Mapping[str, float], g
 
 
 def cases_needed(minimum: float, scale: Scale, gate: Gate) -> int:
-    """How many cases a slice needs to be judged; one that can only fail, as the minimum is the most there is, one."""
+    """Return how many cases a slice needs to be judged: one if the minimum is the end of the scale, so that it can
+    only fail."""
     share = scale.share(minimum)
     return 1 if share >= 1 else minimum_sample(share, gate.confidence, gate.interval)
 
@@ -101,7 +102,7 @@ def _is_judged(each: SliceEstimate, minima: Mapping[str, float], gate: Gate) -> 
 
 
 def _is_testable(each: SliceEstimate) -> bool:
-    """Whether there are values, of which the mean has an interval that the tests go with."""
+    """Return whether the slice has values whose mean has an interval that the tests agree with."""
     return each.scale is not None and isinstance(each.metric.estimate.sample, Sums | CorrectedSample)
 
 
@@ -175,7 +176,8 @@ def _warnings(name: str, minimum: float, found: Sequence[_Judged]) -> list[str]:
 
 
 def _warnings_of_judge(minimum: float, found: Sequence[_Judged], gate: Gate, rule: RuleOutcome) -> list[str]:
-    """That slices which are judged by a judge's raw verdicts would not pass if its errors were known, or corrected."""
+    """Warn of slices judged by a judge's raw verdicts that would not pass if the judge's errors were corrected, or
+    known."""
     judged = [each for each in found if each.outcome is not None]
     if any(each.shown.corrected is None for each in judged):
         return list(warnings_of_judge(judged[0].shown, gate, [Minimum(minimum)], [rule]))

@@ -35,7 +35,7 @@ class CorrectedShare(Part):
 
     @classmethod
     def of(cls, estimate: Estimate | None) -> CorrectedShare | None:
-        """That of an estimate, None where there is none."""
+        """Return the share of a corrected estimate; None for None."""
         if estimate is None:
             return None
         return cls(value=estimate.value, low=estimate.low, high=estimate.high, method=estimate.method)
