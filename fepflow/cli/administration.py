@@ -83,16 +83,31 @@ def cache() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def stats(as_json: bool) -> None:
     """Show how many answers are kept, of which models, and what they cost."""
-    from fepflow.cli.console import Console
-    from fepflow.reports.fep import cache_summary, dumps
     from fepflow.services import run_service
 
     with run_service.open_store() as store:
         totals = store.results.cache_totals()
     if as_json:
+        from fepflow.reports.fep import cache_summary, dumps
+
         click.echo(dumps(cache_summary(totals)))
-    else:
-        Console().answers(totals)
+        return
+    from fepflow.cli.console import Console, moment, safe
+
+    kinds = {"judge": "verdicts", "embedding": "vectors"}
+    rows = []
+    for row in totals:
+        size, answers = f"{row.characters / 1000:,.1f} kB", f"{row.answers:,}"
+        times = moment(row.oldest), moment(row.newest)
+        rows.append((safe(row.model), kinds[row.kind], answers, size, _cost(row), *times))
+    columns = ("model", "asked for", "answers", "size", "cost", "oldest", "newest")
+    Console().table(columns, rows, empty="No answers of models are kept.")
+
+
+def _cost(row: CacheTotals) -> str:
+    if row.cost_usd is None:
+        return "not known"
+    return f"${row.cost_usd:.4g}" + (f", not known of {row.unpriced:,} of {row.answers:,}" if row.unpriced else "")
 
 
 @cache.command()

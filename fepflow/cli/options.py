@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
-import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,14 +17,40 @@ if TYPE_CHECKING:
     from fepflow.store.records import RunRecord
     from fepflow.store.store import Store
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 
-class Seconds(click.ParamType[float]):
-    """A deadline: a text such as 500ms or 2m, or a number of seconds, from more than 0 on."""
+SUITE = click.argument("suite", type=click.Path(path_type=Path))
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class Duration(click.ParamType[float]):
+    """A text such as 12h or 7d, as seconds between two bounds."""
+
+    name = "duration"
+
+    def __init__(self, least: float = 0.0, most: float = math.inf, bounds: str = "") -> None:
+        self._least, self._most, self._bounds = least, most, bounds
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return it in seconds."""
+        from fepflow.text import seconds
+
+        try:
+            found = float(seconds(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if not self._least <= found <= self._most:
+            self.fail(f"{value}: {self._bounds}", param, ctx)
+        return found
+
+
+class Deadline(click.ParamType[float]):
+    """A text such as 500ms or 2m, or a number of seconds, above 0."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return it as seconds."""
+        """Return it in seconds."""
         from fepflow.text import seconds
 
         text = str(value)
@@ -39,22 +63,36 @@ class Seconds(click.ParamType[float]):
         return found
 
 
-class Duration(click.ParamType[float]):
-    """A text such as 12h or 7d, as seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """As everywhere in fepflow."""
-        from fepflow.text import seconds
-
-        try:
-            return float(seconds(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def count_or_fraction(value: str) -> float:
+    """Return how many cases are wanted: a whole number, or a fraction of all below 1."""
+    try:
+        number = float(value)
+    except ValueError:
+        raise click.BadParameter(f"{value} is not a number") from None
+    if number <= 0 or (number >= 1 and number != int(number)):
+        raise click.BadParameter("a count such as 20, or a fraction such as 0.1")
+    return number
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+def pair(form: str, value: str) -> tuple[str, str]:
+    """Return `key=value` as a pair; `form` is how errors name it."""
+    key, equals, text = value.partition("=")
+    if not key or not equals:
+        raise click.BadParameter(f"{value} is not of the form {form}")
+    return key, text
+
+
+def echo_json(value: Any) -> None:
+    """Print a value as indented JSON."""
+    click.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def echo_json_lines(values: Iterable[Any]) -> None:
+    """Print each value as JSON on a line."""
+    from fepflow.reports.fep import dumps
+
+    for value in values:
+        click.echo(dumps(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +103,7 @@ class Reports:
     junit_failures: JunitFailures
 
     def write(self, store: Store, run: RunRecord, report_error: Callable[[str], None]) -> list[Path]:
-        """Write what can be written, and say of each of the others why not; the paths of those that are."""
+        """Write each report, and return the paths of those that were written; an error does not keep the others back."""
         from fepflow.errors import InfrastructureError
 
         written = []
@@ -81,7 +119,10 @@ class Reports:
 
 
 def report_options(command: Command) -> Command:
-    """Give a command the options, as its argument `reports`. A place where no report can be is a UserError at once."""
+    """Give a command `-o FILE` and what goes with it, as its argument `reports`.
+
+    Raises UserError, before the command begins, for a place where no report can be written.
+    """
 
     @click.option("-o", "--output", "outputs", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
                   help="Write a report: .json (FEP), .jsonl, .csv, .parquet, .xml (JUnit), .html, .evalguard.yaml. "
@@ -100,90 +141,56 @@ def report_options(command: Command) -> Command:
     return with_reports  # type: ignore[return-value]  # click calls it as it would have called the command
 
 
-def needing(command: click.Command, extra: str) -> None:
-    """Have a command say, before anything else, that an extra is not installed; of a group, each of its commands."""
+def prepare(command: click.Command, extras: dict[str, str | None], path: str = "") -> None:
+    """Have a command read its file of variables and require its extra first; of a group, each of its commands.
+
+    `extras` has the extra of a command by its name (`evalguard list`), or by that of its group; None where
+    `pip install fepflow` is enough. The others need `run`.
+    """
+    path = f"{path} {command.name}".strip()
+    extra = extras.get(path, extras.get(path.partition(" ")[0], "run"))
     if isinstance(command, click.Group):
         for below in command.commands.values():
-            needing(below, extra)
+            prepare(below, extras, path)
         if not command.invoke_without_command:
             return
     act = command.callback
     assert act is not None
 
     @wraps(act)
-    def checked(*arguments: Any, **options: Any) -> Any:
+    def prepared(*arguments: Any, env_file: Path | None, **options: Any) -> Any:
         from fepflow.extras import require
 
-        require(extra, f"`{click.get_current_context().command_path}`")
-        return act(*arguments, **options)
-
-    command.callback = checked
-
-
-_ENV_FILE_READ = "fepflow.env_file"
-
-
-def with_env_file(command: click.Command) -> click.Command:
-    """Give a command the option, and have it use the file, or `.env`; of a group, each of its commands."""
-    if isinstance(command, click.Group):
-        for below in command.commands.values():
-            with_env_file(below)
-        if not command.invoke_without_command:
-            return command
-    act = command.callback
-    assert act is not None
-
-    @wraps(act)
-    def reading(*arguments: Any, env_file: Path | None, **options: Any) -> Any:
         context = click.get_current_context()
         _read_env_file(context, env_file)
         try:
+            if extra is not None:
+                require(extra, f"`{context.command_path}`")
             return act(*arguments, **options)
         finally:
             if context.invoked_subcommand is None:  # by now it is known what the suite refers to
                 note_untaken_variables()
 
-    command.callback = reading
-    command.params.append(
-        click.Option(
-            ["--env-file"], type=click.Path(path_type=Path), help="Read variables from this file (default: .env)."
-        )
-    )
-    return command
+    command.callback = prepared
+    file = click.Path(path_type=Path)
+    command.params.append(click.Option(["--env-file"], type=file, help="Read variables from this file (default: .env)."))
 
 
 def note_untaken_variables() -> None:
-    """Warn of the variables of the file that are not used; for commands that another program takes the place of."""
+    """Warn of the variables of the file that are not used; a command that execs another program calls it itself."""
     from fepflow.services import run_service
 
     run_service.note_untaken_variables(partial(click.echo, err=True))
 
 
+_ENV_FILE_READ = "fepflow.env_file"
+
+
 def _read_env_file(context: click.Context, path: Path | None) -> None:
-    """Once for a command: the option of a group holds for the commands below it."""
+    """Read the file, or `.env`, once: the option of a group holds for the commands below it."""
     if path is None and (context.invoked_subcommand is not None or _ENV_FILE_READ in context.meta):
         return
     from fepflow.services import run_service
 
     context.meta[_ENV_FILE_READ] = True
     run_service.load_env_file(path)
-
-
-@contextmanager
-def stdout_for_us_alone() -> Iterator[TextIO]:
-    """The command's stdout; whatever else is written there, by agents in this process too, goes to stderr.
-
-    For good, where stdout is a file descriptor: a call that was given up may print when all is over.
-    """
-    sys.stdout.flush()
-    try:
-        descriptor, others = sys.stdout.fileno(), sys.stderr.fileno()
-    except (OSError, ValueError):  # a stream in memory
-        own = sys.stdout
-        with redirect_stdout(sys.stderr):
-            yield own
-        return
-    with os.fdopen(os.dup(descriptor), "w", encoding=sys.stdout.encoding) as own:
-        os.dup2(others, descriptor)
-        with redirect_stdout(sys.stderr):
-            yield own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from rich.table import Table
@@ -12,7 +13,7 @@ from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.checks.explanation import MAX_SENTENCE, explain, findings
 from fepflow.cli.console import COLOURS, MAX_TEXT, SHORT_ID, coloured, interval, number, one_line, safe, table
 from fepflow.protocol.results import CheckResult
-from fepflow.services.failed_results import Selection
+from fepflow.services.failed_results import Selection, count_cases, selected
 from fepflow.services.run_service import seconds_of
 from fepflow.store.records import CaseResult, CheckCounts, Outcome, RunRecord
 from fepflow.store.store import Store
@@ -24,7 +25,7 @@ MOST_SLICES = 30
 
 
 def run_view(store: Store, run: RunRecord) -> Iterator[Table | str]:
-    """What to print of a run: tables, and lines of markup."""
+    """Yield what is printed of a run: tables, and lines of markup."""
     yield _head(store, run)
     counts = store.results.check_totals(run.id)
     if counts:
@@ -207,7 +208,29 @@ def _duration(run: RunRecord) -> str:
     return "" if lasted is None else f"  {lasted:.1f} s" + ("" if run.completed_at else " so far")
 
 
-def case_view(run: RunRecord, result: CaseResult, selection: Selection) -> Iterator[str]:
+def cases_view(store: Store, run: RunRecord, selection: Selection, limit: int) -> Iterator[Table | str]:
+    """Yield a run with at most `limit` of its cases. Raises NotFoundError before anything is printed."""
+    return chain(run_view(store, run), _cases(store, run, selection, selected(store, run, selection), limit))
+
+
+def _cases(
+    store: Store, run: RunRecord, selection: Selection, results: Iterator[CaseResult], limit: int
+) -> Iterator[str]:
+    shown: set[int] = set()
+    for result in results:
+        if result.case_index not in shown and len(shown) == limit:
+            break
+        shown.add(result.case_index)
+        yield from _case(run, result, selection)
+    if not shown:
+        yield "No case is in error." if selection.errors else "No case failed."
+    elif selection.failed and selection.case_id is None:
+        cases = count_cases(store, run, selection)
+        if cases > len(shown):
+            yield f"\n{len(shown)} of {cases} cases; all of them: --limit {cases}"
+
+
+def _case(run: RunRecord, result: CaseResult, selection: Selection) -> Iterator[str]:
     """Lines of markup about one repeat of a case, with the checks that were selected."""
     repeat = f" #{result.repeat + 1}" if run.repeats > 1 else ""
     yield f"\n[bold]{safe(result.case.id)}{repeat}[/]"

@@ -2,62 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from fepflow.cli.options import Reports, Seconds, report_options
+from fepflow.cli.options import Deadline, Reports, count_or_fraction, echo_json_lines, pair, report_options
 
-
-class Limit(click.ParamType[float]):
-    """A count of cases, or a fraction of them below 1."""
-
-    name = "count or fraction"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """A positive number; a whole one from 1 on."""
-        try:
-            number = float(value)
-        except ValueError:
-            self.fail(f"{value} is no number", param, ctx)
-        if number <= 0 or (number >= 1 and number != int(number)):
-            self.fail("a count such as 20, or a fraction such as 0.1", param, ctx)
-        return number
-
-
-class Pair(click.ParamType[tuple[str, str]]):
-    """`key=value`; `name` is how help and errors call it."""
-
-    def __init__(self, name: str = "key=value") -> None:
-        self.name = name
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Split at the first equals sign."""
-        if isinstance(value, tuple):
-            return value
-        key, equals, text = str(value).partition("=")
-        if not key or not equals:
-            self.fail(f"{value} is not of the form {self.name}", param, ctx)
-        return key, text
+if TYPE_CHECKING:
+    from fepflow.cli.console import Console
+    from fepflow.services.run_service import Finished
+    from fepflow.store.store import Store
 
 
 @click.command()
 @click.argument("suite", type=click.Path(path_type=Path), required=False)
 @report_options
 @click.option("--json", "as_json", is_flag=True, help="Print the FEP result with metrics and verdict on stdout.")
-@click.option("-j", "--max-concurrency", type=click.IntRange(1, 1000), help="Calls at once.")
-@click.option("--timeout", type=Seconds(), help="Deadline of a call, such as 2m; of an ECP agent, of each step.")
+@click.option("-j", "--max-concurrency", "concurrency", type=click.IntRange(1, 1000), help="Calls at once.")
+@click.option("--timeout", type=Deadline(), help="Deadline of a call, such as 2m; of an ECP agent, of each step.")
 @click.option("--repeats", "--epochs", type=click.IntRange(1, 1000), help="How often each case is called.")
-@click.option("--limit", type=Limit(), help="Only a random sample of so many cases; below 1 a fraction.")
+@click.option("--limit", type=count_or_fraction, metavar="COUNT OR FRACTION",
+              help="Only a random sample of so many cases; below 1 a fraction.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), help="Draw another sample for --limit. Default: 0.")
-@click.option("--filter-metadata", multiple=True, type=Pair(), help="Only cases with this metadata. Repeatable.")
-@click.option("--filter-failing", metavar="RUN", help="Only cases that did not pass in this run.")
-@click.option("--no-cache", is_flag=True, help="Ask judges and embedding models anew, and keep what they answer.")
+@click.option("--filter-metadata", "metadata", multiple=True, type=partial(pair, "key=value"), metavar="KEY=VALUE",
+              help="Only cases with this metadata. Repeatable.")  # fmt: skip
+@click.option("--filter-failing", "failing_in", metavar="RUN", help="Only cases that did not pass in this run.")
+@click.option("--no-cache", "cache", flag_value=False, type=bool, default=None,
+              help="Ask judges and embedding models anew, and keep what they answer.")  # fmt: skip
 @click.option("--tag", "tags", multiple=True, help="Tag of the run. Repeatable.")
-@click.option("--verdict", type=click.Choice(["interval", "point"]), help="Judge by intervals, or by values alone.")
+@click.option("--verdict", "verdict_mode", type=click.Choice(["interval", "point"]),
+              help="Judge by intervals, or by values alone.")  # fmt: skip
 @click.option("--resume", metavar="RUN", help="Go on with this run (an id, its beginning, or latest).")
 @click.option("--failed-exit-code", type=click.IntRange(1, 255), default=1, help="Exit code of a fail. Default: 1.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict only.")
@@ -66,25 +46,33 @@ def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None,
         verbose: bool, **options: Any) -> int:  # fmt: skip
     """Run a SUITE: call its target for each test case, check the outputs, give a verdict."""
     from fepflow.cli.console import Console
-    from fepflow.cli.options import stdout_for_us_alone
     from fepflow.errors import InfrastructureError, RunBusyError
     from fepflow.services import run_service
 
+    options = {name: value for name, value in options.items() if value not in (None, ())}
     if suite is not None and resume is not None:
         raise click.UsageError("give a suite or --resume RUN, not both: a run goes on with the suite that it has")
-    if suite is None and resume is None:
-        raise click.UsageError("give a suite, or --resume RUN")
+    if "seed" in options and "limit" not in options:
+        raise click.UsageError("--seed is that of the sample which --limit draws; give --limit, too")
     console = Console(quiet=quiet, to_stderr=as_json)
-    with (
-        stdout_for_us_alone() if as_json else nullcontext(sys.stdout) as out,
-        _begin(suite, resume, options, console.note, show_logs=verbose) as begun,
-    ):
+    if suite is not None:
+        from fepflow.tasks.run.options import RunOptions
+
+        options["metadata"] = dict(options.get("metadata", ()))
+        begin = run_service.start(suite, RunOptions(**options), console.note, show_logs=verbose)
+    elif resume is None:
+        raise click.UsageError("give a suite, or --resume RUN")
+    elif options:
+        raise click.UsageError("--resume goes on with a run as it was begun; leave the other options out")
+    else:
+        begin = run_service.resume(resume, console.note, show_logs=verbose)
+    with _stdout_for_json() if as_json else nullcontext(sys.stdout) as out, begin as begun:
         try:
             with console.progress(begun.run) as listener:
                 finished = run_service.execute(begun, listener)
+        except RunBusyError:
+            raise
         except InfrastructureError as error:
-            if isinstance(error, RunBusyError):
-                raise
             raise InfrastructureError(
                 f"{error}\nWhat was stored is kept: `fepflow run --resume {begun.run.id[:8]}` goes on."
             ) from None
@@ -94,41 +82,54 @@ def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None,
             from fepflow.reports.fep import write_run
 
             write_run(begun.store, finished.run, out)
-        console.finished(begun.store, finished, written)
+        print_end(console, begun.store, finished, written)
         return failed_exit_code if finished.exit_code == run_service.EXIT_CODES["fail"] else finished.exit_code
 
 
-def _begin(suite: Path | None, resume: str | None, options: dict[str, Any], note: Any, *, show_logs: bool) -> Any:
-    from fepflow.services import run_service
+@contextmanager
+def _stdout_for_json() -> Iterator[TextIO]:
+    """Open the command's stdout; whatever else is written there, by agents in this process too, goes to stderr.
 
-    if options["seed"] is not None and options["limit"] is None:
-        raise click.UsageError("--seed is that of the sample which --limit draws; give --limit, too")
-    given = {name: value for name, value in options.items() if value not in (None, (), False)}
-    if suite is None:
-        if given:
-            raise click.UsageError("--resume goes on with a run as it was begun; leave the other options out")
-        assert resume is not None
-        return run_service.resume(resume, note, show_logs=show_logs)
-    from fepflow.analysis.sampling import DEFAULT_SEED
-    from fepflow.tasks.run.options import RunOptions
+    For good, where stdout is a file descriptor: a call that was given up may print when all is over.
+    """
+    sys.stdout.flush()
+    try:
+        descriptor, others = sys.stdout.fileno(), sys.stderr.fileno()
+    except (OSError, ValueError):  # a stream in memory
+        own = sys.stdout
+        with redirect_stdout(sys.stderr):
+            yield own
+        return
+    with os.fdopen(os.dup(descriptor), "w", encoding=sys.stdout.encoding) as own:
+        os.dup2(others, descriptor)
+        with redirect_stdout(sys.stderr):
+            yield own
 
-    return run_service.start(
-        suite,
-        RunOptions(
-            limit=given.get("limit"),
-            seed=options["seed"] or DEFAULT_SEED,
-            repeats=given.get("repeats"),
-            concurrency=given.get("max_concurrency"),
-            timeout=given.get("timeout"),
-            tags=given.get("tags", ()),
-            metadata=dict(given.get("filter_metadata", ())),
-            failing_in=given.get("filter_failing"),
-            verdict_mode=given.get("verdict"),
-            cache=False if "no_cache" in given else None,
-        ),
-        note,
-        show_logs=show_logs,
-    )
+
+def print_end(console: Console, store: Store, finished: Finished, reports: Sequence[Path]) -> None:
+    """Print the end of a run: tables, verdict, and where to look."""
+    from fepflow.cli.console import SHORT_ID, safe
+    from fepflow.cli.run_view import run_view, verdict_view
+    from fepflow.page_links import run_page
+    from fepflow.services.prefect_api import store_location, ui_login
+
+    run = finished.run
+    if not finished.prefect_informed:
+        console.note("warning: Prefect's API stopped answering; the verdict is in the store, but Prefect does not know")
+    if console.quiet:
+        console.print(verdict_view(run, brief=True))
+        return
+    login = ui_login()
+    places = {
+        "run": f"fepflow show {run.id[:SHORT_ID]} --failed",
+        "page": run_page(run.id),
+        "Prefect UI": finished.flow_run_url,
+        "UI login": login and f"the line in {login}",
+        "store": store_location(),
+    }
+    rows = [*((name, place) for name, place in places.items() if place), *(("report", str(path)) for path in reports)]
+    console.print(run_view(store, run))
+    console.print(f"  {name:<11}{safe(place)}" for name, place in rows)
 
 
 @click.command("list")
@@ -137,18 +138,24 @@ def _begin(suite: Path | None, resume: str | None, options: dict[str, Any], note
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one run a line.")
 def list_runs(limit: int, name: str | None, as_json: bool) -> None:
     """List runs, newest first."""
-    from fepflow.cli.console import Console
     from fepflow.services import run_service
 
     with run_service.open_store() as store:
         runs = store.runs.newest(limit, name)
     if as_json:
-        from fepflow.reports.fep import dumps, run_summary
+        from fepflow.reports.fep import run_summary
 
-        for record in runs:
-            click.echo(dumps(run_summary(record)))
-    else:
-        Console().runs(runs)
+        echo_json_lines(map(run_summary, runs))
+        return
+    from fepflow.cli.console import SHORT_ID, TO_THE_SECOND, Console, coloured, moment, safe
+
+    rows = []
+    for run in runs:
+        started = moment(run.started_at or run.created_at, TO_THE_SECOND)
+        cases = f"{run.n_cases} x {run.repeats}" if run.repeats > 1 else str(run.n_cases)
+        rows.append((run.id[:SHORT_ID], safe(run.name), started, run.status, cases, coloured(run.outcome)))
+    columns = ("run", "suite", "started", "status", "cases", "verdict")
+    Console().table(columns, rows, empty="No runs yet: fepflow run suite.yaml")
 
 
 @click.command()
@@ -191,13 +198,16 @@ def show(run: str, failed: bool, check_id: str | None, errors: bool, case_id: st
             from fepflow.services.baselines import trend_up_to
 
             console.print(trend_view(record.name, [trend_up_to(store, record, trend)]))
-        elif wants_cases:
+        else:
+            from fepflow.cli.run_view import cases_view, run_view
             from fepflow.services.failed_results import Selection
 
-            selection = Selection(failures, case_id, check_id, errors)
-            console.cases(store, record, selection, limit, use_pager=not no_pager)
-        else:
-            console.run(store, record)
+            console.print(
+                cases_view(store, record, Selection(failures, case_id, check_id, errors), limit)
+                if wants_cases
+                else run_view(store, record),
+                use_pager=wants_cases and not no_pager,
+            )
     return 0 if len(written) == len(reports.paths) else InfrastructureError.exit_code
 
 
