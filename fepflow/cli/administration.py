@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fepflow.access.caller import SCOPES
-from fepflow.cli.options import Duration
+from fepflow.cli.options import JSON, Duration, echo_json_lines
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from fepflow.access.caller import Scope
-    from fepflow.store.records import ApiKey, AuditEntry
+    from fepflow.store.records import ApiKey, CacheTotals
 
 
 _TABLES = {"run": "runs", "run_case": "test cases", "output": "outputs", "check_result": "check results"}
@@ -80,7 +81,7 @@ def cache() -> None:
 
 
 @cache.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def stats(as_json: bool) -> None:
     """Show how many answers are kept, of which models, and what they cost."""
     from fepflow.services import run_service
@@ -156,18 +157,21 @@ def create(name: str, scopes: tuple[Scope, ...], expires: float | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one key a line.")
 def list_keys(as_json: bool) -> None:
     """List all keys, also those that are expired or revoked; of their secrets nothing is known."""
-    from fepflow.cli.console import Console
     from fepflow.services import run_service
 
     with run_service.open_store() as store:
         found, now = store.access.all_keys(), store.now()
-    if not as_json:
-        Console().print([_key_table(found, now)] if found else ["No keys yet: fepflow keys create NAME"])
+    if as_json:
+        echo_json_lines(_key_data(key, now) for key in found)
         return
-    from fepflow.reports.fep import dumps
+    from fepflow.cli.console import Console, moment, safe
 
+    rows = []
     for key in found:
-        click.echo(dumps(_key_data(key, now)))
+        created, expires = (moment(time) if time else "never" for time in (key.created_at, key.expires_at))
+        rows.append((*map(safe, (key.id, key.name, ", ".join(key.scopes))), key.state_at(now), created, expires))
+    columns = ("key", "name", "scopes", "state", "created", "expires")
+    Console().table(columns, rows, empty="No keys yet: fepflow keys create NAME")
 
 
 @keys.command()
@@ -192,21 +196,8 @@ def _key_data(key: ApiKey, now: datetime) -> dict[str, Any]:
         "name": key.name,
         "scopes": key.scopes,
         "state": key.state_at(now),
-        **{name: moment.isoformat() if moment else None for name, moment in times.items()},
+        **{name: time and time.isoformat() for name, time in times.items()},
     }
-
-
-def _key_table(found: list[ApiKey], now: datetime) -> Any:
-    from fepflow.cli.console import safe, table
-
-    made = table("key", "name", "scopes", "state", "created", "expires")
-    for key in found:
-        created, expires = (
-            moment.astimezone().strftime("%Y-%m-%d %H:%M") if moment else "never"
-            for moment in (key.created_at, key.expires_at)
-        )
-        made.add_row(safe(key.id), safe(key.name), safe(", ".join(key.scopes)), key.state_at(now), created, expires)
-    return made
 
 
 @click.command()
@@ -219,7 +210,6 @@ def _key_table(found: list[ApiKey], now: datetime) -> Any:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one entry a line.")
 def audit(since: float | None, caller: str | None, outcome: str | None, limit: int, as_json: bool) -> None:
     """Show the audit log of the network's interfaces, newest first."""
-    from fepflow.cli.console import Console
     from fepflow.protocol.model import utc_now
     from fepflow.services import run_service
 
@@ -229,22 +219,14 @@ def audit(since: float | None, caller: str | None, outcome: str | None, limit: i
         start = None  # longer ago than anything
     with run_service.open_store() as store:
         found = store.access.audit_entries(limit, since=start, caller=caller, outcome=outcome)
-    if not as_json:
-        Console().print([_audit_table(found)] if found else ["No requests are recorded."])
+    if as_json:
+        echo_json_lines({**asdict(entry), "at": entry.at.isoformat()} for entry in found)
         return
-    from dataclasses import asdict
+    from fepflow.cli.console import TO_THE_SECOND, Console, moment, safe
 
-    from fepflow.reports.fep import dumps
-
-    for entry in found:
-        click.echo(dumps({**asdict(entry), "at": entry.at.isoformat()}))
-
-
-def _audit_table(found: list[AuditEntry]) -> Any:
-    from fepflow.cli.console import safe, table
-
-    made = table("at", "caller", "from", "action", "resource", "outcome")
+    rows = []
     for entry in found:
         texts = (entry.caller, entry.source, entry.action, entry.resource, entry.outcome)
-        made.add_row(f"{entry.at.astimezone():%Y-%m-%d %H:%M:%S}", *(safe(text or "·") for text in texts))
-    return made
+        rows.append((moment(entry.at, TO_THE_SECOND), *(safe(text or "·") for text in texts)))
+    columns = ("at", "caller", "from", "action", "resource", "outcome")
+    Console().table(columns, rows, empty="No requests are recorded.")

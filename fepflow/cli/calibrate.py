@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fepflow.cli.suites import SUITE
+from fepflow.cli.options import JSON, SUITE, echo_json
 
 if TYPE_CHECKING:
     from fepflow.store.records import Calibration, RunRecord
@@ -31,7 +31,7 @@ MOST_COLUMNS = 12
               help="Draw N outputs of the run at random, and write them to --labels to be labelled.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, 2**62), metavar="N", help="Of the draw (default: a random one).")
 @click.option("--min-kappa", type=click.FloatRange(-1, 1), metavar="X", help="Exit with 1 if kappa is smaller.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def calibrate(suite: Path, labels: Path | None, check: str | None, field: str | None, former_field: str | None,
               run_id: str | None, sample: int | None, seed: int | None, min_kappa: float | None,
               as_json: bool) -> int:  # fmt: skip
@@ -60,14 +60,11 @@ def calibrate(suite: Path, labels: Path | None, check: str | None, field: str | 
         run, labelled = calibrations.labels_of_run(suite, run_id, labels, check, field, note)
     calibration = calibrations.calibrate(run, labelled)
     if as_json:
-        import json
-
         from fepflow.analysis.judge_reliability import calibration_data
 
-        click.echo(json.dumps(calibration_data(calibration), indent=2))
+        echo_json(calibration_data(calibration))
     else:
-        for line in _report(calibration):
-            click.echo(line)
+        click.echo("\n".join(_report(calibration)))
     kappa = calibration.statistics["kappa"]["value"]
     return int(min_kappa is not None and (kappa is None or kappa < min_kappa))
 

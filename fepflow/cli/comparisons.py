@@ -10,50 +10,44 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fepflow.cli.options import echo_json_lines
+
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fepflow.analysis.comparison import RunComparison
     from fepflow.analysis.drift import Series
     from fepflow.analysis.regressions import JudgedComparisons
+    from fepflow.reports.comparison import ComparedRun
     from fepflow.store.records import RunRecord
     from fepflow.store.store import Store
 
 
-_COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", None: "yellow"}
+Margin = tuple[str | None, float]
+"""The name of a metric, None for all shares, and how much worse is still accepted."""
 
 
-class Margin(click.ParamType[tuple[str | None, float]]):
-    """A number, or a metric's name with one: how much worse is still accepted."""
-
-    name = "margin"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str | None, float]:
-        """The metric, None for all shares, and its margin."""
-        if isinstance(value, tuple):
-            return value
-        name, _, number = str(value).rpartition("=")
-        try:
-            margin = float(number)
-        except ValueError:
-            margin = math.nan
-        if not 0 <= margin < math.inf:
-            self.fail(f"{value!r} is no margin: a number such as 0.02, or METRIC=0.3", param, ctx)
-        return name or None, margin
+def margin_of(value: str) -> Margin:
+    """Return a margin from a number, or from `METRIC=NUMBER`."""
+    name, _, number = value.rpartition("=")
+    try:
+        margin = float(number)
+    except ValueError:
+        margin = math.nan
+    if not 0 <= margin < math.inf:
+        raise click.BadParameter(f"{value!r} is no margin: a number such as 0.02, or METRIC=0.3")
+    return name or None, margin
 
 
 @click.command()
 @click.argument("base")
 @click.argument("new", nargs=-1, required=True)
-@click.option("--margin", "margins", type=Margin(), multiple=True, metavar="[METRIC=]NUMBER",
+@click.option("--margin", "margins", type=margin_of, multiple=True, metavar="[METRIC=]NUMBER",
               help="Show that shares (or METRIC) are not worse by more than this; repeatable.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True,
               help="markdown is for a comment on a pull request.")  # fmt: skip
 @click.option("-n", "--limit", type=click.IntRange(0), default=5, show_default=True,
               help="How many cases that flipped, each way.")  # fmt: skip
-def compare(
-    base: str, new: tuple[str, ...], margins: tuple[tuple[str | None, float], ...], form: str, limit: int
-) -> int:
+def compare(base: str, new: tuple[str, ...], margins: tuple[Margin, ...], form: str, limit: int) -> int:
     """Compare runs with the run BASE, over the test cases that they have in common.
 
     Runs are given by id, its beginning, latest, or the name of a baseline. Exit code: 1 if a regression is shown, 4 if
@@ -73,31 +67,33 @@ def compare(
             from fepflow.reports.comparison import as_json, as_markdown
             from fepflow.reports.fep import dumps
 
-            click.echo(
-                dumps(as_json(store, judged)) if form == "json" else "\n".join(as_markdown(store, judged, limit))
-            )
+            lines = [dumps(as_json(store, judged))] if form == "json" else as_markdown(store, judged, limit)
+            click.echo("\n".join(lines))
     return 0 if judged.outcome is None else run_service.EXIT_CODES[judged.outcome]
 
 
 def _comparison_view(store: Store, judged: JudgedComparisons, limit: int) -> Iterator[Table | str]:
-    from fepflow.cli.console import safe
-    from fepflow.reports.comparison import HEADLINES
+    from fepflow.cli.console import COLOURS, SHORT_ID, safe, table
+    from fepflow.reports.comparison import HEADLINES, compared_runs
 
+    several = len(judged.comparisons) > 1
+    runs = list(compared_runs(store, judged, 0 if several else limit))
     yield _run_line("base", judged.comparisons[0].base)
-    for each in judged.comparisons:
+    p = "p (Holm)" if sum(map(len, judged.p_values)) > 1 else "p"
+    made = table("metric", *["run"] * several, "base", "new", "difference", "interval", p, "worse", "better")
+    for compared in runs:
+        each = compared.comparison
         yield _run_line("new ", each.new)
         yield f"      {safe(each.matched.sentence)}"
         yield from (f"  [yellow]![/] {safe(warning)}" for warning in each.warnings)
-    yield _comparison_table(judged)
-    for each in judged.comparisons:
-        yield from (
-            f"not compared: {safe(f'{metric.id}: {metric.why_not}')}" for metric in each.metrics if metric.why_not
-        )
-    if len(judged.comparisons) == 1:
-        yield from _flips(store, judged.comparisons[0], limit)
-    yield f"[bold {_COLOURS[judged.outcome]}]{HEADLINES[judged.outcome].upper()}[/]"
-    shown = [rule for rules in judged.rules for rule in rules if judged.asked or rule.outcome == "fail"]
-    yield from (f"  - {safe(rule.reason)}" for rule in shown)
+        for name, *figures in compared.rows:
+            made.add_row(safe(name), *[each.new.id[:SHORT_ID]] * several, *figures)
+    yield made
+    yield from (f"not compared: {safe(why)}" for compared in runs for why in compared.not_compared)
+    if not several:
+        yield from _flips(runs[0])
+    yield f"[bold {COLOURS[judged.outcome or 'inconclusive']}]{HEADLINES[judged.outcome].upper()}[/]"
+    yield from (f"  - {safe(reason)}" for compared in runs for reason in compared.reasons)
     if not judged.asked:
         yield "  Whether it is excluded takes a margin that would be accepted: --margin 0.02"
 
@@ -108,34 +104,21 @@ def _run_line(word: str, run: RunRecord) -> str:
     return f"{word}  {run.id[:SHORT_ID]}  {safe(run.name)}  {run.created_at:%Y-%m-%d %H:%M}  {run.outcome}"
 
 
-def _comparison_table(judged: JudgedComparisons) -> Table:
-    from fepflow.cli.console import SHORT_ID, safe, table
-    from fepflow.reports.comparison import figures
-
-    several = len(judged.comparisons) > 1
-    p = "p (Holm)" if sum(map(len, judged.p_values)) > 1 else "p"
-    made = table("metric", *["run"] * several, "base", "new", "difference", "interval", p, "worse", "better")
-    for index, each in enumerate(judged.comparisons):
-        for metric in each.metrics:
-            if metric.estimate is not None:
-                run = [each.new.id[:SHORT_ID]] * several
-                made.add_row(safe(metric.id), *run, *figures(metric, judged.p_values[index].get(metric.id), "·"))
-    return made
-
-
-def _flips(store: Store, compared: RunComparison, limit: int) -> Iterator[str]:
+def _flips(compared: ComparedRun) -> Iterator[str]:
     from fepflow.cli.console import one_line, safe
-    from fepflow.reports.comparison import MAX_OUTPUT, output_text, reason_of
+    from fepflow.reports.comparison import MAX_OUTPUT
 
-    for what, flips in (("worse", compared.worsened), ("better", compared.improved)):
+    for word, flips in compared.flips.items():
+        shown = compared.shown[word]
         if flips:
-            yield f"{what} now ({min(limit, len(flips))} of {len(flips)}{'' if len(flips) <= limit else ', --limit'}):"
-        for flip in flips[:limit]:
+            yield f"{word} now ({len(shown)} of {len(flips)}{'' if len(flips) == len(shown) else ', --limit'}):"
+        for text in shown:
+            flip = text.flip
             yield f"  [bold]{safe(flip.case_id)}[/]  {safe(flip.metric)}: {flip.base:.4g} → {flip.new:.4g}"
-            yield f"    base  {one_line(output_text(store, compared.base.id, flip.base_index)[:MAX_OUTPUT])}"
-            yield f"    new   {one_line(output_text(store, compared.new.id, flip.new_index)[:MAX_OUTPUT])}"
-            if reason := reason_of(store, compared, flip):
-                yield f"    why   {safe(reason)}"
+            yield f"    base  {one_line(text.base[:MAX_OUTPUT])}"
+            yield f"    new   {one_line(text.new[:MAX_OUTPUT])}"
+            if text.reason:
+                yield f"    why   {safe(text.reason)}"
 
 
 @click.group()
@@ -162,19 +145,23 @@ def set_(name: str, run: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one baseline a line.")
 def list_baselines(as_json: bool) -> None:
     """List the baselines of all suites."""
-    from fepflow.cli.console import Console
     from fepflow.services import run_service
 
     with run_service.open_store() as store:
         found = [(each, store.runs.get(each.run_id)) for each in store.runs.baselines()]
-    if not as_json:
-        Console().baselines(found)
+    if as_json:
+        echo_json_lines(
+            {**asdict(each), "set_at": each.set_at.isoformat(), "outcome": run.outcome} for each, run in found
+        )
         return
-    from fepflow.reports.fep import dumps
+    from fepflow.cli.console import SHORT_ID, Console, coloured, moment, safe
 
+    rows = []
     for each, run in found:
-        fields = {"suite": each.suite, "name": each.name, "run_id": each.run_id, "set_at": each.set_at.isoformat()}
-        click.echo(dumps({**fields, "outcome": run.outcome}))
+        begun, verdict = moment(run.created_at), coloured(run.outcome)
+        rows.append((safe(each.suite), safe(each.name), run.id[:SHORT_ID], begun, verdict, moment(each.set_at)))
+    columns = ("suite", "baseline", "run", "of", "verdict", "set")
+    Console().table(columns, rows, empty="No baselines yet: fepflow baseline set main latest")
 
 
 @baseline.command()
@@ -217,24 +204,16 @@ def trends(suite: str, metric: str | None, as_json: bool) -> None:
             name = name_of(suite)
         found, others = trends_of(store, name, metric)
     if as_json:
-        from fepflow.reports.fep import dumps
-
-        for series in found:
-            click.echo(dumps(_series_data(series)))
+        echo_json_lines(map(_series_data, found))
     else:
         Console().print(trend_view(name, found, others, one_by_one=metric is not None))
 
 
 def _series_data(series: Series) -> dict[str, Any]:
-    points = [{**asdict(point), "created_at": point.created_at.isoformat()} for point in series.points]
-    trend = asdict(series.trend) if series.trend else None
     return {
-        "metric": series.metric,
-        "rate": series.rate,
-        "agreed_by": series.agreed_by,
-        "has_drifted": series.has_drifted,
-        "trend": trend,
-        "runs": points,
+        **{name: getattr(series, name) for name in ("metric", "rate", "agreed_by", "has_drifted")},
+        "trend": asdict(series.trend) if series.trend else None,
+        "runs": [{**asdict(point), "created_at": point.created_at.isoformat()} for point in series.points],
     }
 
 

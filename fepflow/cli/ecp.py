@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fepflow.cli.options import Seconds
+from fepflow.cli.options import JSON, Deadline, echo_json
 
 if TYPE_CHECKING:
     from fepflow.calls.ecp.conformance.report import ConformanceReport
@@ -30,7 +30,7 @@ def ecp() -> None:
 def of_agent(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options that say which agent it is, and how it is called."""
     for option in (
-        click.option("--timeout", type=Seconds(), default="30s", help="Deadline of a request. Default: 30s."),
+        click.option("--timeout", type=Deadline(), default="30s", help="Deadline of a request. Default: 30s."),
         click.option("--env", "variables", multiple=True, metavar="NAME", help="Variable that it gets. Repeatable."),
         click.option("--target", required=True, metavar="COMMAND|URL", help="The agent: a command, or an address."),
     ):
@@ -41,7 +41,7 @@ def of_agent(command: Callable[..., Any]) -> Callable[..., Any]:
 @ecp.command()
 @of_agent
 @click.option("--input", "text", default="hello", help="Input of the steps. Default: hello.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def conformance(target: str, variables: Sequence[str], timeout: float, text: str, as_json: bool) -> int:
     """Find out whether an agent keeps to the protocol. Exit code 0 if it does, 1 if not.
 
@@ -54,7 +54,7 @@ def conformance(target: str, variables: Sequence[str], timeout: float, text: str
     with _errors_of_option():
         report = asyncio.run(check_conformance(_target(target, variables, timeout), Path.cwd(), text, timeout))
     if as_json:
-        click.echo(json.dumps(_as_json(target, report), indent=2))
+        echo_json(_as_json(target, report))
     else:
         _print_report(report)
     return 0 if report.is_conformant else 1

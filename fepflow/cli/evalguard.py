@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fepflow.cli.runs import Pair
+from fepflow.cli.options import JSON, echo_json, pair
 from fepflow.cli.suites import MOST_PROBLEMS, print_problems
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from fepflow.evalguard.report import Report
     from fepflow.evalguard.validation import CatalogueValidation
     from fepflow.store.records import StoredReport
@@ -50,7 +48,7 @@ def schema(name: str | None) -> None:
 @evalguard.command()
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--lenient", is_flag=True, help="Fields that EvalGuard does not have are warnings, not errors.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def validate(paths: Sequence[Path], lenient: bool, as_json: bool) -> int:
     """Find everything that is wrong with files, or all files of folders.
 
@@ -61,7 +59,7 @@ def validate(paths: Sequence[Path], lenient: bool, as_json: bool) -> int:
 
     found = validate_catalogue(paths, is_lenient=lenient)
     if as_json:
-        click.echo(json.dumps(_as_json(found), indent=2))
+        echo_json(_as_json(found))
     else:
         print_problems(found.problems)
         errors, warnings = plural(len(found.errors), "error"), plural(len(found.warnings), "warning")
@@ -93,7 +91,7 @@ def _as_json(found: CatalogueValidation) -> dict[str, Any]:
               show_default=True, help="Confidence of the intervals.")  # fmt: skip
 @click.option("--verdict", "mode", type=click.Choice(["interval", "point"]), default="interval", show_default=True,
               help="Judge by intervals, or by values alone.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def verdict(report: Path, thresholds: Path, max_impact: Any, tasks: Sequence[str], confidence: float, mode: Any,
             as_json: bool) -> int:  # fmt: skip
     """Judge REPORT by the thresholds of its tasks.
@@ -112,7 +110,7 @@ def verdict(report: Path, thresholds: Path, max_impact: Any, tasks: Sequence[str
     judged = judge_report(found, load_all_thresholds(thresholds), gate, tasks)
     judged = judged.model_copy(update={"warnings": [*warnings, *judged.warnings]})
     if as_json:
-        click.echo(json.dumps(judged.model_dump(mode="json", exclude_none=True), indent=2, allow_nan=False))
+        echo_json(judged.model_dump(mode="json", exclude_none=True))
     else:
         _print_verdict(found, judged)
     return EXIT_CODES[judged.outcome]
@@ -172,7 +170,8 @@ def list_reports(limit: int, model: str | None, as_json: bool) -> None:
     with run_service.open_store() as store:
         reports = store.reports.newest_imported(limit, model)
     if not as_json:
-        Console().print(_report_table(reports))
+        Console().table(("report", "model", "from", "evaluated", "tasks"), map(_cells, reports),
+                        empty="No reports yet: fepflow evalguard import results.json")  # fmt: skip
         return
     for report in reports:
         times = {name: getattr(report, name) for name in ("evaluated_at", "imported_at")}
@@ -181,18 +180,13 @@ def list_reports(limit: int, model: str | None, as_json: bool) -> None:
         click.echo(json.dumps(fields | {name: moment and moment.isoformat() for name, moment in times.items()}))
 
 
-def _report_table(reports: Sequence[StoredReport]) -> list[Table | str]:
-    from fepflow.cli.console import SHORT_ID, safe, table
+def _cells(report: StoredReport) -> list[str]:
+    from fepflow.cli.console import SHORT_ID, safe
 
-    if not reports:
-        return ["No reports yet: fepflow evalguard import results.json"]
-    rows = table("report", "model", "from", "evaluated", "tasks")
-    for report in reports:
-        evaluated = f"{report.evaluated_at:%Y-%m-%d %H:%M}" if report.evaluated_at else "·"
-        model, source = safe(report.model_name or "·"), safe(report.model_source or "·")
-        names = ", ".join(report.tasks[:3]) + (f" and {len(report.tasks) - 3} more" if len(report.tasks) > 3 else "")
-        rows.add_row(report.id[:SHORT_ID], model, source, evaluated, safe(names))
-    return [rows]
+    evaluated = f"{report.evaluated_at:%Y-%m-%d %H:%M}" if report.evaluated_at else "·"
+    model, source = safe(report.model_name or "·"), safe(report.model_source or "·")
+    names = ", ".join(report.tasks[:3]) + (f" and {len(report.tasks) - 3} more" if len(report.tasks) > 3 else "")
+    return [report.id[:SHORT_ID], model, source, evaluated, safe(names)]
 
 
 @evalguard.command()
@@ -209,7 +203,7 @@ def export(report: Path, as_json: bool) -> None:
 
 @evalguard.command()
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--impact", "impacts", multiple=True, type=Pair("LABEL=IMPACT"),
+@click.option("--impact", "impacts", multiple=True, type=pair("LABEL=IMPACT"), metavar="LABEL=IMPACT",
               help="Impact of what ranges had as their label, as in Poor=severe. Repeatable.")  # fmt: skip
 @click.option("--write", is_flag=True, help="Write the files, instead of printing them.")
 def migrate(path: Path, impacts: Sequence[tuple[str, str]], write: bool) -> None:

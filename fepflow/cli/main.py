@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -17,11 +16,10 @@ from fepflow.cli.calibrate import calibrate, labels
 from fepflow.cli.comparisons import baseline, compare, trends
 from fepflow.cli.ecp import ecp
 from fepflow.cli.evalguard import evalguard
-from fepflow.cli.options import needing, with_env_file
+from fepflow.cli.options import prepare
 from fepflow.cli.runs import cancel, list_runs, run, show
 from fepflow.cli.stack import alert, down, limits, schedule, serve, status, up, view
 from fepflow.cli.suites import checks, init, plan, schema, validate
-from fepflow.tasks.run.gc_tuning import rare_collections
 
 EPILOG = "Exit codes: 0 pass, 1 fail, 2 usage or configuration, 3 infrastructure, 4 inconclusive."
 
@@ -40,19 +38,19 @@ LEAVE_SECONDS = 10
 
 COMMANDS = [validate, run, list_runs, show, view, cancel, calibrate, up, down, status, serve, schedule, alert, limits]
 COMMANDS += [store, labels, baseline, cache, compare, trends, ecp, evalguard, plan, keys, audit]
-SUBCOMMANDS_OF_RUNS = (evalguard.commands["import"], evalguard.commands["list"])
-WITHOUT_EXTRAS = (validate, evalguard, plan)
-"""Commands for which `pip install fepflow` is enough. Reports as HTML or Parquet have extras of their own."""
-for command in [*COMMANDS, *SUBCOMMANDS_OF_RUNS]:
-    if command not in WITHOUT_EXTRAS:
-        needing(command, "serve" if command in (serve, view) else "run")
+EXTRAS = {
+    **dict.fromkeys(("validate", "plan", "evalguard"), None),
+    **dict.fromkeys(("evalguard import", "evalguard list"), "run"),
+    **dict.fromkeys(("serve", "view"), "serve"),
+}
+"""Extras of commands, see `prepare`. Reports as HTML or Parquet have extras of their own."""
 for command in COMMANDS:
-    fepflow.add_command(with_env_file(command))
+    prepare(command, EXTRAS)
+    fepflow.add_command(command)
 for command in (init, checks, schema):  # these look at no setting
     fepflow.add_command(command)
 
 
-@rare_collections()  # until it has left, for setting the usual number again starts a search
 def main() -> None:
     """Run the command line; whatever happens, a person gets a sentence and never a traceback."""
     try:
@@ -89,7 +87,6 @@ def _leave(code: int) -> NoReturn:
         deadline.start()
     # All is said and stored. Who does not wait for threads that are left, such as Prefect's log, gets no traceback.
     signal.signal(signal.SIGINT, lambda number, frame: _leave_at_once(code))
-    gc.freeze()  # all memory goes with the process: Python need not search what was loaded for cycles once more
     sys.exit(code)
 
 

@@ -74,12 +74,16 @@ def count_or_fraction(value: str) -> float:
     return number
 
 
-def pair(form: str, value: str) -> tuple[str, str]:
-    """Return `key=value` as a pair; `form` is how errors name it."""
-    key, equals, text = value.partition("=")
-    if not key or not equals:
-        raise click.BadParameter(f"{value} is not of the form {form}")
-    return key, text
+def pair(form: str) -> Callable[[str], tuple[str, str]]:
+    """Return the type of a pair such as `key=value`; `form` is how errors name it."""
+
+    def split(value: str) -> tuple[str, str]:
+        key, equals, text = value.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"{value} is not of the form {form}")
+        return key, text
+
+    return split
 
 
 def echo_json(value: Any) -> None:
@@ -103,7 +107,7 @@ class Reports:
     junit_failures: JunitFailures
 
     def write(self, store: Store, run: RunRecord, report_error: Callable[[str], None]) -> list[Path]:
-        """Write each report, and return the paths of those that were written; an error does not keep the others back."""
+        """Write each report, and return the paths of those that were written."""
         from fepflow.errors import InfrastructureError
 
         written = []
@@ -172,8 +176,8 @@ def prepare(command: click.Command, extras: dict[str, str | None], path: str = "
                 note_untaken_variables()
 
     command.callback = prepared
-    file = click.Path(path_type=Path)
-    command.params.append(click.Option(["--env-file"], type=file, help="Read variables from this file (default: .env)."))
+    words = "Read variables from this file (default: .env)."
+    command.params.append(click.Option(["--env-file"], type=click.Path(path_type=Path), help=words))
 
 
 def note_untaken_variables() -> None:

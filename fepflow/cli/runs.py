@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--limit", type=count_or_fraction, metavar="COUNT OR FRACTION",
               help="Only a random sample of so many cases; below 1 a fraction.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), help="Draw another sample for --limit. Default: 0.")
-@click.option("--filter-metadata", "metadata", multiple=True, type=partial(pair, "key=value"), metavar="KEY=VALUE",
+@click.option("--filter-metadata", "metadata", multiple=True, type=pair("key=value"), metavar="KEY=VALUE",
               help="Only cases with this metadata. Repeatable.")  # fmt: skip
 @click.option("--filter-failing", "failing_in", metavar="RUN", help="Only cases that did not pass in this run.")
 @click.option("--no-cache", "cache", flag_value=False, type=bool, default=None,

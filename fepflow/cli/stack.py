@@ -6,16 +6,13 @@ import json
 import os
 import re
 import sys
-from collections.abc import Coroutine
-from datetime import datetime
 from pathlib import Path
 from shlex import quote
-from typing import Any, TypeVar
+from typing import Any, NoReturn
 
 import click
 
-from fepflow.cli.options import note_untaken_variables
-from fepflow.cli.runs import Limit
+from fepflow.cli.options import Duration, count_or_fraction, note_untaken_variables
 
 
 @click.command()
@@ -69,11 +66,15 @@ def serve(host: str, behind_tls: bool) -> None:
     ports of the interfaces; on another address than this machine's own they ask for API keys.
     """
     options = ["--host", host, *(["--behind-tls"] if behind_tls else [])]
-    note_untaken_variables()
     _note_ignored_files()
-    # -P: no module in the working directory is imported. In place of this process: signals are its.
-    command = [sys.executable, "-P", "-m", "fepflow.services.prefect_import", "fepflow.deployments.serve", *options]
-    os.execv(sys.executable, command)  # noqa: S606  # no shell is wanted
+    _become("fepflow.services.prefect_import", "fepflow.deployments.serve", *options)
+
+
+def _become(*module: str) -> NoReturn:
+    """Run a module in place of this process, which then gets its signals."""
+    note_untaken_variables()
+    # -P: no module in the working directory is imported.
+    os.execv(sys.executable, [sys.executable, "-P", "-m", *module])  # noqa: S606  # no shell is wanted
 
 
 def _print_api(api: object) -> None:
@@ -114,13 +115,7 @@ def view(run: str | None, port: int, no_browser: bool) -> None:
 
     path = run_path(run) if run else "/runs"
     options = ["--path", path, "--port", str(port), *(["--no-browser"] if no_browser else [])]
-    note_untaken_variables()
-    # -P: no module in the working directory is imported. In place of this process: signals are its.
-    command = [sys.executable, "-P", "-m", "fepflow.deployments.view", *options]
-    os.execv(sys.executable, command)  # noqa: S606  # no shell is wanted
-
-
-T = TypeVar("T")
+    _become("fepflow.deployments.view", *options)
 
 
 @click.group(invoke_without_command=True)
@@ -137,12 +132,14 @@ def limits(context: click.Context) -> None:
 @click.option("--per-minute", type=click.FloatRange(0, 1_000_000, min_open=True), help="Calls a minute.")
 def set_one(name: str, concurrency: int | None, per_minute: float | None) -> None:
     """Create the limit NAME, or change it."""
+    import asyncio
+
     _connect()
     from fepflow.tasks.run.global_limits import set_limit
 
     if (concurrency is None) == (per_minute is None):
         raise click.UsageError("give --concurrency or --per-minute; who needs both makes two limits")
-    _ask(set_limit(name, concurrency, per_minute))
+    asyncio.run(set_limit(name, concurrency, per_minute))
     _show_limits()
 
 
@@ -150,20 +147,29 @@ def set_one(name: str, concurrency: int | None, per_minute: float | None) -> Non
 @click.argument("name")
 def remove_one(name: str) -> None:
     """Delete the limit NAME."""
+    import asyncio
+
     _connect()
     from fepflow.tasks.run.global_limits import remove_limit
 
-    _ask(remove_limit(name))
+    asyncio.run(remove_limit(name))
     click.echo(f"Removed {name}.")
 
 
 def _show_limits() -> None:
-    from fepflow.cli.console import Console
+    import asyncio
 
     _connect()
+    from fepflow.cli.console import Console, number, safe
     from fepflow.tasks.run.global_limits import read_limits
 
-    Console().limits(_ask(read_limits()))
+    rows = []
+    for limit in asyncio.run(read_limits()):
+        rate = limit.slot_decay_per_second * 60
+        figures = ("·", number(rate), "·") if rate else (str(limit.limit), "·", str(limit.active_slots))
+        rows.append((safe(limit.name), *figures[:2], figures[2] if limit.active else "inactive"))
+    columns = ("limit", "calls at once", "calls a minute", "in use")
+    Console().table(columns, rows, empty="No limits yet: fepflow limits set NAME --concurrency 8, or --per-minute 600")
 
 
 def _connect() -> None:
@@ -173,21 +179,14 @@ def _connect() -> None:
     run_service.connect(Console(to_stderr=True).note)
 
 
-def _ask(question: Coroutine[Any, Any, T]) -> T:
-    import asyncio
-
-    return asyncio.run(question)
-
-
-SHORTEST_SECONDS = 1.0
-
-
 @click.command()
 @click.argument("suite", required=False)
 @click.option("--cron", metavar="EXPRESSION", help='When: minute, hour, day, month, weekday, such as "0 2 * * *".')
-@click.option("--every", metavar="DURATION", help="Or how often: 30m, 6h, 1d.")
+@click.option("--every", type=Duration(1, 366 * 86_400, "between 1s and 366d"), metavar="DURATION",
+              help="Or how often: 30m, 6h, 1d.")  # fmt: skip
 @click.option("--timezone", default="UTC", show_default=True, help="Timezone of --cron, such as Europe/Berlin.")
-@click.option("--limit", type=Limit(), help="Only so many cases; below 1 a fraction of them.")
+@click.option("--limit", type=count_or_fraction, metavar="COUNT OR FRACTION",
+              help="Only so many cases; below 1 a fraction of them.")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1, 1000), help="How often each case is called.")
 @click.option("--name", help="Name of the deployment (default: the suite's name).")
 @click.option("--list", "as_list", is_flag=True, help="Show all schedules and their next runs.")
@@ -216,37 +215,22 @@ def schedule(suite: str | None, as_list: bool, action: str | None, name: str | N
         return
     if suite is None:
         raise click.UsageError("give a suite, or --list")
+    if (when["cron"] is None) == (when["every"] is None):
+        raise click.UsageError('say when: --cron "0 2 * * *", or --every 30m')
     from fepflow.services import run_service
 
-    arguments = _when(**when)
     path = Path(suite)
     validation = run_service.validate(path)
     suite_name = validation.require().name
     deployment = re.sub(r"[/%&<>]+", "-", name or suite_name)[:100]
-    arguments += [f"--suite={path.resolve()}", f"--suite-name={suite_name}", f"--name={deployment}"]
+    names = {"suite": path.resolve(), "suite-name": suite_name, "name": deployment}
     for problem in validation.notes:
         click.echo(f"{problem.severity}: {problem}", err=True)
-    done = _run_schedules("put", *arguments)
+    options = {**when, **names}
+    done = _run_schedules("put", *(f"--{option}={value}" for option, value in options.items() if value is not None))
     word = "Scheduled" if done["created"] else "Changed"
     click.echo(f"{word} {done['name']}: {', '.join(done['when'])}, {path.resolve()}")
     _say_what_comes(done)
-
-
-def _when(cron: str | None, every: str | None, timezone: str, limit: float | None, repeats: int | None) -> list[str]:
-    from fepflow.text import seconds
-
-    if (cron is None) == (every is None):
-        raise click.UsageError('say when: --cron "0 2 * * *", or --every 30m')
-    if every is not None:
-        try:
-            interval = seconds(every)
-        except ValueError as error:
-            raise click.BadParameter(f"{every}: {error}", param_hint="--every") from None
-        if not SHORTEST_SECONDS <= interval <= 366 * 86_400:
-            raise click.BadParameter(f"{every}: between 1s and 366d", param_hint="--every")
-        every = str(interval)
-    given = {"cron": cron, "every": every, "timezone": timezone, "limit": limit, "repeats": repeats}
-    return [f"--{option}={value}" for option, value in given.items() if value is not None]
 
 
 def _run_schedules(*arguments: str) -> Any:
@@ -256,9 +240,14 @@ def _run_schedules(*arguments: str) -> Any:
 
 
 def _show_schedules(found: dict[str, Any]) -> None:
-    from fepflow.cli.console import Console
+    from fepflow.cli.console import TO_THE_SECOND, Console, moment, safe
 
-    Console().schedules(found["schedules"])
+    rows = []
+    for one in found["schedules"]:
+        due = "paused" if one["paused"] else moment(one["next"], TO_THE_SECOND) if one["next"] else "?"
+        rows.append((*map(safe, (one["name"], one["suite"] or "·", ", ".join(one["when"]))), due))
+    empty = 'Nothing is scheduled: fepflow schedule suite.yaml --cron "0 2 * * *"'
+    Console().table(("deployment", "suite", "when", "next run"), rows, empty=empty)
     if any(not one["paused"] for one in found["schedules"]) and not found["worked"]:
         _say_nobody_works()
 
@@ -269,7 +258,9 @@ def _say_what_comes(done: dict[str, Any]) -> None:
     elif done["next"] is None:
         click.echo("warning: Prefect has planned no run: does such a moment ever come?", err=True)
     else:
-        click.echo(f"Next run: {local_time(done['next'])}")
+        from fepflow.cli.console import moment
+
+        click.echo(f"Next run: {moment(done['next'], '%a %Y-%m-%d %H:%M:%S %Z')}")
     if not done["paused"]:
         if done["worked"]:
             click.echo("A worker is alive; it executes the runs while it lives.")
@@ -288,41 +279,31 @@ def _say_nobody_works() -> None:
     click.echo("No worker executes runs now: start `fepflow serve`, and leave it running.")
 
 
-def local_time(moment: str) -> str:
-    """A moment as this machine's clock has it."""
-    return datetime.fromisoformat(moment).astimezone().strftime("%a %Y-%m-%d %H:%M:%S %Z")
-
-
 KINDS = ("fail", "worsened", "drift", "crashed", "missed")
-SHORTEST_GRACE = 10.0
 
 
-class Kinds(click.ParamType[list[str]]):
-    """Kinds of alerts, separated by commas."""
-
-    name = "kinds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        """Each one a kind that there is."""
-        kinds = value if isinstance(value, list) else [kind.strip() for kind in str(value).split(",")]
-        for kind in kinds:
-            if kind not in KINDS:
-                self.fail(f"{kind!r} is none of {', '.join(KINDS)}", param, ctx)
-        return kinds
+def kinds_of(value: str) -> list[str]:
+    """Return the kinds of alerts that a list names, separated by commas."""
+    kinds = [kind.strip() for kind in value.split(",")]
+    for kind in kinds:
+        if kind not in KINDS:
+            raise click.BadParameter(f"{kind!r} is none of {', '.join(KINDS)}")
+    return kinds
 
 
 @click.command()
-@click.option("--on", type=Kinds(), multiple=True, metavar="KIND", help=f"{', '.join(KINDS)}; repeatable.")
+@click.option("--on", type=kinds_of, multiple=True, metavar="KIND", help=f"{', '.join(KINDS)}; repeatable.")
 @click.option("--webhook", metavar="URL", help="Post JSON to this address.")
 @click.option("--slack", metavar="URL", help="Post to this incoming webhook of Slack, Mattermost or Rocket.Chat.")
 @click.option("--email", metavar="ADDRESS", help="Send a mail, through the server that FEPFLOW_SMTP_URL names.")
 @click.option("--block", metavar="TYPE/NAME", help="Notify through a block of Prefect's, such as slack-webhook/team.")
 @click.option("--suite", metavar="NAME", help="Only of the suite of this name.")
 @click.option("--name", help="Name of the alert; one of this name is changed.")
-@click.option("--grace", default="60s", show_default=True, help="How late a run may begin before it was missed.")
+@click.option("--grace", type=Duration(10, bounds="at least 10s"), default="60s", show_default=True,
+              help="How late a run may begin before it was missed.")  # fmt: skip
 @click.option("--list", "as_list", is_flag=True, help="Show all alerts.")
 @click.option("--remove", metavar="NAME", help="Remove the alert of this name.")
-def alert(on: tuple[list[str], ...], suite: str | None, name: str | None, grace: str, as_list: bool,
+def alert(on: tuple[list[str], ...], suite: str | None, name: str | None, grace: float, as_list: bool,
           remove: str | None, **channels: str | None) -> None:  # fmt: skip
     """Let Prefect send notifications: of a fail, a worse verdict, drift, a run that crashed or did not come."""
     if as_list:
@@ -337,25 +318,13 @@ def alert(on: tuple[list[str], ...], suite: str | None, name: str | None, grace:
             f"say when and where: --on {'|'.join(KINDS)}, and --webhook, --slack, --email or --block"
         )
     kinds = dict.fromkeys(kind for kinds in on for kind in kinds)
-    arguments = [f"--grace={_seconds(grace)}", *(f"--on={kind}" for kind in kinds)]
-    arguments += [f"--{option}={value}" for option, value in {"suite": suite, "name": name}.items() if value]
+    options = [("grace", grace), *(("on", kind) for kind in kinds), ("suite", suite), ("name", name)]
+    arguments = (f"--{option}={value}" for option, value in options if value)
     for made in _run_alerts("put", *arguments, FEPFLOW_ALERT_ADDRESSES=json.dumps(given))["alerts"]:
         paused = "" if made["enabled"] else " It is paused, as somebody has left it."
         click.echo(f"{'Created' if made['created'] else 'Updated'} the alert {made['name']!r}.{paused}")
     if "missed" in kinds:
         click.echo("A run that Prefect itself does not plan is noticed while `fepflow serve` runs.")
-
-
-def _seconds(grace: str) -> float:
-    from fepflow.text import seconds
-
-    try:
-        found = float(seconds(grace))
-    except ValueError as error:
-        raise click.BadParameter(f"{grace}: {error}", param_hint="--grace") from None
-    if found < SHORTEST_GRACE:
-        raise click.BadParameter(f"{grace}: at least {SHORTEST_GRACE:g}s", param_hint="--grace")
-    return found
 
 
 def _show_alerts(alerts: list[dict[str, Any]]) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fepflow.cli.options import JSON, SUITE, echo_json
+
 if TYPE_CHECKING:
     from fepflow.checks.docgen import Argument
     from fepflow.errors import Problem
@@ -38,8 +40,6 @@ def init(folder: Path) -> None:
     click.echo(f"Next: fepflow run {folder / 'suite.yaml'}, which passes; then put your own agent into agent.py.")
 
 
-SUITE = click.argument("suite", type=click.Path(path_type=Path))
-
 MOST_PROBLEMS = 1_000
 """Lines that a person may still read."""
 
@@ -48,8 +48,8 @@ MOST_PROBLEMS = 1_000
 @SUITE
 def validate(suite: Path) -> None:
     """Find every error in a suite and in the files that it names. Makes no call."""
-    from fepflow.services import run_service
     from fepflow.text import plural
+    from fepflow.services import run_service
 
     validation = run_service.validate(suite)
     print_problems(validation.problems)
@@ -78,11 +78,9 @@ def print_problems(problems: Sequence[Problem]) -> None:
 @click.command()
 def schema() -> None:
     """Print the JSON Schema of suite files, for editors."""
-    import json
-
     from fepflow.checks.schemas import complete_suite_schema
 
-    click.echo(json.dumps(complete_suite_schema(), indent=2))
+    echo_json(complete_suite_schema())
 
 
 SHARE = click.FloatRange(0, 1)
@@ -96,20 +94,16 @@ SHARE = click.FloatRange(0, 1)
 @click.option("--power", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.8, show_default=True,
               metavar="X", help="The chance of a pass that is wanted then.")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1, 1_000), metavar="N", help="Of each case (default: the suite's).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def plan(suite: Path, minimum: float | None, expected: float, power: float, repeats: int | None, as_json: bool) -> None:
     """Say how many test cases SUITE takes to show a minimum, if the agent is as good as you expect. Makes no call."""
     from fepflow.services import run_service
 
     plans = run_service.plan(suite, minimum, expected, power, repeats)
     if as_json:
-        import json
-
-        click.echo(json.dumps([each.data() for each in plans], indent=2))
-        return
-    for each in plans:
-        for line in each.sentences():
-            click.echo(line)
+        echo_json([each.data() for each in plans])
+    else:
+        click.echo("\n".join(line for each in plans for line in each.sentences()))
 
 
 @click.command()
@@ -122,10 +116,8 @@ def checks(check_type: str | None, as_json: bool) -> None:
     from fepflow.checks.schemas import check_schema
 
     if as_json:
-        import json
-
         schemas = check_schema(check_type) if check_type else {name: check_schema(name) for name in list_checks()}
-        click.echo(json.dumps(schemas, indent=2))
+        echo_json(schemas)
     elif check_type:
         check_class = find_check(check_type)
         click.echo(f"{check_type} ({', '.join(list_versions(check_type))})\n\n{purpose_of(check_class)}\n")

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from fepflow.checks.explanation import arguments_of, explain, findings
 from fepflow.errors import NotFoundError
 from fepflow.pages.charts import attempts_chart
-from fepflow.pages.rendering import State, state_of, state_of_check
+from fepflow.pages.rendering import State, state, state_of
 from fepflow.pages.text import Span, differences, shown
 from fepflow.protocol.results import CheckResult
 from fepflow.store.check_order import shared_check_ids
@@ -138,7 +138,7 @@ def _check(check: CheckResult) -> CheckView:
     model = {name: of_model[name] for name in _OF_MODEL if of_model.get(name) is not None}
     return CheckView(
         check,
-        state_of_check(check),
+        state(check),
         explain(check),
         findings(check, MAX_LINE),
         arguments_of(check, MAX_LINE),

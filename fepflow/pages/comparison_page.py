@@ -14,8 +14,7 @@ from fepflow.analysis.regressions import JudgedComparisons
 from fepflow.errors import UserError
 from fepflow.pages.charts import trend_chart
 from fepflow.pages.run_page import bands_of
-from fepflow.pages.text import Span, differences
-from fepflow.reports.comparison import HEADLINES, figures, output_text, reason_of
+from fepflow.reports.comparison import HEADLINES, ComparedRun, compared_runs
 from fepflow.services.baselines import compare, trends_of
 from fepflow.statistics.drift import ALARM
 from fepflow.store.records import RunSummary
@@ -24,38 +23,13 @@ from fepflow.store.store import Store
 MAX_RUNS = 10
 MAX_FLIPS = 20
 """Cases that are shown each way."""
-
-
-@dataclass(frozen=True, slots=True)
-class FlipView:
-    """A case that flipped, with both outputs, and why its check did not pass in the worse one.
-
-    Spans mark where the outputs differ; they are None where these are too long for that.
-    """
-
-    flip: Flip
-    base: str
-    new: str
-    base_spans: list[Span] | None
-    new_spans: list[Span] | None
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedRun:
-    """A run beside the base: rows of the table (metric, then its figures), and the cases that flipped."""
-
-    comparison: RunComparison
-    rows: list[list[str]]
-    not_compared: list[str]
-    reasons: list[str]
-    worsened: list[FlipView]
-    improved: list[FlipView]
+MAX_POINTS = 60
+"""Runs in a chart, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonView:
-    """All of them."""
+    """Runs beside a base, and the headline of all of them."""
 
     judged: JudgedComparisons
     headline: str
@@ -72,35 +46,7 @@ def comparison_view(store: Store, base: str, new: Sequence[str], runs: Sequence[
     if len(new) > MAX_RUNS:
         raise UserError(f"At most {MAX_RUNS} runs are compared with a base on one page.")
     judged = compare(store, base, new, None, {})
-    compared = [_compared(store, judged, index) for index in range(len(judged.comparisons))]
-    return ComparisonView(judged, HEADLINES[judged.outcome], compared)
-
-
-def _compared(store: Store, judged: JudgedComparisons, index: int) -> ComparedRun:
-    each, p_values = judged.comparisons[index], judged.p_values[index]
-    return ComparedRun(
-        each,
-        [
-            [metric.id, *figures(metric, p_values.get(metric.id), "·")]
-            for metric in each.metrics
-            if metric.estimate is not None
-        ],
-        [f"{metric.id}: {metric.why_not}" for metric in each.metrics if metric.why_not],
-        [rule.reason for rule in judged.rules[index] if judged.asked or rule.outcome == "fail"],
-        [_flip(store, each, flip) for flip in each.worsened[:MAX_FLIPS]],
-        [_flip(store, each, flip) for flip in each.improved[:MAX_FLIPS]],
-    )
-
-
-def _flip(store: Store, compared: RunComparison, flip: Flip) -> FlipView:
-    base = output_text(store, compared.base.id, flip.base_index)
-    new = output_text(store, compared.new.id, flip.new_index)
-    base_spans, new_spans = differences(base, new) or (None, None)
-    return FlipView(flip, base, new, base_spans, new_spans, reason_of(store, compared, flip))
-
-
-MAX_POINTS = 60
-"""Runs in a chart, the newest."""
+    return ComparisonView(judged, HEADLINES[judged.outcome], list(compared_runs(store, judged, MAX_FLIPS)))
 
 
 @dataclass(frozen=True, slots=True)

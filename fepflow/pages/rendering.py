@@ -15,25 +15,23 @@ from markupsafe import Markup
 
 from fepflow.page_links import case_path, cases_path, compare_path, run_path, trends_path
 from fepflow.pages.charts import interval_chart
-from fepflow.pages.text import shown, snippet, visible
+from fepflow.pages.text import differences, shown, snippet, visible
 from fepflow.protocol.results import CheckResult
-from fepflow.protocol.status import StatusText
 from fepflow.store.check_order import declared_check_ids
-from fepflow.store.records import GridRow
+from fepflow.store.records import CheckMark, GridRow
 
 NAMES = ("htmx.min.js", "icon.svg", "page.js", "style.css")
-_FOLDER = files("fepflow.pages").joinpath("static")
 
 
 @cache
 def read_asset(name: str) -> bytes:
-    """One of `NAMES`."""
-    return _FOLDER.joinpath(name).read_bytes()
+    """Return a file of `NAMES`."""
+    return files("fepflow.pages").joinpath("static", name).read_bytes()
 
 
 @cache
 def asset_address(name: str) -> str:
-    """Where a page loads it from."""
+    """Return the address that a page loads a file from; it changes with its content, so that browsers keep it."""
     return f"/static/{sha256(read_asset(name)).hexdigest()[:12]}/{name}"
 
 
@@ -60,47 +58,38 @@ LINKS = PageLinks()
 
 
 State = Literal["passed", "failed", "error", "skipped", "no verdict", "absent"]
+"""How a check or a case came out, in one word. Absence is never a pass."""
 
 
-def state(status: StatusText, passed: bool | None) -> State:
-    """That of one result."""
-    if status == "error":
+def state(result: CheckResult | CheckMark | None) -> State:
+    """Return how a check came out; `absent` if there is no result, or the case has no such check."""
+    if result is None:
+        return "absent"
+    if result.status == "error":
         return "error"
-    if status == "skip":
+    if result.status == "skip":
         return "skipped"
-    return "no verdict" if passed is None else "passed" if passed else "failed"
-
-
-def state_of_check(check: CheckResult) -> State:
-    """That of a check's result."""
-    return state(check.status, check.passed)
-
-
-def mark_of(row: GridRow, repeat: int, check_id: str) -> State:
-    """That of one check of one output in a grid; `absent` where there is no result, or the case has no such check."""
-    mark = row.marks.get((repeat, check_id))
-    return "absent" if mark is None else state(mark.status, mark.passed)
+    return "no verdict" if result.passed is None else "passed" if result.passed else "failed"
 
 
 def states_of(row: GridRow, repeats: int, check_id: str) -> list[State]:
-    """Those of one check of all outputs of a case."""
-    return [mark_of(row, repeat, check_id) for repeat in range(repeats)]
+    """Return how a check came out for each output of a case."""
+    return [state(row.marks.get((repeat, check_id))) for repeat in range(repeats)]
 
 
 def state_of(row: GridRow, repeats: int, shared: Sequence[str]) -> State:
-    """That of a case: the worst of its results; `absent` where an output, or one of the checks that it was to have, is.
+    """Return the worst state of a case's results; `absent` if an output, or a check that it was to have, is.
 
     `shared` are the ids of the checks that all cases share.
     """
-    expected = declared_check_ids(row.case, shared)
-    found = {mark_of(row, repeat, check_id) for repeat in range(repeats) for check_id in expected}
-    found |= {state(mark.status, mark.passed) for mark in row.marks.values()}
+    states = {each for check_id in declared_check_ids(row.case, shared) for each in states_of(row, repeats, check_id)}
+    states |= set(map(state, row.marks.values()))
     if any(output.failed for output in row.outputs.values()):
-        found.add("error")
+        states.add("error")
     if len(row.outputs) < repeats:
-        found.add("absent")
+        states.add("absent")
     order: tuple[State, ...] = ("failed", "error", "absent", "skipped", "no verdict", "passed")
-    return next((each for each in order if each in found), "no verdict")
+    return next((each for each in order if each in states), "no verdict")
 
 
 WORDS = {"pass": "Pass", "fail": "Fail", "inconclusive": "Inconclusive"}
@@ -133,7 +122,14 @@ def _environment() -> Environment:
         {"number": number, "moment": moment, "lasting": lasting, "shown": shown, "snippet": snippet, "cost": cost}
     )
     environment.globals.update(
-        {"SIGNS": SIGNS, "WORDS": WORDS, "asset": asset_address, "states_of": states_of, "state_of": state_of}
+        {
+            "SIGNS": SIGNS,
+            "WORDS": WORDS,
+            "asset": asset_address,
+            "differences": differences,
+            "state_of": state_of,
+            "states_of": states_of,
+        }
     )
     return environment
 

@@ -1,19 +1,19 @@
-"""Compared runs as JSON data, and as markdown for a comment on a pull request."""
+"""Compared runs: in words for terminal, markdown and pages, and as JSON data."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from fepflow.analysis.comparison import Flip, RunComparison
+from fepflow.text import escape_markdown
 from fepflow.analysis.regressions import JudgedComparisons
+from fepflow.analysis.comparison import Flip, RunComparison
 from fepflow.checks.explanation import explain
 from fepflow.page_links import compare_page, link, run_page
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from fepflow.text import escape_markdown
 from fepflow.verdict.regression_rules import MetricDifference
 from fepflow.verdict.verdict import CorrectedShare
 
@@ -24,13 +24,61 @@ HEADLINES = {
     None: "No regression is shown, and none is excluded",
 }
 MAX_OUTPUT = 300
-"""Characters of an output in a text."""
-
-NONE = "—"
+"""Characters of an output in a text; JSON has ten times as many."""
 
 
-def output_text(store: Store, run_id: str, case_index: int) -> str:
-    """What a case's first repeat gave, as text; why there is nothing."""
+@dataclass(frozen=True, slots=True)
+class FlipText:
+    """A case that flipped, with both outputs, and why its check did not pass in the run in which it is worse."""
+
+    flip: Flip
+    base: str
+    new: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRun:
+    """A run beside the base: rows of metrics with their figures, and the cases that flipped, `shown` of all of them.
+
+    `reasons` are the sentences of the rules; where no margin was asked for, of those that fail.
+    """
+
+    comparison: RunComparison
+    rows: list[list[str]]
+    not_compared: list[str]
+    reasons: list[str]
+    shown: Mapping[str, Sequence[FlipText]]
+
+    @property
+    def flips(self) -> dict[str, list[Flip]]:
+        """All cases that flipped, by their direction."""
+        return {"worse": self.comparison.worsened, "better": self.comparison.improved}
+
+
+def compared_runs(store: Store, judged: JudgedComparisons, most_flips: int | None = None) -> Iterator[ComparedRun]:
+    """Yield each run beside the base, with at most `most_flips` of the cases that flipped each way."""
+    for each, p_values, rules in zip(judged.comparisons, judged.p_values, judged.rules, strict=True):
+        yield ComparedRun(
+            each,
+            [[metric.id, *_figures(metric, p_values.get(metric.id))] for metric in each.metrics if metric.estimate],
+            [f"{metric.id}: {metric.why_not}" for metric in each.metrics if metric.why_not],
+            [rule.reason for rule in rules if judged.asked or rule.outcome == "fail"],
+            {
+                "worse": [_flip(store, each, flip) for flip in each.worsened[:most_flips]],
+                "better": [_flip(store, each, flip) for flip in each.improved[:most_flips]],
+            },
+        )
+
+
+def _flip(store: Store, compared: RunComparison, flip: Flip) -> FlipText:
+    base = _output_text(store, compared.base.id, flip.base_index)
+    new = _output_text(store, compared.new.id, flip.new_index)
+    return FlipText(flip, base, new, _reason(store, compared, flip))
+
+
+def _output_text(store: Store, run_id: str, case_index: int) -> str:
+    """Return the output of a case's first repeat as text, or why there is none."""
     stored = store.results.outputs(run_id, case_index, case_index + 1).get((case_index, 0))
     if stored is None:
         return "(nothing came)"
@@ -40,8 +88,7 @@ def output_text(store: Store, run_id: str, case_index: int) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def reason_of(store: Store, compared: RunComparison, flip: Flip) -> str | None:
-    """Why the check of a case that flipped did not pass, in the run in which it is worse."""
+def _reason(store: Store, compared: RunComparison, flip: Flip) -> str | None:
     check_id = next((metric.check_id for metric in compared.metrics if metric.id == flip.metric), None)
     is_worse = flip.new < flip.base
     run, index = (compared.new, flip.new_index) if is_worse else (compared.base, flip.base_index)
@@ -50,35 +97,25 @@ def reason_of(store: Store, compared: RunComparison, flip: Flip) -> str | None:
     return next(sentences, None)
 
 
-def as_json(store: Store, judged: JudgedComparisons) -> dict[str, Any]:
-    """Everything, with the outputs of the cases that flipped."""
-    return {
-        "outcome": judged.outcome,
-        "base": _run(judged.comparisons[0].base),
-        "compared": [
-            {
-                "run": _run(each.new),
-                "matched": len(each.matched.pairs),
-                "not_matched": {
-                    "changed": each.matched.changed,
-                    "only_base": each.matched.only_base,
-                    "only_new": each.matched.only_new,
-                },
-                "metrics": [_metric(metric, judged.p_values[index]) for metric in each.metrics],
-                "rules": [rule.model_dump(mode="json", exclude_none=True) for rule in judged.rules[index]],
-                "worsened": [_flip(store, each, flip) for flip in each.worsened],
-                "improved": [_flip(store, each, flip) for flip in each.improved],
-                "warnings": each.warnings,
-            }
-            for index, each in enumerate(judged.comparisons)
-        ],
-    }
+def _figures(metric: MetricDifference, p: float | None) -> list[str]:
+    """Return base, new, difference, interval, p, and how many cases worsened and improved."""
+    estimate = metric.estimate
+    assert estimate is not None
+    bounds = estimate.low, estimate.high
+    interval = "·" if bounds == (None, None) else f"{_number(bounds[0])} to {_number(bounds[1])}"
+    values = [_number(metric.base), _number(metric.new), _number(estimate.value, "+"), interval]
+    return [*values, "·" if p is None else f"{p:.2g}", str(metric.worsened), str(metric.improved)]
+
+
+def _number(value: float | None, sign: str = "") -> str:
+    return "·" if value is None else f"{value:{sign}.4g}"
 
 
 def as_markdown(store: Store, judged: JudgedComparisons, most_cases: int) -> Iterator[str]:
-    """Lines of markdown; what agents and cases say stays text."""
+    """Yield lines of markdown; what agents and cases say stays text."""
     yield f"### {HEADLINES[judged.outcome]}"
-    for index, each in enumerate(judged.comparisons):
+    for compared, rules in zip(compared_runs(store, judged, most_cases), judged.rules, strict=True):
+        each = compared.comparison
         yield ""
         yield f"{_linked(each.new)} against {_linked(each.base)}, {escape_markdown(each.matched.sentence)}"
         if page := compare_page(each.base.id, each.new.id):
@@ -87,54 +124,59 @@ def as_markdown(store: Store, judged: JudgedComparisons, most_cases: int) -> Ite
         yield ""
         yield "| metric | base | new | difference | interval | p | worse | better |"
         yield f"|{' --- |' * 8}"
-        for metric in each.metrics:
-            cells = [escape_markdown(metric.id), *figures(metric, judged.p_values[index].get(metric.id), NONE)]
-            yield f"| {' | '.join(cells)} |"
+        yield from (f"| {' | '.join([escape_markdown(name), *figures])} |" for name, *figures in compared.rows)
         yield ""
-        yield from (f"- {escape_markdown(rule.reason)}" for rule in judged.rules[index])
-        yield from (f"- not compared: {escape_markdown(f'{m.id}: {m.why_not}')}" for m in each.metrics if m.why_not)
-        yield from (f"- {escape_markdown(warning)}" for warning in each.warnings)
-        for what, flips in (("Worse", each.worsened), ("Better", each.improved)):
-            yield from _markdown_flips(store, each, what, flips, most_cases)
+        notes = [rule.reason for rule in rules]
+        notes += [*(f"not compared: {why}" for why in compared.not_compared), *each.warnings]
+        yield from (f"- {escape_markdown(note)}" for note in notes)
+        for word, flips in compared.flips.items():
+            if flips:
+                yield from _markdown_flips(word, compared.shown[word], len(flips))
 
 
 def _linked(run: RunRecord) -> str:
     return link(f"`{run.id[:8]}`", run_page(run.id))
 
 
-def figures(metric: MetricDifference, p: float | None, none: str) -> list[str]:
-    """Base, new, difference, interval, p, and how many cases worsened and improved."""
-    estimate = metric.estimate
-    if estimate is None:
-        return [none] * 7
-    bounds = estimate.low, estimate.high
-    interval = none if bounds == (None, None) else f"{_number(bounds[0], none)} to {_number(bounds[1], none)}"
-    values = [_number(metric.base, none), _number(metric.new, none), _number(estimate.value, none, "+"), interval]
-    return [*values, none if p is None else f"{p:.2g}", str(metric.worsened), str(metric.improved)]
-
-
-def _number(value: float | None, none: str, sign: str = "") -> str:
-    return none if value is None else f"{value:{sign}.4g}"
-
-
-def _markdown_flips(
-    store: Store, compared: RunComparison, what: str, flips: list[Flip], most_cases: int
-) -> Iterator[str]:
-    if not flips:
-        return
-    shown = flips[:most_cases]
+def _markdown_flips(word: str, shown: Sequence[FlipText], total: int) -> Iterator[str]:
     yield ""
-    yield f"<details><summary>{what} now: {len(shown)} of {len(flips)}</summary>"
+    yield f"<details><summary>{word.capitalize()} now: {len(shown)} of {total}</summary>"
     yield ""
-    for flip in shown:
+    for text in shown:
+        flip = text.flip
         name = f"{escape_markdown(flip.case_id, 100)}** ({escape_markdown(flip.metric, 100)}"
         yield f"- **{name}: {flip.base:.4g} → {flip.new:.4g})"
-        for word, run, index in (("base", compared.base, flip.base_index), ("new", compared.new, flip.new_index)):
-            yield f"  - {word}: {escape_markdown(output_text(store, run.id, index), MAX_OUTPUT)}"
-        if reason := reason_of(store, compared, flip):
-            yield f"  - why: {escape_markdown(reason)}"
+        yield f"  - base: {escape_markdown(text.base, MAX_OUTPUT)}"
+        yield f"  - new: {escape_markdown(text.new, MAX_OUTPUT)}"
+        if text.reason:
+            yield f"  - why: {escape_markdown(text.reason)}"
     yield ""
     yield "</details>"
+
+
+def as_json(store: Store, judged: JudgedComparisons) -> dict[str, Any]:
+    """Return everything as JSON data, with the outputs of the cases that flipped."""
+    return {
+        "outcome": judged.outcome,
+        "base": _run(judged.comparisons[0].base),
+        "compared": [
+            {
+                "run": _run(compared.comparison.new),
+                "matched": len(compared.comparison.matched.pairs),
+                "not_matched": {
+                    name: getattr(compared.comparison.matched, name) for name in ("changed", "only_base", "only_new")
+                },
+                "metrics": [_metric(metric, p_values) for metric in compared.comparison.metrics],
+                "rules": [rule.model_dump(mode="json", exclude_none=True) for rule in rules],
+                "worsened": [_flip_data(text) for text in compared.shown["worse"]],
+                "improved": [_flip_data(text) for text in compared.shown["better"]],
+                "warnings": compared.comparison.warnings,
+            }
+            for compared, p_values, rules in zip(
+                compared_runs(store, judged), judged.p_values, judged.rules, strict=True
+            )
+        ],
+    }
 
 
 def _run(run: RunRecord) -> dict[str, Any]:
@@ -143,12 +185,12 @@ def _run(run: RunRecord) -> dict[str, Any]:
 
 def _metric(metric: MetricDifference, p_values: dict[str, float]) -> dict[str, Any]:
     estimate = metric.estimate
-    found: dict[str, Any] = {"id": metric.id, "check": metric.check_id, "why_not_compared": metric.why_not}
+    names: dict[str, Any] = {"id": metric.id, "check": metric.check_id, "why_not_compared": metric.why_not}
     if estimate is None:
-        return found
+        return names
     corrected = CorrectedShare.of(metric.corrected)
     return {
-        **found,
+        **names,
         "base": metric.base,
         "new": metric.new,
         "difference": estimate.value,
@@ -166,9 +208,8 @@ def _metric(metric: MetricDifference, p_values: dict[str, float]) -> dict[str, A
     }
 
 
-def _flip(store: Store, compared: RunComparison, flip: Flip) -> dict[str, Any]:
-    found = asdict(flip)
-    runs = {"base": (compared.base, found.pop("base_index")), "new": (compared.new, found.pop("new_index"))}
-    for word, (run, index) in runs.items():
-        found[f"{word}_output"] = output_text(store, run.id, index)[: 10 * MAX_OUTPUT]
-    return {**found, "reason": reason_of(store, compared, flip)}
+def _flip_data(text: FlipText) -> dict[str, Any]:
+    data = asdict(text.flip)
+    del data["base_index"], data["new_index"]
+    outputs = {"base_output": text.base[: 10 * MAX_OUTPUT], "new_output": text.new[: 10 * MAX_OUTPUT]}
+    return {**data, **outputs, "reason": text.reason}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fepflow.cli.console import Console
+from fepflow.cli.runs import print_end
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.services.run_service import Finished
 from fepflow.settings import settings
@@ -151,9 +152,9 @@ def test_the_end_of_a_run_has_the_address_of_its_page(
     store: Store, fill_run: FillRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finished = Finished(fill_run([("bad", Output(value="no"), check(False))]), None)
-    Console().finished(store, finished, ())
+    print_end(Console(), store, finished, ())
     assert "  page " not in capsys.readouterr().out
     monkeypatch.setenv("FEPFLOW_PAGES_URL", "https://eval.example.org")
     settings.cache_clear()
-    Console().finished(store, finished, ())
+    print_end(Console(), store, finished, ())
     assert f"\n  page       https://eval.example.org/runs/{finished.run.id}\n" in capsys.readouterr().out
