@@ -48,8 +48,8 @@ MOST_PROBLEMS = 1_000
 @SUITE
 def validate(suite: Path) -> None:
     """Find every error in a suite and in the files that it names. Makes no call."""
-    from fepflow.text import plural
     from fepflow.services import run_service
+    from fepflow.text import plural
 
     validation = run_service.validate(suite)
     print_problems(validation.problems)

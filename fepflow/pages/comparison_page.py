@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 
 from markupsafe import Markup
 
-from fepflow.analysis.comparison import Flip, RunComparison
 from fepflow.analysis.drift import Series
 from fepflow.analysis.judge_reliability import JudgeReliability, reliability_of_judges
 from fepflow.analysis.regressions import JudgedComparisons

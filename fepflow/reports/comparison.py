@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fepflow.text import escape_markdown
-from fepflow.analysis.regressions import JudgedComparisons
 from fepflow.analysis.comparison import Flip, RunComparison
+from fepflow.analysis.regressions import JudgedComparisons
 from fepflow.checks.explanation import explain
 from fepflow.page_links import compare_page, link, run_page
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
+from fepflow.text import escape_markdown
 from fepflow.verdict.regression_rules import MetricDifference
 from fepflow.verdict.verdict import CorrectedShare
 
