@@ -1,38 +1,50 @@
-"""Call the system under test for the cases of a batch that have no output yet."""
+"""Call the system under test for the cases of a batch that have no output yet.
+
+A case that still fails is called again in a task run of its own, which Prefect retries with growing pauses.
+"""
 
 from __future__ import annotations
 
-import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
-from prefect import task
+from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.runtime import task_run
 from prefect.states import Completed, Failed
+from prefect.tasks import exponential_backoff
 
 from fepflow.calls.base import output_hash
 from fepflow.calls.client import CallRecord
 from fepflow.errors import CircuitOpenError, RunLimitExceededError
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewOutput
-from fepflow.tasks.run.asyncio_helpers import gather_or_raise
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.context import MAX_LABEL, RunContext
-from fepflow.tasks.run.failure_messages import count_of_cases, listed_cases
+from fepflow.tasks.run.asyncio_helpers import gather_or_raise, task_result
+from fepflow.tasks.run.batch_work import MAX_LABEL, BatchWork, CaseOutput, Unit, count_of_cases, listed_cases
+from fepflow.tasks.run.context import RunContext
 from fepflow.tasks.run.global_limits import Slot
 from fepflow.tasks.run.log import run_log
 from fepflow.text import one_line
 
 MAX_CAUSE = 300
 
+FIRST_PAUSE = 2
+"""Seconds before Prefect's first retry; each further pause is twice as long."""
+
+JITTER = 0.5
+"""A pause is up to so much longer or shorter, so that retried cases do not come back all at once."""
+
+RETRYABLE = "another try may mend it"
+
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """A case and what its calls came to. In `BatchResult.to_retry`: no response, for a reason that a retry may mend."""
+    """The calls for a case. In `BatchResult.to_retry`: no response, for a reason that a retry may mend."""
 
     case: TestCase
-    case_index: int
-    repeat: int
+    unit: Unit
     record: CallRecord
 
 
@@ -48,35 +60,30 @@ class BatchResult:
     down: CircuitOpenError | None = field(default=None, repr=False)
 
 
-async def call_target(context: RunContext, batch: Batch) -> BatchResult:
-    """Read from the store which outputs are there, call the target for the others, store each as it arrives.
+async def call_target(context: RunContext, work: BatchWork) -> BatchResult:
+    """Call the target for the outputs that the batch lacks; store each as it arrives.
 
     A call that fails for good is stored too, as an output with its cause. A call that may succeed later is not stored,
     but returned in `to_retry`, while there are not too many. What the run's deadline or budget excludes is not called.
     """
-    store, run = context.store, context.run
-    first, last = batch.case_range(run.repeats)
-    present = await asyncio.to_thread(store.results.present_outputs, run.id, first, last)
-    missing = [unit for unit in batch.units(run.repeats) if unit not in present]
-    context.count(calls=len(batch.units(run.repeats)) - len(missing))
+    context.count(calls=len(work.units) - len(work.missing))
     result = BatchResult()
-    if missing and not context.target_client.budget.ended:
-        cases = await context.cases(batch)
-        async with context.shared_limits.slots(len(missing)) as slot:
-            await gather_or_raise(_call(context, slot, result, cases[unit[0] - first], unit) for unit in missing)
+    if work.missing and not context.target_client.budget.ended:
+        async with context.shared_limits.slots(len(work.missing)) as slot:
+            await gather_or_raise(_call(context, slot, result, work, unit) for unit in work.missing)
     await context.writer.committed()
     return result
 
 
-async def _call(context: RunContext, slot: Slot, result: BatchResult, case: TestCase, unit: tuple[int, int]) -> None:
+async def _call(context: RunContext, slot: Slot, result: BatchResult, work: BatchWork, unit: Unit) -> None:
+    case = work.case(unit)
     try:
         async with slot():
             record = await context.target_client.ask(case)
     except RunLimitExceededError:
         return
-    context.at_work = case.id
     result.calls += 1
-    outcome = CallOutcome(case, *unit, record)
+    outcome = CallOutcome(case, unit, record)
     if record.may_recover and record.time_left() > 0 and _may_escalate(context):
         context.escalations += 1
         result.to_retry.append(outcome)
@@ -85,16 +92,16 @@ async def _call(context: RunContext, slot: Slot, result: BatchResult, case: Test
         result.circuit_open += 1
         result.down = record.error
     elif record.error is not None and record.response is None:
-        result.failed.append((context.name_of(case, unit[1]), str(record.error)))
-    store_output(context, outcome)
+        result.failed.append((work.name_of(case, unit[1]), str(record.error)))
+    store_output(context, work, outcome)
 
 
 def _may_escalate(context: RunContext) -> bool:
     return context.suite.target.retries > 0 and context.may_escalate() and not context.target_client.is_down
 
 
-def store_output(context: RunContext, ended: CallOutcome) -> None:
-    """Store what the calls of a case came to, a response or an error."""
+def store_output(context: RunContext, work: BatchWork, ended: CallOutcome) -> None:
+    """Add to the batch and the store what the calls of a case came to, a response or an error."""
     output = ended.record.output()
     failed = output.failure is not None
     if failed and not isinstance(ended.record.error, CircuitOpenError):  # its task run says so, once for all cases
@@ -103,15 +110,17 @@ def store_output(context: RunContext, ended: CallOutcome) -> None:
     elif not failed:
         context.target_client.budget.spend(output.metadata)
     context.count(calls=1, failed_calls=int(failed))
-    hashed = output_hash(context.target, ended.case, ended.repeat, ended.record.request)
-    context.writer.add(outputs=[NewOutput(ended.case_index, ended.repeat, hashed, output)])
+    case_index, repeat = ended.unit
+    hashed = output_hash(context.target, ended.case, repeat, ended.record.request)
+    context.writer.add(outputs=[NewOutput(case_index, repeat, hashed, output)])
+    work.add_output(CaseOutput(ended.case, ended.unit, output, hashed))
 
 
 @task(name="call-target", task_run_name="call {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)
-async def call_target_task(context: RunContext, batch: Batch, label: str) -> State[BatchResult]:
+async def call_target_task(context: RunContext, work: BatchWork, label: str) -> State[BatchResult]:
     """`call_target` as a Prefect task run, named after the cases that it carries."""
-    result = await call_target(context, batch)
-    of = f"of {count_of_cases(len(batch.units(context.run.repeats)), context.run.repeats)}"
+    result = await call_target(context, work)
+    of = f"of {count_of_cases(len(work.units), context.run.repeats)}"
     sentences = []
     if result.circuit_open:
         sentences.append(
@@ -124,7 +133,58 @@ async def call_target_task(context: RunContext, batch: Batch, label: str) -> Sta
         sentences.append(f"{len(result.failed)} {of} without an answer: {names}: {cause}")
     failed = bool(sentences)
     if result.to_retry:
-        names = listed_cases([context.name_of(outcome.case, outcome.repeat) for outcome in result.to_retry])
+        names = listed_cases([work.name_of(outcome.case, outcome.unit[1]) for outcome in result.to_retry])
         sentences.append(f"Still without an answer, each gets a task run of its own: {names}.")
     message = " ".join(sentences) or None
     return Failed(message=message, data=result) if failed else Completed(message=message, data=result)
+
+
+async def retry_call(context: RunContext, outcome: CallOutcome) -> bool:
+    """One more call for a case, recorded in `outcome.record`. False, without a call, if the circuit is open."""
+    with suppress(RunLimitExceededError):  # then the error of the last attempt stands
+        async with context.shared_limits.slots(1) as slot, slot():
+            return await context.target_client.call_once_more(outcome.case, outcome.record)
+    return True
+
+
+async def retry_case(context: RunContext, work: BatchWork, outcome: CallOutcome) -> None:
+    """Retry the case in its own task run until it has a response or no retry is left; either way, store the outcome."""
+    label = work.name_of(outcome.case, outcome.unit[1])
+    retries = context.suite.target.retries
+    retrying = call_case_task.with_options(retries=retries, retry_delay_seconds=exponential_backoff(FIRST_PAUSE))
+    await task_result(retrying(context, outcome, label, return_state=True))
+    store_output(context, work, outcome)
+    await context.writer.committed()
+
+
+def may_retry(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
+    """Not after a fault of ours, whose state holds an exception."""
+    return state.data is RETRYABLE
+
+
+@task(
+    name="call-case",
+    task_run_name="case {label}",
+    retry_jitter_factor=JITTER,
+    retry_condition_fn=may_retry,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+async def call_case_task(context: RunContext, outcome: CallOutcome, label: str) -> State[Any]:
+    """`retry_call` as a Prefect task run, named after its case. Each attempt makes one call."""
+    called = await retry_call(context, outcome)
+    record = outcome.record
+    if record.response is not None:
+        return Completed(message=f"{label}: answered at attempt {len(record.attempts)}.")
+    left = min(context.target_client.budget.left(), record.time_left())
+    another = record.may_recover and left > longest_pause()
+    down = "" if called else "no call was made, as the target is down; "
+    return Failed(
+        message=f"{label}: {down}attempt {len(record.attempts)}: {record.error}",
+        data=RETRYABLE if another else None,
+    )
+
+
+def longest_pause() -> float:
+    """Seconds until the next try of this task run, if there is one."""
+    return float(FIRST_PAUSE * 2 ** (task_run.run_count - 1) * (1 + JITTER))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
+from prefect.tasks import exponential_backoff
 
 from fepflow.checks.core.compiled import CompiledCheck
 from fepflow.checks.core.partial_outputs import reads_only_completed_steps
@@ -19,15 +21,18 @@ from fepflow.models.request_context import RequestContext
 from fepflow.protocol.context import Context, evaluation_context
 from fepflow.protocol.results import USAGE, CheckResult
 from fepflow.security.redaction import words_of
-from fepflow.tasks.run.asyncio_helpers import gather_or_raise
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.context import MAX_LABEL, RunContext
-from fepflow.tasks.run.failure_messages import failed_checks, listed_cases
+from fepflow.tasks.call_target import FIRST_PAUSE, JITTER, RETRYABLE, longest_pause, may_retry
+from fepflow.tasks.run.asyncio_helpers import gather_or_raise, task_result
+from fepflow.tasks.run.batch_work import MAX_LABEL, BatchWork, CaseOutput, PendingChecks, listed_cases
+from fepflow.tasks.run.context import RunContext
 from fepflow.tasks.run.log import run_log
-from fepflow.tasks.run_checks import PendingChecks, pending_checks, store_results
+from fepflow.tasks.run_checks import store_results
 from fepflow.text import one_line
 
 DOWN = "circuit_open"
+
+RETRIES = 2
+"""Prefect's, after the first try of the task run."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +59,7 @@ class ModelCheckCall:
 class PendingRetry:
     """An output with checks whose model has not responded in its attempts, and may respond to a retry."""
 
-    output: PendingChecks
+    output: CaseOutput
     calls: list[ModelCheckCall]
 
 
@@ -75,29 +80,29 @@ class ModelCheckResult:
         return self.requests == 0 and self.completed == self.results > 0
 
 
-async def run_model_checks(context: RunContext, batch: Batch) -> ModelCheckResult:
-    """Read from the store which results are there, call the models for the others, store a case's results whole.
+async def run_model_checks(context: RunContext, work: BatchWork) -> ModelCheckResult:
+    """Call the models for the checks that the outputs of a batch lack, store a case's results whole.
 
     A check that may succeed later is not stored, but returned in `to_retry`, while there are not too many. What the
     run's deadline or budget excludes is not run.
     """
     result = ModelCheckResult()
-    missing = await pending_checks(context, batch, by_model=True)
-    await gather_or_raise(_run_output_checks(context, result, output) for output in missing)
-    context.left_out[batch] = result.left_out
+    await gather_or_raise(_run_output_checks(context, work, result, each) for each in work.pending(by_model=True))
+    context.left_out[work.batch] = result.left_out
     await context.writer.committed()
-    context.forget(batch)
     return result
 
 
-async def _run_output_checks(context: RunContext, result: ModelCheckResult, output: PendingChecks) -> None:
-    failure = failure_of(output.stored.output)
-    ready = output.checks
+async def _run_output_checks(
+    context: RunContext, work: BatchWork, result: ModelCheckResult, pending: PendingChecks
+) -> None:
+    output, ready = pending
+    failure = failure_of(output.output)
     if failure is not None:
-        ready = [check for check in ready if reads_only_completed_steps(check.check, output.stored.output)]
-        others = [check for check in output.checks if check not in ready]
-        store_results(context, output, others, [check.failed(failure) for check in others])
-    calls = [ModelCheckCall(check, _request_context(context, check, output.repeat)) for check in ready]
+        ready = [check for check in pending.checks if reads_only_completed_steps(check.check, output.output)]
+        others = [check for check in pending.checks if check not in ready]
+        store_results(context, work, output, others, [check.failed(failure) for check in others])
+    calls = [ModelCheckCall(check, _request_context(context, check, output.unit[1])) for check in ready]
     await run_calls(context, output, calls)
     result.requests += sum(call.request_context.requests for call in calls)
     result.left_out += sum(call.result is None for call in calls)
@@ -106,7 +111,7 @@ async def _run_output_checks(context: RunContext, result: ModelCheckResult, outp
         context.escalations += 1
         result.to_retry.append(PendingRetry(output, to_retry))
         calls = [call for call in calls if call not in to_retry]
-    result.results += store_model_results(context, output, calls)
+    result.results += store_model_results(context, work, output, calls)
     result.completed += sum(call.result is not None and call.result.error is None for call in calls)
     result.down += [call.result for call in calls if call.result is not None and call.kind == DOWN]
 
@@ -117,9 +122,9 @@ def _request_context(context: RunContext, check: CompiledCheck, repeat: int) -> 
     return RequestContext(context.target_client.budget, concurrency, repeat)
 
 
-async def run_calls(context: RunContext, output: PendingChecks, calls: Sequence[ModelCheckCall]) -> None:
+async def run_calls(context: RunContext, output: CaseOutput, calls: Sequence[ModelCheckCall]) -> None:
     """Run model checks; each one's result is in its `result`, which stays as it is if no model was called."""
-    check_context = evaluation_context(output.case, output.stored.output)
+    check_context = evaluation_context(output.case, output.output)
     await gather_or_raise(_run_check(context, call, check_context) for call in calls)
 
 
@@ -136,8 +141,10 @@ async def _run_check(context: RunContext, call: ModelCheckCall, check_context: C
         call.result = call.check.failed(error)
 
 
-def store_model_results(context: RunContext, output: PendingChecks, calls: Sequence[ModelCheckCall]) -> int:
-    """Store the results that there are, each with its usage; their number."""
+def store_model_results(
+    context: RunContext, work: BatchWork, output: CaseOutput, calls: Sequence[ModelCheckCall]
+) -> int:
+    """Store the results that there are, each with its usage; return their number."""
     done = [(call, call.result) for call in calls if call.result is not None]
     for call, result in done:
         assert result.metadata is not None  # every result of ours has some
@@ -146,31 +153,75 @@ def store_model_results(context: RunContext, output: PendingChecks, calls: Seque
             name = one_line(output.case.id, MAX_LABEL)
             run_log().error("%s: %s gave no result: %s", name, call.check.check_id, result.error.message)
     if done:
-        store_results(context, output, [call.check for call, _ in done], [result for _, result in done])
+        store_results(context, work, output, [call.check for call, _ in done], [result for _, result in done])
     return len(done)
 
 
 @task(name="judge", task_run_name="judge {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)
 async def run_model_checks_task(
-    context: RunContext, batch: Batch, label: str
+    context: RunContext, work: BatchWork, label: str
 ) -> ModelCheckResult | State[ModelCheckResult]:
     """`run_model_checks` as a Prefect task run, named after its cases: Failed if a check is that the gate judges."""
-    result = await run_model_checks(context, batch)
+    result = await run_model_checks(context, work)
     sentences = []
     if result.down:
         cause = result.down[-1].error
         sentences.append(f"{len(result.down)} checks are given up: {cause.message if cause else ''}.")
         sentences.append(f"`fepflow run --resume {context.run.id[:8]}` asks for them.")
     failed = bool(sentences)
-    if failures := await failed_checks(context, batch, by_model=True):
+    if failures := work.failures(context.judged_checks, by_model=True):
         sentences.append(failures.message)
         failed = failed or failures.judged
     if result.to_retry:
         outputs = [pending.output for pending in result.to_retry]
-        names = listed_cases([context.name_of(output.case, output.repeat) for output in outputs])
+        names = listed_cases([work.name_of(output.case, output.unit[1]) for output in outputs])
         sentences.append(f"Not judged yet, each gets a task run of its own: {names}.")
     if sentences:
         return (Failed if failed else Completed)(message=" ".join(sentences), data=result)
     if result.from_cache:
         return Completed(name="Cached", message="All answers were there from before.", data=result)
     return result
+
+
+async def retry_model_checks(context: RunContext, work: BatchWork, pending: PendingRetry) -> None:
+    """Retry in a task run of its own until there is a response or no retry is left; either way, store the outcome."""
+    output = pending.output
+    label = work.name_of(output.case, output.unit[1])
+    await task_result(judge_case_task(context, pending, label, return_state=True))
+    store_model_results(context, work, output, pending.calls)
+    await context.writer.committed()
+
+
+async def retry_calls(context: RunContext, pending: PendingRetry) -> None:
+    """Run the checks that have no response yet; each call of a model makes one request."""
+    waiting = [call for call in pending.calls if call.may_recover]
+    for call in waiting:
+        call.request_context.retry = False
+    await run_calls(context, pending.output, waiting)
+
+
+@task(
+    name="judge-case",
+    task_run_name="judge case {label}",
+    retries=RETRIES,
+    retry_delay_seconds=exponential_backoff(FIRST_PAUSE),
+    retry_jitter_factor=JITTER,
+    retry_condition_fn=may_retry,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+async def judge_case_task(context: RunContext, pending: PendingRetry, label: str) -> State[Any]:
+    """`retry_calls` as a Prefect task run, named after its case."""
+    await retry_calls(context, pending)
+    failed = [call for call in pending.calls if call.result is not None and call.result.error is not None]
+    requests = sum(call.request_context.requests for call in pending.calls)
+    if not failed:
+        return Completed(message=f"{label}: answered, after {requests} requests.")
+    budget = context.target_client.budget
+    in_time = budget.left() > longest_pause() and not budget.ended
+    another = in_time and any(call.may_recover for call in failed)
+    error = failed[0].result.error if failed[0].result else None
+    return Failed(
+        message=f"{label}: {failed[0].check.check_id}, after {requests} requests: {error.message if error else ''}",
+        data=RETRYABLE if another else None,
+    )

@@ -69,4 +69,4 @@ class CasesOnDisk(Collection[TestCase]):
 
 
 def _read(line: bytes) -> TestCase:
-    return TestCase.model_validate(decode(line.decode("ascii")))
+    return TestCase.trusted(decode(line.decode("ascii")))

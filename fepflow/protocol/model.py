@@ -94,7 +94,7 @@ class Result(FepModel):
 
         (`model_construct` costs more than validating.)
         """
-        return construct_fast(cls, {**_defaults(cls), **fields}, _names_set(tuple(fields)))
+        return construct_fast(cls, {**defaults_of(cls), **fields}, _names_set(tuple(fields)))
 
 
 def construct_fast(model: type[M], values: dict[str, Any], given: set[str]) -> M:
@@ -116,7 +116,7 @@ def _names_set(names: tuple[str, ...]) -> set[str]:
 
 
 @cache
-def _defaults(model: type[FepModel]) -> dict[str, Any]:
+def defaults_of(model: type[FepModel]) -> dict[str, Any]:
     """Every field, in order, with its default; None for a required one."""
     fields = model.model_fields.items()
     return {name: None if info.is_required() else info.get_default(call_default_factory=True) for name, info in fields}

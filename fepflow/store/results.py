@@ -39,7 +39,6 @@ from fepflow.store.records import (
     CheckCounts,
     CheckMark,
     CheckRow,
-    FailedCheck,
     FailureKind,
     GridRow,
     NewCheckResult,
@@ -76,14 +75,13 @@ class Results(Repository):
         with self._database.reading() as connection:
             return outputs_where(connection, run_id, _between(OUTPUT, start, stop))
 
-    def present_outputs(self, run_id: str, start: int = 0, stop: int | None = None) -> set[tuple[int, int]]:
-        """The (case index, repeat) of the outputs that are there, failed ones included."""
-        return {(row.case_index, row.repeat) for row in self._keys(OUTPUT, run_id, start, stop)}
-
-    def present_checks(self, run_id: str, start: int = 0, stop: int | None = None) -> set[tuple[int, int, str]]:
-        """The (case index, repeat, check id) of the check results that are there, in whatever status."""
-        rows = self._keys(CHECK_RESULT, run_id, start, stop)
-        return {(row.case_index, row.repeat, row.check_id) for row in rows}
+    def check_outcomes(self, run_id: str, start: int, stop: int) -> list[CheckRow]:
+        """Return the check results of the cases from `start` up to, without, `stop`; no `result` is read."""
+        checks = CHECK_RESULT.c
+        columns = checks.case_index, checks.repeat, checks.check_id, checks.status, checks.passed, null()
+        rows = select(*columns).where(checks.run_id == run_id, _between(CHECK_RESULT, start, stop))
+        with self._database.reading() as connection:
+            return [CheckRow(*row) for row in connection.execute(rows)]
 
     def delete_errors(self, run_id: str) -> int:
         """Delete what resuming an ended run repeats; the number of rows deleted.
@@ -216,11 +214,6 @@ class Results(Repository):
                     bool(stored and stored.failed) or any(row.status == "error" or row.passed is False for row in rows),
                 )
 
-    def _keys(self, table: Table, run_id: str, start: int, stop: int | None) -> Sequence[Row[Any]]:
-        keys = select(*table.primary_key).where(table.c.run_id == run_id, _between(table, start, stop))
-        with self._database.reading() as connection:
-            return connection.execute(keys).all()
-
     def _all_case_indices(self, run_id: str) -> Iterator[Sequence[int]]:
         with self._database.reading() as connection:
             cases = connection.scalar(select(RUN.c.n_cases).where(RUN.c.id == run_id)) or 0
@@ -244,19 +237,6 @@ class Results(Repository):
         statements = [checks, outputs] if check_id is None and kind != "failed" else [checks]
         with self._database.reading() as connection:
             return sorted({case_index for statement in statements for case_index in connection.scalars(statement)})
-
-    def failed_checks(self, run_id: str, start: int, stop: int) -> list[FailedCheck]:
-        """The checks of the cases from `start` up to, without, `stop` that failed or ended in error, by case index and
-        repeat."""
-        checks = CHECK_RESULT.c
-        in_error = checks.status == "error"
-        failed = (
-            select(checks.case_index, checks.repeat, checks.check_id, in_error)
-            .where(checks.run_id == run_id, checks.case_index >= start, checks.case_index < stop)
-            .where(or_(in_error, checks.passed.is_(False)))
-        )
-        with self._database.reading() as connection:
-            return sorted(FailedCheck(*row) for row in connection.execute(failed))
 
     def output_counts(self, run_ids: Sequence[str]) -> dict[str, int]:
         """How many outputs each of the runs has; none of a run is not in it."""
@@ -405,7 +385,7 @@ def shared_ids_of(connection: Connection, run_id: str) -> list[str]:
 def cases_at(connection: Connection, run_id: str, case_indices: Sequence[int]) -> dict[int, TestCase]:
     """Return those of a run's cases at these indices that are there, by index."""
     rows = select(CASE.c.case_index, CASE.c.data).where(CASE.c.run_id == run_id, CASE.c.case_index.in_(case_indices))
-    return {case_index: TestCase.model_validate(data) for case_index, data in connection.execute(rows)}
+    return {case_index: TestCase.trusted(data) for case_index, data in connection.execute(rows)}
 
 
 def _chunks(case_indices: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -249,7 +249,7 @@ class Runs(Repository):
         if stop is not None:
             rows = rows.where(CASE.c.case_index < stop)
         with self._database.reading() as connection:
-            return [TestCase.model_validate(data) for data in connection.scalars(rows.order_by(CASE.c.case_index))]
+            return [TestCase.trusted(data) for data in connection.scalars(rows.order_by(CASE.c.case_index))]
 
     def _records(self, statement: Select[Any]) -> list[RunRecord]:
         with self._database.reading() as connection:

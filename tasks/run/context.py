@@ -13,12 +13,11 @@ from typing import Any
 from fepflow.analysis.metrics import judged_checks, usages
 from fepflow.calls.base import Target
 from fepflow.calls.client import RetryPolicy, TargetClient
+from fepflow.checks.core import data_checks
 from fepflow.checks.core.compiled import CompiledCheck, compile_checks
-from fepflow.checks.core.data_checks import CaseChecks
-from fepflow.checks.models.defaults import CheckDefaults, kind_of
+from fepflow.checks.models.defaults import CheckDefaults
 from fepflow.errors import TargetError
 from fepflow.models.client import ModelClient
-from fepflow.protocol.check import to_check
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.store.records import RunRecord, RunStatus
@@ -26,6 +25,7 @@ from fepflow.store.store import Store
 from fepflow.store.writer import BatchWriter
 from fepflow.suite.models import Suite
 from fepflow.suite.reader import LoadedSuite
+from fepflow.tasks.run.batch_work import MAX_LABEL, BatchWork, CaseChecks
 from fepflow.tasks.run.batches import Batch
 from fepflow.tasks.run.global_limits import SharedLimits
 from fepflow.tasks.run.handover import local_run
@@ -39,9 +39,6 @@ MAX_ESCALATIONS = 100
 """Cases of a run that get a task run of their own, for retries; a task run is expensive for Prefect's server."""
 
 NOTIFY_SECONDS = 0.1
-
-MAX_LABEL = 80
-"""Characters of a case's id in the name of a task run; an id may be a whole question."""
 
 logger = logging.getLogger("fepflow.run")
 
@@ -58,6 +55,8 @@ class RunContext:
         suite: Suite,
         target: Target,
         shard_spec: ShardSpec,
+        *,
+        is_resumed: bool,
     ) -> None:
         self.store = store
         self.run = run
@@ -78,6 +77,8 @@ class RunContext:
         )
         self.models = ModelClient(StoredResponseCache(store), refresh=not suite.cache)
         self.shard_spec = shard_spec
+        self.is_resumed = is_resumed
+        """Whether the store had outputs or check results when the run was opened."""
         self.retried: Retried | None = None
         """The verdict that the run had before, if it had one."""
         self.escalations = 0
@@ -86,25 +87,23 @@ class RunContext:
         # By the run's copy of the suite: the cases themselves come from the store.
         from_data = run.is_requested or not isinstance(run.suite.get("test_cases"), list)
         named = [] if run.is_requested else suite.checks
-        self._case_checks = CaseChecks(self.defaults, named, settings().allowed_models, from_data=from_data)
+        self._own_checks = data_checks.CaseChecks(self.defaults, named, settings().allowed_models, from_data=from_data)
         if run.is_requested:  # whose checks, too, come from the network
-            self.shared_checks = self._case_checks.compiled(suite.checks)
+            self.shared_checks = self._own_checks.compiled(suite.checks)
         else:
             self.shared_checks = compile_checks(self.defaults.complete(suite.checks))
         self.judged_checks = judged_checks(suite)
         """Checks that the gate judges; None for all."""
-        self._by_kind = {by_model: _those(self.shared_checks, by_model) for by_model in (False, True)}
+        self._shared = _by_kind(self.shared_checks)
         self.left_out: dict[Batch, int] = {}
         """Model checks of each batch that were not run, as the run's deadline or budget was reached."""
-        self.uses_models = bool(self._by_kind[True]) or shard_spec.shards > 1
+        self.uses_models = bool(self._shared.by_model) or shard_spec.shards > 1
         """Whether there may be checks that call models, as far as is known."""
         self.counts: Counter[str] = Counter()
         """How far this process has come: calls answered and failed, checks passed, failed and in error."""
-        self.at_work = "(none yet)"
         self.finished = False
         self.stopping_shards = False
         """Whether the flag that stops the run was raised from here, for its shards."""
-        self._cases: dict[Batch, list[TestCase]] = {}
         self._next_notification = 0.0
 
     async def extend(self, n_cases: int, repeats: int) -> None:
@@ -112,53 +111,25 @@ class RunContext:
         extend = partial(self.store.leases.extend_run, self.run.id, self.owner, n_cases=n_cases, repeats=repeats)
         self.run = await asyncio.to_thread(extend)
 
-    def checks_for(self, case: TestCase, *, by_model: bool) -> Sequence[CompiledCheck]:
-        """A case's checks, its own first: those that call a model, or the others."""
+    async def begin(self, batch: Batch) -> BatchWork:
+        """Read the cases of a batch, and what the store has of them if the run is resumed."""
+        return await asyncio.to_thread(self._begin, batch)
+
+    def _begin(self, batch: Batch) -> BatchWork:
+        store, run_id, (first, last) = self.store, self.run.id, batch.case_range(self.run.repeats)
+        cases = store.runs.cases(run_id, first, last)
+        work = BatchWork(batch, self.run.repeats, cases, [self._checks_of(case) for case in cases])
+        if self.is_resumed:
+            outputs = store.results.outputs(run_id, first, last)
+            work.take_in(outputs, store.results.check_outcomes(run_id, first, last))
+        self.uses_models = self.uses_models or work.has_model_checks
+        return work
+
+    def _checks_of(self, case: TestCase) -> CaseChecks:
         if not case.checks:
-            return self._by_kind[by_model]
-        own = self._case_checks.compiled(case.checks, [check.check_id for check in self.shared_checks])
-        return _those([*own, *self.shared_checks], by_model)
-
-    async def check_kinds(self, batch: Batch) -> tuple[bool, bool]:
-        """Whether the cases of a batch have checks that call no model, and checks that call one."""
-        local, by_model = bool(self._by_kind[False]), bool(self._by_kind[True])
-        if not (local and by_model):
-            own = [check for case in await self.cases(batch) for check in case.checks or ()]
-            calls_model = {kind_of(to_check(check)) is not None for check in own}
-            local, by_model = local or False in calls_model, by_model or True in calls_model
-        self.uses_models = self.uses_models or by_model
-        return local, by_model
-
-    async def cases(self, batch: Batch) -> list[TestCase]:
-        """The test cases of a batch; they stay in memory until the batch is done."""
-        if batch not in self._cases:
-            self._cases[batch] = await asyncio.to_thread(
-                self.store.runs.cases, self.run.id, *batch.case_range(self.run.repeats)
-            )
-        return self._cases[batch]
-
-    def forget(self, batch: Batch) -> None:
-        """Drop the test cases of a batch that is done from memory."""
-        self._cases.pop(batch, None)
-
-    async def label(self, batch: Batch) -> str:
-        """What a task run of the batch is named after: its case, or how many cases from where."""
-        first, last = batch.case_range(self.run.repeats)
-        if last - first > 1:
-            return f"cases {first + 1}-{last}"
-        (case,) = await self.cases(batch)
-        return self.label_of(case, batch)
-
-    def label_of(self, case: TestCase, batch: Batch) -> str:
-        """What a task run is named after that carries only repeats of one case."""
-        repeats = sorted({repeat for _, repeat in batch.units(self.run.repeats)})
-        name = self.name_of(case, repeats[0])
-        return name if len(repeats) == 1 else f"{name}-{repeats[-1] + 1}"
-
-    def name_of(self, case: TestCase, repeat: int) -> str:
-        """What a repeat of a case, from 0, is called."""
-        name = one_line(case.id, MAX_LABEL)
-        return name if self.run.repeats == 1 else f"{name} #{repeat + 1}"
+            return self._shared
+        own = self._own_checks.compiled(case.checks, [check.check_id for check in self.shared_checks])
+        return _by_kind([*own, *self.shared_checks])
 
     def may_escalate(self) -> bool:
         """Whether one more case may be retried in a task run of its own."""
@@ -201,8 +172,9 @@ class RunContext:
         self.finished = True
 
 
-def _those(checks: Sequence[CompiledCheck], by_model: bool) -> list[CompiledCheck]:
-    return [check for check in checks if (check.model_kind is not None) is by_model]
+def _by_kind(checks: Sequence[CompiledCheck]) -> CaseChecks:
+    local, by_model = ([check for check in checks if bool(check.model_kind) is kind] for kind in (False, True))
+    return CaseChecks(local, by_model)
 
 
 def _log_retry(case_id: str, attempt: int, cause: TargetError, wait: float) -> None:

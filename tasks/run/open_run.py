@@ -22,16 +22,13 @@ from fepflow.store.records import RunRecord, RunStatus
 from fepflow.store.store import Store
 from fepflow.suite.reader import read_suite
 from fepflow.tasks.run.cancellation import stopped_on_request
-from fepflow.tasks.run.context import MAX_LABEL, RunContext
-from fepflow.tasks.run.gc_tuning import tuned_gc
+from fepflow.tasks.run.context import RunContext
 from fepflow.tasks.run.handover import run_store
 from fepflow.tasks.run.lease import LEASE_SECONDS, hold_lease
 from fepflow.tasks.run.log import run_log
-from fepflow.tasks.run.loop_watch import loop_watched
 from fepflow.tasks.run.response_cache import delete_expired_responses
 from fepflow.tasks.run.shard_spec import FULL_RUN, ShardSpec
 from fepflow.tasks.run.zombie_runs import report_replaced_executor
-from fepflow.text import one_line
 
 WAIT_SECONDS = 2.0
 """Between two tries to take the lease of a shard."""
@@ -108,16 +105,14 @@ async def _working(
     """While a run, or a part of it, is worked on: its rows are written, its lease is kept, and it can be stopped."""
     try:
         await asyncio.to_thread(delete_expired_responses, context.store)
-        with tuned_gc():
-            async with (
-                context.writer,
-                context.models,
-                context.shared_limits,
-                hold_lease(renew, what),
-                loop_watched(lambda: one_line(context.at_work, MAX_LABEL)),
-                stopped_on_request(context.store, context.run.id, flow_run_id, lambda: context.stopping_shards),
-            ):
-                yield
+        async with (
+            context.writer,
+            context.models,
+            context.shared_limits,
+            hold_lease(renew, what),
+            stopped_on_request(context.store, context.run.id, flow_run_id, lambda: context.stopping_shards),
+        ):
+            yield
     finally:
         await context.target.aclose()
 
@@ -140,7 +135,9 @@ async def _prepare(store: Store, record: RunRecord, owner: str, spec: ShardSpec)
         secrets=loaded.secrets,
         addresses=AgentAddresses.configured() if record.is_requested else None,
     )
-    context = RunContext(store, record, owner, loaded, loaded.suite, target, spec)
+    seen = await asyncio.to_thread(store.results.progress, record.id)
+    is_resumed = bool(seen.outputs or seen.checks)
+    context = RunContext(store, record, owner, loaded, loaded.suite, target, spec, is_resumed=is_resumed)
     if context.target_client.budget.counts:
         await asyncio.to_thread(context.count_spending)
     return context

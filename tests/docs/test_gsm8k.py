@@ -68,8 +68,9 @@ async def run_without_prefect(suite: Path) -> tuple[str, dict[str, bool]]:
         run_id = create_run(store, validate_suite(suite))
         async with open_run(run_id) as context:
             for batch in split_into_batches(range(context.run.calls)):
-                await call_target(context, batch)
-                await run_checks_of_batch(context, batch)
+                work = await context.begin(batch)
+                await call_target(context, work)
+                await run_checks_of_batch(context, work)
             verdict = await decide_run(context)
         passed = {result.case.input: result.checks[0].results["passed"] for result in store.results.by_case(run_id)}
     return verdict.outcome, passed

@@ -192,9 +192,10 @@ async def run(attack: Attack, store: Store, folder: Path) -> Ended:
         both = Batch(0, 2)
         async with watched(memory=True) as taken, open_run(run_id) as context:
             context.escalations = MAX_ESCALATIONS  # no task run of Prefect's tries again
-            await call_target(context, both)
-            await run_checks_of_batch(context, both)
-            await run_model_checks(context, both)
+            work = await context.begin(both)
+            await call_target(context, work)
+            await run_checks_of_batch(context, work)
+            await run_model_checks(context, work)
             verdict = await decide_run(context)
     attacked, neighbour = store.results.by_case(run_id)
     return Ended(attacked, neighbour, verdict, taken)

@@ -76,13 +76,16 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_store: Callable[[
 def plan(store: Store, agent: Agent, tmp_path: Path) -> Plan:
     """Plans a run that asks the agent each case's input; a case that is a text is its own id, input and answer."""
 
-    def make(cases: Sequence[Any], *, checks: Sequence[Any] = (SAME,), **sections: Any) -> str:
+    def make(cases: Sequence[Any], *, checks: Sequence[Any] = (SAME,), in_file: bool = False, **sections: Any) -> str:
         whole = [case if isinstance(case, dict) else {"id": case, "input": case} for case in cases]
         whole = [{"expected": case.get("input"), **case} for case in whole]
         http = {"url": agent.url, "body": {"question": "$.test_case.input"}, "output": "$.answer"}
         target = {"attempts": 2, "retries": 0, **sections.pop("target", {})}
         target["http"] = {**http, **target.get("http", {})}
-        document = {"name": "s", "target": target, "test_cases": whole, "checks": list(checks), **sections}
+        if in_file:
+            (tmp_path / "cases.jsonl").write_text("".join(f"{json.dumps(case)}\n" for case in whole), encoding="utf-8")
+        source = "cases.jsonl" if in_file else whole
+        document = {"name": "s", "target": target, "test_cases": source, "checks": list(checks), **sections}
         path = tmp_path / "suite.json"
         path.write_text(json.dumps(document), encoding="utf-8")
         return create_run(store, validate_suite(path))

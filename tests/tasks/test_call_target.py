@@ -18,8 +18,9 @@ async def test_only_missing_outputs_are_called(plan: Plan, store: Store, agent: 
     run_id = plan(["a", "b", "c"])
     store.results.write(run_id, [NewOutput(1, 0, "x" * 64, Output(value="from before"))], [])
     async with open_run(run_id) as context:
-        assert (await call_target(context, Batch(0, 3))).calls == 2
-        assert (await call_target(context, Batch(0, 3))).calls == 0
+        work = await context.begin(Batch(0, 3))
+        assert (await call_target(context, work)).calls == 2
+        assert (await call_target(context, work)).calls == 0
     assert agent.requests == {"a": 1, "c": 1}
     assert {unit: stored.output.value for unit, stored in store.results.outputs(run_id).items()} == {
         (0, 0): "a",
@@ -31,15 +32,17 @@ async def test_only_missing_outputs_are_called(plan: Plan, store: Store, agent: 
 async def test_a_batch_keeps_to_its_own_cases(plan: Plan, store: Store, agent: Agent) -> None:
     run_id = plan(["a", "b", "c", "d"])
     async with open_run(run_id) as context:
-        await call_target(context, Batch(1, 3))
+        work = await context.begin(Batch(1, 3))
+        await call_target(context, work)
     assert agent.requests == {"b": 1, "c": 1}
 
 
 async def test_a_call_that_fails_for_good_is_an_output_with_its_cause(plan: Plan, store: Store, agent: Agent) -> None:
     run_id = plan(["fail 9"])
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, 1))
-        assert (await call_target(context, Batch(0, 1))).calls == 0, "it is not asked again by itself"
+        work = await context.begin(Batch(0, 1))
+        await call_target(context, work)
+        assert (await call_target(context, work)).calls == 0, "it is not asked again by itself"
         assert (context.counts["calls"], context.counts["failed_calls"]) == (2, 1)
     stored = store.results.outputs(run_id)[0, 0]
     assert stored.failed
@@ -56,7 +59,8 @@ async def test_each_retry_is_logged_with_case_attempt_and_cause_and_without_the_
     run_id = plan(["fail 1"], target={"http": {"headers": {"Authorization": "Bearer ${AGENT_TOKEN}"}}})
     with caplog.at_level(logging.WARNING, "fepflow.run"):
         async with open_run(run_id) as context:
-            await call_target(context, Batch(0, 1))
+            work = await context.begin(Batch(0, 1))
+            await call_target(context, work)
     slower, message = [record.getMessage() for record in caplog.records]
     assert slower.startswith("the target is overloaded, 8 calls at once from now on: HTTP 503")
     assert message.startswith("fail 1: attempt 1 failed, again in ")
@@ -68,14 +72,16 @@ async def test_no_more_calls_are_under_way_than_the_suite_allows(plan: Plan, age
     agent.delay = 0.02
     run_id = plan([f"q{number}" for number in range(12)], target={"concurrency": 3})
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, 12))
+        work = await context.begin(Batch(0, 12))
+        await call_target(context, work)
     assert agent.most_at_once == 3
 
 
 async def test_each_repeat_is_a_call_with_its_own_content_hash(plan: Plan, store: Store, agent: Agent) -> None:
     run_id = plan(["a", "b"], repeats=3)
     async with open_run(run_id) as context:
-        assert (await call_target(context, Batch(2, 5))).calls == 3
+        work = await context.begin(Batch(2, 5))
+        assert (await call_target(context, work)).calls == 3
     outputs = store.results.outputs(run_id)
     assert set(outputs) == {(0, 2), (1, 0), (1, 1)}
     assert len({stored.content_hash for stored in outputs.values()}) == 3
@@ -87,7 +93,8 @@ async def test_a_case_whose_request_cannot_be_made_is_an_error_without_a_call(
     other = {"id": "b", "input": "b", "metadata": {"question": "b"}}
     run_id = plan(["a", other], target={"http": {"body": {"question": "$.test_case.metadata.question"}}})
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, 1))
+        work = await context.begin(Batch(0, 1))
+        await call_target(context, work)
     stored = store.results.outputs(run_id)[0, 0]
     assert stored.output.metadata is not None
     assert stored.output.metadata["error"]["type"] == "jsonpath_error"
@@ -98,7 +105,8 @@ async def test_a_case_whose_request_cannot_be_made_is_an_error_without_a_call(
 async def test_any_json_value_is_a_successful_response(plan: Plan, store: Store, value: object) -> None:
     run_id = plan([{"id": "a", "input": value}])
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, 1))
+        work = await context.begin(Batch(0, 1))
+        await call_target(context, work)
     stored = store.results.outputs(run_id)[0, 0]
     assert stored.output.value == value
     assert not stored.failed

@@ -20,8 +20,11 @@ WRONG = {"id": "wrong", "input": "wrong", "expected": "right"}
 async def verdict_on(run_id: str, called: int, checked: int) -> Verdict:
     """The verdict after so many calls and checks of the first cases."""
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, called))
-        await run_checks_of_batch(context, Batch(0, checked))
+        for batch in (Batch(0, checked), Batch(checked, called)):
+            work = await context.begin(batch)
+            await call_target(context, work)
+            if batch.stop <= checked:
+                await run_checks_of_batch(context, work)
         return await decide_run(context)
 
 

@@ -59,8 +59,9 @@ def suite(tmp_path: Path) -> Any:
 
 async def execute(run_id: str, calls: int) -> Any:
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, calls))
-        await run_checks_of_batch(context, Batch(0, calls))
+        work = await context.begin(Batch(0, calls))
+        await call_target(context, work)
+        await run_checks_of_batch(context, work)
         verdict = compute_verdict(context.store, context.run, context.suite)
         await context.finish("completed", outcome=verdict.outcome)
         return context.target_client.budget.spent, verdict

@@ -63,8 +63,9 @@ def manifest(tmp_path: Path) -> Any:
 async def execute(store: Store, run_id: str, calls: int) -> Any:
     """What became of each check of each scenario, and the verdict."""
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, calls))
-        await run_checks_of_batch(context, Batch(0, calls))
+        work = await context.begin(Batch(0, calls))
+        await call_target(context, work)
+        await run_checks_of_batch(context, work)
         verdict = compute_verdict(context.store, context.run, context.suite)
         await context.finish("completed", outcome=verdict.outcome)
     found = {
@@ -181,9 +182,10 @@ async def test_a_judge_without_a_key_is_an_error_of_its_graders(
     assert "OPENAI_API_KEY" in problem.message
     run_id = create_run(store, validation, RunOptions())
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, 1))
-        await run_checks_of_batch(context, Batch(0, 1))
-        await run_model_checks(context, Batch(0, 1))
+        work = await context.begin(Batch(0, 1))
+        await call_target(context, work)
+        await run_checks_of_batch(context, work)
+        await run_model_checks(context, work)
         verdict = compute_verdict(context.store, context.run, context.suite)
         await context.finish("completed", outcome=verdict.outcome)
     checks = {check.check_id: check for check in next(store.results.by_case(run_id)).checks}

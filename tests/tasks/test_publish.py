@@ -25,8 +25,9 @@ from .conftest import Agent, Plan
 async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
     run_id = plan(["good", "fail 9", {"id": "<b>", "input": "no", "expected": "yes"}], repeats=2)
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, 6))
-        await run_checks_of_batch(context, Batch(0, 6))
+        work = await context.begin(Batch(0, 6))
+        await call_target(context, work)
+        await run_checks_of_batch(context, work)
         verdict = await decide_run(context)
         failed = failed_cases(context, verdict)
         page = verdict_page(context.run, verdict, (), failed, "1234")
@@ -63,8 +64,9 @@ async def test_runs_are_linked_with_their_pages_where_these_are_known(
     settings.cache_clear()
     run_id = plan([{"id": "a/(b)", "input": "no", "expected": "yes"}, "good"], repeats=2)
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, 4))
-        await run_checks_of_batch(context, Batch(0, 4))
+        work = await context.begin(Batch(0, 4))
+        await call_target(context, work)
+        await run_checks_of_batch(context, work)
         verdict = await decide_run(context)
         failed = failed_cases(context, verdict)
         page = verdict_page(context.run, verdict, (), failed, causes=causes_of(context.store, context.run))
@@ -93,8 +95,9 @@ async def test_slices_are_a_table_with_the_worst_first(plan: Plan, store: Store)
         case["expected"] = case["expected"] or case["input"]
     run_id = plan(cases, slices={"by": "topic", "min": 0.5})
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, 16))
-        await run_checks_of_batch(context, Batch(0, 16))
+        work = await context.begin(Batch(0, 16))
+        await call_target(context, work)
+        await run_checks_of_batch(context, work)
         verdict = await decide_run(context)
         page = verdict_page(context.run, verdict)
     assert verdict.outcome == "fail"
@@ -108,8 +111,9 @@ async def test_slices_are_a_table_with_the_worst_first(plan: Plan, store: Store)
 
 async def test_what_is_not_known_is_a_dash(plan: Plan) -> None:
     async with open_run(plan(["fail 9"])) as context:
-        await call_target(context, Batch(0, 1))
-        await run_checks_of_batch(context, Batch(0, 1))
+        work = await context.begin(Batch(0, 1))
+        await call_target(context, work)
+        await run_checks_of_batch(context, work)
         page = verdict_page(context.run, await decide_run(context))
     assert page.startswith("# INCONCLUSIVE: s\n")
     assert re.search(r"^\| exact\\_match \| — \| — \| 0 of 1 \| 1 \|", page, re.MULTILINE)
@@ -122,8 +126,9 @@ async def test_the_rows_of_the_check_that_decided_come_first(plan: Plan) -> None
     cases = [{"id": name, "input": "no", "expected": "yes"} for name in ("a", "b")]
     checks[1]["arguments"] = {**paths, "actual": "$.test_case.id", "expected": "a"}
     async with open_run(plan(cases, checks=checks, gate={"min": {"watched": 0.9}})) as context:
-        await call_target(context, Batch(0, 2))
-        await run_checks_of_batch(context, Batch(0, 2))
+        work = await context.begin(Batch(0, 2))
+        await call_target(context, work)
+        await run_checks_of_batch(context, work)
         rows = failed_cases(context, await decide_run(context)).rows
     assert [(row["check"], row["case"]) for row in rows] == [
         ("watched", "b"), ("asked", "b"), ("asked", "a")
@@ -133,8 +138,9 @@ async def test_the_rows_of_the_check_that_decided_come_first(plan: Plan) -> None
 async def test_the_table_is_cut_and_says_how_much_is_left_out(plan: Plan) -> None:
     wrong = [{"id": str(number), "input": "no", "expected": "yes"} for number in range(MAX_ROWS + 7)]
     async with open_run(plan([*wrong, "good"])) as context:
-        await call_target(context, Batch(0, MAX_ROWS + 8))
-        await run_checks_of_batch(context, Batch(0, MAX_ROWS + 8))
+        work = await context.begin(Batch(0, MAX_ROWS + 8))
+        await call_target(context, work)
+        await run_checks_of_batch(context, work)
         failed = failed_cases(context, await decide_run(context))
     assert len(failed.rows) == MAX_ROWS
     assert f"107 of 108 cases did not pass ({MAX_ROWS} of them are here, 7 are left out)" in failed.about
@@ -145,8 +151,9 @@ async def test_the_page_shows_the_baseline_beside_the_metrics(plan: Plan, agent:
     for wrong in (set(), {"a"}):
         agent.wrong = wrong
         async with open_run(plan(["a"], baseline="previous")) as context:
-            await call_target(context, Batch(0, 1))
-            await run_checks_of_batch(context, Batch(0, 1))
+            work = await context.begin(Batch(0, 1))
+            await call_target(context, work)
+            await run_checks_of_batch(context, work)
             pages.append(verdict_page(context.run, await decide_run(context)))
     first, second = pages
     assert "\nNo baseline: There is no earlier run of the suite to compare with" in first

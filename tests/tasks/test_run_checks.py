@@ -16,8 +16,9 @@ NOT_EMPTY = {"id": "not_empty", "type": "regex", "arguments": {"text": "$.output
 
 async def evaluated(run_id: str, calls: int) -> None:
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, calls))
-        await run_checks_of_batch(context, Batch(0, calls))
+        work = await context.begin(Batch(0, calls))
+        await call_target(context, work)
+        await run_checks_of_batch(context, work)
 
 
 async def test_every_check_of_every_case_is_answered_a_cases_own_first(plan: Plan, store: Store) -> None:
@@ -39,9 +40,10 @@ async def test_only_the_answers_that_are_missing_are_computed(plan: Plan, store:
     )
     store.results.write(run_id, [], [NewCheckResult(0, 0, "exact_match", "x" * 64, before, False)])
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, 1))
-        assert await run_checks_of_batch(context, Batch(0, 1)) == 1
-        assert await run_checks_of_batch(context, Batch(0, 1)) == 0
+        work = await context.begin(Batch(0, 1))
+        await call_target(context, work)
+        assert await run_checks_of_batch(context, work) == 1
+        assert await run_checks_of_batch(context, work) == 0
     (result,) = store.results.by_case(run_id)
     assert {check.check_id: check.results for check in result.checks} == {
         "exact_match": {"passed": False},
@@ -76,7 +78,8 @@ async def test_a_check_that_cannot_read_an_output_is_an_error_and_others_run(pla
 async def test_progress_counts_what_became_of_the_checks(plan: Plan, agent: Agent) -> None:
     run_id = plan(["a", "fail 9", {"id": "c", "input": "c", "expected": "x"}])
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, 3))
-        await run_checks_of_batch(context, Batch(0, 3))
+        work = await context.begin(Batch(0, 3))
+        await call_target(context, work)
+        await run_checks_of_batch(context, work)
         counts = {name: context.counts[name] for name in ("checks", "passed", "failed", "errors")}
     assert counts == {"checks": 3, "passed": 1, "failed": 1, "errors": 1}

@@ -17,12 +17,11 @@ from fepflow.store.store import Store
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.decide import decide_run
 from fepflow.tasks.plan_run import resume_run
-from fepflow.tasks.retry_model_checks import retry_calls
 from fepflow.tasks.run.batches import Batch
 from fepflow.tasks.run.context import MAX_ESCALATIONS
 from fepflow.tasks.run.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
-from fepflow.tasks.run_model_checks import ModelCheckResult, run_model_checks
+from fepflow.tasks.run_model_checks import ModelCheckResult, retry_calls, run_model_checks
 from tests.tasks.conftest import SAME, Agent, Plan
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*ReadOnly. qualifier")
@@ -61,8 +60,9 @@ def judged(plan: Plan, model_server: Any) -> Plan:
 
 async def asked_for(run_id: str, calls: int) -> ModelCheckResult:
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, calls))
-        return await run_model_checks(context, Batch(0, calls))
+        work = await context.begin(Batch(0, calls))
+        await call_target(context, work)
+        return await run_model_checks(context, work)
 
 
 def rows(store: Store, run_id: str) -> dict[tuple[int, str], tuple[str, bool | None]]:
@@ -79,23 +79,26 @@ def usage(store: Store, run_id: str, check_id: str = "judge") -> dict[str, Any]:
 async def test_only_missing_model_checks_are_run(judged: Plan, store: Store, model_server: Any) -> None:
     run_id = judged(["a", {"id": "b", "input": "b", "expected": "b", "checks": [ALIKE]}])
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, 2))
-        asked = await run_model_checks(context, Batch(0, 2))
+        work = await context.begin(Batch(0, 2))
+        await call_target(context, work)
+        asked = await run_model_checks(context, work)
         assert (asked.results, asked.completed, asked.requests) == (3, 3, 3)
         assert set(rows(store, run_id)) == {(0, "judge"), (1, "judge"), (1, "alike")}
-        assert await context.check_kinds(Batch(0, 2)) == (True, True)
-        assert (await run_model_checks(context, Batch(0, 2))).requests == 0
-        assert await run_checks_of_batch(context, Batch(0, 2)) == 2
+        assert (work.has_local_checks, work.has_model_checks) == (True, True)
+        assert (await run_model_checks(context, work)).requests == 0
+        assert await run_checks_of_batch(context, work) == 2
     assert len(model_server.seen) == 3
 
 
 async def test_a_batch_without_such_checks_is_known_for_it(plan: Plan, judged: Plan) -> None:
     async with open_run(plan(["a"])) as context:
-        assert await context.check_kinds(Batch(0, 1)) == (True, False)
+        work = await context.begin(Batch(0, 1))
+        assert (work.has_local_checks, work.has_model_checks) == (True, False)
     own = {"id": "b", "input": "b", "expected": "b", "checks": [ALIKE]}
     async with open_run(judged(["a", own], checks=[])) as context:
-        assert await context.check_kinds(Batch(0, 1)) == (False, False)
-        assert await context.check_kinds(Batch(1, 2)) == (False, True)
+        first, second = [await context.begin(Batch(start, start + 1)) for start in range(2)]
+        assert (first.has_local_checks, first.has_model_checks) == (False, False)
+        assert (second.has_local_checks, second.has_model_checks) == (False, True)
 
 
 async def test_each_result_has_its_usage(judged: Plan, store: Store) -> None:
@@ -114,9 +117,10 @@ async def test_each_result_has_its_usage(judged: Plan, store: Store) -> None:
 async def test_an_unknown_cost_is_null(judged: Plan, store: Store, model: str, tokens: int | None) -> None:
     run_id = judged(["a"], model, budget={"usd": 1})
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, 1))
-        await run_model_checks(context, Batch(0, 1))
-        await run_checks_of_batch(context, Batch(0, 1))
+        work = await context.begin(Batch(0, 1))
+        await call_target(context, work)
+        await run_model_checks(context, work)
+        await run_checks_of_batch(context, work)
         verdict = await decide_run(context)
     spent = usage(store, run_id)
     assert (spent["usd"], spent["without_usd"]) == (None, 1)
@@ -140,9 +144,10 @@ async def test_checks_left_out_by_the_budget_are_run_on_resume(
     cases = [f"q{number}" for number in range(8)]
     run_id = judged(cases, budget={"tokens": 200}, judge={"concurrency": 1})
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, 8))
-        await run_checks_of_batch(context, Batch(0, 8))
-        asked = await run_model_checks(context, Batch(0, 8))
+        work = await context.begin(Batch(0, 8))
+        await call_target(context, work)
+        await run_checks_of_batch(context, work)
+        asked = await run_model_checks(context, work)
         verdict = await decide_run(context)
     assert 0 < asked.results < 8
     assert asked.left_out == 8 - asked.results
@@ -154,10 +159,11 @@ async def test_checks_left_out_by_the_budget_are_run_on_resume(
     resume_run(store, run_id)
     async with open_run(run_id) as context:
         assert context.target_client.budget.ended, "what was spent before is not forgotten"
-        assert (await run_model_checks(context, Batch(0, 8))).results == 0
+        work = await context.begin(Batch(0, 8))
+        assert (await run_model_checks(context, work)).results == 0
         context.target_client.budget.spent = {"tokens": 0.0}
         context.target_client.budget._budget = {"tokens": 10_000.0}
-        again = await run_model_checks(context, Batch(0, 8))
+        again = await run_model_checks(context, work)
     assert (again.results, again.left_out) == (asked.left_out, 0)
     assert len(model_server.seen) == 8
 
@@ -175,8 +181,9 @@ async def test_a_retryable_judge_failure_is_not_stored_but_returned(
 ) -> None:
     run_id = judged(["a"], "gpt-4o-mini?fault=error&times=3", where={"max_retries": 1})
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, 1))
-        (pending,) = (await run_model_checks(context, Batch(0, 1))).to_retry
+        work = await context.begin(Batch(0, 1))
+        await call_target(context, work)
+        (pending,) = (await run_model_checks(context, work)).to_retry
         assert rows(store, run_id) == {}
         assert len(model_server.seen) == 2
         await retry_calls(context, pending)
@@ -208,8 +215,9 @@ async def test_a_limited_number_of_outputs_is_tried_again(judged: Plan, store: S
     run_id = judged(["a", "b", "c"], "gpt-4o-mini?fault=error", where={"max_retries": 0})
     async with open_run(run_id) as context:
         context.escalations = MAX_ESCALATIONS - 1
-        await call_target(context, Batch(0, 3))
-        asked = await run_model_checks(context, Batch(0, 3))
+        work = await context.begin(Batch(0, 3))
+        await call_target(context, work)
+        asked = await run_model_checks(context, work)
         assert len(asked.to_retry) == 1
     assert Counter(rows(store, run_id).values()) == {("error", None): 2}
 

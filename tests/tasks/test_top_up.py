@@ -40,8 +40,9 @@ def gate(least: float = 0.9, **top_up: int) -> dict[str, Any]:
 
 async def run_batches(context: RunContext, batches: list[Batch]) -> None:
     for batch in batches:
-        await call_target(context, batch)
-        await run_checks_of_batch(context, batch)
+        work = await context.begin(batch)
+        await call_target(context, work)
+        await run_checks_of_batch(context, work)
 
 
 async def decided(run_id: str) -> tuple[Verdict, list[str]]:

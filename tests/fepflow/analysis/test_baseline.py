@@ -123,8 +123,9 @@ def test_a_difference_too_large_for_a_number_is_none(store: Store) -> None:
 
 async def verdict_of(run_id: str) -> Verdict:
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, context.run.calls))
-        await run_checks_of_batch(context, Batch(0, context.run.calls))
+        work = await context.begin(Batch(0, context.run.calls))
+        await call_target(context, work)
+        await run_checks_of_batch(context, work)
         return await decide_run(context)
 
 

@@ -28,8 +28,9 @@ GATE: dict[str, Any] = {"regression": {"margin": 0.1}}
 async def decided(store: Store, run_id: str) -> Verdict:
     async with open_run(run_id, None, store) as context:
         batch = Batch(0, context.run.calls)
-        await call_target(context, batch)
-        await run_checks_of_batch(context, batch)
+        work = await context.begin(batch)
+        await call_target(context, work)
+        await run_checks_of_batch(context, work)
         return await decide_run(context)
 
 

@@ -46,7 +46,7 @@ def test_a_backup_that_is_taken_while_a_process_writes_has_all_that_was_committe
     backup_url = restored(tmp_path / "backup")
     assert check_integrity(backup_url).problems == []
     with Store.open(backup_url) as backup:
-        outputs = {case_index for case_index, _ in backup.results.present_outputs("run-1")}
+        outputs = {case_index for case_index, _ in backup.results.outputs("run-1")}
         assert acknowledged <= outputs
         assert checks_per_case(backup) == dict.fromkeys(outputs, 3)
 
@@ -54,7 +54,7 @@ def test_a_backup_that_is_taken_while_a_process_writes_has_all_that_was_committe
 def test_a_restored_backup_gives_the_same_results(store: Store, url, make_run, tmp_path, restored):
     make_run(cases=20)
     with start_writer(url) as writer:
-        while len(store.results.present_outputs("run-1")) < 20 and writer.poll() is None:
+        while len(store.results.outputs("run-1")) < 20 and writer.poll() is None:
             pass
         writer.kill()
     store.leases.acquire("run-1", "me", 60)

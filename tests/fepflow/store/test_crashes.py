@@ -28,7 +28,7 @@ from fepflow.store.store import Store
 from fepflow.store.writer import BatchWriter
 
 store, cases, content_hash = Store.open(sys.argv[1]), int(sys.argv[2]), str(os.getpid())
-present = {case_index for case_index, _ in store.results.present_outputs("run-1")}
+present = {case_index for case_index, _ in store.results.outputs("run-1")}
 missing = [case_index for case_index in range(cases) if case_index not in present]
 result = CheckResult(check_type="contains", status="completed", results={}, evaluated_at=datetime.now(UTC))
 
@@ -85,7 +85,7 @@ def kill_writers(url: str, kills: int) -> None:
         store.runs.create(run, (TestCase(id=str(number), input=number) for number in range(cases)))
         for number in range(kills):
             acknowledged |= killed_writer(url, cases)
-            present = {case_index for case_index, _ in store.results.present_outputs("run-1")}
+            present = {case_index for case_index, _ in store.results.outputs("run-1")}
             assert acknowledged <= present, f"lost by kill {number}"
             with store._database.reading() as connection:
                 assert connection.scalar(PARTIAL) == 0, f"partial after kill {number}"

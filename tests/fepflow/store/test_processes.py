@@ -40,7 +40,7 @@ def start_writer(url: str, cases: int = CASES) -> subprocess.Popen[str]:
 
 
 def checks_per_case(store: Store) -> Counter[int]:
-    return Counter(case_index for case_index, _, _ in store.results.present_checks("run-1"))
+    return Counter(row.case_index for row in store.results.check_rows("run-1", results=False))
 
 
 def test_four_processes_write_the_same_run_without_locks_or_duplicates(store: Store, url, make_run):
@@ -69,7 +69,7 @@ def test_killed_writers_lose_nothing_that_was_acknowledged_and_leave_no_case_par
         # The last line may have been cut off by the kill.
         acknowledged |= {int(line) for line in (first + rest).splitlines(keepends=True) if line.endswith("\n")}
 
-        outputs = {case_index for case_index, _ in store.results.present_outputs("run-1")}
+        outputs = {case_index for case_index, _ in store.results.outputs("run-1")}
         assert acknowledged <= outputs
         assert checks_per_case(store) == dict.fromkeys(outputs, 3)
 

@@ -30,7 +30,7 @@ async def test_rows_are_in_the_store_once_they_are_committed(store: Store, make_
         writer.add([output(1)])
         await writer.committed()
 
-        assert store.results.present_outputs(run) == {(1, 0)}
+        assert store.results.outputs(run).keys() == {(1, 0)}
 
 
 async def test_many_callers_share_few_transactions(store: Store, make_run, commits):
@@ -42,7 +42,7 @@ async def test_many_callers_share_few_transactions(store: Store, make_run, commi
             writer.add([output(case_index)])
         await writer.committed()
 
-    assert len(store.results.present_outputs(run)) == 500
+    assert len(store.results.outputs(run).keys()) == 500
     assert len(commits) == 1
 
 
@@ -54,7 +54,7 @@ async def test_rows_that_a_caller_waits_for_do_not_wait_for_others(store: Store,
             writer.add([output(case_index)])
             await writer.committed()
 
-    assert len(store.results.present_outputs(run)) == 2
+    assert len(store.results.outputs(run).keys()) == 2
 
 
 async def test_rows_that_nobody_waits_for_are_committed_all_the_same(store: Store, make_run, commits):
@@ -65,7 +65,7 @@ async def test_rows_that_nobody_waits_for_are_committed_all_the_same(store: Stor
         writer.add([output(0)])
         writer.add([output(1)])
         async with asyncio.timeout(30):
-            while not store.results.present_outputs(run):  # noqa: ASYNC110  # the rows come from a task of the writer
+            while not store.results.outputs(run).keys():  # noqa: ASYNC110  # the rows come from a task of the writer
                 await asyncio.sleep(0.01)
         assert len(commits) == 1
 
@@ -79,7 +79,7 @@ async def test_a_group_ends_at_its_bound_but_never_inside_a_callers_rows(store: 
             writer.add([output(start + offset) for offset in range(4)])
         await writer.committed()
 
-    assert len(store.results.present_outputs(run)) == 40
+    assert len(store.results.outputs(run).keys()) == 40
     assert len(commits) == 4  # 12 rows each, the last 4
 
 
@@ -89,7 +89,7 @@ async def test_each_caller_waits_for_its_own_rows_only(store: Store, make_run):
     async def caller(case_index: int) -> bool:
         writer.add([output(case_index)])
         await writer.committed()
-        return (case_index, 0) in store.results.present_outputs(run)
+        return (case_index, 0) in store.results.outputs(run)
 
     async with BatchWriter(store, run, max_rows=3) as writer:
         assert all(await asyncio.gather(*map(caller, range(40))))
@@ -110,7 +110,7 @@ async def test_a_failed_commit_reaches_every_caller_and_stops_new_ones(store: St
 
     assert [type(answer) for answer in answers] == [InfrastructureError] * 2
     assert "2 rows could not be stored" in caplog.text
-    assert store.results.present_outputs(run) == set()
+    assert store.results.outputs(run).keys() == set()
 
 
 async def test_leaving_the_context_writes_pending_rows(store: Store, make_run):
@@ -124,7 +124,7 @@ async def test_leaving_the_context_writes_pending_rows(store: Store, make_run):
     with pytest.raises(ZeroDivisionError):
         await hand_over_and_fail()
 
-    assert store.results.present_outputs(run) == {(0, 0)}
+    assert store.results.outputs(run).keys() == {(0, 0)}
 
 
 async def test_being_cancelled_while_leaving_still_writes_everything(store: Store, make_run):
@@ -138,7 +138,7 @@ async def test_being_cancelled_while_leaving_still_writes_everything(store: Stor
     with pytest.raises(asyncio.CancelledError):
         await asyncio.create_task(work())
 
-    assert store.results.present_outputs(run) == {(0, 0)}
+    assert store.results.outputs(run).keys() == {(0, 0)}
 
 
 async def test_nothing_is_taken_outside_the_context(store: Store, make_run):
@@ -151,4 +151,4 @@ async def test_nothing_is_taken_outside_the_context(store: Store, make_run):
     with pytest.raises(RuntimeError, match="async with"):
         writer.add([output(0)])
 
-    assert store.results.present_outputs("run-1") == set()
+    assert store.results.outputs("run-1") == {}

@@ -12,13 +12,11 @@ from fepflow.store.store import Store
 from fepflow.tasks.run.asyncio_helpers import cancel_and_wait
 from fepflow.tasks.run.cancellation import stopped_on_request
 from fepflow.tasks.run.lease import hold_lease
-from fepflow.tasks.run.loop_watch import loop_watched
 from tests.tasks.conftest import Plan
 
 Body = Callable[[Store, str], AbstractAsyncContextManager[None]]
 
 BODIES: dict[str, Body] = {
-    "loop_watched": lambda store, run_id: loop_watched(lambda: "case-1"),
     "hold_lease": lambda store, run_id: hold_lease(lambda: True, "the run"),
     "stopped_on_request": lambda store, run_id: stopped_on_request(store, run_id, None),
 }

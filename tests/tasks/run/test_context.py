@@ -130,4 +130,4 @@ async def test_a_task_run_is_named_after_what_it_carries(
     plan: Plan, cases: list[Any], repeats: int, batch: Batch, label: str
 ) -> None:
     async with open_run(plan(cases, repeats=repeats)) as context:
-        assert await context.label(batch) == label
+        assert (await context.begin(batch)).label == label

@@ -14,12 +14,14 @@ async def test_progress_is_what_the_store_has(plan: Plan) -> None:
     run_id = plan(["a", "fail 9", "c", {"id": "d", "input": "d", "expected": "x"}])
     async with open_run(run_id) as context:
         assert progress_of(context)[0] == 0
-        await call_target(context, Batch(0, 2))
+        work = await context.begin(Batch(0, 2))
+        await call_target(context, work)
         assert progress_of(context)[0] == 50
-        await run_checks_of_batch(context, Batch(0, 2))
-        await call_target(context, Batch(2, 4))
+        await run_checks_of_batch(context, work)
+        work = await context.begin(Batch(2, 4))
+        await call_target(context, work)
         assert progress_of(context)[0] == 99, "it is not over yet"
-        await run_checks_of_batch(context, Batch(2, 4))
+        await run_checks_of_batch(context, work)
         percent, words = progress_of(context, over=True)
     assert percent == 100
     counts = "4 of 4 calls, 1 without an answer; checks: 2 passed, 1 failed, 1 in error."

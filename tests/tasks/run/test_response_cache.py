@@ -95,8 +95,9 @@ async def test_expired_responses_are_deleted_when_a_run_begins(
 
 async def judged(run_id: str, calls: int) -> None:
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, calls))
-        await run_model_checks(context, Batch(0, calls))
+        work = await context.begin(Batch(0, calls))
+        await call_target(context, work)
+        await run_model_checks(context, work)
 
 
 async def test_another_run_requests_only_what_has_changed_and_repeats_are_separate(

@@ -19,7 +19,8 @@ async def test_a_shard_calls_its_cases_and_does_not_end_the_run(plan: Plan, stor
     async with open_run(run_id):
         async with open_shard(run_id, ShardSpec(1, 2)) as context:
             calls = context.shard_spec.calls(context.run)
-            await call_target(context, Batch(calls.start, calls.stop))
+            work = await context.begin(Batch(calls.start, calls.stop))
+            await call_target(context, work)
             assert store.leases.shard_holder(run_id, 1) == (context.owner, True)
         assert store.leases.shard_holder(run_id, 1) is None
         assert store.runs.get(run_id).status == "running"
@@ -55,7 +56,8 @@ async def test_spending_is_counted_once(plan: Plan, store: Store) -> None:
     http = {"metadata": {"tokens": "$.answer"}}
     run_id = plan([{"id": "a", "input": 30}], target={"http": http}, budget={"tokens": 100})
     async with open_run(run_id) as context:
-        await call_target(context, Batch(0, 1))
+        work = await context.begin(Batch(0, 1))
+        await call_target(context, work)
         for _ in range(3):
             context.count_spending()
         assert context.target_client.budget.spent == {"tokens": 30}
