@@ -43,14 +43,3 @@ def test_no_tracked_file_is_a_lock_with_addresses() -> None:
         pytest.skip("not a git checkout")
     names = {Path(name).name for name in done.stdout.split()}
     assert names.isdisjoint({"uv.lock", "pylock.toml", "poetry.lock", "Pipfile.lock"})
-
-
-def test_source_files_are_of_a_readable_size() -> None:
-    folders = ("fepflow", "checks", "tasks", "flows", "deployments")
-    sizes = {
-        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
-        for folder in folders
-        for path in (ROOT / folder).rglob("*.py")
-        if "_pb2" not in path.name  # generated
-    }
-    assert {path: size for path, size in sizes.items() if size > 600} == {}
