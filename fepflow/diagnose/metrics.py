@@ -17,8 +17,9 @@ from fepflow.diagnose.sample_size import (
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.errors import DocumentPath, InputError
-from fepflow.evalguard.loader import Definitions, definitions_near, load_thresholds, read_definition
+from fepflow.evalguard.loader import load_thresholds, read_definition
 from fepflow.evalguard.models import Range, Thresholds
+from fepflow.evalguard.validation import Catalogue, catalogue_near, remarks
 from fepflow.jsonpath.path import SingularPath, compile_path, leading_keys
 from fepflow.protocol.check import Check
 from fepflow.statistics.estimate import Scale
@@ -38,13 +39,13 @@ def validate_thresholds(validation: SuiteValidation) -> None:
     if source is None:
         return
     task = loaded.section("task")
-    definitions = Definitions()
+    catalogue = Catalogue()
     try:
         if isinstance(source, str):
             path = validation.file(source, ("thresholds",), or_folder=True)
             if path is not None:
                 validation.thresholds = load_thresholds(path, task)
-                definitions = definitions_near(path)
+                catalogue = catalogue_near(path)
         else:
             whole, location = (source, ("thresholds",)) if "thresholds" in source else ({"thresholds": source}, ())
             data = {"task": task or "inline", **whole}
@@ -52,7 +53,7 @@ def validate_thresholds(validation: SuiteValidation) -> None:
     except InputError as error:
         validation.problems += error.problems
     if validation.thresholds is not None:
-        validation.problems += definitions.remarks(validation.thresholds)
+        validation.problems += remarks(validation.thresholds, catalogue)
 
 
 def validate_metrics(validation: SuiteValidation, checks: Mapping[str, Sequence[Check]]) -> None:

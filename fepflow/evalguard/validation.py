@@ -16,7 +16,7 @@ from fepflow.documents.loader import Document, parse_document, read_text
 from fepflow.errors import DocumentPath, InputError, Problem, dotted
 from fepflow.evalguard.documents import FOLDERS, MODELS, Kind, find_documents, is_lm_eval, kind_of
 from fepflow.evalguard.impact import check_ranges
-from fepflow.evalguard.loader import PolicyMetrics
+from fepflow.evalguard.loader import PolicyMetrics, load_metrics, load_tasks
 from fepflow.evalguard.models import Definition, Metric, Policy, Range, Task, Thresholds
 from fepflow.evalguard.report import Report, flattened
 from fepflow.evalguard.schema_errors import SchemaError, validated, without_unknown
@@ -208,30 +208,54 @@ def problem_at(
     return Problem(message, document.file, line, dotted(path) or None, advice, severity, column, rule)
 
 
-@dataclass
-class _Catalogue:
-    """Definitions by id, also those that are not valid; `kinds` are those that there are documents of."""
+@dataclass(frozen=True)
+class Catalogue:
+    """Definitions by id, None for one that is not valid; `kinds` are those that there are documents of."""
 
-    kinds: set[Kind]
-    tasks: dict[str, Entry]
-    metrics: dict[str, Entry]
+    kinds: frozenset[Kind] = frozenset()
+    tasks: Mapping[str, Definition | None] = field(default_factory=dict)
+    metrics: Mapping[str, Definition | None] = field(default_factory=dict)
 
     def lacks(self, kind: Literal["task", "metric"], name: str) -> tuple[str, str] | None:
-        """Message and advice for the name of a task or a metric if such are defined, and this one is not."""
+        """Return message and advice for the name of a task or a metric if such are defined, and this one is not."""
         known = self.tasks if kind == "task" else self.metrics
         if kind not in self.kinds or name in known:
             return None
         return f"there is no definition of the {kind} {name}", did_you_mean(name, list(known))
 
     def task(self, name: str) -> Task | None:
-        """A valid task."""
-        definition = self.tasks[name].definition if name in self.tasks else None
+        """Return a valid task."""
+        definition = self.tasks.get(name)
         return definition if isinstance(definition, Task) else None
 
     def metric(self, name: str) -> Metric | None:
-        """A valid metric."""
-        definition = self.metrics[name].definition if name in self.metrics else None
+        """Return a valid metric."""
+        definition = self.metrics.get(name)
         return definition if isinstance(definition, Metric) else None
+
+
+def catalogue_near(thresholds: Path) -> Catalogue:
+    """Load the `tasks` and `metrics` folders beside the `thresholds` (or `policies`) folder that a path leads to or
+    into.
+
+    Raises InputError for definitions that are not valid.
+    """
+    if any((thresholds / name).is_dir() for name in ("thresholds", "policies")):
+        root = thresholds
+    else:
+        root = thresholds.parent if thresholds.is_dir() else thresholds.parent.parent
+    tasks = load_tasks(root) if (root / "tasks").is_dir() else {}
+    metrics = load_metrics(root) if (root / "metrics").is_dir() else {}
+    kinds: list[tuple[Kind, bool]] = [("task", bool(tasks)), ("metric", bool(metrics))]
+    return Catalogue(frozenset(kind for kind, is_defined in kinds if is_defined), tasks, metrics)
+
+
+def remarks(thresholds: Thresholds, catalogue: Catalogue) -> list[Problem]:
+    """Return warnings about a suite's thresholds: ranges that surprise, and references that lead nowhere (5.1)."""
+    document = Document({"task": thresholds.task}, "", "")
+    entry = Entry("threshold", document, document.data, thresholds)
+    problems = _checks_of(entry, catalogue)
+    return [replace(problem, file=None, line=None, column=None, severity="warning") for problem in problems]
 
 
 def check_catalogue(entries: Sequence[Entry]) -> list[Problem]:
@@ -242,7 +266,7 @@ def check_catalogue(entries: Sequence[Entry]) -> list[Problem]:
     _unique(entries, "report", "4.4.2", problems)
     _unique(entries, "policy", "5.1", problems)
     _unique(entries, "threshold", "5.1.5", problems)
-    catalogue = _Catalogue({entry.kind for entry in entries}, tasks, metrics)
+    catalogue = Catalogue(frozenset(entry.kind for entry in entries), tasks, metrics)
     for entry in entries:
         if not entry.is_context:
             problems += _checks_of(entry, catalogue)
@@ -251,7 +275,7 @@ def check_catalogue(entries: Sequence[Entry]) -> list[Problem]:
     return problems
 
 
-def _unique(entries: Iterable[Entry], kind: Kind, rule: str, problems: list[Problem]) -> dict[str, Entry]:
+def _unique(entries: Iterable[Entry], kind: Kind, rule: str, problems: list[Problem]) -> dict[str, Definition | None]:
     """The documents of a kind by their ids; the second one of an id is an error."""
     name = "task" if kind == "threshold" else "id"
     found: dict[str, Entry] = {}
@@ -265,10 +289,10 @@ def _unique(entries: Iterable[Entry], kind: Kind, rule: str, problems: list[Prob
             message = f"{what} {identity} {'are' if kind == 'threshold' else 'is'} defined already, in"
             advice = "keep all metrics of a task in one file" if kind == "threshold" else "give it another id"
             problems.append(entry.error((name,), f"{message} {first.document.file}", rule, advice))
-    return found
+    return {identity: entry.definition for identity, entry in found.items()}
 
 
-def _checks_of(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
+def _checks_of(entry: Entry, catalogue: Catalogue) -> Iterator[Problem]:
     if entry.kind == "task":
         yield from _check_task(entry, catalogue)
     elif entry.kind == "threshold":
@@ -282,7 +306,7 @@ def _checks_of(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
         yield from _check_report(entry, catalogue)
 
 
-def _check_task(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
+def _check_task(entry: Entry, catalogue: Catalogue) -> Iterator[Problem]:
     data = entry.document.data  # without the metrics of policies, which are those documents' own
     metrics = data.get("metrics") if isinstance(data, Mapping) else None
     names = metrics if isinstance(metrics, list) else []
@@ -301,7 +325,7 @@ def _check_task(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
         yield entry.warning(("category",), f"{category} is no standard category", "5.2", advice)
 
 
-def _check_policy(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
+def _check_policy(entry: Entry, catalogue: Catalogue) -> Iterator[Problem]:
     if not isinstance(entry.definition, Policy):
         return
     for task, metrics in entry.definition.thresholds.items():
@@ -312,7 +336,7 @@ def _check_policy(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
 
 
 def _check_thresholds(
-    entry: Entry, catalogue: _Catalogue, task: str | None, path: DocumentPath, data: Any
+    entry: Entry, catalogue: Catalogue, task: str | None, path: DocumentPath, data: Any
 ) -> Iterator[Problem]:
     """The thresholds of a task: as far as they are valid, whatever else is wrong with the document."""
     if isinstance(entry.definition, Thresholds):
@@ -330,7 +354,7 @@ def _check_thresholds(
 
 def _check_metrics(
     entry: Entry,
-    catalogue: _Catalogue,
+    catalogue: Catalogue,
     task: str | None,
     path: DocumentPath,
     metrics: Mapping[str, Sequence[Range]],
@@ -365,7 +389,7 @@ def _check_ranges(
         yield entry.warning((*path, name), message, "4.2.3", advice)
 
 
-def _check_report(entry: Entry, catalogue: _Catalogue) -> Iterator[Problem]:
+def _check_report(entry: Entry, catalogue: Catalogue) -> Iterator[Problem]:
     report = entry.definition
     if not isinstance(report, Report):
         return
@@ -404,7 +428,7 @@ def _of_newer_layout(entries: Sequence[Entry]) -> Iterator[Problem]:
         yield tasks[0].warning((), message, "5.2", "fepflow evalguard migrate brings the catalogue to v1")
 
 
-def _without_definitions(entries: Sequence[Entry], catalogue: _Catalogue) -> Iterator[Problem]:
+def _without_definitions(entries: Sequence[Entry], catalogue: Catalogue) -> Iterator[Problem]:
     """Yield one warning if references cannot be checked because all definitions they could lead to are absent."""
     for entry in entries:
         if entry.is_context or entry.kind not in ("task", "threshold", "policy"):

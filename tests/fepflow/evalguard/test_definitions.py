@@ -7,30 +7,35 @@ from pathlib import Path
 
 import pytest
 
-from fepflow.evalguard.loader import Definitions, definitions_near, load_thresholds
+from fepflow.evalguard.documents import Kind
+from fepflow.evalguard.loader import load_thresholds
 from fepflow.evalguard.models import Metric, Range, Task, Thresholds
+from fepflow.evalguard.validation import Catalogue, catalogue_near, remarks
 
 RISING = [Range(impact="low", min=0.5), Range(impact="severe", max=0.5)]
 ACC = Metric(id="acc", name="acc", direction="higher_is_better")
 QA = Task(id="qa", name="qa", metrics=["acc"])
 
 
-def messages(definitions: Definitions, task: str = "qa", metric: str = "acc") -> list[str]:
-    return [remark.message for remark in definitions.remarks(Thresholds(task=task, thresholds={metric: RISING}))]
+BOTH: frozenset[Kind] = frozenset({"task", "metric"})
+
+
+def messages(catalogue: Catalogue, task: str = "qa", metric: str = "acc") -> list[str]:
+    return [remark.message for remark in remarks(Thresholds(task=task, thresholds={metric: RISING}), catalogue)]
 
 
 def test_definitions_that_fit_need_no_remark() -> None:
-    assert messages(Definitions({"qa": QA}, {"acc": ACC})) == []
+    assert messages(Catalogue(BOTH, {"qa": QA}, {"acc": ACC})) == []
 
 
 def test_without_definitions_there_is_nothing_to_refer_to() -> None:
-    assert messages(Definitions()) == []
+    assert messages(Catalogue()) == []
 
 
 def test_references_that_lead_nowhere() -> None:
-    definitions = Definitions({"qa": QA}, {"acc": ACC})
-    assert messages(definitions, task="other") == ["there is no definition of the task other"]
-    assert messages(definitions, metric="f1") == [
+    catalogue = Catalogue(BOTH, {"qa": QA}, {"acc": ACC})
+    assert messages(catalogue, task="other") == ["there is no definition of the task other"]
+    assert messages(catalogue, metric="f1") == [
         "there is no definition of the metric f1",
         "the task qa does not list the metric f1",
     ]
@@ -38,7 +43,7 @@ def test_references_that_lead_nowhere() -> None:
 
 def test_ranges_against_the_metrics_direction() -> None:
     falling = Metric(id="acc", name="acc", direction="lower_is_better")
-    (message,) = messages(Definitions({"qa": QA}, {"acc": falling}))
+    (message,) = messages(Catalogue(BOTH, {"qa": QA}, {"acc": falling}))
     assert "lower_is_better" in message
 
 
@@ -52,9 +57,9 @@ def config() -> Path:
 
 @pytest.mark.parametrize("part", [".", "thresholds", "thresholds/truthfulqa_mc1.yaml"])
 def test_evalguards_own_files_from_wherever_one_points(config: Path, part: str) -> None:
-    definitions = definitions_near(config / part)
-    assert (len(definitions.tasks), len(definitions.metrics)) == (33, 30)
+    catalogue = catalogue_near(config / part)
+    assert (len(catalogue.tasks), len(catalogue.metrics)) == (33, 30)
     thresholds = load_thresholds(config / part, "truthfulqa_mc1")
-    assert [remark.message for remark in definitions.remarks(thresholds)] == [
+    assert [remark.message for remark in remarks(thresholds, catalogue)] == [
         "the task truthfulqa_mc1 does not list the metric acc_norm"
     ]
