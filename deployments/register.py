@@ -32,7 +32,7 @@ from fepflow.deployments.pool import REQUESTED, ensure_pool
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.prefect_settings import configured_api
 from fepflow.services.prefect_api import PREFECT_MODULE
-from fepflow.suite.roots import allow_below
+from fepflow.suite.folders import allow_below
 
 SHIPPED = Path(str(files("fepflow.deployments") / "prefect.yaml"))
 

@@ -38,7 +38,7 @@ from fepflow.deployments.command import Work, answer
 from fepflow.deployments.pool import POOL, ensure_pool, is_worked
 from fepflow.errors import NotFoundError, UserError
 from fepflow.services.prefect_schedule import suite_tag
-from fepflow.suite.roots import allow_below
+from fepflow.suite.folders import allow_below
 
 FLOW = "evaluate"
 TAG = "scheduled"

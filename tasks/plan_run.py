@@ -24,8 +24,8 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.store.leases import new_owner
 from fepflow.store.records import Cause, NewRun, Progress, RunRecord
 from fepflow.store.store import Store
+from fepflow.suite.folders import require_allowed
 from fepflow.suite.models import Gate, Suite
-from fepflow.suite.roots import require_allowed
 from fepflow.tasks.run.lease import LEASE_SECONDS
 from fepflow.tasks.run.log import run_log
 from fepflow.tasks.run.options import RunOptions

@@ -12,7 +12,7 @@ from fepflow.analysis.causes import causes_of
 from fepflow.analysis.drift import MOST_RUNS, series_of
 from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.analysis.regressions import compare, find_baseline
-from fepflow.suite.baseline_names import PREVIOUS
+from fepflow.suite.values import PREVIOUS
 from fepflow.tasks.failed_cases import failed_cases
 from fepflow.tasks.run.context import RunContext
 from fepflow.tasks.run.events import emit_drift, emit_verdict, slug

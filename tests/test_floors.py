@@ -1,4 +1,4 @@
-"""The house: imports go down only, and each floor keeps away from what it must not know."""
+"""The house: packages import each other without circles, and each keeps away from what it must not know."""
 
 from __future__ import annotations
 
@@ -6,38 +6,20 @@ import ast
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from importlib import util
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 
-FLOORS = {
-    "fepflow.deployments": 14,
-    "fepflow.cli": 13,
-    "fepflow.pages": 12,
-    "fepflow.api": 11,
-    "fepflow.python_api": 11,
-    "fepflow.pytest": 11,
-    "fepflow.services": 10,
-    "fepflow.reports": 9,
-    "fepflow.access": 8,
-    "fepflow.flows": 7,
-    "fepflow.tasks": 6,
-    "fepflow.diagnose": 5,
-    "fepflow.analysis": 4,
-    "fepflow.checks": 3,
-    "fepflow.verdict": 2,
-    "fepflow.store": 2,
-    "fepflow.models": 2,
-    "fepflow.calls": 1,
-    "fepflow.evalguard": 1,
-    "fepflow": 0,
-}
-MAY_IMPORT_PREFECT = ("fepflow.deployments", "fepflow.flows", "fepflow.tasks", "fepflow.services")
-FOREIGN = {"fepflow.checks": ("httpx", "aiohttp", "sqlmodel", "sqlalchemy")}
+MAY_IMPORT_PREFECT = ("deployments", "flows", "tasks", "services")
+FOREIGN = {"checks": ("httpx", "aiohttp", "sqlmodel", "sqlalchemy")}
 FACES = (ROOT / "fepflow" / "__init__.py", ROOT / "fepflow" / "pytest" / "__init__.py")
 """Where users import from: they define nothing and load what is asked for only then."""
 
@@ -62,49 +44,60 @@ def imports_of(path: Path) -> Iterator[tuple[str, str]]:
                 yield from ((place, f"{node.module}.{alias.name}") for alias in node.names)
 
 
-def room_of(module: str) -> str | None:
-    """The most particular room of the house that a module is in; None for other people's."""
-    rooms = [room for room in FLOORS if module == room or module.startswith(f"{room}.")]
-    return max(rooms, key=len, default=None)
-
-
 def module_of(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts if parts[0] == "fepflow" else ("fepflow", *parts))
 
 
-def test_imports_go_down_only() -> None:
-    for path in FILES:
-        here = room_of(module_of(path))
-        assert here is not None, path
-        for place, module in imports_of(path):
-            there = room_of(module)
-            if there is None or there == here:
-                continue
-            assert FLOORS[there] < FLOORS[here], f"{place} imports {module}: no step down"
+def package_of(module: str) -> str | None:
+    """A folder of fepflow, or a module beside them (`errors`); None for other people's modules, and for the face."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "fepflow" and len(parts) > 1 else None
 
 
 STARTED_ABOVE = {
-    "fepflow.services.prefect_api": {"fepflow.deployments.server"},
-    "fepflow.cli.stack": {
-        "fepflow.deployments.alerts",
-        "fepflow.deployments.schedule",
-        "fepflow.deployments.serve",
-        "fepflow.deployments.view",
-    },
+    ("fepflow.services.prefect_api", "fepflow.deployments.server"),  # the local server is one of the stack's commands
+    ("fepflow.deployments.demo", "fepflow.cli.main"),  # the demo shows what users type
 }
-"""What is started as a process of its own (`python -m`) from a floor below: commands of the stack."""
+"""Modules that are started as processes (`python -m`) by a package that their own one uses."""
 
 
-def test_modules_of_a_floor_above_are_named_only_to_be_started_as_processes() -> None:
+def packages_in_use() -> dict[str, dict[str, str]]:
+    """The packages that each package imports, or starts as processes, with a place where it does."""
     modules = {module_of(path) for path in FILES}
-    named: dict[str, set[str]] = {}
+    packages: dict[str, dict[str, str]] = defaultdict(dict)
     for path in FILES:
+        module, here = module_of(path), package_of(module_of(path)) or ""
         texts = {node.value for node in ast.walk(TREES[path]) if isinstance(node, ast.Constant)}
-        floor = FLOORS[room_of(module_of(path)) or ""]
-        if above := {module for module in modules & texts if FLOORS[room_of(module) or ""] > floor}:
-            named[module_of(path)] = above
-    assert named == STARTED_ABOVE
+        started = [(module, text) for text in modules & texts if (module, text) not in STARTED_ABOVE]
+        for place, used in (*imports_of(path), *started):
+            there = package_of(used)
+            if there is not None and there != here:
+                packages[here].setdefault(there, f"{place} uses {used}")
+    return packages
+
+
+IN_USE = packages_in_use()
+
+
+def test_packages_do_not_use_each_other_in_a_circle() -> None:
+    try:
+        TopologicalSorter(IN_USE).prepare()
+    except CycleError as error:
+        steps = [IN_USE[later][earlier] for earlier, later in pairwise(error.args[1])]
+        pytest.fail("packages use each other in a circle:\n" + "\n".join(steps))
+
+
+@cache
+def reached_from(package: str) -> frozenset[str]:
+    """All packages that a package uses, directly or not."""
+    return frozenset(IN_USE.get(package, ())).union(*map(reached_from, IN_USE.get(package, ())))
+
+
+@pytest.mark.parametrize("package", ["documents", "jsonpath", "protocol", "suite", "checks", "calls", "statistics"])
+def test_what_is_evaluated_knows_neither_runs_nor_surfaces(package: str) -> None:
+    above = {"store", "analysis", "tasks", "services", "api", "cli", "pages", "reports", "deployments"}
+    assert above.isdisjoint(reached_from(package))
 
 
 def test_no_file_imports_its_own_package() -> None:
@@ -117,10 +110,10 @@ def test_no_file_imports_its_own_package() -> None:
             assert not is_package or is_folder, f"{place} imports {module} from its package"
 
 
-def test_floors_import_only_what_they_may() -> None:
+def test_packages_import_only_the_libraries_that_they_may() -> None:
     for path in FILES:
-        room = room_of(module_of(path)) or ""
-        foreign = (*FOREIGN.get(room, ()), *(() if room in MAY_IMPORT_PREFECT else ("prefect",)))
+        package = package_of(module_of(path)) or ""
+        foreign = (*FOREIGN.get(package, ()), *(() if package in MAY_IMPORT_PREFECT else ("prefect",)))
         for place, module in imports_of(path):
             assert module.partition(".")[0] not in foreign, f"{place} imports {module}"
 

@@ -24,9 +24,9 @@ from fepflow.statistics.quantiles import quantile_estimate
 from fepflow.statistics.sequential import sequential_estimate
 from fepflow.store.records import CheckCounts, CheckRow, RunRecord, StoredOutput
 from fepflow.store.store import Store
-from fepflow.suite.aggregates import Aggregate
 from fepflow.suite.models import Gate, Metric, Slices, Suite, check_ids
 from fepflow.suite.reader import read_suite
+from fepflow.suite.values import Aggregate
 from fepflow.text import cut, plural
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.slice_rules import SliceEstimate

@@ -13,8 +13,8 @@ from fepflow.errors import NotFoundError, UserError
 from fepflow.statistics.proportions import holm
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from fepflow.suite.baseline_names import PREVIOUS, is_name
 from fepflow.suite.models import Gate
+from fepflow.suite.values import PREVIOUS, is_baseline_name
 from fepflow.text import known_names
 from fepflow.verdict.regression_rules import Regression, judge_differences
 from fepflow.verdict.verdict import (
@@ -203,7 +203,7 @@ def baseline_of(store: Store, suite: str, name: str) -> str | None:
 
 
 def _run_id(store: Store, run: RunRecord, named: str) -> str:
-    if not is_name(named):
+    if not is_baseline_name(named):
         return named
     found = baseline_of(store, run.name, named)
     if found is None:

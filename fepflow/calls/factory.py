@@ -10,7 +10,7 @@ from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.base import Target
 from fepflow.errors import InputError, Problem
 from fepflow.suite import target
-from fepflow.suite.files import resolve_inside
+from fepflow.suite.folders import resolve_inside
 
 # Each kind of target is imported where a suite has it: the libraries of all take half a second to load.
 

@@ -22,7 +22,6 @@ from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.loader import Document
 from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, InputError, JSONPathError, Problem, dotted
 from fepflow.json.codec import encode
-from fepflow.manifest.document import SuiteDocument
 from fepflow.models import providers
 from fepflow.models.configuration import CHAT, EMBEDDING, parse_model_config
 from fepflow.models.model import Model
@@ -30,6 +29,7 @@ from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.model_response import Kind
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
+from fepflow.suite.manifest import SuiteDocument
 from fepflow.suite.models import COMPLETED, check_ids
 
 _PARAMETERS: dict[Kind, Mapping[str, Any]] = {"judge": CHAT, "embedding": EMBEDDING}

@@ -13,7 +13,7 @@ from fepflow.errors import DocumentPath, InputError, Problem
 from fepflow.evalguard.models import Thresholds
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
-from fepflow.suite.files import resolve_inside
+from fepflow.suite.folders import resolve_inside
 from fepflow.suite.models import Dataset, Suite
 from fepflow.suite.reader import LoadedSuite
 from fepflow.suite.test_cases import read_test_cases

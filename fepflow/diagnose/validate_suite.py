@@ -20,12 +20,12 @@ from fepflow.documents.loader import Document
 from fepflow.env_file import ENV_FILE, SUITE_VARIABLES, current_file, read_env_file
 from fepflow.errors import DocumentPath, FepflowError, InputError, Problem
 from fepflow.extras import require
-from fepflow.manifest.document import SuiteDocument
 from fepflow.settings import settings
-from fepflow.suite.baseline_names import PREVIOUS, is_name
+from fepflow.suite.manifest import SuiteDocument
 from fepflow.suite.models import Gate
 from fepflow.suite.reader import SPELLED_OUT, load_suite
 from fepflow.suite.target import EcpTarget
+from fepflow.suite.values import PREVIOUS, is_baseline_name
 
 
 def validate_suite(path: Path, env: Mapping[str, str] = SUITE_VARIABLES, limit: float | None = None) -> SuiteValidation:
@@ -126,7 +126,7 @@ def _validate_baselines(validation: SuiteValidation) -> None:
             from fepflow.store.store import Store  # a suite without a baseline needs no database
 
             with Store.open(settings().store_address) as store:
-                run_id = baseline_of(store, suite, name) if is_name(name) else name
+                run_id = baseline_of(store, suite, name) if is_baseline_name(name) else name
                 if run_id is not None:
                     with_outcome(store, run_id)
                 else:

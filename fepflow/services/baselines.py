@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fepflow.errors import NotFoundError, UserError
 from fepflow.services.run_service import open_store
-from fepflow.suite.baseline_names import is_name
+from fepflow.suite.values import is_baseline_name
 
 if TYPE_CHECKING:
     from fepflow.analysis.drift import Series
@@ -34,7 +34,7 @@ def named_runs(store: Store, names: Sequence[str]) -> list[RunRecord]:
 
     Raises NotFoundError, UserError for a name that several suites have.
     """
-    runs = {name: store.runs.get(name) for name in names if not is_name(name)}
+    runs = {name: store.runs.get(name) for name in names if not is_baseline_name(name)}
     suites = {run.name for run in runs.values()}
     for name in names:
         if name not in runs:
@@ -57,7 +57,7 @@ def set_baseline(name: str, run_id: str) -> tuple[RunRecord, str | None]:
     """
     from fepflow.analysis.regressions import with_outcome
 
-    if not is_name(name):
+    if not is_baseline_name(name):
         raise UserError(
             f"{name!r} is no name of a baseline: a letter, then letters, digits and . _ -, and no run's id."
         )

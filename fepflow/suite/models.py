@@ -15,10 +15,17 @@ from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, TypeAd
 
 from fepflow.protocol.check import Check, CheckId
 from fepflow.protocol.test_case import TestCase
-from fepflow.suite.aggregates import PATTERN, Aggregate, parse_aggregate
-from fepflow.suite.baseline_names import PREVIOUS, is_name
 from fepflow.suite.target import Target
-from fepflow.suite.values import Duration, JSONPathText, Section
+from fepflow.suite.values import (
+    AGGREGATE_PATTERN,
+    PREVIOUS,
+    Aggregate,
+    Duration,
+    JSONPathText,
+    Section,
+    is_baseline_name,
+    parse_aggregate,
+)
 
 Impact = Literal["no_measurable", "very_low", "low", "moderate", "high", "severe"]
 """EvalGuard's impact levels, from best to worst (EvalGuard 4.3.3)."""
@@ -27,7 +34,11 @@ IMPACTS: tuple[str, ...] = get_args(Impact)
 
 
 def _baseline(value: Any) -> Any:
-    if isinstance(value, str) and not re.fullmatch(rf"{PREVIOUS}|[0-9a-f]{{4,32}}", value) and not is_name(value):
+    if (
+        isinstance(value, str)
+        and not re.fullmatch(rf"{PREVIOUS}|[0-9a-f]{{4,32}}", value)
+        and not is_baseline_name(value)
+    ):
         raise ValueError(f"must be {PREVIOUS}, the name of a baseline (`fepflow baseline list`), or a run's id")
     return value
 
@@ -79,7 +90,7 @@ class Metric(Section):
         "mean",
         description="mean; rate (share that is true, or lies within at_least and at_most); error_rate; median; a "
         "percentile such as p95; of each case's repeats: majority, worst, pass@k and pass^k such as pass@3.",
-        json_schema_extra={"pattern": PATTERN},
+        json_schema_extra={"pattern": AGGREGATE_PATTERN},
     )
     value: JSONPathText | None = Field(
         None, description="Default: $.passed, then $.response.passed. Without a check: of an output, $.output.…"

@@ -75,7 +75,7 @@ def is_manifest(data: Any) -> bool:
 
 
 def _load_manifest(document: Document, folder: Path, env: Mapping[str, str]) -> LoadedSuite:
-    from fepflow.manifest.reader import suite_of_manifest  # most suites are none
+    from fepflow.suite.manifest import suite_of_manifest  # most suites are none
 
     suite, problems = suite_of_manifest(document, folder, env)
     loaded = read_suite(suite, folder, env)

@@ -1,10 +1,10 @@
-"""What the sections of a suite file are made of: durations, sizes, paths."""
+"""Values in a suite file: durations, sizes, paths, aggregates, names of baselines; and the base of its sections."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -42,7 +42,7 @@ def _refuse_invalid_paths(compile: Callable[[], object]) -> None:
 
 
 def checked_template(value: Any) -> Any:
-    """The value, which is refused if a path in it is not valid."""
+    """Return the value. Raises ValueError if a path in it is not valid."""
     _refuse_invalid_paths(lambda: compile_template(value))
     return value
 
@@ -64,3 +64,49 @@ class Section(BaseModel):
     """A part of the suite file: unknown fields are errors, and values are never shown in errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True, frozen=True)
+
+
+AggregateKind = Literal["mean", "rate", "error_rate", "quantile", "majority", "worst", "pass_at_k", "pass_hat_k"]
+
+AGGREGATE_PATTERN = r"^(mean|rate|error_rate|median|majority|worst|p\d{1,2}(\.\d+)?|pass[@^][1-9]\d*)$"
+
+
+class Aggregate(NamedTuple):
+    """How a metric aggregates results. `level`: quantile, 0 to 1. `k`: attempts in pass@k and pass^k."""
+
+    kind: AggregateKind
+    level: float = 0.5
+    k: int = 1
+
+    @property
+    def of_cases(self) -> bool:
+        """True if each test case gives one value, however many repeats it has."""
+        return self.kind in ("majority", "worst", "pass_at_k", "pass_hat_k")
+
+
+def parse_aggregate(text: str) -> Aggregate:
+    """Return the aggregate of that name. Raises ValueError for an unknown one."""
+    if not re.fullmatch(AGGREGATE_PATTERN, text, re.ASCII) or (text.startswith("p") and text[1:].strip("0.") == ""):
+        raise ValueError(
+            "must be mean, rate, error_rate, median, majority, worst, a percentile such as p95, or pass@3 or pass^3, "
+            "with any number"
+        )
+    if text == "median":
+        return Aggregate("quantile")
+    if text.startswith("pass"):
+        return Aggregate("pass_at_k" if text[4] == "@" else "pass_hat_k", k=int(text[5:]))
+    if text[1:2].isdecimal():
+        return Aggregate("quantile", level=float(f"{text[1:]}e-2"))
+    return Aggregate(text)  # type: ignore[arg-type]  # one of the pattern's words
+
+
+PREVIOUS = "previous"
+"""The baseline that is the run before."""
+
+_RESERVED = (PREVIOUS, "latest")
+
+
+def is_baseline_name(text: str) -> bool:
+    """Return whether a baseline can have this name: one that no run's id can be."""
+    plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]{0,99}", text) is not None
+    return plain and text not in _RESERVED and not re.fullmatch(r"[0-9a-f]{4,64}", text)

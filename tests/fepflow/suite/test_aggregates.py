@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from fepflow.suite.aggregates import PATTERN, Aggregate, parse_aggregate
+from fepflow.suite.values import AGGREGATE_PATTERN, Aggregate, parse_aggregate
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from fepflow.suite.aggregates import PATTERN, Aggregate, parse_aggregate
 )
 def test_aggregates_are_written_as_the_field_writes_them(text: str, aggregate: Aggregate) -> None:
     assert parse_aggregate(text) == aggregate
-    assert re.search(PATTERN, text)
+    assert re.search(AGGREGATE_PATTERN, text)
 
 
 @pytest.mark.parametrize(

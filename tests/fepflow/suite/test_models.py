@@ -3,7 +3,7 @@ import pytest
 from fepflow.documents.loader import parse_document
 from fepflow.errors import InputError
 from fepflow.protocol.check import Check
-from fepflow.suite.files import resolve_inside
+from fepflow.suite.folders import resolve_inside
 from fepflow.suite.models import check_ids
 from fepflow.suite.reader import load_suite, name_of, read_suite
 

@@ -9,10 +9,10 @@ from ruamel.yaml import YAML
 
 from fepflow.checks.engine import evaluate
 from fepflow.documents.loader import Document
-from fepflow.manifest.graders import checks_of_step
-from fepflow.manifest.parts import PartsReader
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.suite.manifest_graders import checks_of_step
+from fepflow.suite.manifest_parts import PartsReader
 
 
 def checks_of(*graders: dict[str, Any], index: int = 0) -> list[dict[str, Any]]:

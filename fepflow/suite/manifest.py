@@ -4,19 +4,49 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fepflow.datasets.error_collector import ErrorCollector
+from fepflow.datasets.records import records
+from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.loader import Document
-from fepflow.errors import DocumentPath, Problem
-from fepflow.manifest.dataset import rows_of_dataset
-from fepflow.manifest.document import SuiteDocument
-from fepflow.manifest.graders import DEFAULT_JUDGE, checks_of_step, equals_check
-from fepflow.manifest.models import STRICT, Manifest, Scenario, Step
-from fepflow.manifest.parts import PartsReader
-from fepflow.manifest.target import target_section
+from fepflow.errors import DocumentPath, InputError, Problem
+from fepflow.settings import settings
+from fepflow.suite.env_vars import expand
+from fepflow.suite.folders import resolve_inside
+from fepflow.suite.manifest_graders import DEFAULT_JUDGE, checks_of_step, equals_check
+from fepflow.suite.manifest_parts import STRICT, Dataset, Manifest, PartsReader, Scenario, Step
+from fepflow.text import shortened
+
+
+@dataclass(frozen=True)
+class SuiteDocument(Document):
+    """`data` is the suite, `text` that of the manifest; `origins` says what of the suite comes from where in it.
+
+    `faulty_checks` are those of graders whose errors are told already: indices of checks by that of their test case.
+    """
+
+    origins: Mapping[DocumentPath, DocumentPath] = field(default_factory=dict)
+    faulty_checks: Mapping[int, Collection[int]] = field(default_factory=dict)
+
+    def line_of(self, path: DocumentPath) -> int | None:
+        """The line of the manifest that a part of the suite comes from."""
+        return super().line_of(self._origin(path))
+
+    def problem(self, path: DocumentPath, message: str, advice: str | None = None) -> Problem:
+        """An error at a part of the suite, where it comes from."""
+        return super().problem(self._origin(path), message, advice)
+
+    def _origin(self, path: DocumentPath) -> DocumentPath:
+        for length in range(len(path), 0, -1):
+            if (origin := self.origins.get(path[:length])) is not None:
+                return (*origin, *path[length:])
+        return path
+
 
 JUDGE_VARIABLE = "ECP_LLM_JUDGE_MODEL"
 _ORIGINS: dict[DocumentPath, DocumentPath] = {
@@ -152,3 +182,107 @@ class _Scenarios:
             unique = f"{name}-{number}"
         self._names.add(unique)
         return unique
+
+
+Row = tuple[str, str | None]
+"""A step's input, and what the agent is to say; None where nothing is said of it."""
+
+
+def rows_of_dataset(reader: PartsReader, given: Any, path: DocumentPath, folder: Path) -> list[Row]:
+    """The rows of the file that a dataset of a manifest in `folder` names; none, with an error, if it is not valid."""
+    dataset = reader.fields(Dataset, given, path)
+    if len(dataset) < len(Dataset.model_fields):
+        return []
+    source = dataset["source"]
+    try:
+        file = resolve_inside(folder, source, settings().allowed_roots)
+        exists = file.is_file()
+    except (OSError, ValueError) as error:
+        reader.error((*path, "source"), str(error))
+        return []
+    if not exists:
+        advice = "check the path; it starts at the manifest's folder"
+        reader.error((*path, "source"), f"there is no file {shortened(source)}", advice)
+        return []
+    errors = ErrorCollector(str(Path(reader.document.file).parent / source))
+    rows = list(_rows(file, dataset, errors, is_named="output_column" in given))
+    if not rows and not errors:
+        errors.add("holds no rows", advice="add one, with an input")
+    try:
+        errors.raise_if_any()
+    except InputError as error:
+        reader.problems += error.problems
+        return []
+    return rows
+
+
+def _rows(file: Path, dataset: dict[str, Any], errors: ErrorCollector, *, is_named: bool) -> Iterator[Row]:
+    question, answer = dataset["input_column"], dataset["output_column"]
+    columns: dict[str, None] = {}
+    for line, record in records(file, dataset["type"], errors):
+        if not isinstance(record, dict):
+            errors.add("a row is an object with an input", line)
+            continue
+        columns.update(dict.fromkeys(list(record)[:100]))
+        if question not in record:
+            advice = did_you_mean(question, list(record)[:100])
+            errors.add(f"there is no {question} (input_column of the dataset)", line, advice=advice)
+            continue
+        wrong = [name for name in (question, answer) if not isinstance(record.get(name) or "", str)]
+        for name in wrong:
+            errors.add("must be a text", line, name, "put it in quotes")
+        if not wrong:
+            yield record[question] or "", record.get(answer) or None
+    if is_named and columns and answer not in columns:
+        advice = did_you_mean(answer, list(columns))
+        errors.add(f"no row has {answer} (output_column of the dataset)", advice=advice)
+
+
+_OPERATORS = {"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"}
+
+
+def target_section(
+    reader: PartsReader, manifest: Mapping[str, Any], steps: int, folder: Path, env: Mapping[str, str]
+) -> dict[str, Any]:
+    """The target of a suite in `folder` whose longest scenario has so many steps."""
+    text, seconds = manifest["target"], manifest.get("timeout", 30.0)
+    ecp: dict[str, Any] = {"step_timeout": seconds, "start_timeout": seconds}
+    if re.match("https?://", expand(text, ("target",), env, []), re.IGNORECASE):
+        ecp["url"] = text
+    else:
+        ecp["command"] = ["/bin/sh", "-c", text] if manifest.get("shell") else text
+        if not manifest.get("shell") and _is_for_a_shell(text):
+            reader.warn(("target",), "is written for a shell, and none runs it", "add shell: true to the manifest")
+        if (cwd := _folder_of_files(text, folder)) is not None:
+            ecp["cwd"] = cwd
+            where = f"the agent is started in {cwd}, where the files are that its command names"
+            reader.warn(("target",), where)
+    if manifest.get("env"):
+        ecp["env"] = manifest["env"]
+    section = {"ecp": ecp, "timeout": seconds * (steps + 2)}
+    return {**section, "attempts": attempts} if (attempts := manifest.get("attempts")) else section
+
+
+def _is_for_a_shell(command: str) -> bool:
+    """Whether a command has an operator of a shell between its words, or begins with a variable's value."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # an error of its own
+        return False
+    return bool(_OPERATORS & set(words)) or bool(words and re.match(r"[A-Za-z_]\w*=", words[0]))
+
+
+def _folder_of_files(command: str, folder: Path) -> str | None:
+    """The nearest folder above the manifest's own in which a file is that the command names and its own lacks.
+
+    Manifests are often run from the root of a repository, and name their agent from there.
+    """
+    try:
+        names = [name for name in shlex.split(command)[1:] if "/" in name and not name.startswith(("-", "/"))]
+    except ValueError:  # an error of its own
+        return None
+    if not names or any((folder / name).exists() for name in names):
+        return None
+    above = folder.resolve().parents
+    places = ("/".join([".."] * (level + 1)) for level, place in enumerate(above) if (place / names[0]).is_file())
+    return next(places, None)

@@ -1,15 +1,17 @@
-"""Which suites a deployment evaluates: every user who may create runs in Prefect names a suite, and a suite runs code.
+"""Folders that suites may lie in, and read from.
 
-So it has to lie below a folder that the operator has named: in FEPFLOW_SUITE_ROOTS, by `fepflow serve` (the working
-directory, and what its prefect.yaml deploys), or by `fepflow schedule`, which note theirs in a file of the home folder.
+Every user who may create runs in Prefect names a suite, and a suite runs code. So a suite that a deployment evaluates
+lies below a folder that the operator has named: in FEPFLOW_SUITE_ROOTS, by `fepflow serve` (the working directory, and
+what its prefect.yaml deploys), or by `fepflow schedule`; both note theirs in a file of the home folder.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from fepflow.documents.loader import reason
 from fepflow.errors import UserError
 from fepflow.settings import settings
 
@@ -46,3 +48,18 @@ def _noted() -> list[Path]:
         return [Path(line) for line in settings().suite_roots_file.read_text(encoding="utf-8").splitlines()]
     except OSError:
         return []
+
+
+def resolve_inside(loaded_folder: Path, path: str, roots: Sequence[Path]) -> Path:
+    """`path` as a suite in `loaded_folder` names it, links resolved; raises ValueError when it leads elsewhere.
+
+    A suite may read below its own folder and below `roots` (the operator's FEPFLOW_DATA_ROOTS).
+    """
+    folder = loaded_folder.resolve()
+    try:
+        resolved = (folder / path).resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+        raise ValueError(f"is no path that can be followed: {reason(error)}") from None
+    if not any(resolved.is_relative_to(root) for root in (folder, *roots)):
+        raise ValueError("leads out of the suite's folder; move the file, or list its folder in FEPFLOW_DATA_ROOTS")
+    return resolved

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from fepflow.errors import DocumentPath
 from fepflow.jsonpath.path import is_path, unescape
-from fepflow.manifest.models import Grader
-from fepflow.manifest.parts import PartsReader
+from fepflow.suite.manifest_parts import Grader, PartsReader
 
 DEFAULT_JUDGE = "openai/gpt-4o-mini"
 """The model that judges where ECP_LLM_JUDGE_MODEL names none: the one of the reference runtime."""
