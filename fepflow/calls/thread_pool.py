@@ -23,18 +23,6 @@ from fepflow.errors import CheckTimeoutError
 
 T = TypeVar("T")
 
-Inline = Callable[[Callable[[], Any], "float | None", str], Any]
-"""Does what a pool would do, see `ThreadPool.run`, in the caller's thread."""
-
-_inline: Inline | None = None
-
-
-def work_inline(inline: Inline) -> None:
-    """Have no pool of this process use threads: it can stop its own work, which no thread can."""
-    global _inline
-    _inline = inline
-
-
 _SHORT_TURN = 0.0005
 """Seconds of the interpreter that a thread may have while the event loop waits for it; Python's own choice is 0.005.
 
@@ -132,8 +120,6 @@ class ThreadPool:
         Raises CheckTimeoutError, in the name of `who`, when it takes longer than `limit` seconds from its beginning;
         waiting for a thread does not count.
         """
-        if _inline is not None:
-            return _inline(work, limit, who)  # type: ignore[no-any-return]  # what `work` returned
         return await self.result(self.begin(work), limit, who)
 
     async def result(self, job: Job[T], limit: float | None = None, who: str = "it") -> T:

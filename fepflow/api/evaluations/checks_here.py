@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from time import perf_counter
 
-from fepflow.api.evaluations.check_process import Place, RequestChecks
+from fepflow.api.evaluations.request_checks import Place, RequestChecks
 from fepflow.api.evaluations.requests import EvaluationRequest
 from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.checks.core.compiled import LARGE_LIMIT, CompiledCheck

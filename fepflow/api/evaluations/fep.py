@@ -11,10 +11,10 @@ from typing import Any, Literal, Self
 from uuid import UUID, uuid4
 
 from fepflow.access.caller import Caller
-from fepflow.api.evaluations.case_results import Tell, bare
 from fepflow.api.evaluations.check_pool import CheckPool, Reading
-from fepflow.api.evaluations.check_process import Place, Source, places_of
+from fepflow.api.evaluations.check_process import Source
 from fepflow.api.evaluations.checks_here import ChecksHere, types_here
+from fepflow.api.evaluations.request_checks import Place, Tell, bare, places_of
 from fepflow.api.evaluations.requests import EvaluationRequest
 from fepflow.checks.engine import case_result, run_result
 from fepflow.errors import NotFoundError, TooLargeError
@@ -26,7 +26,6 @@ from fepflow.protocol.results import EvaluationRunResult, ExperimentMetadata, Te
 from fepflow.reports.fep import run_parts
 from fepflow.store.records import OPERATION, RunRecord
 from fepflow.store.store import Store
-from fepflow.tasks.run.asyncio_helpers import gather_or_raise
 from fepflow.tasks.run.response_cache import StoredResponseCache
 from fepflow.tasks.store_results import new_run, record_run
 from fepflow.verdict.pass_rule import SampleResult, judge_samples, outcome_of
@@ -167,7 +166,11 @@ class FepService:
         reading = evaluation.reading
         if tell is not None:
             reading.results.tell(tell)
-        await gather_or_raise([self.pool.finish(reading), self._run_here(evaluation)])
+        try:
+            await self._run_here(evaluation)
+            await reading.work
+        finally:
+            reading.work.cancel()
         return reading.results.all()
 
     async def _run_here(self, evaluation: Evaluation) -> None:
