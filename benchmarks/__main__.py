@@ -36,13 +36,13 @@ from benchmarks.rest import rest
 LATENCY = 0.05
 MODEL_LATENCY = 0.3
 SMALL, LARGE, HUGE = 1_000, 10_000, 100_000
-MAX_CHECK, MAX_HELP, MAX_MEMORY, MAX_RESUME = 20.0, 0.4, 400.0, 5.0
+MAX_CHECK, MAX_HELP, MAX_MEMORY, MAX_RESUME = 40.0, 0.4, 400.0, 5.0
 MAX_FLOW = ((LATENCY, SMALL, 5, 2.0), (1.0, SMALL, 3, 1.1), (LATENCY, LARGE, 3, 1.4))
 """Latency of the endpoint, cases, measurements, and how many times the ideal the run may take inside."""
 
 MAX_JUDGED = 1.6
 MAX_START, MAX_READ, TURNS = 1.35, 0.8, 5
-MAX_COMMAND, MIN_FASTER, LINEAR, MAX_CASE, MAX_API = 1.6, 6.0, 1.25, 8.0, 2.0
+MAX_COMMAND, MIN_FASTER, LINEAR, MAX_CASE, MAX_API = 1.6, 3.0, 1.25, 8.0, 2.0
 
 
 def engine() -> Iterator[Line]:
