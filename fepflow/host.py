@@ -1,18 +1,45 @@
 """Functions that only some operating systems have, with another way for those without them.
 
-Nothing else uses fcntl, resource, /proc, fork or prctl, except the guard of child processes; a test looks.
+Nothing else uses fcntl, resource, /proc, fork or prctl, except the keeper of child processes; a test looks.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import signal
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 
 def can_fork() -> bool:
-    """Return whether a process can be parted into a guard and a worker. Windows cannot."""
+    """Return whether processes can be forked, led by groups and killed as such. Windows cannot."""
     return hasattr(os, "fork")
+
+
+def fork(work: Callable[[], object]) -> int:
+    """Do the work in a child, which then ends, and is killed when this process ends. Return the child's number."""
+    parent = os.getpid()
+    child = os.fork()
+    if child != 0:
+        return child
+    try:
+        _have_this_process_killed_with_its_parent()
+        if os.getppid() == parent:
+            work()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _have_this_process_killed_with_its_parent() -> None:
+    """Linux does so; elsewhere the child notices the end of its connection."""
+    import ctypes
+
+    with suppress(OSError, AttributeError):
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
 
 
 def pid_namespace() -> str:

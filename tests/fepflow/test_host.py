@@ -3,27 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from fepflow.host import can_fork, locked, pid_namespace
-from fepflow.system import guard
-
-
-@pytest.mark.skipif(not shutil.which("ps"), reason="the system has no ps")
-def test_proc_and_ps_tell_the_same_of_the_processes_below_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        by_proc = guard._descendants()
-        monkeypatch.setattr(os.path, "isdir", lambda path: False)
-        by_ps = guard._descendants()
-        process.communicate()
-    assert process.pid in by_proc
-    assert process.pid in by_ps
-
 
 LOCKS = """
 import os, sys

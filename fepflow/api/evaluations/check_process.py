@@ -29,10 +29,9 @@ from fepflow.api.evaluations.requests import EvaluationRequest
 from fepflow.checks.extension.entry_points import installed_checks
 from fepflow.checks.registry import CHECKS
 from fepflow.errors import FepflowError, TooLargeError
-from fepflow.host import limit_memory
+from fepflow.host import fork, limit_memory
 from fepflow.jsonpath.path import compile_path
 from fepflow.protocol.results import CheckResult
-from fepflow.system.guard import fork
 
 T = TypeVar("T")
 

@@ -36,25 +36,3 @@ class Agents(Protocol):
 
     async def aclose(self) -> None:
         """End what is there beside connections, which have been ended."""
-
-
-class Tail:
-    """The end of a text that may be without end."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._bytes = bytearray()
-
-    def add(self, more: bytes) -> None:
-        """Take more of it in."""
-        self._bytes += more[-self._limit :]
-        del self._bytes[: -self._limit]
-
-    @property
-    def text(self) -> str:
-        """The end, as UTF-8 as far as it is."""
-        return self._bytes.decode("utf-8", "replace")
-
-    def clear(self) -> None:
-        """Forget it."""
-        self._bytes.clear()

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import httpx
 
-from fepflow.calls.ecp.connection import Tail
 from fepflow.calls.ecp.rpc import Request, malformed
 from fepflow.calls.ecp.sse import EventParser
 from fepflow.calls.errors import wire_errors
 from fepflow.calls.http_client import Client, add_headers, address_without_secrets, auth_in_address, parse_address
+from fepflow.calls.processes import Tail
 from fepflow.calls.response_body import ACCEPT_ENCODING, read_body, read_pieces
 from fepflow.calls.response_parser import status_error
 from fepflow.calls.setting_names import ECP
@@ -22,7 +22,6 @@ from fepflow.security.redaction import excerpt, hide_addresses_in_logs, redact
 from fepflow.security.secret_names import is_secret_name
 from fepflow.suite import target
 
-_TAIL = 4_000
 _SHOWN_BYTES = 65_536
 
 
@@ -79,7 +78,7 @@ class HttpConnection:
     def __init__(self, endpoint: Endpoint, secrets: frozenset[str]) -> None:
         self._endpoint = endpoint
         self._secrets = secrets
-        self._events = Tail(_TAIL)
+        self._events = Tail()
 
     @property
     def is_open(self) -> bool:

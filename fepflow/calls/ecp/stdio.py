@@ -5,159 +5,188 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import signal
-from functools import partial
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fepflow.calls.ecp.command import Command, find_command
-from fepflow.calls.ecp.connection import Tail
 from fepflow.calls.ecp.rpc import Request
-from fepflow.errors import InputError, TargetError
+from fepflow.calls.processes import ChildProcess, ProcessRunner, Tail, drain
+from fepflow.env_file import SUITE_VARIABLES
+from fepflow.errors import InputError, Problem, TargetError
 from fepflow.security.redaction import excerpt
 from fepflow.suite import target
-from fepflow.system.guarded import Ending, GuardedProcess, GuardServer
 
 EOF_SECONDS = 2.0
 """How long an agent has to end by itself when its stdin is closed; then it gets SIGTERM."""
 TERM_SECONDS = 2.0
 """How long it has after that; then it is killed."""
 
-_TAIL = 4_000
 _SHOWN_TAIL = 500
-_CHUNK = 65_536
+_ENDING_SECONDS = 1.0
 
-_OBITUARY_SECONDS = 1.0
+ALWAYS_PASSED = (
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LC_ALL", "LC_CTYPE", "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)  # fmt: skip
+"""Variables that every agent gets; the suite names the others."""
 
 _WHY_NOT_STARTED = {
     errno.ENOENT: "the program is not there, or the interpreter that its first line names",
     errno.ENOEXEC: "the file is no program: a script begins with #! and the path of its interpreter",
 }
+_NO_ROOM = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The program of an agent: its arguments, the first one its path, its folder, and its environment."""
+
+    arguments: Sequence[str]
+    folder: Path
+    env: Mapping[str, str] = field(repr=False)
+
+
+def find_command(config: target.EcpTarget, folder: Path) -> Command:
+    """Return the command of a suite in `folder`, nothing of which is started. Raises InputError if it cannot be."""
+    assert config.command is not None  # its callers have looked
+    env = {name: os.environ[name] for name in ALWAYS_PASSED if name in os.environ}
+    env |= {name: SUITE_VARIABLES[name] for name in config.env if name in SUITE_VARIABLES}
+    # The protocol is in UTF-8, whatever the locale; other languages know only that.
+    env.setdefault("PYTHONIOENCODING", "utf-8")
+    where = (folder / config.cwd).resolve()
+    if not where.is_dir():
+        raise InputError(Problem(f"{config.cwd} is no folder", path="target.ecp.cwd"))
+    program, *arguments = config.command
+    return Command([_program(program, where, folder.resolve(), env), *arguments], where, env)
+
+
+def _program(name: str, where: Path, folder: Path, env: Mapping[str, str]) -> str:
+    if os.sep not in name:
+        found = shutil.which(name, path=env.get("PATH"))
+        if found is None and (assignment := re.match(r"([A-Za-z_]\w*)=", name)):
+            advice = "in a manifest, shell: true has a shell run it; a suite names /bin/sh, -c and the command"
+            raise _problem(f"{assignment[1]}=… in front of a program is for a shell, and none runs it", advice)
+        if found is None:
+            advice = f"install it, or give its path: ./{name}" if (where / name).exists() else "install it"
+            raise _problem(f"the program {name} is not found in PATH", advice)
+        return os.path.abspath(found)  # not resolved: a virtual environment is known by the link to its interpreter
+    places = [place / Path(name).expanduser() for place in (where, folder)]
+    path = next((place for place in places if place.exists()), None)
+    if path is None:
+        raise _problem(f"the program {name} does not exist", "a path is one from target.ecp.cwd, or the suite's folder")
+    if path.is_dir():
+        raise _problem(f"{name} is a folder, and no program", "name the program, then its arguments")
+    if not os.access(path, os.X_OK):
+        advice = f"make it so (chmod +x {name}), or name its interpreter first, such as python {name}"
+        raise _problem(f"the program {name} is not executable", advice)
+    return os.path.abspath(path)
+
+
+def _problem(message: str, advice: str) -> InputError:
+    return InputError(Problem(message, path="target.ecp.command", advice=advice))
 
 
 class Programs:
     """The program of a suite in `folder`, looked for when it is first needed, and started anew for each connection."""
 
     def __init__(self, ecp: target.EcpTarget, folder: Path, secrets: frozenset[str]) -> None:
-        self._find = partial(find_command, ecp, folder)
+        self._ecp = ecp
+        self._folder = folder
         self._command: Command | None = None
-        self._limit = ecp.max_bytes
         self._secrets = secrets
-        self._server = GuardServer()
+        self._runner = ProcessRunner()
         self.identity: Final = [ecp.command, ecp.cwd, sorted(ecp.env)]
 
     async def connect(self) -> StdioConnection:
-        """Start it."""
-        return StdioConnection(await self.start(), self._limit, self._secrets)
+        """Start the program; raises TargetError."""
+        return StdioConnection(await self.start(), self._ecp.max_bytes, self._secrets)
 
-    async def start(self) -> GuardedProcess:
+    async def start(self) -> ChildProcess:
         """Start the process; the caller reads and writes its pipes. Raises TargetError."""
-        command = self._command = self._command or self._found()
         try:
-            return await self._server.start(command.arguments, command.env, command.folder)
-        except OSError as error:
-            message = f"no process can be had for the agent: {error.strerror or type(error).__name__}"
-            raise TargetError(message, kind="not_started", retryable=True) from None
-
-    def _found(self) -> Command:
-        try:
-            return self._find()
+            command = self._command = self._command or find_command(self._ecp, self._folder)
         except InputError as error:
             message = f"the agent cannot be started: {'; '.join(problem.message for problem in error.problems)}"
             raise TargetError(message, kind="not_started", retryable=False) from None
+        try:
+            return await self._runner.start(command.arguments, command.env, command.folder, self._ecp.max_bytes)
+        except OSError as error:
+            number = error.errno or 0
+            if number in _NO_ROOM:
+                message = f"no process can be had for the agent: {os.strerror(number)}"
+                raise TargetError(message, kind="not_started", retryable=True) from None
+            why = _WHY_NOT_STARTED.get(number, os.strerror(number))
+            message = f"agent/initialize: the agent cannot be started: {why} (target.ecp.command)"
+            raise TargetError(message, kind="not_started", retryable=False) from None
 
     async def aclose(self) -> None:
-        """End what starts the processes."""
-        await self._server.aclose()
+        """Kill what is left of the processes."""
+        await self._runner.aclose()
 
 
 class StdioConnection:
-    """A process with one request at a time. It reads and writes at the same time, and what the agent writes to stderr
-    is read all the while, so that neither side ever waits for the other to read.
+    """A process with one request at a time. It reads and writes at the same time, so that neither side ever waits for
+    the other to read.
 
     For one answer it reads at most `limit` bytes of stdout. `secrets` are shown in no error.
     """
 
-    def __init__(self, process: GuardedProcess, limit: int, secrets: frozenset[str]) -> None:
+    def __init__(self, process: ChildProcess, limit: int, secrets: frozenset[str]) -> None:
         self._process = process
         self._limit = limit
         self._secrets = secrets
-        self._buffer = bytearray()
-        self._searched = 0
-        self._stdout, self._stderr = Tail(_TAIL), Tail(_TAIL)
+        self._stdout = Tail()
         self._is_open = True
-        self._draining = asyncio.ensure_future(_drain(process.stderr, self._stderr))
 
     @property
     def is_open(self) -> bool:
-        """Whether the process may still answer."""
+        """True while the process may still answer."""
         return self._is_open and not self._process.stdout.at_eof()
 
     async def ask(self, request: Request) -> dict[str, Any]:
         """Write the request, and read up to its answer."""
         self._process.stdin.write(request.text.encode("ascii") + b"\n")
-        received = 0
-        while True:
-            while line := self._line():
-                if (answer := await self._answer(request, line)) is not None:
+        left = self._limit
+        try:
+            while line := await self._process.read_line():
+                left -= len(line)
+                if left < 0:
+                    break
+                if (answer := await request.answer_in(line.decode("utf-8", "replace"))) is not None:
                     return answer
-            chunk = await self._process.stdout.read(_CHUNK)
-            received += len(chunk)
-            if not chunk:
-                return await self._last_answer(request)
-            if received > self._limit:
-                message = f"the agent wrote more than {self._limit:,} bytes without an answer (target.ecp.max_bytes)"
-                raise TargetError(message, kind="too_large", retryable=False)
-            self._buffer += chunk
-
-    def _line(self) -> bytes:
-        """The next line that is complete; empty if none is."""
-        end = self._buffer.find(b"\n", self._searched) + 1
-        line = bytes(self._buffer[:end])
-        del self._buffer[:end]
-        self._searched = 0 if line else len(self._buffer)
-        return line
-
-    async def _answer(self, request: Request, line: bytes) -> dict[str, Any] | None:
-        answer = await request.answer_in(line.decode("utf-8", "replace"))
-        if answer is None:
-            self._stdout.add(line)
-        return answer
-
-    async def _last_answer(self, request: Request) -> dict[str, Any]:
-        """The answer of an agent that has closed its stdout, if its last line, which has no end, is one."""
-        self._is_open = False
-        line = bytes(self._buffer)
-        self._buffer.clear()
-        if line and (answer := await self._answer(request, line)) is not None:
-            return answer
-        raise await self._obituary()
+                self._stdout.add(line)
+            else:
+                self._is_open = False
+                raise await self._obituary()
+        except asyncio.LimitOverrunError:
+            pass
+        message = f"the agent wrote more than {self._limit:,} bytes without an answer (target.ecp.max_bytes)"
+        raise TargetError(message, kind="too_large", retryable=False)
 
     async def _obituary(self) -> TargetError:
-        """Why there will be no answer: how the agent has ended, and what it said last."""
-        ending = await self._process.wait(_OBITUARY_SECONDS)
-        await asyncio.wait({self._draining}, timeout=_OBITUARY_SECONDS)
-        if ending is not None and ending.errno is not None:
-            return not_started(ending.errno)
-        message = f"the agent {describe_ending(ending)}"
-        stderr = self._stderr.text
+        """Return the error of an agent that will not answer: how it has ended, and what it said last."""
+        message = f"the agent {await self._process.ending(_ENDING_SECONDS) or 'closed its stdout'}"
+        stderr = self._process.stderr.text
         if last_words := excerpt(stderr, self._secrets, len(stderr))[-_SHOWN_TAIL:]:
             message = f"{message}; the end of its stderr: {last_words}"
         return TargetError(message, kind="crashed", retryable=True)
 
     def log_tail(self) -> dict[str, str]:
-        """The end of what was no answer on stdout, and of stderr."""
-        tails = {"stdout": self._stdout, "stderr": self._stderr}
-        found = {name: tail.text for name, tail in tails.items() if tail.text}
+        """Return the end of what was no answer on stdout, and of stderr, and forget it."""
+        tails = {"stdout": self._stdout, "stderr": self._process.stderr}
+        texts = {name: tail.text for name, tail in tails.items() if tail.text}
         for tail in tails.values():
             tail.clear()
-        return found
+        return texts
 
     async def aclose(self) -> None:
         """Close stdin, then send SIGTERM, then kill all that is left of it."""
         self._is_open = False
         process = self._process
-        reading = asyncio.ensure_future(_drain(process.stdout, self._stdout))  # so that it can write, and end
+        reading = asyncio.ensure_future(drain(process.stdout, self._stdout))  # so that it can write, and end
         try:
             process.close_stdin()
             if await process.wait(EOF_SECONDS) is None:
@@ -166,28 +195,3 @@ class StdioConnection:
         finally:
             await process.kill()
             reading.cancel()
-            self._draining.cancel()
-
-
-async def _drain(stream: asyncio.StreamReader, tail: Tail) -> None:
-    while chunk := await stream.read(_CHUNK):
-        tail.add(chunk)
-
-
-def describe_ending(ending: Ending | None) -> str:
-    """How an agent has ended, as a predicate; None for one that has only closed its stdout."""
-    if ending is None:
-        return "closed its stdout"
-    if ending.code is None:
-        return "was ended"
-    if ending.code >= 0:
-        return f"exited with code {ending.code}"
-    why = ", perhaps for want of memory" if -ending.code == signal.SIGKILL else ""
-    return f"was killed by {signal.Signals(-ending.code).name}{why}"
-
-
-def not_started(number: int) -> TargetError:
-    """The error of a program that the system refuses to start."""
-    why = _WHY_NOT_STARTED.get(number, os.strerror(number))
-    message = f"the agent cannot be started: {why} (target.ecp.command)"
-    return TargetError(message, kind="not_started", retryable=False)

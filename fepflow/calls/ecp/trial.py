@@ -7,8 +7,8 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 from fepflow.calls.ecp.agents import open_agents
-from fepflow.calls.ecp.command import find_command
 from fepflow.calls.ecp.session import Session, Warnings
+from fepflow.calls.ecp.stdio import find_command
 from fepflow.security.redaction import known_secrets, remember
 from fepflow.security.secret_names import secrets_in_address
 from fepflow.suite.target import Target

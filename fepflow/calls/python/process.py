@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fepflow.calls.base import RESERVED_METADATA
+from fepflow.calls.processes import KILL_SECONDS, ChildProcess, ProcessRunner, run_program
 from fepflow.calls.python import worker
 from fepflow.calls.python.calls import Failure
 from fepflow.calls.python.interpreter import find_interpreter
@@ -23,15 +21,11 @@ from fepflow.calls.python.threads import Reply
 from fepflow.errors import InputError, Problem
 from fepflow.host import can_fork
 from fepflow.suite.target import PythonTarget
-from fepflow.system.guarded import Ending, GuardedProcess, GuardServer
 
 LOAD_SECONDS = 120.0
 """How long `validate` waits for an agent's code to be loaded."""
-KILL_SECONDS = 5.0
 _ROOM = 100_000
 """Bytes that a reply may have beside its answer."""
-_TAIL = 4_000
-_CHUNK = 65_536
 
 _OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__")
 """Variables that are about the interpreter of the run, and not about the agent's."""
@@ -114,22 +108,8 @@ def check(agent: Agent) -> Loaded:
 
 
 def _load(agent: Agent) -> Loaded:
-    with subprocess.Popen(  # noqa: S603  # our own script, by the suite's own interpreter
-        agent.command,
-        env=agent.environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
-        try:
-            said, _ = process.communicate(timeout=LOAD_SECONDS)
-        except subprocess.TimeoutExpired:
-            said = b""
-        finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # with what the code has started
-    first = json.loads(said.partition(b"\n")[0] or b"{}")
+    reply = run_program(agent.command, agent.environment, LOAD_SECONDS)
+    first = json.loads(reply.partition(b"\n")[0] or b"{}")
     if "problems" in first:
         raise InputError([Problem(**problem) for problem in first["problems"]])
     if "wants_case" not in first:
@@ -148,7 +128,7 @@ class Processes:
         self._agent = agent
         self._most = most
         self._started = 0
-        self._server = GuardServer()
+        self._runner = ProcessRunner()
         self._ready: asyncio.Queue[_Process | Failure] | None = None
         self._starting: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -185,11 +165,13 @@ class Processes:
 
     async def _start(self) -> None:
         try:
-            started = await self._server.start(self._agent.command, self._agent.environment, Path.cwd())
+            agent, limit = self._agent, self._agent.limit + _ROOM
+            started = await self._runner.start(agent.command, agent.environment, Path.cwd(), limit)
         except OSError as error:
             self._started -= 1
             why = error.strerror or type(error).__name__
-            self._queue.put_nowait(Failure(f"no process can be started: {why}", "crashed", retryable=True))
+            message = f"the process of {agent.function} could not be started: {why}"
+            self._queue.put_nowait(Failure(message, "crashed", retryable=True))
             return
         process = _Process(started, self._agent)
         self._all.add(process)
@@ -213,7 +195,7 @@ class Processes:
         for process in list(self._all):
             self._end(process)
         await asyncio.gather(*self._ending)
-        await self._server.aclose()
+        await self._runner.aclose()
 
 
 def _begin(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
@@ -225,23 +207,14 @@ def _begin(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> N
 class _Process:
     """One process, with one call at a time. It has loaded nothing yet."""
 
-    def __init__(self, process: GuardedProcess, agent: Agent) -> None:
+    def __init__(self, process: ChildProcess, agent: Agent) -> None:
         self.is_of_no_more_use = False
-        self._ended_by_us = False
         self._process = process
         self._agent = agent
-        self._read = bytearray()
-        self._tail = bytearray()
-        self._draining = asyncio.ensure_future(self._drain())
-
-    async def _drain(self) -> None:
-        """Read what the agent prints, so that it never has to wait, and keep the end."""
-        while printed := await self._process.stderr.read(_CHUNK):
-            self._tail += printed
-            del self._tail[:-_TAIL]
+        self.kill = process.kill
 
     async def loaded(self) -> Failure | None:
-        """Why the code could not be loaded, if it could not."""
+        """Return why the code could not be loaded, if it could not."""
         line = await self._line()
         if isinstance(line, Failure):
             return line
@@ -249,7 +222,7 @@ class _Process:
         return Failure(str(Problem(**problems[0])), "exception", retryable=False) if problems else None
 
     async def ask(self, request: dict[str, Any]) -> Reply:
-        """One call: the JSON text of its answer, or why there is none."""
+        """Return the JSON text of one call's answer, or why there is none."""
         self._process.stdin.write(json.dumps(request).encode("ascii") + b"\n")  # its state is found by its reply
         line = await self._line()
         if isinstance(line, Failure):
@@ -260,45 +233,17 @@ class _Process:
         return Failure(**json.loads(line)["failure"])
 
     async def _line(self) -> bytes | Failure:
-        """The next reply, without its end."""
-        searched = 0
-        while (end := self._read.find(b"\n", searched)) < 0:
-            searched = len(self._read)
-            if searched > self._agent.limit + _ROOM:
-                self.is_of_no_more_use = True
-                message = f"the answer is larger than {self._agent.limit:,} bytes (target.python.max_bytes)"
-                return Failure(message, "too_large", retryable=False)
-            chunk = await self._process.stdout.read(_CHUNK)
-            if not chunk:
-                self.is_of_no_more_use = True
-                how = await self._obituary()
-                return Failure(how, "crashed", retryable=True, tail=self._tail.decode("utf-8", "replace"))
-            self._read += chunk
-        line = bytes(self._read[:end])
-        del self._read[: end + 1]
-        return line
-
-    async def _obituary(self) -> str:
-        """How the process has ended."""
-        ending = await self._process.wait(KILL_SECONDS) or Ending()
-        await asyncio.wait({self._draining}, timeout=1)
-        if self._ended_by_us:
-            how = "was ended with the run"
-        elif ending.errno is not None:
-            how = f"could not be started: {os.strerror(ending.errno)}"
-        elif ending.code is None:
-            how = "closed its connection"
-        elif ending.code < 0:
-            why = ", perhaps for want of memory" if -ending.code == signal.SIGKILL else ""
-            how = f"was killed by {signal.Signals(-ending.code).name}{why}"
-        else:
-            how = f"ended with exit code {ending.code}"
-        return f"the process of {self._agent.function} {how}"
-
-    async def kill(self) -> None:
-        """Kill the process, and all that it has started; its guard does so when its connection closes."""
-        self._ended_by_us = True
+        """Return the next reply, without its end."""
         try:
-            await self._process.kill()
-        finally:
-            self._draining.cancel()
+            line = await self._process.read_line()
+        except asyncio.LimitOverrunError:
+            self.is_of_no_more_use = True
+            message = f"the answer is larger than {self._agent.limit:,} bytes (target.python.max_bytes)"
+            return Failure(message, "too_large", retryable=False)
+        if line.endswith(b"\n"):
+            return line[:-1]
+        self.is_of_no_more_use = True
+        how = await self._process.ending(KILL_SECONDS, "ended with exit code") or "closed its connection"
+        how = f"{how} with the run" if self._process.was_killed else how
+        message = f"the process of {self._agent.function} {how}"
+        return Failure(message, "crashed", retryable=True, tail=self._process.stderr.text)

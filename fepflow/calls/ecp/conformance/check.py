@@ -5,11 +5,10 @@ from __future__ import annotations
 from contextlib import aclosing
 from pathlib import Path
 
-from fepflow.calls.ecp.command import find_command
 from fepflow.calls.ecp.conformance.examination import Examination
 from fepflow.calls.ecp.conformance.process_wire import ProcessWire
 from fepflow.calls.ecp.conformance.report import ConformanceReport
-from fepflow.calls.ecp.stdio import Programs
+from fepflow.calls.ecp.stdio import Programs, find_command
 from fepflow.security.redaction import known_secrets, remember
 from fepflow.security.secret_names import secrets_in_address
 from fepflow.suite.target import Target

@@ -105,7 +105,13 @@ class Examination:
 
     async def _begin(self, name: str) -> Conversation | None:
         """A new conversation with the agent, as the check of this name; None if it cannot be."""
-        conversation = await self._open_conversation()
+        try:
+            conversation = await self._open_conversation()
+        except TargetError as error:
+            if error.retryable:  # no process can be had, which is not the agent's fault
+                raise
+            self._set(name, "fail", str(error))
+            return None
         answer = await conversation.ask("agent/initialize", {"protocol_version": VERSION, "config": {}})
         if answer.error_code == INVALID_PARAMS:
             answer = await conversation.ask("agent/initialize", {"config": {}})

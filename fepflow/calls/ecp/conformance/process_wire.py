@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 from time import monotonic
 
-from fepflow.calls.ecp.connection import Tail
-from fepflow.calls.ecp.stdio import EOF_SECONDS, describe_ending, not_started
+from fepflow.calls.ecp.stdio import EOF_SECONDS
+from fepflow.calls.processes import ChildProcess, Tail, drain
 from fepflow.security.redaction import excerpt
-from fepflow.system.guarded import GuardedProcess
 
-_CHUNK = 65_536
-_TAIL = 2_000
 _SHOWN_TAIL = 300
 _ENDING_SECONDS = 1.0
 _EOF_PATIENCE = 5 * EOF_SECONDS
@@ -21,33 +18,21 @@ _EOF_PATIENCE = 5 * EOF_SECONDS
 class ProcessWire:
     """The stdin and stdout of a process. What it writes is read all the while, up to `limit` bytes that wait."""
 
-    def __init__(self, process: GuardedProcess, limit: int) -> None:
+    def __init__(self, process: ChildProcess, limit: int) -> None:
         self._process = process
         self._limit = limit
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
         self._waiting = 0
-        self._stderr = Tail(_TAIL)
         self._reading = asyncio.ensure_future(self._read())
-        self._draining = asyncio.ensure_future(self._drain())
 
     async def _read(self) -> None:
-        rest = b""
-        while chunk := await self._process.stdout.read(_CHUNK):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                self._keep(line)
-            rest = rest[: self._limit]
-        if rest:
-            self._keep(rest)
-
-    def _keep(self, line: bytes) -> None:
-        if self._waiting + len(line) <= self._limit:
-            self._waiting += len(line)
-            self._lines.put_nowait(line)
-
-    async def _drain(self) -> None:
-        while chunk := await self._process.stderr.read(_CHUNK):
-            self._stderr.add(chunk)
+        try:
+            while line := await self._process.read_line():
+                if self._waiting + len(line) <= self._limit:
+                    self._waiting += len(line)
+                    self._lines.put_nowait(line)
+        except asyncio.LimitOverrunError:
+            await drain(self._process.stdout, Tail())
 
     async def send(self, text: str) -> None:
         """Write a line."""
@@ -64,21 +49,19 @@ class ProcessWire:
         finally:
             waiting.cancel()
         self._waiting -= len(line)
-        return line.decode("utf-8", "replace")
+        return line.rstrip(b"\n").decode("utf-8", "replace")
 
     async def fault(self) -> str:
         """See Wire: how the process has ended."""
         if not self._reading.done():
             return ""
-        ending = await self._process.wait(_ENDING_SECONDS)
-        if ending is not None and ending.errno is not None:
-            return str(not_started(ending.errno))
-        await asyncio.wait({self._draining}, timeout=_ENDING_SECONDS)
-        words = excerpt(self._stderr.text, frozenset(), _TAIL)[-_SHOWN_TAIL:]
-        return f"the agent {describe_ending(ending)}" + (f"; the end of its stderr: {words}" if words else "")
+        ending = await self._process.ending(_ENDING_SECONDS) or "closed its stdout"
+        stderr = self._process.stderr.text
+        words = excerpt(stderr, frozenset(), len(stderr))[-_SHOWN_TAIL:]
+        return f"the agent {ending}" + (f"; the end of its stderr: {words}" if words else "")
 
     async def end_of_input(self) -> float | None:
-        """Close its stdin; how many seconds it took to end by itself, None if it has not for a while."""
+        """Close its stdin; return the seconds it took to end by itself, None if it has not for a while."""
         self._process.close_stdin()
         started = monotonic()
         return None if await self._process.wait(_EOF_PATIENCE) is None else monotonic() - started
@@ -89,4 +72,3 @@ class ProcessWire:
             await self._process.kill()
         finally:
             self._reading.cancel()
-            self._draining.cancel()

@@ -84,7 +84,7 @@ async def open_agent(tmp_path: Path) -> AsyncIterator[Open]:
         await target.aclose()
     assert processes_in(tmp_path) == []
     assert [
-        child for child in psutil.Process().children(recursive=True) if "guard.py" in " ".join(child.cmdline())
+        child for child in psutil.Process().children(recursive=True) if "keeper.py" in " ".join(child.cmdline())
     ] == []
 
 

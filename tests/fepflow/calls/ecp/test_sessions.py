@@ -155,7 +155,7 @@ def step(request):
 """
 
 
-@pytest.mark.parametrize("ending", ["time-out", "cancel", "close", "kill of the guard's server"])
+@pytest.mark.parametrize("ending", ["time-out", "cancel", "close", "kill of the keeper"])
 async def test_nothing_is_left_of_an_agent(open_agent: Open, tmp_path: Path, ending: str) -> None:
     target, client = open_agent(SPAWNING, step_timeout=2 if ending == "time-out" else 100)
     call = asyncio.create_task(client.ask(scenario("a")))
@@ -169,19 +169,19 @@ async def test_nothing_is_left_of_an_agent(open_agent: Open, tmp_path: Path, end
         await target.aclose()
         assert "crashed" in metadata_of((await call).output())["error"]["kind"]
     else:
-        (server,) = [child for child in psutil.Process().children() if "guard.py" in " ".join(child.cmdline())]
-        server.kill()
+        (keeper,) = [child for child in psutil.Process().children() if "keeper.py" in " ".join(child.cmdline())]
+        keeper.kill()
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
     await until(lambda: processes_in(tmp_path) == [])
 
 
-async def test_agents_are_started_again_after_the_server_of_their_guards_was_killed(open_agent: Open) -> None:
+async def test_agents_are_started_again_after_their_keeper_was_killed(open_agent: Open) -> None:
     _, client = open_agent()
     assert said(await run(client, "a")) == ["echo: a"]
-    (server,) = [child for child in psutil.Process().children() if "guard.py" in " ".join(child.cmdline())]
-    server.kill()
-    server.wait(10)
+    (keeper,) = [child for child in psutil.Process().children() if "keeper.py" in " ".join(child.cmdline())]
+    keeper.kill()
+    keeper.wait(10)
     assert said(await run(client, "b")) == ["echo: b"]
 
 

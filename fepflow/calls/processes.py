@@ -1,0 +1,228 @@
+"""Processes that run other people's programs: isolated Python functions, and ECP agents on stdin and stdout.
+
+Each leads a session of its own, is killed with all that it has started, and does not outlive this process, however that
+ends; see `fepflow.calls.keeper`. What it writes to stderr is read all the while. No shell is involved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import IO, Final
+
+from fepflow.calls import keeper
+
+KILL_SECONDS = 5.0
+"""How long the end of a process is waited for that was killed: longer only if the system holds it."""
+
+_TAIL = 4_000
+_CHUNK = 65_536
+
+
+class Tail:
+    """The end of a text that may be without end."""
+
+    def __init__(self, limit: int = _TAIL) -> None:
+        self._limit = limit
+        self._bytes = bytearray()
+
+    def add(self, more: bytes) -> None:
+        """Append more of the text, and forget its beginning."""
+        self._bytes += more[-self._limit :]
+        del self._bytes[: -self._limit]
+
+    @property
+    def text(self) -> str:
+        """The end, as UTF-8 as far as it is."""
+        return self._bytes.decode("utf-8", "replace")
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        self._bytes.clear()
+
+
+class ChildProcess:
+    """A process with pipes: lines of at most `limit` bytes can be read from its stdout, `stderr` has the end of that.
+
+    `kill` has to be called in the end, also after it has ended by itself: something that it has started may be left.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], limit: int, end: Callable[[], None]) -> None:
+        self.was_killed = False
+        self.stdout: Final = asyncio.StreamReader(limit)
+        self.stderr: Final = Tail()
+        self._process = process
+        self._end = end
+        self._pipes: list[asyncio.BaseTransport] = []
+
+    async def connect(self) -> None:
+        """Connect the pipes with the event loop; stderr is read from now on."""
+        loop, errors = asyncio.get_running_loop(), asyncio.StreamReader()
+        self.stdin, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, self._process.stdin)
+        for stream, pipe in ((self.stdout, self._process.stdout), (errors, self._process.stderr)):
+            transport, _ = await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, stream), pipe)
+            self._pipes.append(transport)
+        self._draining = asyncio.ensure_future(drain(errors, self.stderr))
+
+    async def read_line(self) -> bytes:
+        """Return the next line with its end; at the end of stdout what stands after the last line, or nothing.
+
+        Raises asyncio.LimitOverrunError for a line that is too long.
+        """
+        try:
+            return await self.stdout.readuntil(b"\n")
+        except asyncio.IncompleteReadError as error:
+            return error.partial
+
+    async def wait(self, seconds: float) -> int | None:
+        """Return its exit code, negative for a signal; None if it has not ended by then."""
+        pause, deadline = 0.001, monotonic() + seconds
+        while self._process.poll() is None and monotonic() < deadline:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 0.05)
+        return self._process.returncode
+
+    async def ending(self, seconds: float, exited: str = "exited with code") -> str:
+        """Return how it has ended, as a predicate, once all of stderr has been read; empty if it has not by then."""
+        code = await self.wait(seconds)
+        await asyncio.wait({self._draining}, timeout=1)
+        if self.was_killed or code is None:
+            return "was ended" if self.was_killed else ""
+        if code >= 0:
+            return f"{exited} {code}"
+        why = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
+        return f"was killed by {signal.Signals(-code).name}{why}"
+
+    def close_stdin(self) -> None:
+        """Let it read no more. What it has not read yet is lost, for it may never read it."""
+        if not self.stdin.is_closing():
+            self.stdin.abort()
+
+    def terminate(self) -> None:
+        """Send SIGTERM to its process group."""
+        self._signal(signal.SIGTERM)
+
+    async def kill(self) -> None:
+        """Kill it and all that it has started, wait for its end, and close what connects it with us."""
+        self.was_killed = self.was_killed or self._process.poll() is None
+        self._signal(signal.SIGKILL)
+        self._end()
+        try:
+            await self.wait(KILL_SECONDS)
+        finally:
+            self._draining.cancel()
+            self.close_stdin()
+            for pipe in self._pipes:
+                pipe.close()
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+async def drain(stream: asyncio.StreamReader, tail: Tail) -> None:
+    """Read a stream to its end, and keep that."""
+    while chunk := await stream.read(_CHUNK):
+        tail.add(chunk)
+
+
+class ProcessRunner:
+    """Starts processes. Belongs to one event loop; close it there."""
+
+    def __init__(self) -> None:
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._token = uuid.uuid4().hex
+        self._number = 0
+
+    async def start(self, arguments: Sequence[str], env: Mapping[str, str], folder: Path, limit: int) -> ChildProcess:
+        """Start a program in `folder`, with no other variables than `env`; its path is the first of the arguments.
+
+        Raises OSError when it cannot be started.
+        """
+        self._number += 1
+        number = self._number
+        kept = self._kept()  # before there is a process
+        process = subprocess.Popen(  # noqa: S603, ASYNC220  # the suite's own program; it takes a millisecond
+            arguments,
+            env={**env, keeper.VARIABLE: f"{self._token}.{number}."},
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        kept.write(f"{number} {process.pid}\n".encode())
+        child = ChildProcess(process, limit, lambda: self._end(number))
+        connecting = asyncio.ensure_future(child.connect())
+        try:
+            await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            await connecting
+            await child.kill()
+            raise
+        return child
+
+    def _kept(self) -> IO[bytes]:
+        """Return the pipe to the keeper, which is started for the first process, and anew if it has been killed."""
+        if self._keeper is not None and self._keeper.poll() is not None:
+            self._forget_keeper()
+        if self._keeper is None:
+            env = {name: value for name, value in os.environ.items() if name != keeper.VARIABLE}
+            self._keeper = subprocess.Popen(  # noqa: S603  # our own script
+                [sys.executable, "-I", "-S", str(keeper.__file__), self._token],
+                env=env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                start_new_session=True,
+            )
+        assert self._keeper.stdin is not None  # it was asked for
+        return self._keeper.stdin
+
+    def _end(self, number: int) -> None:
+        if self._number:  # else it is closed
+            self._kept().write(f"{number}\n".encode())
+
+    def _forget_keeper(self) -> subprocess.Popen[bytes] | None:
+        running, self._keeper = self._keeper, None
+        if running is not None and running.stdin is not None:
+            running.stdin.close()
+        return running
+
+    async def aclose(self) -> None:
+        """Kill all that is left of the processes, which have been killed, and end the keeper."""
+        if self._number:
+            self._number = 0
+            self._kept()
+        if (running := self._forget_keeper()) is not None:
+            await asyncio.to_thread(running.wait, 2 * KILL_SECONDS)
+
+
+def run_program(arguments: Sequence[str], env: Mapping[str, str], seconds: float) -> bytes:
+    """Return what a program writes to stdout until it ends, and kill its group then; nothing if it takes too long."""
+    with subprocess.Popen(  # noqa: S603  # the suite's own program
+        arguments,
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        try:
+            return process.communicate(timeout=seconds)[0]
+        except subprocess.TimeoutExpired:
+            return b""
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # with what the code has started
