@@ -5,40 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from fepflow.checks.explanation import arguments_of, explain, findings
 from fepflow.errors import NotFoundError
 from fepflow.pages.charts import attempts_chart
-from fepflow.pages.rendering import State, state, state_of
+from fepflow.pages.rendering import State, state_of
 from fepflow.pages.text import Span, differences, shown
 from fepflow.protocol.results import CheckResult
 from fepflow.store.check_order import shared_check_ids
 from fepflow.store.records import CaseResult, GridRow, RunRecord, StoredLabel
 from fepflow.store.store import Store
 
-MAX_LINE = 20_000
 EARLIER_RUNS = 10
 
 _OWN_METADATA = frozenset({"error", "attempt_log", "attempts", "latency_ms"})
-_OF_MODEL = (
-    *("model_answered", "mode", "prompt_tokens", "completion_tokens", "cost_usd", "seconds", "attempts", "cached"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class CheckView:
-    """A check's result: how it came out and why, what it found and was given, and what its model is known for."""
-
-    result: CheckResult
-    state: State
-    why: str
-    findings: list[str]
-    arguments: list[str]
-    model: Mapping[str, Any]
-    samples: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +41,13 @@ class RepeatView:
     result: CaseResult
     expected: list[Span] | None
     output: list[Span] | None
-    checks: list[CheckView]
     attempts: list[AttemptView]
     chart: Markup | None
     steps: Sequence[Mapping[str, Any]]
     metadata: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierView:
+class EarlierView(NamedTuple):
     """The same case in an earlier run."""
 
     run_id: str
@@ -87,14 +67,14 @@ class CaseView:
     state: State
     labels: list[StoredLabel]
 
-    def labels_of(self, check: CheckView, repeat: RepeatView) -> list[StoredLabel]:
-        """What people say of a check of one output."""
-        wanted = check.result.check_id, repeat.result.repeat
+    def labels_of(self, check: CheckResult, repeat: RepeatView) -> list[StoredLabel]:
+        """Return what people say of a check of one output."""
+        wanted = check.check_id, repeat.result.repeat
         return [label for label in self.labels if (label.check_id, label.repeat) == wanted]
 
 
 def case_view(store: Store, run_id: str, case_id: str) -> CaseView:
-    """A case of a run. Raises NotFoundError."""
+    """Return a case of a run. Raises NotFoundError."""
     run = store.runs.get(run_id)
     index = store.runs.index_of_case(run.id, case_id)
     if index is None:
@@ -105,7 +85,7 @@ def case_view(store: Store, run_id: str, case_id: str) -> CaseView:
         for earlier_id, created_at, repeats, earlier_index in store.runs.earlier_indices(run, case_id, EARLIER_RUNS)
         for row in store.results.grid_rows(earlier_id, [earlier_index])
     ]
-    ids = [check.result.check_id for repeat in repeats for check in repeat.checks]
+    ids = [check.check_id for repeat in repeats for check in repeat.result.checks]
     ids += [check_id for each in earlier for _, check_id in each.row.marks]
     labels = [label for label in store.labels.of_case(run.id, index) if label.label is not None]
     (row,) = store.results.grid_rows(run.id, [index])
@@ -115,7 +95,7 @@ def case_view(store: Store, run_id: str, case_id: str) -> CaseView:
 
 
 def repeat_view(result: CaseResult) -> RepeatView:
-    """One repeat of a case."""
+    """Return one repeat of a case."""
     value = None if result.output is None else result.output.value
     marked = None
     if isinstance(value, str) is isinstance(result.case.expected, str) and None not in (value, result.case.expected):
@@ -127,28 +107,12 @@ def repeat_view(result: CaseResult) -> RepeatView:
         {"number": one.number, "start": one.start, "end": one.start + one.seconds, "failed": one.cause is not None}
         for one in attempts
     ]
-    checks = [_check(check) for check in result.checks]
     rest = {name: value for name, value in metadata.items() if name not in _OWN_METADATA}
-    return RepeatView(result, expected, output, checks, attempts, attempts_chart(bars), _steps(value), rest)
-
-
-def _check(check: CheckResult) -> CheckView:
-    metadata = check.results.get("metadata")
-    of_model = metadata if isinstance(metadata, dict) else {}
-    model = {name: of_model[name] for name in _OF_MODEL if of_model.get(name) is not None}
-    return CheckView(
-        check,
-        state(check),
-        explain(check),
-        findings(check, MAX_LINE),
-        arguments_of(check, MAX_LINE),
-        model,
-        of_model.get("samples"),
-    )
+    return RepeatView(result, expected, output, attempts, attempts_chart(bars), _steps(value), rest)
 
 
 def _steps(value: Any) -> Sequence[Mapping[str, Any]]:
-    """The steps of an agent that takes several (ECP)."""
+    """Return the steps of an agent that takes several (ECP)."""
     steps = value.get("steps") if isinstance(value, dict) else None
     if not isinstance(steps, list) or not all(isinstance(step, dict) and "public_output" in step for step in steps):
         return ()

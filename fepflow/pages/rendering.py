@@ -13,12 +13,16 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined, Undefined
 from markupsafe import Markup
 
+from fepflow.checks.explanation import arguments_of, explain, findings
 from fepflow.page_links import case_path, cases_path, compare_path, run_path, trends_path
 from fepflow.pages.charts import interval_chart
 from fepflow.pages.text import differences, shown, snippet, visible
 from fepflow.protocol.results import CheckResult
 from fepflow.store.check_order import declared_check_ids
 from fepflow.store.records import CheckMark, GridRow
+
+MAX_LINE = 20_000
+"""Characters of a line that a check found, or of an argument."""
 
 NAMES = ("htmx.min.js", "icon.svg", "page.js", "style.css")
 
@@ -45,11 +49,11 @@ class PageLinks:
     trends = staticmethod(trends_path)
 
     def runs(self, **wanted: str) -> str:
-        """The list of runs, with filters."""
+        """Return the list of runs, with filters."""
         return f"/runs?{urlencode(wanted, errors='replace')}" if wanted else "/runs"
 
     def labels(self, run_id: str, check_id: str, field: str, order: str = "", after: str = "0") -> str:
-        """The queue of outputs of a judge that a person is to label."""
+        """Return the queue of a judge's outputs for a person to label."""
         wanted = {"check": check_id, "field": field, "order": order, "after": after}
         return f"{run_path(run_id)}/labels?{urlencode(wanted, errors='replace')}"
 
@@ -92,12 +96,18 @@ def state_of(row: GridRow, repeats: int, shared: Sequence[str]) -> State:
     return next((each for each in order if each in states), "no verdict")
 
 
+_OF_MODEL = (
+    *("model_answered", "mode", "prompt_tokens", "completion_tokens", "cost_usd", "seconds", "attempts", "cached"),
+    "samples",
+)
+"""Metadata of a judge's answer that a page shows."""
+
 WORDS = {"pass": "Pass", "fail": "Fail", "inconclusive": "Inconclusive"}
 SIGNS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "error": "!", "skip": "-", None: "·"}
 
 
 def render(template: str, **values: Any) -> str:
-    """A page, as text that UTF-8 can hold."""
+    """Return a page as text that UTF-8 can hold."""
     return _environment().get_template(template).render(**values)
 
 
@@ -119,10 +129,23 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        {"number": number, "moment": moment, "lasting": lasting, "shown": shown, "snippet": snippet, "cost": cost}
+        {
+            "number": number,
+            "moment": moment,
+            "lasting": lasting,
+            "shown": shown,
+            "snippet": snippet,
+            "cost": cost,
+            "explain": explain,
+            "findings": findings,
+            "arguments": arguments_of,
+            "state": state,
+            "model": model_of,
+        }
     )
     environment.globals.update(
         {
+            "MAX_LINE": MAX_LINE,
             "SIGNS": SIGNS,
             "WORDS": WORDS,
             "asset": asset_address,
@@ -135,26 +158,26 @@ def _environment() -> Environment:
 
 
 def _finalize(value: Any) -> Any:
-    """What an expression of a template came to, as it goes into the page."""
+    """Return the value of a template's expression as it goes into the page: escaped, None as nothing."""
     if isinstance(value, Markup):
         return value
     return "" if value is None else visible(str(value))
 
 
 def number(value: float | Undefined | None, sign: str = "") -> str:
-    """Four digits; a dot for none, and for one that a verdict does not have."""
+    """Return a number with four digits; a dot for None, and for one that a verdict does not have."""
     return "·" if value is None or isinstance(value, Undefined) else f"{value:{sign}.4g}"
 
 
 def moment(value: datetime | None) -> Markup:
-    """A time, in UTC."""
+    """Return a time in UTC."""
     if value is None:
         return Markup("·")
     return Markup('<time datetime="{}">{}</time>').format(value.isoformat(), f"{value:%Y-%m-%d %H:%M:%S} UTC")
 
 
 def lasting(seconds: float | None) -> str:
-    """`1.5 s`, `2 min 5 s`, `3 h 20 min`."""
+    """Return a duration: `1.5 s`, `2 min 5 s`, `3 h 20 min`."""
     if seconds is None:
         return "·"
     if seconds < 60:
@@ -163,8 +186,15 @@ def lasting(seconds: float | None) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def model_of(check: CheckResult) -> dict[str, Any]:
+    """Return what is known of a check's model and its answer; empty for a check without one."""
+    metadata = check.results.get("metadata")
+    known = metadata if isinstance(metadata, dict) else {}
+    return {name: known[name] for name in _OF_MODEL if known.get(name) is not None}
+
+
 def cost(models: Any) -> str:
-    """What models cost, as a verdict has it."""
+    """Return the sentence about the cost of models in a verdict."""
     from fepflow.verdict.verdict import ModelCosts
 
     return str(ModelCosts.model_validate(models))

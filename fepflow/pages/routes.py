@@ -57,7 +57,6 @@ class Pages:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._causes = run_page.EndedCauses()
 
     def router(self) -> APIRouter:
         """All routes; none of them is an interface for programs."""
@@ -115,7 +114,7 @@ class Pages:
     def run(self, request: Request, run_id: str, show: str = "all", check: str = "", text: str = "",
             page: str = "1") -> Response:  # fmt: skip
         """A run, and the page of its cases that is wanted."""
-        view = run_page.run_view(self._store, run_id, self._causes)
+        view = run_page.run_view(self._store, run_id)
         wanted = run_page.GridFilter(
             _one_of("show", show, get_args(run_page.Show)) or "all", check or None, text or None, _number(page)
         )

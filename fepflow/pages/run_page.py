@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
@@ -25,8 +24,6 @@ from fepflow.suite.models import IMPACTS
 
 Show = Literal["all", "problems", "failed", "errors", "others"]
 PAGE_SIZE = 50
-MAX_KNOWN = 500
-"""Runs of which the causes are kept in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,79 +64,60 @@ class GridView:
 
     @property
     def pages(self) -> int:
-        """How many pages there are."""
+        """Return how many pages there are."""
         return pages_of(self.total, PAGE_SIZE)
 
 
 def pages_of(total: int, size: int) -> int:
-    """How many pages so many rows fill; one at least."""
+    """Return how many pages hold `total` rows; at least one."""
     return max(1, -(-total // size))
 
 
 class RunView:
     """A run as its page shows it, but for its cases. What is not asked for is not read."""
 
-    def __init__(self, store: Store, run: RunRecord, causes: EndedCauses | None = None) -> None:
+    def __init__(self, store: Store, run: RunRecord) -> None:
         self._store = store
-        self._causes = causes or EndedCauses()
         self.run = run
 
     @cached_property
     def progress(self) -> Progress:
-        """How far it is."""
+        """Counts of outputs and results so far."""
         return self._store.results.progress(self.run.id)
 
     @cached_property
     def metrics(self) -> list[MetricView]:
-        """Those of its verdict."""
+        """Metrics of its verdict."""
         return [_metric(metric, self.run) for metric in self.run.metrics or ()]
 
     @cached_property
     def causes(self) -> CauseSummary:
         """The most frequent causes of what did not pass."""
-        return self._causes.of(self._store, self.run)
+        return causes_of(self._store, self.run)
 
     @cached_property
     def judges(self) -> list[JudgeReliability]:
-        """How far its judges agree with people, and with themselves."""
+        """Agreement of its judges with people, and with themselves."""
         return reliability_of_judges(self._store, self.run)
 
     @property
     def seconds(self) -> float | None:
-        """See `seconds_of`."""
+        """Duration so far; None before it began."""
         return seconds_of(self.run)
 
     @property
     def is_live(self) -> bool:
-        """Whether there is more to come."""
+        """True while the run goes on."""
         return self.run.status in ("pending", "running")
 
 
-class EndedCauses:
-    """Causes of the runs of one store that are over: they are read from many results, and stay until a run goes on."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, datetime], CauseSummary] = {}
-
-    def of(self, store: Store, run: RunRecord) -> CauseSummary:
-        """The most frequent causes of what did not pass."""
-        if run.completed_at is None:
-            return causes_of(store, run)
-        key = run.id, run.completed_at
-        if key not in self._known:
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            self._known[key] = causes_of(store, run)
-        return self._known[key]
-
-
-def run_view(store: Store, run_id: str, causes: EndedCauses | None = None) -> RunView:
-    """A run by its id, the beginning of it, or `latest`. Raises NotFoundError."""
-    return RunView(store, with_current_metrics(store, store.runs.get(run_id)), causes)
+def run_view(store: Store, run_id: str) -> RunView:
+    """Return a run by its id, the beginning of it, or `latest`. Raises NotFoundError."""
+    return RunView(store, with_current_metrics(store, store.runs.get(run_id)))
 
 
 def grid_view(store: Store, run: RunRecord, wanted: GridFilter, size: int = PAGE_SIZE) -> GridView:
-    """The page of cases that is wanted."""
+    """Return the page of cases that is wanted."""
     indices = _case_indices(store, run, wanted)
     start = (wanted.page - 1) * size
     rows = store.results.grid_rows(run.id, indices[start : start + size])
@@ -150,7 +128,7 @@ def grid_view(store: Store, run: RunRecord, wanted: GridFilter, size: int = PAGE
 
 
 def _reasons(store: Store, run: RunRecord, rows: Sequence[GridRow], check_id: str | None) -> Mapping[int, list[str]]:
-    """Why checks did not pass, each sentence once; of the check that is asked for, if one is."""
+    """Return why checks did not pass, each sentence once; of one check if `check_id` names it."""
     wanted = Selection(failed=True, check_id=check_id)
     failed = [row.case_index for row in rows if any(_is_problem(mark) for mark in row.marks.values())]
     found: dict[int, dict[str, None]] = defaultdict(dict)
@@ -165,7 +143,7 @@ def _is_problem(mark: CheckMark) -> bool:
 
 
 def bands_of(run: RunRecord, metric: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The bands of a metric's thresholds, else those of the gate's minimum and maximum."""
+    """Return the bands of a metric's thresholds, else those of the gate's minimum and maximum."""
     thresholds = run.suite.get("thresholds")
     declared = thresholds.get("thresholds") if isinstance(thresholds, dict) else None
     bands = declared.get(metric["id"]) if isinstance(declared, dict) else None
@@ -182,7 +160,7 @@ def _metric(metric: Mapping[str, Any], run: RunRecord) -> MetricView:
 
 
 def _case_indices(store: Store, run: RunRecord, wanted: GridFilter) -> list[int]:
-    """The cases that are wanted, those first that decided the verdict."""
+    """Return the cases that are wanted, those that decided the verdict first."""
     problems = worst_first(store, run, Selection(failed=True, check_id=wanted.check))
     if wanted.show == "failed":
         found = store.results.failed_case_indices(run.id, wanted.check, "failed")

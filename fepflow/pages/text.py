@@ -42,7 +42,7 @@ class Span(NamedTuple):
 
 
 def visible(text: str) -> str:
-    """The text, with what would not be seen, or would be obeyed, as escapes."""
+    """Return the text with escapes for what a browser would not show, or would obey."""
     return _UNSEEN.sub(_escape, text)
 
 
@@ -52,20 +52,20 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def shown(value: Any, limit: int = MAX_TEXT) -> str:
-    """A value as a person reads it: a text as it is, all else as indented JSON."""
+    """Return a value as a person reads it: a text as it is, all else as indented JSON."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
     return brief(text, limit)
 
 
 def snippet(value: Any, limit: int = 200) -> str:
-    """The beginning of a value, on one line."""
+    """Return the beginning of a value on one line."""
     text = value if isinstance(value, str) else as_json(value, 4 * limit + 1)
     line = " ".join(text[: 4 * limit].split())
     return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[:limit]}…"
 
 
 def differences(one: str, other: str) -> tuple[list[Span], list[Span]] | None:
-    """Both texts in spans, those that differ marked; None where it would take too long to compare them."""
+    """Return both texts as spans, with the differences marked; None if comparing them would take too long."""
     words, others = _WORD.findall(one[:MAX_TEXT]), _WORD.findall(other[:MAX_TEXT])
     names, other_names = [word for word, _ in words], [word for word, _ in others]
     if len(names) + len(other_names) > MAX_DIFF_WORDS or _pairs(names, other_names) > MAX_DIFF_PAIRS:
@@ -75,44 +75,29 @@ def differences(one: str, other: str) -> tuple[list[Span], list[Span]] | None:
     matcher = difflib.SequenceMatcher(None, names, other_names, autojunk=False)
     for kind, start, stop, other_start, other_stop in matcher.get_opcodes():
         here, there = words[start:stop], others[other_start:other_stop]
-        if kind == "equal":
-            left += _same_words(here, there)
-            right += _same_words(there, here)
-        else:
-            left += _other_words(here, there)
-            right += _other_words(there, here)
+        left += _spans(here, there, are_equal=kind == "equal")
+        right += _spans(there, here, are_equal=kind == "equal")
     return _joined(left), _joined(right)
 
 
 def _pairs(words: Sequence[str], others: Sequence[str]) -> int:
-    """How many pairs of equal words there are."""
+    """Count the pairs of equal words."""
     counts, other_counts = Counter(words), Counter(others)
     return sum(count * other_counts[word] for word, count in counts.items())
 
 
-def _same_words(words: Sequence[_Word], others: Sequence[_Word]) -> Iterator[Span]:
-    if words == others:
-        yield Span(_text(words), "same")
-        return
-    for (word, space), (_, other_space) in zip(words, others, strict=True):
-        yield Span(word, "same")
-        yield Span(space, "same" if space == other_space else "changed")
-
-
-def _other_words(words: Sequence[_Word], others: Sequence[_Word]) -> Iterator[Span]:
-    """Changed, but for the space behind them that both have."""
-    if words:
-        text, space = _text(words), words[-1][1]
-        shared = space if others and others[-1][1] == space else ""
-        yield Span(text.removesuffix(shared), "changed")
-        yield Span(shared, "same")
-
-
-def _text(words: Sequence[_Word]) -> str:
-    return "".join(map("".join, words))
+def _spans(words: Sequence[_Word], others: Sequence[_Word], *, are_equal: bool) -> Iterator[Span]:
+    """Yield words and the spaces behind them. Of words that differ, the last space is the same if both have it."""
+    for index, (word, space) in enumerate(words):
+        yield Span(word, "same" if are_equal else "changed")
+        if are_equal:
+            is_same = space == others[index][1]
+        else:
+            is_same = index == len(words) - 1 and bool(others) and others[-1][1] == space
+        yield Span(space, "same" if is_same else "changed")
 
 
 def _joined(spans: Sequence[Span]) -> list[Span]:
-    """Neighbours that are alike as one, without empty ones."""
+    """Join neighbours that are alike, and leave out empty ones."""
     found = groupby((span for span in spans if span.text), key=lambda span: span.change)
     return [Span("".join(span.text for span in alike), change) for change, alike in found]

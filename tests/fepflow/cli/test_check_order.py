@@ -112,7 +112,7 @@ def test_the_interfaces_and_python_give_checks_in_the_order_declared(store: Stor
 def test_pages_show_checks_in_the_order_declared(store: Store) -> None:
     assert grid_view(store, store.runs.get(RUN), GridFilter()).checks == [*BEFORE, *DECLARED]
     own = case_view(store, RUN, "own")
-    assert own.checks == [check.result.check_id for check in own.repeats[0].checks] == [*BEFORE, *DECLARED]
+    assert own.checks == [check.check_id for check in own.repeats[0].result.checks] == [*BEFORE, *DECLARED]
 
 
 def test_show_prints_checks_in_the_order_declared(cli: Cli) -> None:
