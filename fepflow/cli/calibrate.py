@@ -90,7 +90,7 @@ def _draw(suite: Path, labels: Path | None, check: str | None, run_id: str | Non
 
 
 def _run(suite: Path, cases: frozenset[str]) -> tuple[RunRecord, int]:
-    """An ordinary run of some cases; and the exit code, if it has not come to its end."""
+    """Run some cases, and return the run and its exit code; a run without an outcome has not come to its end."""
     from fepflow.cli.console import Console
     from fepflow.services import run_service
     from fepflow.tasks.run.options import RunOptions

@@ -220,7 +220,7 @@ def _series_data(series: Series) -> dict[str, Any]:
 def trend_view(
     suite: str, found: Sequence[Series], others: int = 0, *, one_by_one: bool = False
 ) -> Iterator[Table | str]:
-    """Metrics over runs, a line for each, or one for each run of the first; `others` is how many runs are left out."""
+    """Yield metrics over runs, a line for each, or the runs of the first one by one; `others` counts runs left out."""
     from fepflow.cli.console import safe
     from fepflow.page_links import trends_page
 
@@ -285,7 +285,7 @@ def _evidence(log: float | None) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """The newest values as a line of blocks, from the least to the largest."""
+    """Draw the newest values as a line of blocks, from the least to the largest."""
     shown = values[-SHOWN_RUNS:]
     low, high = min(shown), max(shown)
     width = high / 2 - low / 2

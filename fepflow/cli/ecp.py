@@ -28,7 +28,7 @@ def ecp() -> None:
 
 
 def of_agent(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that say which agent it is, and how it is called."""
+    """Give a command the options that name the agent and say how it is called."""
     for option in (
         click.option("--timeout", type=Deadline(), default="30s", help="Deadline of a request. Default: 30s."),
         click.option("--env", "variables", multiple=True, metavar="NAME", help="Variable that it gets. Repeatable."),
@@ -153,7 +153,7 @@ def _print_step(number: int, result: dict[str, Any], seconds: float) -> None:
 
 
 def _printed(text: str) -> str:
-    """The same for a terminal, line by line."""
+    """Return text of others for a terminal, line by line."""
     from fepflow.text import printable
 
     return "\n".join(printable(line) for line in text.split("\n"))

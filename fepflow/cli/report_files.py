@@ -47,7 +47,7 @@ PRIVATE = 0o600
 
 
 def require_writable(paths: Sequence[Path], *, overwrite: bool) -> None:
-    """Raises UserError, before anything is run, for a report that could not be written, or would overwrite a file."""
+    """Raise UserError, before anything is run, if a report cannot be written or would overwrite a file."""
     for number, path in enumerate(paths):
         writer = _writer_of(path)
         if writer is None:
@@ -67,7 +67,7 @@ def require_writable(paths: Sequence[Path], *, overwrite: bool) -> None:
 
 
 def _writer_of(path: Path) -> Writer | None:
-    """What writes the format that the last two endings of a path name, or the last one."""
+    """Return the writer of the format that a path's last two endings name, or its last one."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     return FORMATS.get("".join(suffixes[-2:])) or FORMATS.get("".join(suffixes[-1:]))
 
@@ -109,7 +109,7 @@ def write_report(store: Store, run: RunRecord, path: Path, junit_failures: Junit
 
 @contextmanager
 def _part(path: Path) -> Iterator[Path]:
-    """A new file beside `path`, of an unpredictable name, gone afterwards unless it was moved."""
+    """Create a file of an unpredictable name beside `path`; it is removed afterwards unless it was moved."""
     part = path.with_name(f".fepflow-{secrets.token_hex(8)}.part")
     os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, PRIVATE))
     try:

@@ -49,7 +49,7 @@ def run_view(store: Store, run: RunRecord) -> Iterator[Table | str]:
 
 
 def verdict_view(run: RunRecord, *, brief: bool = False) -> Iterator[str]:
-    """The verdict and what it rests on, as markup; `brief` is one line: the outcome, and the reason that decided."""
+    """Yield the verdict and what it rests on, as markup; if `brief`, only the outcome and the reason that decided."""
     if run.outcome is None:
         yield from _no_verdict(run)
     else:
@@ -57,7 +57,7 @@ def verdict_view(run: RunRecord, *, brief: bool = False) -> Iterator[str]:
 
 
 def verdict_lines(outcome: Outcome, verdict: Mapping[str, Any], *, brief: bool = False) -> Iterator[str]:
-    """The same of a verdict as it is stored."""
+    """Yield the lines of a verdict as it is stored."""
     first, *others = verdict["reasons"] or [verdict["gate"]]
     yield f"[bold {COLOURS[outcome]}]{outcome.upper()}[/]  {safe(first)}"
     if brief:
@@ -118,7 +118,7 @@ def _check_table(counts: Sequence[CheckCounts]) -> Table:
 
 
 def metric_table(metrics: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any] | None = None) -> Table:
-    """The metrics of a verdict, beside those of a baseline if there is one."""
+    """Return the metrics of a verdict, beside those of a baseline if there is one."""
     changes = {change["id"]: change for change in baseline["metrics"]} if baseline else {}
     by_judges = _beside(metrics)
     beside = ("baseline", "change") if changes else ()
@@ -175,19 +175,19 @@ def _slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _beside(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The column of what is corrected, if anything is."""
+    """Return the column of corrected values, if there is any."""
     return ["corrected for the judge"] if any("corrected" in row for row in rows) else []
 
 
 def _corrected(figures: Mapping[str, Any] | None) -> str:
-    """Value and interval of a share that a judge passed, corrected for its errors."""
+    """Return value and interval of a share that a judge passed, corrected for its errors."""
     if figures is None or "value" not in figures:
         return "·"
     return f"{number(figures['value'])} ({number(figures['low'])} to {number(figures['high'])})"
 
 
 def _figures(metric: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Value, interval, n and errors of a metric, or of a slice of it."""
+    """Return value, interval, n and errors of a metric, or of a slice of it."""
     return (
         number(metric.get("value")),
         interval(metric.get("low"), metric.get("high")),
@@ -197,7 +197,7 @@ def _figures(metric: Mapping[str, Any]) -> tuple[str, str, str, str]:
 
 
 def _impact(impact: str | None, reached: str | None) -> str:
-    """The impact of the value, and the worst that the interval reaches; a value that no range holds has none."""
+    """Return the impact of the value, and the worst that the interval reaches."""
     if reached is None or reached == impact:
         return impact or "·"
     return f"{impact or 'unknown'} (to {reached})"
@@ -231,7 +231,7 @@ def _cases(
 
 
 def _case(run: RunRecord, result: CaseResult, selection: Selection) -> Iterator[str]:
-    """Lines of markup about one repeat of a case, with the checks that were selected."""
+    """Yield lines of markup about one repeat of a case, with the checks that were selected."""
     repeat = f" #{result.repeat + 1}" if run.repeats > 1 else ""
     yield f"\n[bold]{safe(result.case.id)}{repeat}[/]"
     yield f"  input     {one_line(result.case.input)}"
@@ -264,7 +264,7 @@ def _attempt(attempt: dict[str, Any]) -> str:
 
 
 def _check(check: CheckResult) -> Iterator[str]:
-    """A line for a check, or several for one that failed and found more than a sentence holds."""
+    """Yield a line for a check; more for a failed one whose findings are longer than a sentence."""
     why, name, passed = safe(explain(check)), safe(check.check_id), check.passed
     if check.error is not None:
         yield f"  [yellow]error[/]     {name}: {why}"

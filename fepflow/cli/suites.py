@@ -68,7 +68,7 @@ def validate(suite: Path) -> None:
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
-    """The first of them on stderr, and how many more there are."""
+    """Print the first problems on stderr, and how many more there are."""
     for problem in problems[:MOST_PROBLEMS]:
         click.echo(f"{problem.severity}: {problem}", err=True)
     if (left := len(problems) - MOST_PROBLEMS) > 0:

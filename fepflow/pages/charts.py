@@ -16,7 +16,7 @@ _WIDTH, _HEIGHT = 260, 16
 
 
 def interval_chart(metric: Mapping[str, Any], bands: Sequence[Mapping[str, Any]]) -> Markup | None:
-    """A metric's value as a point and its interval as a line, over the bands of its thresholds (`{impact, min, max}`).
+    """Draw a metric's value as a point and its interval as a line, over bands of thresholds (`{impact, min, max}`).
 
     None for a metric without a value. The numbers stand beside it in text, so it is hidden from screen readers.
     """
@@ -46,7 +46,7 @@ def interval_chart(metric: Mapping[str, Any], bands: Sequence[Mapping[str, Any]]
 
 
 def trend_chart(points: Sequence[Mapping[str, Any]], bands: Sequence[Mapping[str, Any]]) -> Markup | None:
-    """A metric over runs, the oldest first, each `{value, low, high, outcome, alarm}`, over the bands of thresholds."""
+    """Draw a metric over runs, oldest first, each `{value, low, high, outcome, alarm}`, over bands of thresholds."""
     if not points:
         return None
     low, high = _domain([point[name] for point in points for name in ("value", "low", "high")], bands)
@@ -79,7 +79,7 @@ def trend_chart(points: Sequence[Mapping[str, Any]], bands: Sequence[Mapping[str
 
 
 def attempts_chart(attempts: Sequence[Mapping[str, Any]]) -> Markup | None:
-    """Attempts of one call on a time line, each `{number, start, end, failed}`, in seconds from the first."""
+    """Draw the attempts of a call on a time line, each `{number, start, end, failed}`, in seconds from the first."""
     if not attempts:
         return None
     rows = [
@@ -126,7 +126,7 @@ def _bands(
 
 
 def _domain(edges: Sequence[float | None], bands: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """From where to where the axis goes: of a share 0 to 1, else around all that is known."""
+    """Return the ends of the axis: 0 and 1 for a share, else those of all known values with a margin."""
     known = [*edges, *(band.get(name) for band in bands for name in ("min", "max"))]
     numbers = [number for number in known if number is not None]
     low, high = min(numbers), max(numbers)
@@ -137,7 +137,7 @@ def _domain(edges: Sequence[float | None], bands: Sequence[Mapping[str, Any]]) -
 
 
 def gate_bands(metric: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The bands of a gate's minimum and maximum: what passes is `very_low`, what does not `severe`."""
+    """Return the bands of a gate's minimum and maximum: `very_low` passes, `severe` does not."""
     minimum, maximum = metric.get("threshold"), metric.get("maximum")
     bands: list[dict[str, Any]] = []
     if minimum is not None:

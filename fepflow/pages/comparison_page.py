@@ -67,7 +67,7 @@ class TrendsView:
 
 
 def trends_view(store: Store, suite: str) -> TrendsView:
-    """The metrics of a suite over the runs like its newest one with a verdict. Raises NotFoundError."""
+    """Return the metrics of a suite over the runs like its newest one with a verdict. Raises NotFoundError."""
     if not suite:
         raise UserError("Trends are those of a suite: choose one on the page of suites.")
     found, others = trends_of(store, suite, None)
@@ -88,7 +88,7 @@ def _series(store: Store, series: Series) -> SeriesView:
 
 
 def judges_view(store: Store) -> list[tuple[RunSummary, list[JudgeReliability]]]:
-    """The newest run of each suite that has judges, with them."""
+    """Return the newest run of each suite that has judges, with them."""
     rows = [(summary, store.runs.get(summary.id)) for summary, _ in store.runs.newest_of_suites()]
     found = [(summary, reliability_of_judges(store, run)) for summary, run in rows]
     return [(summary, judges) for summary, judges in found if judges]

@@ -38,7 +38,7 @@ from fepflow.text import known_names
 
 
 def page_of(request: Request, template: str, **values: Any) -> Response:
-    """The response to a request of a browser."""
+    """Return a page with what every page has around it."""
     caller = caller_of(request)
     around = {
         "links": LINKS,
@@ -59,7 +59,7 @@ class Pages:
         self._store = store
 
     def router(self) -> APIRouter:
-        """All routes; none of them is an interface for programs."""
+        """Return all routes; none of them is an interface for programs."""
         router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
         router.add_api_route("/", lambda: RedirectResponse("/runs", 303), methods=["GET"])
         for path, endpoint in (
@@ -78,7 +78,7 @@ class Pages:
 
     def runs(self, request: Request, suite: str = "", outcome: str = "", status: str = "", tag: str = "",
              since: str = "", until: str = "", page: str = "1") -> Response:  # fmt: skip
-        """Runs, newest first, filtered."""
+        """Show runs, newest first, filtered."""
         wanted = RunFilter(
             suite or None,
             _one_of("outcome", outcome, get_args(Outcome)),
@@ -113,7 +113,7 @@ class Pages:
 
     def run(self, request: Request, run_id: str, show: str = "all", check: str = "", text: str = "",
             page: str = "1") -> Response:  # fmt: skip
-        """A run, and the page of its cases that is wanted."""
+        """Show a run with a page of its cases."""
         view = run_page.run_view(self._store, run_id)
         wanted = run_page.GridFilter(
             _one_of("show", show, get_args(run_page.Show)) or "all", check or None, text or None, _number(page)
@@ -139,12 +139,12 @@ class Pages:
         )
 
     def case(self, request: Request, run_id: str, id: str = "") -> Response:
-        """A test case of a run."""
+        """Show a test case of a run."""
         view = case_page.case_view(self._store, run_id, id)
         return self._page(request, "case.html", view=view, limit=MAX_TEXT, labels_of=view.labels_of)
 
     def report(self, run_id: str) -> Response:
-        """The run as one file."""
+        """Return the run as one file."""
         run = self._store.runs.get(run_id)
         file = StringIO()
         write_html(self._store, run, file)
@@ -152,22 +152,22 @@ class Pages:
         return HTMLResponse(file.getvalue(), headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
     def compare(self, request: Request, base: str = "") -> Response:
-        """Runs beside a base; `new` are the others, or `run` all of them, of which the oldest is the base."""
+        """Show runs beside a base; `new` are the others, or `run` all of them, of which the oldest is the base."""
         view = comparison_page.comparison_view(
             self._store, base, request.query_params.getlist("new"), request.query_params.getlist("run")
         )
         return self._page(request, "compare.html", view=view)
 
     def trends(self, request: Request, suite: str = "") -> Response:
-        """A suite's metrics over its runs."""
+        """Show a suite's metrics over its runs."""
         return self._page(request, "trends.html", view=comparison_page.trends_view(self._store, suite))
 
     def suites(self, request: Request) -> Response:
-        """Each suite with its newest run."""
+        """Show each suite with its newest run."""
         return self._page(request, "suites.html", rows=self._store.runs.newest_of_suites(), scheduled=scheduled_runs())
 
     def judges(self, request: Request) -> Response:
-        """The judges of the newest run of each suite."""
+        """Show the judges of the newest run of each suite."""
         return self._page(request, "judges.html", rows=comparison_page.judges_view(self._store))
 
     def _page(self, request: Request, template: str, **values: Any) -> Response:
@@ -175,7 +175,7 @@ class Pages:
 
 
 def html_error(status: int, error: FepflowError) -> Response:
-    """An error as a page."""
+    """Return an error as a page."""
     title = HTTPStatus(status).phrase
     html = render("error.html", status=status, title=title, message=str(error), caller=None, csrf="")
     return HTMLResponse(html, status)
@@ -194,7 +194,7 @@ def _one_of(name: str, value: str, known: tuple[Any, ...]) -> Any:
 
 
 def _day(name: str, value: str, later: timedelta = timedelta()) -> datetime | None:
-    """The beginning of a day in UTC."""
+    """Return the beginning of a day in UTC."""
     if not value:
         return None
     try:
@@ -236,7 +236,7 @@ class LabelPages:
         self._store = store
 
     def router(self) -> APIRouter:
-        """All routes."""
+        """Return all routes; none of them is an interface for programs."""
         router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
         router.add_api_route("/runs/{run_id}/labels", self.queue, methods=["GET"], response_model=None)
         for name, work in (("", self._add), ("/draw", self._draw), ("/calibrate", self._calibrate)):
@@ -246,7 +246,7 @@ class LabelPages:
 
     def queue(self, request: Request, run_id: str, check: str = "", field: str = "", order: str = "",
               after: str = "0", case: str = "", repeat: str = "1") -> Response:  # fmt: skip
-        """The next output that this person has not labelled, or the one that is named."""
+        """Show the next output that this person has not labelled, or the one that the query names."""
         run = self._store.runs.get(run_id)
         judge = _judge(run, check)
         named = _field(judge, field)
@@ -329,7 +329,7 @@ def _field(judge: JudgeSpec, field: str) -> str:
 
 
 def _may_be_drawn(run: RunRecord, field: str) -> bool:
-    """Whether labels of a draw would correct the run's metric, see `draw_for_labels`."""
+    """Return whether labels of a draw would correct the run's metric, see `draw_for_labels`."""
     return field == FIELD and run.repeats == 1
 
 

@@ -49,12 +49,12 @@ HEADERS = {
 
 
 def csrf_of(request: Request) -> str:
-    """The token that the forms of this session carry."""
+    """Return the token that the forms of this session carry."""
     return str(request.scope.get("state", {}).get("csrf", ""))
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a form that a page of ours sent.
+    """Return the fields of a form that a page of ours sent.
 
     Raises PermissionDeniedError for one without the token of this session, UserError for what is no form.
     """
@@ -106,7 +106,7 @@ class PagesMiddleware:
         """Return the token for forms of browsers without a session, where no key is asked for."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request (ASGI 3)."""
+        """Handle one request (ASGI 3)."""
         if scope["type"] != "http" or is_interface(scope["path"]):
             await self._app(scope, receive, send)
             return
@@ -138,7 +138,7 @@ class PagesMiddleware:
         return None
 
     async def _refusal(self, request: Request) -> Response | None:
-        """The response to a request of another site."""
+        """Return the response to a request that another site sent; None for our own."""
         try:
             refuse_other_sites(request.headers)
         except PermissionDeniedError as error:
@@ -195,7 +195,7 @@ class PagesMiddleware:
         response.delete_cookie(self._cookie, httponly=True, samesite="strict", secure=self._secure)
 
     def _to_sign_in(self, request: Request, send: Send) -> Send:
-        """Sends who has not said who they are to the page where they do, instead of an error."""
+        """Send a caller without a key to the sign-in page instead of an error."""
         leaves = False
 
         async def sender(message: Message) -> None:
@@ -242,13 +242,13 @@ def _sign_in_page(request: Request, message: str, wanted: str, error: FepflowErr
 
 
 def _local(address: str) -> str:
-    """An address of this server: nobody is sent elsewhere."""
+    """Return an address of this server: nobody is sent elsewhere."""
     is_path = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
     return address if is_path and not is_interface(address) else "/runs"
 
 
 def asset_response(path: str) -> Response:
-    """The file at an address, without `/static/`."""
+    """Return the file at an address, given without `/static/`."""
     name = path.rpartition("/")[2]
     if name not in NAMES or f"/static/{path}" != asset_address(name):
         return PlainTextResponse("There is no such file.\n", 404)

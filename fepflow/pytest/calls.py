@@ -49,7 +49,7 @@ def make_plan(
     rule: PassRule,
     concurrency: int | None,
 ) -> Plan:
-    """The plan. Raises InputError for what cannot be evaluated: no cases, no checks, a threshold that is none."""
+    """Return the plan. Raises InputError for what cannot be evaluated: no cases, no checks, a bad threshold."""
     __tracebackhide__ = True
     if not _is_whole(samples):
         raise invalid_argument("samples", f"{samples!r} is no number of samples", "give 1 or more")
@@ -69,7 +69,7 @@ def make_plan(
 def rule_of_flex_evals(
     pass_threshold: float | None, pass_mode: str | None, threshold: float, rule: PassRule
 ) -> tuple[float, PassRule]:
-    """Threshold and rule, where they were given as flex-evals 0.4 calls them; its defaults are 1.0, per_test_case."""
+    """Return threshold and rule from the names of flex-evals 0.4, whose defaults are 1.0 and per_test_case."""
     __tracebackhide__ = True
     if threshold != 1.0:
         raise invalid_argument(
@@ -88,7 +88,7 @@ def rule_of_flex_evals(
 
 
 def invalid_argument(path: str, message: str, advice: str | None = None) -> InputError:
-    """The exception for one argument of the decorator."""
+    """Return the exception for one argument of the decorator."""
     return InputError(Problem(message, path=f"evaluate: {path}", advice=advice))
 
 
@@ -159,7 +159,7 @@ def run_samples(call: Call, plan: Plan) -> list[SampleResult]:
 
 
 async def run_samples_async(call: AsyncCall, plan: Plan) -> list[SampleResult]:
-    """As `run_samples`, with a bounded number of calls under way at once."""
+    """Call like `run_samples`, with a bounded number of calls under way at once."""
     units = _units(plan)
     answers: list[_Answer] = []
 
@@ -180,7 +180,7 @@ async def run_samples_async(call: AsyncCall, plan: Plan) -> list[SampleResult]:
 
 
 def _units(plan: Plan) -> Generator[tuple[int, int]]:
-    """The (case index, sample) of each call."""
+    """Yield the (case index, sample) of each call."""
     return ((case_index, sample) for sample in range(plan.samples) for case_index in range(len(plan.cases)))
 
 
@@ -227,7 +227,7 @@ def _answer(value: Any, case_index: int, sample: int, started: float) -> _Answer
 
 
 def _as_it_is_now(value: Any) -> Any:
-    """A copy of what a later call might change: fixtures are shared, and so may be the list that is returned."""
+    """Copy a value that a later call might change: a fixture is shared, and so may be the returned list."""
     if not isinstance(value, list | dict):
         return value
     try:
@@ -256,7 +256,7 @@ def _raised(error: BaseException, case_index: int, sample: int, started: float) 
 
 
 def _is_time_limit(error: BaseException) -> bool:
-    """Whether pytest-timeout raised it, wherever the function just was: it is about the whole test."""
+    """Return whether pytest-timeout raised it, which is about the whole test."""
     frames = traceback.walk_tb(error.__traceback__)
     return isinstance(error, pytest.fail.Exception) and any(
         frame.f_globals.get("__name__") == "pytest_timeout" for frame, _ in frames
@@ -264,7 +264,7 @@ def _is_time_limit(error: BaseException) -> bool:
 
 
 def _location(error: BaseException) -> str:
-    """Where it was raised: the innermost line that is neither ours nor an installed package's."""
+    """Return the line that raised it: the innermost one outside of fepflow and installed packages."""
     ours = str(Path(__file__).parent)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames

@@ -99,14 +99,14 @@ def _decorated(plan: Plan, function: Test) -> Test:
 
 
 def _case_parameter(takes: Signature) -> str | None:
-    """The parameter that gets the test case: `test_case`, else the first; None for a function without parameters."""
+    """Return the parameter for the test case: `test_case`, else the first; None for a function without parameters."""
     if "test_case" in takes.parameters:
         return "test_case"
     return next((name for name in takes.parameters if name != "self"), None)
 
 
 def _for_pytest(takes: Signature, case_name: str | None) -> Signature:
-    """What pytest has to provide: the fixtures, and its `request`."""
+    """Return the signature for pytest: the fixtures to provide, and its `request`."""
     wanted = [parameter for name, parameter in takes.parameters.items() if name != case_name]
     if "request" not in takes.parameters:
         wanted.append(Parameter("request", Parameter.KEYWORD_ONLY))

@@ -21,7 +21,7 @@ MAX_SAMPLES = 20
 
 
 def failure_report(plan: Plan, results: Sequence[SampleResult], verdict: Verdict) -> str:
-    """Several lines of text; the first says it all. What agents wrote is escaped and cut."""
+    """Return several lines of text; the first says it all. What agents wrote is escaped and cut."""
     blocks = [
         *_block("failed", "Failed", plan, results),
         *_block("error", "Errors: no answer, which is neither a pass nor a fail", plan, results),
@@ -34,7 +34,7 @@ def failure_report(plan: Plan, results: Sequence[SampleResult], verdict: Verdict
 
 
 def _all_causes(plan: Plan, results: Sequence[SampleResult]) -> Iterator[str]:
-    """What kept results from passing, each cause once; one result says so itself."""
+    """Yield what kept results from passing, each cause once; a single result says so itself."""
     without = [result for result in results if result.outcome in ("failed", "error")]
     if len(without) < 2:
         return
@@ -76,7 +76,7 @@ def _case(plan: Plan, case_index: int, found: Sequence[SampleResult]) -> Iterato
 
 
 def _causes(plan: Plan, result: SampleResult) -> Iterator[tuple[str, str]]:
-    """What kept this result from passing: its kind (a check, an exception), and how it was this time."""
+    """Yield what kept this result from passing: its kind (a check, an exception), and how it was this time."""
     if result.why is not None:
         kind, _, message = result.why.partition(": ")
         yield (kind, cut(printable(message), MAX_LINE)) if message else ("reason", cut(printable(kind), MAX_LINE))
@@ -103,7 +103,7 @@ def _where(plan: Plan, examples: Sequence[tuple[int, str]]) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value on one line: JSON, or what Python says of it."""
+    """Return a value on one line: JSON, or its `repr`."""
     try:
         return printable(json.dumps(value, ensure_ascii=False))
     except (TypeError, ValueError, RecursionError):

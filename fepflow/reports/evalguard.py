@@ -20,7 +20,7 @@ _NAMES = ("app", "url", "function", "command", "path")
 
 
 def report_of_run(run: RunRecord) -> dict[str, Any]:
-    """The report as a document. All that is not a number is under `metadata`, as texts."""
+    """Return the report as a document. All that is not a number is under `metadata`, as texts."""
     results, notes = _results(run.metrics or ())
     task: dict[str, Any] = {"task_ref": run.suite.get("task") or run.name}
     if (path := _dataset(run.suite.get("test_cases"))) is not None:
@@ -93,7 +93,7 @@ def _context(run: RunRecord) -> dict[str, Any]:
 
 
 def _target(target: Any) -> tuple[str | None, str | None]:
-    """The kind of target and what it is called, without credentials and arguments."""
+    """Return the kind of target and its name, without credentials and arguments."""
     parts = target if isinstance(target, Mapping) else {}
     for kind in _KINDS:
         what = parts.get(kind)

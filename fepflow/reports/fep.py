@@ -20,14 +20,14 @@ _STATUS: dict[RunStatus, StatusText] = {"completed": "completed", "failed": "err
 
 
 def test_case_results(store: Store, run: RunRecord) -> Iterator[dict[str, Any]]:
-    """One TestCaseResult (FEP 4.1) for each repeat of each case that has an output, as JSON data."""
+    """Yield a TestCaseResult (FEP 4.1) for each repeat of each case that has an output, as JSON data."""
     for result in store.results.by_case(run.id):
         if result.output is not None:
             yield test_case_result(result)
 
 
 def test_case_result(result: CaseResult) -> dict[str, Any]:
-    """One TestCaseResult as JSON data; `metadata.repeat` counts from 1."""
+    """Return a TestCaseResult as JSON data; `metadata.repeat` counts from 1."""
     statuses: list[StatusText] = [check.status for check in result.checks]
     assert result.output is not None
     return {
@@ -48,12 +48,12 @@ def test_case_result(result: CaseResult) -> dict[str, Any]:
 
 
 def _data(model: FepModel) -> Any:
-    """As JSON data. By way of the text: pydantic's own dump does not take half a character in a key."""
+    """Return JSON data, by way of the text: pydantic's own dump fails on a lone surrogate in a key."""
     return json.loads(model.model_dump_json())
 
 
 def run_metadata(run: RunRecord) -> dict[str, Any]:
-    """What fepflow adds to a run's result: its own status, the metrics and the verdict."""
+    """Return what fepflow adds to a run's result: its own status, the metrics and the verdict."""
     return {
         "status": run.status,
         "repeats": run.repeats,
@@ -67,7 +67,7 @@ def run_metadata(run: RunRecord) -> dict[str, Any]:
 
 
 def run_summary(run: RunRecord) -> dict[str, Any]:
-    """A run on one line of JSON."""
+    """Return a run as JSON data, without its results."""
     times = {name: getattr(run, name) for name in ("created_at", "started_at", "completed_at")}
     return {
         "id": run.id,
@@ -79,7 +79,7 @@ def run_summary(run: RunRecord) -> dict[str, Any]:
 
 
 def cache_summary(totals: Sequence[CacheTotals]) -> dict[str, Any]:
-    """The answers of models that are kept; `cost_usd` is that of all but the `unpriced` ones, null if of none."""
+    """Return the cached answers of models as JSON data; `cost_usd` leaves out the `unpriced` ones, null if all are."""
     known = [row.cost_usd for row in totals if row.cost_usd is not None]
     models = [{**asdict(row), "oldest": _time(row.oldest), "newest": _time(row.newest)} for row in totals]
     return {
@@ -99,7 +99,7 @@ def write_run(store: Store, run: RunRecord, file: TextIO) -> None:
 
 
 def run_parts(store: Store, run: RunRecord) -> Iterator[str]:
-    """The parts of that JSON, one after the other."""
+    """Yield the parts of that JSON, one after the other."""
     cases: Counter[StatusText] = Counter()
     checks: Counter[str] = Counter()
     yield '{"results":['
@@ -133,7 +133,7 @@ def write_lines(store: Store, run: RunRecord, file: TextIO) -> None:
 
 
 def dumps(value: Any) -> str:
-    """JSON in ASCII: lone surrogates and control characters that an agent answered stay readable by any parser."""
+    """Return JSON in ASCII: any parser can read lone surrogates and control characters that an agent answered."""
     return json.dumps(value, allow_nan=False)
 
 

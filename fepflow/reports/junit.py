@@ -92,7 +92,7 @@ class _Gate:
         self._is_red = failures == "checks" or run.outcome is None or blocks(run)
 
     def allow(self, check_id: str | None, case: _Case) -> _Case:
-        """The test case, skipped if it failed and the verdict does not rest on it."""
+        """Return the test case, skipped if it failed and the verdict does not rest on it."""
         if case.kind not in ("failure", "error"):
             return case
         if self._is_red and (self._all or check_id is None or check_id in self._checks):
@@ -102,13 +102,13 @@ class _Gate:
 
 
 def blocks(run: RunRecord) -> bool:
-    """Whether the outcome of a run stops a release; verdicts of before this was kept block unless they are a pass."""
+    """Return whether a run stops a release; verdicts that do not say so block unless they are a pass."""
     verdict = run.verdict or {}
     return bool(verdict.get("blocks", run.outcome != "pass")) or run.outcome == "fail"
 
 
 def _rules(run: RunRecord) -> Iterator[_Case]:
-    """The gate's rules; the gate as a whole for a verdict that lists none; why there is no verdict."""
+    """Yield the gate's rules; the gate as a whole if a verdict lists none; why there is no verdict."""
     if run.outcome is None:
         yield _Case("verdict", "error", message=f"no verdict: the run is {run.status}", text=run.error or "")
         return
@@ -122,7 +122,7 @@ def _rules(run: RunRecord) -> Iterator[_Case]:
 
 
 def _decided(run: RunRecord) -> str:
-    """The reason that decided."""
+    """Return the reason that decided."""
     return str((run.verdict["reasons"] or [run.verdict["gate"]])[0])
 
 
@@ -188,7 +188,7 @@ def _attempts(output: Output) -> Iterator[str]:
 
 
 def seconds_of(output: Output | None) -> float:
-    """How long the target was asked, all attempts together."""
+    """Return how long the target was asked, all attempts together."""
     metadata = (output.metadata if output else None) or {}
     attempts = metadata.get("attempt_log") or [metadata]
     return float(sum(attempt.get("latency_ms") or 0 for attempt in attempts)) / 1000
@@ -236,7 +236,7 @@ def _write_suites(store: Store, run: RunRecord, suites: Sequence[_Suite], file: 
 
 
 def _counts(counts: Counter[str]) -> dict[str, str]:
-    """The attributes of a suite. Everything is a test, and has one kind."""
+    """Return the counts of a suite as attributes; each of its tests has one kind."""
     kinds = {"failures": "failure", "errors": "error", "skipped": "skipped"}
     return {"tests": str(counts.total()), **{name: str(counts[kind]) for name, kind in kinds.items()}}
 

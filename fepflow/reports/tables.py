@@ -29,7 +29,7 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufdcf\ufdf0-\
 
 
 def printable(text: str) -> str:
-    """What XML and a spreadsheet can show: control characters and lone surrogates as escapes."""
+    """Return text that XML and spreadsheets can show: control characters and lone surrogates as escapes."""
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
@@ -63,7 +63,7 @@ _OF_THE_CALL = ("error", "attempts", "attempt_log", "latency_ms")
 
 
 def write_csv(store: Store, run: RunRecord, file: TextIO) -> None:
-    """One row for each check; one for a call without checks, and for a case that the run did not get to."""
+    """Write a row for each check; one for a call without checks, and for a case that the run did not get to."""
     file.write(BYTE_ORDER_MARK)
     table = csv.writer(file)
     table.writerow(CSV_COLUMNS)
@@ -113,7 +113,7 @@ def _about_the_call(result: CaseResult) -> dict[str, Any]:
 
 
 def harmless(value: Any) -> Any:
-    """A cell: nothing is empty, numbers stay numbers, and a text that would be taken for a formula is quoted.
+    """Return a cell: None is empty, numbers stay numbers, and a text that would be taken for a formula is quoted.
 
     In front of a formula a spreadsheet overlooks white space and what has no width, such as a byte order mark.
     """
@@ -160,7 +160,7 @@ _TEXTS = ("input", "expected", "output", "results", "metadata")
 
 
 def stored_rows(store: Store, run: RunRecord) -> Iterator[Row]:
-    """The rows of a run, also of the cases that it did not get to."""
+    """Yield the rows of a run, also of the cases that it did not get to."""
     for result in store.results.by_case(run.id):
         position: dict[str, str | int | None] = {
             "run_id": run.id,

@@ -4,7 +4,7 @@ CAPITALS = {"France": "Paris", "Japan": "Tokyo"}
 
 
 def answer(question: str) -> str:
-    """What the agent says to one test case's input. It may be async, a generator or a class with __call__, too."""
+    """Return the agent's answer to a test case's input. It may be async, a generator or a class with __call__, too."""
     for country, capital in CAPITALS.items():
         if country in question:
             return f"The capital of {country} is {capital}."
