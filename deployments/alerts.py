@@ -30,7 +30,7 @@ from fepflow.deployments.alert_triggers import KINDS, SUITE, TEXTS, trigger_of
 from fepflow.deployments.command import Work, answer
 from fepflow.errors import NotFoundError, UserError
 from fepflow.settings import settings
-from fepflow.tasks.run.events import slug
+from fepflow.text import slug
 
 TAG = "fepflow-alert"
 

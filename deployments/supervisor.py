@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import psutil
 
+from fepflow.asyncio_helpers import cancel_and_wait
 from fepflow.deployments.server import end_processes
-from fepflow.tasks.run.asyncio_helpers import cancel_and_wait
 
 MARK = "FEPFLOW_SERVED_BY"
 """A variable that a child and whatever it starts inherit, also what has left its session or outlives it."""

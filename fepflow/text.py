@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -142,3 +143,14 @@ def plain_markdown(text: str, limit: int = MAX_LITERAL) -> str:
     text = _EDGE_UNDERSCORES.sub(lambda found: _LOW_MACRON * len(found[0]), text)
     text = _ACTIVE.sub(rf"\1{WORD_JOINER}", _ADDRESS.sub(WORD_JOINER, text))
     return f"{WORD_JOINER}{text}" if _BLOCK.match(text) else text
+
+
+def slug(name: str) -> str:
+    """Return a name as a part of a resource id or of an artifact's key: a-z, 0-9 and dashes.
+
+    Names that differ only in other characters get a short hash of the name.
+    """
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    if name.isascii() and plain:
+        return plain
+    return "-".join(filter(None, (plain, hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:8])))

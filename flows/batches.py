@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from fepflow.asyncio_helpers import gather_or_raise, task_result
 from fepflow.tasks.call_target import BatchResult, call_target_task, retry_case
-from fepflow.tasks.run.asyncio_helpers import gather_or_raise, task_result
 from fepflow.tasks.run.batch_work import BatchWork
 from fepflow.tasks.run.batches import Batch, split_into_batches
 from fepflow.tasks.run.context import RunContext

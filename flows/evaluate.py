@@ -16,6 +16,7 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled
 from pydantic import Field
 
+from fepflow.asyncio_helpers import task_result, uncancel
 from fepflow.flows.batches import run_until_decided
 from fepflow.flows.shards import run_shards
 from fepflow.security.redaction import words_of
@@ -23,7 +24,6 @@ from fepflow.suite.reader import name_of
 from fepflow.tasks.decide import decide_task
 from fepflow.tasks.plan_run import plan_task
 from fepflow.tasks.publish import publish_task
-from fepflow.tasks.run.asyncio_helpers import task_result, uncancel
 from fepflow.tasks.run.handover import local_run, run_store
 from fepflow.tasks.run.log import run_log
 from fepflow.tasks.run.open_run import open_run

@@ -11,8 +11,8 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
 from pydantic import Field
 
+from fepflow.asyncio_helpers import uncancel
 from fepflow.flows.batches import run_batches
-from fepflow.tasks.run.asyncio_helpers import uncancel
 from fepflow.tasks.run.open_run import open_shard
 from fepflow.tasks.run.outcome import failed_state
 from fepflow.tasks.run.shard_spec import ShardSpec

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from fepflow.tasks.run.asyncio_helpers import gather_or_raise
+from fepflow.asyncio_helpers import gather_or_raise
 from fepflow.tasks.run.context import RunContext
 from fepflow.tasks.run.log import run_log
 from fepflow.tasks.run.shard_progress import progress_watched, stop_shards

@@ -16,12 +16,12 @@ from prefect.runtime import task_run
 from prefect.states import Completed, Failed
 from prefect.tasks import exponential_backoff
 
+from fepflow.asyncio_helpers import gather_or_raise, task_result
 from fepflow.calls.base import output_hash
 from fepflow.calls.client import CallRecord
 from fepflow.errors import CircuitOpenError, RunLimitExceededError
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewOutput
-from fepflow.tasks.run.asyncio_helpers import gather_or_raise, task_result
 from fepflow.tasks.run.batch_work import MAX_LABEL, BatchWork, CaseOutput, Unit, count_of_cases, listed_cases
 from fepflow.tasks.run.context import RunContext
 from fepflow.tasks.run.global_limits import Slot

@@ -12,12 +12,12 @@ from fepflow.analysis.causes import causes_of
 from fepflow.analysis.drift import MOST_RUNS, series_of
 from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.analysis.regressions import compare, find_baseline
+from fepflow.analysis.verdict_page import failed_cases, verdict_page, verdict_summary
 from fepflow.suite.values import PREVIOUS
-from fepflow.tasks.failed_cases import failed_cases
 from fepflow.tasks.run.context import RunContext
-from fepflow.tasks.run.events import emit_drift, emit_verdict, slug
+from fepflow.tasks.run.events import emit_drift, emit_verdict
 from fepflow.tasks.run.log import run_log
-from fepflow.tasks.verdict_page import verdict_page, verdict_summary
+from fepflow.text import slug
 from fepflow.verdict.verdict import Comparison, Verdict
 
 
@@ -31,7 +31,7 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
     compared, failed, judges, causes, drifted = await asyncio.to_thread(
         lambda: (
             _compared(context, verdict),
-            failed_cases(context, verdict),
+            failed_cases(store, run, verdict),
             reliability_of_judges(store, run),
             causes_of(store, run),
             [each for each in series_of(run, store.runs.alike(run, MOST_RUNS)) if each.has_drifted],

@@ -12,6 +12,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
+from fepflow.asyncio_helpers import gather_or_raise
 from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.checks.core.compiled import CompiledCheck
 from fepflow.checks.engine import YIELD_INTERVAL, run_checks
@@ -23,7 +24,6 @@ from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.results import CheckResult
 from fepflow.store.large_arguments import HASH, leave_out_large
 from fepflow.store.records import NewCheckResult
-from fepflow.tasks.run.asyncio_helpers import gather_or_raise
 from fepflow.tasks.run.batch_work import BatchWork, CaseOutput, PendingChecks
 from fepflow.tasks.run.context import RunContext
 

@@ -12,6 +12,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 from prefect.tasks import exponential_backoff
 
+from fepflow.asyncio_helpers import gather_or_raise, task_result
 from fepflow.checks.core.compiled import CompiledCheck
 from fepflow.checks.core.partial_outputs import reads_only_completed_steps
 from fepflow.checks.engine import failure_of
@@ -22,7 +23,6 @@ from fepflow.protocol.context import Context, evaluation_context
 from fepflow.protocol.results import USAGE, CheckResult
 from fepflow.security.redaction import words_of
 from fepflow.tasks.call_target import FIRST_PAUSE, JITTER, RETRYABLE, longest_pause, may_retry
-from fepflow.tasks.run.asyncio_helpers import gather_or_raise, task_result
 from fepflow.tasks.run.batch_work import MAX_LABEL, BatchWork, CaseOutput, PendingChecks, listed_cases
 from fepflow.tasks.run.context import RunContext
 from fepflow.tasks.run.log import run_log

@@ -17,7 +17,6 @@ from fepflow.analysis.sampling import Size, may_be_decided, next_size, outcome_o
 from fepflow.tasks.run.batches import Batch, split_into_batches
 from fepflow.tasks.run.context import RunContext
 from fepflow.tasks.run.log import run_log
-from fepflow.tasks.run.outcome import reasons_of
 
 
 async def top_up(context: RunContext) -> tuple[list[Batch], str]:
@@ -31,7 +30,7 @@ async def top_up(context: RunContext) -> tuple[list[Batch], str]:
     had = Size(context.run.n_cases, context.run.repeats)
     await context.extend(size.cases, size.repeats)
     more = f"repeat {size.repeats}" if size.cases == had.cases else f"test cases {had.cases + 1} to {size.cases}"
-    return _batches(had, size, context.suite.batch_size), f"Open; next: {more}. {reasons_of(verdict)[0]}"
+    return _batches(had, size, context.suite.batch_size), f"Open; next: {more}. {verdict.distinct_reasons[0]}"
 
 
 def _batches(had: Size, size: Size, batch_size: int | None) -> list[Batch]:

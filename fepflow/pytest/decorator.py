@@ -133,7 +133,7 @@ def _store(
     store = request.config.stash.get(STORE, None)
     if store is None:
         return None
-    from fepflow.tasks.store_results import new_run, record_run
+    from fepflow.analysis.recorded_runs import new_run, record_run
 
     try:
         run = new_run("pytest", request.node.nodeid, plan.checks, started_at, samples=plan.samples)

@@ -251,3 +251,8 @@ class Verdict(Part):
     baseline: Comparison | None = None
     not_compared: str | None = None
     models: ModelCosts | None = None
+
+    @property
+    def distinct_reasons(self) -> list[str]:
+        """Why the verdict came out so, each reason once: the rule that decided, then the others."""
+        return list(dict.fromkeys([*(rule.reason for rule in self.rules[:1]), *self.reasons]))

@@ -18,9 +18,9 @@ from uuid import UUID
 
 from prefect import get_client
 
+from fepflow.asyncio_helpers import in_background
 from fepflow.errors import RunInterruptedError
 from fepflow.store.store import Store
-from fepflow.tasks.run.asyncio_helpers import in_background
 
 STORE_SECONDS = 1.0
 """Interval of polling our own flag."""

@@ -21,6 +21,7 @@ from fepflow.models.client import ModelClient
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.store.records import RunRecord, RunStatus
+from fepflow.store.response_cache import StoredResponseCache
 from fepflow.store.store import Store
 from fepflow.store.writer import BatchWriter
 from fepflow.suite.models import Suite
@@ -31,7 +32,6 @@ from fepflow.tasks.run.global_limits import SharedLimits
 from fepflow.tasks.run.handover import local_run
 from fepflow.tasks.run.log import log_limit_change, run_log
 from fepflow.tasks.run.outcome import Retried
-from fepflow.tasks.run.response_cache import StoredResponseCache
 from fepflow.tasks.run.shard_spec import ShardSpec
 from fepflow.text import one_line
 

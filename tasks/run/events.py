@@ -5,8 +5,6 @@ The events' payload is a contract, documented in docs/prefect.md.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +13,7 @@ from prefect.events import emit_event
 from fepflow.analysis.drift import Series
 from fepflow.page_links import run_page
 from fepflow.store.records import RunRecord
-from fepflow.text import one_line
+from fepflow.text import one_line, slug
 from fepflow.verdict.verdict import Comparison, MetricVerdict, Verdict
 
 WORSENED = "fepflow.verdict.worsened"
@@ -90,14 +88,3 @@ def _metric(metric: MetricVerdict) -> dict[str, Any]:
 def resource_id(suite: str) -> str:
     """The Prefect resource that a suite of this name is."""
     return f"{RESOURCE}.{slug(suite)}"
-
-
-def slug(name: str) -> str:
-    """A name as a part of a resource id or of an artifact's key: a-z, 0-9 and dashes.
-
-    Names that differ only in other characters get a short hash of the name.
-    """
-    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    if name.isascii() and plain:
-        return plain
-    return "-".join(filter(None, (plain, hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:8])))

@@ -19,9 +19,9 @@ from prefect.client.schemas.responses import GlobalConcurrencyLimitResponse
 from prefect.concurrency.asyncio import rate_limit
 from prefect.exceptions import ObjectNotFound
 
+from fepflow.asyncio_helpers import gather_or_raise, in_background
 from fepflow.errors import InfrastructureError, RunLimitExceededError, UserError
 from fepflow.suite.values import LIMIT_NAME
-from fepflow.tasks.run.asyncio_helpers import gather_or_raise, in_background
 from fepflow.tasks.run.log import run_log
 
 LEASE_SECONDS = 60

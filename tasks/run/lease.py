@@ -7,8 +7,8 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from fepflow.asyncio_helpers import in_background
 from fepflow.errors import FepflowError, RunBusyError
-from fepflow.tasks.run.asyncio_helpers import in_background
 
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 10.0

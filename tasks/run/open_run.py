@@ -19,6 +19,7 @@ from fepflow.security.redaction import words_of
 from fepflow.settings import settings
 from fepflow.store.leases import new_owner
 from fepflow.store.records import RunRecord, RunStatus
+from fepflow.store.response_cache import delete_expired_responses
 from fepflow.store.store import Store
 from fepflow.suite.reader import read_suite
 from fepflow.tasks.run.cancellation import stopped_on_request
@@ -26,7 +27,6 @@ from fepflow.tasks.run.context import RunContext
 from fepflow.tasks.run.handover import run_store
 from fepflow.tasks.run.lease import LEASE_SECONDS, hold_lease
 from fepflow.tasks.run.log import run_log
-from fepflow.tasks.run.response_cache import delete_expired_responses
 from fepflow.tasks.run.shard_spec import FULL_RUN, ShardSpec
 from fepflow.tasks.run.zombie_runs import report_replaced_executor
 

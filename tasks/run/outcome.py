@@ -67,7 +67,7 @@ def failed_state(error: Exception) -> State[Any]:
 
 def verdict_state(verdict: Verdict, retried: Retried | None = None, data: Any = None) -> State[Any]:
     """Failed for a verdict that stops a release, else Completed; the message begins with what decided."""
-    return _state(verdict.outcome, verdict.blocks, reasons_of(verdict), retried, data)
+    return _state(verdict.outcome, verdict.blocks, verdict.distinct_reasons, retried, data)
 
 
 def stored_state(run: RunRecord) -> State[Any]:
@@ -76,7 +76,7 @@ def stored_state(run: RunRecord) -> State[Any]:
     stored = run.verdict or {}
     decided = [rule["reason"] for rule in stored.get("rules", [])[:1]]
     blocks = stored.get("blocks", run.outcome != "pass")  # a run of before verdicts said so
-    return _state(run.outcome, blocks, _once([*decided, *stored.get("reasons", [])]))
+    return _state(run.outcome, blocks, list(dict.fromkeys([*decided, *stored.get("reasons", [])])))
 
 
 def not_evaluated(cause: object) -> str:
@@ -84,15 +84,6 @@ def not_evaluated(cause: object) -> str:
     known = isinstance(cause, str | FepflowError)
     text = f"{type(cause).__name__}: {words_of(cause)}" if isinstance(cause, Exception) and not known else str(cause)
     return f"{NOT_EVALUATED}: {text}"[:MAX_MESSAGE]
-
-
-def reasons_of(verdict: Verdict) -> list[str]:
-    """Why the verdict came out so, each reason once: the rule that decided, then the others."""
-    return _once([*(rule.reason for rule in verdict.rules[:1]), *verdict.reasons])
-
-
-def _once(reasons: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(reasons))
 
 
 def _state(

@@ -11,8 +11,8 @@ from uuid import UUID
 from prefect.artifacts import ProgressArtifact, aupdate_progress_artifact
 
 from fepflow.tasks.run.context import RunContext
-from fepflow.tasks.run.events import slug
 from fepflow.tasks.run.log import run_log
+from fepflow.text import slug
 
 SECONDS = 2.0
 """Between two updates, at least."""

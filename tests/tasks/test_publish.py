@@ -7,16 +7,15 @@ import re
 import pytest
 
 from fepflow.analysis.causes import causes_of
+from fepflow.analysis.verdict_page import MAX_ROWS, failed_cases, verdict_page, verdict_summary
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.decide import decide_run
-from fepflow.tasks.failed_cases import MAX_ROWS, failed_cases
 from fepflow.tasks.run.batches import Batch
 from fepflow.tasks.run.events import drift_payload, payload_of
 from fepflow.tasks.run.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
-from fepflow.tasks.verdict_page import verdict_page, verdict_summary
 from fepflow.text import escape_markdown
 
 from .conftest import Agent, Plan
@@ -29,7 +28,7 @@ async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
         await call_target(context, work)
         await run_checks_of_batch(context, work)
         verdict = await decide_run(context)
-        failed = failed_cases(context, verdict)
+        failed = failed_cases(context.store, context.run, verdict)
         page = verdict_page(context.run, verdict, (), failed, "1234")
     no_answer = ("(no answer)", "fail 9", "fail 9", "", "2")
     wrong = ("exact_match", "no", "yes", "no", "1")
@@ -68,7 +67,7 @@ async def test_runs_are_linked_with_their_pages_where_these_are_known(
         await call_target(context, work)
         await run_checks_of_batch(context, work)
         verdict = await decide_run(context)
-        failed = failed_cases(context, verdict)
+        failed = failed_cases(context.store, context.run, verdict)
         page = verdict_page(context.run, verdict, (), failed, causes=causes_of(context.store, context.run))
     address = f"https://eval.example.org/runs/{run_id}"
     assert f"[the results]({address}) · " in page
@@ -129,7 +128,7 @@ async def test_the_rows_of_the_check_that_decided_come_first(plan: Plan) -> None
         work = await context.begin(Batch(0, 2))
         await call_target(context, work)
         await run_checks_of_batch(context, work)
-        rows = failed_cases(context, await decide_run(context)).rows
+        rows = failed_cases(context.store, context.run, await decide_run(context)).rows
     assert [(row["check"], row["case"]) for row in rows] == [
         ("watched", "b"), ("asked", "b"), ("asked", "a")
     ]  # fmt: skip
@@ -141,7 +140,7 @@ async def test_the_table_is_cut_and_says_how_much_is_left_out(plan: Plan) -> Non
         work = await context.begin(Batch(0, MAX_ROWS + 8))
         await call_target(context, work)
         await run_checks_of_batch(context, work)
-        failed = failed_cases(context, await decide_run(context))
+        failed = failed_cases(context.store, context.run, await decide_run(context))
     assert len(failed.rows) == MAX_ROWS
     assert f"107 of 108 cases did not pass ({MAX_ROWS} of them are here, 7 are left out)" in failed.about
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from uuid import UUID, uuid4
 
 from fepflow.access.caller import Caller
+from fepflow.analysis.recorded_runs import new_run, record_run
 from fepflow.api.evaluations.check_pool import CheckPool, Reading
 from fepflow.api.evaluations.check_process import Source
 from fepflow.api.evaluations.checks_here import ChecksHere, types_here
@@ -25,9 +26,8 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import EvaluationRunResult, ExperimentMetadata, TestCaseResult
 from fepflow.reports.fep import run_parts
 from fepflow.store.records import OPERATION, RunRecord
+from fepflow.store.response_cache import StoredResponseCache
 from fepflow.store.store import Store
-from fepflow.tasks.run.response_cache import StoredResponseCache
-from fepflow.tasks.store_results import new_run, record_run
 from fepflow.verdict.pass_rule import SampleResult, judge_samples, outcome_of
 
 CAUSE: Literal["evaluate"] = "evaluate"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fepflow.analysis.calibration import calibrate
 from fepflow.analysis.judge_reliability import calibration_data, judges_of_run, reliability_of_judges, warnings_of
 from fepflow.analysis.labels import LabelSet
+from fepflow.analysis.verdict_page import verdict_page
 from fepflow.checks.models.judge_spec import judges_of
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.protocol.check import Check
@@ -21,7 +22,6 @@ from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
-from fepflow.tasks.verdict_page import verdict_page
 from fepflow.verdict.verdict import Verdict
 
 SCHEMA = {

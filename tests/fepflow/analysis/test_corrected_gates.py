@@ -8,9 +8,9 @@ import pytest
 
 from fepflow.analysis.comparison import compare_results, results_of
 from fepflow.analysis.regressions import judge_comparisons
+from fepflow.analysis.verdict_page import verdict_page
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from fepflow.tasks.verdict_page import verdict_page
 from fepflow.verdict.verdict import Verdict
 
 from .test_calibration import stored

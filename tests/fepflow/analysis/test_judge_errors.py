@@ -12,6 +12,7 @@ from fepflow.analysis.calibration import calibrate
 from fepflow.analysis.judge_reliability import calibrated_since, judges_of_run
 from fepflow.analysis.labels import Label, LabelSet, draw_for_labels
 from fepflow.analysis.metrics import compute_verdict, metrics_corrected_now
+from fepflow.analysis.verdict_page import verdict_page
 from fepflow.errors import UserError
 from fepflow.protocol.model import utc_now
 from fepflow.statistics.estimate import PROPORTION, Counts
@@ -20,7 +21,6 @@ from fepflow.statistics.means import mean_estimate
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
-from fepflow.tasks.verdict_page import verdict_page
 from fepflow.verdict.verdict import Verdict
 
 from .test_calibration import CHECK, stored

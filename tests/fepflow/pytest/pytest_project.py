@@ -7,8 +7,6 @@ import textwrap
 import pytest
 
 # Loaded here, they are not loaded anew for each of the sessions that run in this process.
-import fepflow.pytest.decorator
-import fepflow.tasks.store_results  # noqa: F401
 
 HEAD = """
 import asyncio

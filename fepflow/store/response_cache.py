@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -12,6 +13,8 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.model_response import CachedResponse
 from fepflow.settings import settings
 from fepflow.store.store import Store
+
+logger = logging.getLogger("fepflow.run")
 
 
 def delete_expired_responses(store: Store) -> None:
@@ -67,6 +70,4 @@ class StoredResponseCache:
             try:
                 await asyncio.to_thread(self._store.results.cache_responses, mine)
             except InfrastructureError as error:
-                from fepflow.tasks.run.log import run_log  # which loads Prefect
-
-                run_log().warning("%d responses of models could not be cached: %s", len(mine), error)
+                logger.warning("%d responses of models could not be cached: %s", len(mine), error)

@@ -8,8 +8,8 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
+from fepflow.asyncio_helpers import cancel_and_wait
 from fepflow.store.store import Store
-from fepflow.tasks.run.asyncio_helpers import cancel_and_wait
 from fepflow.tasks.run.cancellation import stopped_on_request
 from fepflow.tasks.run.lease import hold_lease
 from tests.tasks.conftest import Plan

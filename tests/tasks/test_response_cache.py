@@ -12,11 +12,11 @@ from sqlalchemy import event
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.model_response import CachedResponse
 from fepflow.settings import settings
+from fepflow.store.response_cache import StoredResponseCache
 from fepflow.store.store import Store
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.run.batches import Batch
 from fepflow.tasks.run.open_run import open_run
-from fepflow.tasks.run.response_cache import StoredResponseCache
 from fepflow.tasks.run_model_checks import run_model_checks
 from tests.tasks.conftest import Plan
 
