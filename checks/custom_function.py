@@ -9,8 +9,7 @@ from pydantic import Field, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from fepflow.checks.base import AwaitableResults, BaseCheck, PathText
-from fepflow.checks.core.arguments import redacted
-from fepflow.checks.core.sentences import Given, without_reason
+from fepflow.checks.core.sentences import Given, redacted, without_reason
 
 
 class CustomFunctionCheck(BaseCheck):

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from fepflow.checks.core.arguments import redacted
-from fepflow.checks.core.sentences import MAX_PART, Given, number, shown, without_reason
+from fepflow.checks.core.sentences import MAX_PART, Given, number, redacted, shown, without_reason
 from fepflow.checks.registry import our_checks
 from fepflow.protocol.results import CheckResult, score_of
 from fepflow.security.secret_names import is_secret_name

@@ -37,7 +37,7 @@ SAMPLED = {**CHAT, "temperature": 1.0}
 """How a model answers that is asked more than once: at a temperature of 0 it would only say the same again."""
 
 OF_PLACEHOLDERS = "$."
-"""Stands for the prompt before it is filled, if it has placeholders; see `fepflow.checks.core.arguments`."""
+"""Stands for the prompt before it is filled, if it has placeholders; see `fepflow.checks.core.compiled`."""
 
 NEEDED = "llm_judge needs a model: name one in model_config, or give llm_function, from code"
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, model_validator
 
 from fepflow.checks.base import BaseCheck, JSONPath, Options, PathText, as_text
-from fepflow.checks.core.safe_regex import MAX_PATTERN, compile_pattern, is_cheap, search_guarded
+from fepflow.checks.core.patterns import MAX_PATTERN, check_pattern, place_of_match, search_in_loop
 from fepflow.checks.core.sentences import Given, with_match, without_match
 
 _KNOWN_BITS = int(re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICODE | re.VERBOSE)
@@ -60,19 +60,13 @@ class RegexCheck(BaseCheck):
     @model_validator(mode="after")
     def _compiles(self) -> RegexCheck:
         if isinstance(self.pattern, str):
-            compile_pattern(self.pattern, _bits(self.flags) if isinstance(self.flags, RegexFlags | int) else 0)
+            check_pattern(self.pattern, _bits(self.flags) if isinstance(self.flags, RegexFlags | int) else 0)
         return self
 
     def __call__(self) -> dict[str, Any]:
-        """Search; a pattern that might run away is searched elsewhere, under a time limit."""
-        text, pattern = as_text(self.text), as_text(self.pattern)
+        """Search."""
         flags = _bits(self.flags)  # type: ignore[arg-type]  # resolved: no path is left
-        if is_cheap(pattern, flags, len(text)):
-            return self._results(compile_pattern(pattern, flags).search(text) is not None)
-        return self._search_guarded(pattern, flags, text)  # type: ignore[return-value]  # see _resolved_only
-
-    async def _search_guarded(self, pattern: str, flags: int, text: str) -> dict[str, Any]:
-        return self._results(await search_guarded(pattern, flags, text))
+        return search_in_loop(as_text(self.pattern), flags, as_text(self.text), self._results)  # type: ignore[return-value]  # see _resolved_only
 
     def _results(self, found: bool) -> dict[str, Any]:
         return {"passed": found is not self.negate}
@@ -85,7 +79,4 @@ class RegexCheck(BaseCheck):
             return without_match(text, pattern)
         flags = given.get("flags")
         bits = _bits(RegexFlags.model_validate(flags) if isinstance(flags, dict) else flags or 0)
-        # What takes long is not searched once more: the place is shown where it comes cheaply.
-        is_quick = isinstance(text, str) and is_cheap(pattern, bits, len(text))
-        found = compile_pattern(pattern, bits).search(text) if is_quick else None
-        return with_match(text, pattern, found.start() if found else None)
+        return with_match(text, pattern, place_of_match(pattern, bits, text))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fepflow.checks.base import BaseCheck, JSONPath, PathText, as_text
-from fepflow.checks.core.safe_regex import MAX_PATTERN, compile_pattern, is_cheap, search_guarded
+from fepflow.checks.core.patterns import MAX_PATTERN, check_pattern, search_in_loop
 from fepflow.checks.core.sentences import Given, differing, shown, with_phrases, without_match, without_phrases
 
 Condition = Literal["contains", "equals", "does_not_contain", "regex"]
@@ -37,28 +37,20 @@ class TextMatchCheck(BaseCheck):
         if isinstance(self.condition, str) and getattr(self, needed) is None:
             raise ValueError(f"{needed} is missing: {self.condition} needs it")
         if isinstance(self.pattern, str):
-            compile_pattern(self.pattern, 0)
+            check_pattern(self.pattern, 0)
         return self
 
     def __call__(self) -> dict[str, Any]:
-        """Compare; a pattern that might run away is searched elsewhere, under a time limit."""
+        """Compare."""
         if not self.text:
             return {"passed": False}
         text = as_text(self.text)
         if self.condition == "regex":
-            return self._search(as_text(self.pattern), text)
+            return search_in_loop(as_text(self.pattern), 0, text, _results)  # type: ignore[return-value]  # see _resolved_only
         value = as_text(self.value)
         if self.condition == "equals":
             return {"passed": text == value}
         return {"passed": (value in text) is (self.condition == "contains")}
-
-    def _search(self, pattern: str, text: str) -> dict[str, Any]:
-        if is_cheap(pattern, 0, len(text)):
-            return {"passed": compile_pattern(pattern, 0).search(text) is not None}
-        return self._search_guarded(pattern, text)  # type: ignore[return-value]  # see _resolved_only
-
-    async def _search_guarded(self, pattern: str, text: str) -> dict[str, Any]:
-        return {"passed": await search_guarded(pattern, 0, text)}
 
     @classmethod
     def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
@@ -71,3 +63,7 @@ class TextMatchCheck(BaseCheck):
         if condition == "equals":
             return differing(text, value)
         return without_phrases(text, [value]) if condition == "contains" else with_phrases(text, [value])
+
+
+def _results(found: bool) -> dict[str, Any]:
+    return {"passed": found}

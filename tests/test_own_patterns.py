@@ -22,8 +22,13 @@ LIMIT = 0.25
 
 
 METHODS = ("search", "match", "fullmatch", "findall", "finditer", "sub", "split")
-SHORT = {"fepflow.checks.core.safe_regex._TOKEN": 1_000}
-"""Patterns that meet short texts only: that one meets regular expressions, of so many characters at most."""
+SHORT = {
+    "fepflow.checks.core.patterns._TOKEN": 1_000,
+    "fepflow.checks.core.patterns._PART": 1_000,
+    "fepflow.jsonpath.queries._DOT": 1_000,
+    "fepflow.jsonpath.queries._NAME_BEYOND_ASCII": 1_000,
+}
+"""Patterns that meet short texts only: patterns and paths, of so many characters at most."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,7 @@ def test_all_of_them_are_found() -> None:
     names = {
         "fepflow.suite.env_vars._REFERENCE",
         "fepflow.jsonpath.template._PLACEHOLDER",
-        "fepflow.jsonpath.syntax.QUOTED",
+        "fepflow.jsonpath.path.QUOTED",
     }
     assert names <= PATTERNS.keys()
     assert len(PATTERNS) > 30

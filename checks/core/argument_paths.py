@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fepflow.checks.base import BaseCheck
-from fepflow.checks.core.arguments import Arguments
+from fepflow.checks.core.compiled import Arguments
 from fepflow.checks.registry import find_check, is_ours
 from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, JSONPathError, ValidationMessage
 from fepflow.jsonpath.path import is_path

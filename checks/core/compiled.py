@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction, unwrap
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
-from fepflow.calls.thread_pool import LOOKUPS, USER_CHECK_POOL, Job
-from fepflow.checks.base import UNKNOWN_ARGUMENT, BaseAsyncCheck, BaseCheck, answering
+from fepflow.calls.thread_pool import LOOKUPS, USER_CHECK_POOL
+from fepflow.checks.base import (
+    MISSING,
+    RESOLVED,
+    UNKNOWN_ARGUMENT,
+    BaseAsyncCheck,
+    BaseCheck,
+    JSONPath,
+    answering,
+    argument_fields,
+    wrong_arguments,
+)
 from fepflow.checks.constants import CheckType
-from fepflow.checks.core.arguments import Arguments
+from fepflow.checks.core.sentences import redacted
 from fepflow.checks.models.model_check import ModelCheck
 from fepflow.checks.registry import find_check, is_ours, source_hash
 from fepflow.errors import (
@@ -26,33 +37,145 @@ from fepflow.errors import (
     ModelError,
     Problem,
     RunLimitExceededError,
+    ValidationMessage,
 )
 from fepflow.json.limits import is_large
+from fepflow.jsonpath.path import Path, compile_path, is_path
+from fepflow.jsonpath.template import TextTemplate, compile_template, copy_containers
 from fepflow.models.model_requests import ModelRequests, offered_to_nested_calls
 from fepflow.protocol.check import AnyCheck, to_check
 from fepflow.protocol.context import Context
-from fepflow.protocol.model import construct_fast, utc_now
+from fepflow.protocol.model import construct_fast, to_jsonable, utc_now
 from fepflow.protocol.model_response import Kind
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.status import ErrorTypeText
+from fepflow.protocol.tool_calls import made_no_calls
 from fepflow.security.redaction import known_secrets, redact_json, words_of
 from fepflow.suite.models import check_ids
 
 TIME_LIMIT = 60.0
 """Seconds that a check which waits for something, or is not ours, may take."""
 
-LOOKUP_LIMIT = 1.5
-"""Seconds that the paths of one check may take together."""
-
 LARGE_LIMIT = 10.0
-"""Seconds that one of our checks may take on what is large."""
-
-INLINE_WAIT = 0.01
-"""Seconds that the event loop waits for such a check itself: most answer in no time, and tasks cost more."""
+"""Seconds that one of our checks may take on what is large, with its paths."""
 
 _OF_COMPLETED = set(CheckResult.model_fields) - {"error"}
 
 Shown = dict[str, Any]
+
+
+class _PathWithDefault:
+    """A path that stands for a default where a document has nothing for it."""
+
+    def __init__(self, expression: str, default: Any, is_absent: Callable[[Path, Any], bool]) -> None:
+        self.expression = expression
+        self._path = compile_path(expression)
+        self._default = default
+        self._is_absent = is_absent
+        self.is_quick = self._path.is_quick
+
+    def find(self, document: Any) -> list[Any]:
+        """See Path.find."""
+        return [self.resolve(document)]
+
+    def resolve(self, document: Any) -> Any:
+        """Return what the path finds, else the default."""
+        return self._default if self._is_absent(self._path, document) else self._path.resolve(document)
+
+
+class Arguments:
+    """The arguments of one check, ready to be resolved for any number of evaluation contexts. Never changes.
+
+    Raises CheckArgumentsError for what the check type does not take, JSONPathError for what is no path.
+    """
+
+    def __init__(self, check_class: type[BaseCheck], check_type: str, arguments: dict[str, Any]) -> None:
+        self._class = check_class
+        self._type = check_type
+        self._fields = argument_fields(check_class)
+        self.template = compile_template(arguments, _special_paths(check_class, check_type, arguments))
+        self.unknown = unknown_arguments(check_class, arguments)
+        # Of a path inside a list, an object or a text, the argument as a whole is known only when it is resolved.
+        self._paths: dict[str, str | None] = {str(location[0]): None for location, _ in self.template.paths}
+        for location, path in self.template.paths:
+            if len(location) == 1 and not isinstance(path, TextTemplate):
+                self._paths[str(location[0])] = path.expression
+        literals = {
+            name: value
+            for name, value in self.template.literal.items()
+            if name not in self._paths and name in self._fields
+        }
+        self._unresolved = {**literals, **{name: JSONPath(path or "$.") for name, path in self._paths.items()}}
+        self.sample = sample = self.instance(self._unresolved)
+        """The check with its literal arguments, and paths where the others will stand."""
+        defaults = {name: getattr(sample, field) for name, field in self._fields.items() if name not in arguments}
+        self._shown = {name: {"value": self._plain(name, value)} for name, value in {**defaults, **literals}.items()}
+
+    def misfit(self, name: str, value: Any) -> ValidationMessage | None:
+        """Return why a value cannot be this argument, whatever the others will be; None if it can."""
+        try:
+            self.instance({**self._unresolved, name: value})
+        except CheckArgumentsError as error:
+            return next((message for message in error.messages if message.path[:1] == (name,)), None)
+        return None
+
+    def instance(self, resolved: dict[str, Any]) -> BaseCheck:
+        """Return an instance of the check with these values; raises CheckArgumentsError."""
+        try:
+            return self._class.model_validate(resolved, context=RESOLVED)
+        except ValidationError as error:
+            raise wrong_arguments(self._class, self._type, resolved, error) from None
+
+    def others_instance(self, resolved: dict[str, Any]) -> BaseCheck:
+        """As `instance`, of a class that is not ours: what it changes are copies, and what was looked up is no path."""
+        resolved = copy_containers(resolved)
+        instance = self.instance(resolved)
+        fields = instance.__dict__
+        for name in resolved:
+            # A user's own validator may take a text that begins like a path for one.
+            field = self._fields.get(name, name)
+            if isinstance(fields.get(field), JSONPath):
+                fields[field] = resolved[name]
+        return instance
+
+    def shown(self, resolved: dict[str, Any]) -> dict[str, Any]:
+        """Return FEP 2.3.4's `resolved_arguments`."""
+        shown: dict[str, Any] = dict(self._shown)
+        for name, path in self._paths.items():
+            value = self._plain(name, resolved[name])
+            shown[name] = {"value": value} if path is None else {"jsonpath": path, "value": value}
+        return shown
+
+    def _plain(self, name: str, value: Any) -> Any:
+        """Return a value as JSON: options become objects, what code alone can give (a function) its name."""
+        if value is MISSING:
+            return None
+        shown = to_jsonable(value)
+        return redacted(shown) if name in self._class.check_secrets else shown
+
+
+def unknown_arguments(check_class: type[BaseCheck], arguments: Mapping[str, Any]) -> list[str]:
+    """Return the arguments that a check type does not know: it ignores them, or refuses them."""
+    known = argument_fields(check_class)
+    takes_any = check_class.model_config.get("extra") == "allow"
+    return [] if takes_any else [name for name in arguments if name not in known]
+
+
+def _special_paths(check_class: type[BaseCheck], check_type: str, arguments: dict[str, Any]) -> dict[str, Path]:
+    """Return the arguments that are compiled in another way than paths are."""
+    special: dict[str, Path] = {}
+    for name in check_class.check_templates & arguments.keys():
+        text = arguments[name]
+        if isinstance(text, str) and not is_path(text) and "{{" in text:
+            special[name] = TextTemplate(text)
+    for name in check_class.check_tool_calls & arguments.keys():
+        if is_path(arguments[name]):
+            special[name] = _PathWithDefault(arguments[name], [], made_no_calls)
+    for name in check_class.check_optional_paths & arguments.keys():
+        if not is_path(arguments[name]):
+            raise CheckArgumentsError(f"{check_type}: {name} must be a JSONPath, a text that starts with $.")
+        special[name] = _PathWithDefault(arguments[name], MISSING, lambda path, document: not path.find(document))
+    return special
 
 
 class _Run(NamedTuple):
@@ -107,7 +230,7 @@ class CompiledCheck:
         sample = self._arguments.sample
         self._model_check = sample if isinstance(sample, ModelCheck) and sample.check_model() is not None else None
         self.warnings += self._model_check.check_config_warnings() if self._model_check is not None else []
-        self._literals_are_large = is_large(self._template.literal)
+        self._is_slow = not self._template.is_quick or is_large(self._template.literal)
         self._metadata = {"check_version": self.version, "check_id": self.check_id}
 
     @property
@@ -135,27 +258,16 @@ class CompiledCheck:
         run = _Run(perf_counter(), requests)
         if self.error is not None:
             return self.failed(self.error, None, run.started)
-        if self._literals_are_large or (is_large(context) if large is None else large):
+        if self._is_slow or (is_large(context) if large is None else large):
             return self._compute_elsewhere(context, run)
-        if self._template.queries and not self._template.is_quick(context):
-            return self._look_up(context, run)
         try:
             resolved = self._template.render(context)
         except Exception as error:
             return self.failed(error, None, run.started)
         return self._execute(resolved, run)
 
-    async def _look_up(self, context: Context, run: _Run) -> CheckResult:
-        """As `run`, for paths that may take long."""
-        try:
-            resolved = await LOOKUPS.run(partial(self._template.render, context), LOOKUP_LIMIT, "looking up the paths")
-        except Exception as error:
-            return self.failed(error, None, run.started)
-        result = self._execute(resolved, run)
-        return result if isinstance(result, CheckResult) else await result
-
     async def _compute_elsewhere(self, context: Context, run: _Run) -> CheckResult:
-        """As `run`, for values of which the check itself may take long."""
+        """As `run`, for values and paths with which the check itself may take long."""
         shown: Shown | None = None
 
         def compute() -> Any:
@@ -189,17 +301,12 @@ class CompiledCheck:
     def _run_in_thread(self, instance: BaseCheck, shown: Shown, run: _Run) -> CheckResult | Awaitable[CheckResult]:
         if USER_CHECK_POOL.is_here:  # a user's check evaluates others, and would wait for itself
             return self._finish(self._invoke(instance, run.requests), shown, run)
-        is_next = USER_CHECK_POOL.is_idle
-        job = USER_CHECK_POOL.begin(partial(self._invoke, instance, run.requests))
-        if is_next and job.ends_within(INLINE_WAIT):
-            answer = job.result()
-            if isinstance(answer, dict):
-                return self._completed(answer, shown, run)
-        return self._wait_for_thread(job, shown, run)
+        return self._wait_for_thread(instance, shown, run)
 
-    async def _wait_for_thread(self, job: Job[Any], shown: Shown, run: _Run) -> CheckResult:
+    async def _wait_for_thread(self, instance: BaseCheck, shown: Shown, run: _Run) -> CheckResult:
         try:
-            result = self._finish(await USER_CHECK_POOL.result(job, TIME_LIMIT, self.check_id), shown, run)
+            invoke = partial(self._invoke, instance, run.requests)
+            result = self._finish(await USER_CHECK_POOL.run(invoke, TIME_LIMIT, self.check_id), shown, run)
             return result if isinstance(result, CheckResult) else await result
         except Exception as error:
             return self.failed(error, shown, run.started)

@@ -1,26 +1,56 @@
-"""JSON Schemas among arguments: read, and applied. The library behind them is loaded when one is used."""
+"""JSON Schemas (2020-12) among arguments, by the `jsonschema` library: no reference is fetched, no pattern runs away.
+
+The formats that are checked are `date`, `date-time`, `email`, `ipv4`, `ipv6` and `uuid`; others are remarks, as the
+standard has it. The library searches patterns with `re`, which cannot be stopped: those keywords are ours.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
+import attrs
+from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
+from jsonschema_specifications import REGISTRY
 from pydantic import BaseModel, BeforeValidator
+from referencing.exceptions import Unresolvable
 
-from fepflow.json.limits import is_small
+from fepflow.checks.core.patterns import MAX_PATTERN, search
+from fepflow.errors import CheckArgumentsError, CheckTimeoutError, dotted
+from fepflow.json.limits import has_more_values, is_small
 from fepflow.json.parser import parse
+from fepflow.time_limit import within
 
-if TYPE_CHECKING:
-    from fepflow.checks.core.json_schema_2020 import CompiledSchema
+TIME_LIMIT = 1.0
+"""Seconds that one validation may take."""
 
-_SIZES = (10, 100, 1_000)
-_QUICK_NODES = _SIZES[-1]
-_QUICK_CHARACTERS = 4_000
+READ_LIMIT = 10.0
+"""Seconds that reading a schema may take: an author's own one may be large."""
+
+MAX_ERRORS = 20
+MAX_MESSAGE = 300
+FORMATS = ("date", "date-time", "email", "ipv4", "ipv6", "uuid")
+
+_QUICK_PAIRS, _QUICK_CHARACTERS = 10_000, 4_000
+"""Parts of a schema times parts of the data that are validated in milliseconds, and characters of the data."""
+
+_REPEATING = ("$ref", "$dynamicRef", "unevaluatedProperties", "unevaluatedItems", "pattern", "patternProperties")
+"""Keywords with which validating may take long however small the data is."""
+
+_MAX_NAME = 1_000
+"""Characters of a name that the library itself searches for patterns, for unevaluatedProperties."""
 
 
 def read_schema(value: Any) -> Any:
-    """A schema as an object: one is given as it is, as JSON text, or as a pydantic model class. Raises ValueError."""
+    """Return a schema as an object: one is given as it is, as JSON text, or as a pydantic model class.
+
+    Raises ValueError for what is no schema.
+    """
     if isinstance(value, type) and issubclass(value, BaseModel):
         value = value.model_json_schema()
     if isinstance(value, str):
@@ -41,26 +71,128 @@ else:
 
 
 def is_quick(schema: dict[str, Any], data: Any) -> bool:
-    """Whether applying the schema to this data is bound to take milliseconds."""
-    if not is_small(data, _QUICK_NODES, _QUICK_CHARACTERS):
+    """Return whether applying the schema to this data is bound to take milliseconds.
+
+    Without references each part of a schema meets each part of the data once at most.
+    """
+    text = json.dumps(schema, default=repr)
+    if any(f'"{keyword}"' in text for keyword in _REPEATING):
         return False
-    compiled = _compiled(schema)
-    if isinstance(data, str):  # it is JSON; a value in it has a comma, a bracket or a colon
-        nodes = 1 + sum(map(data.count, ",[{:"))
-    else:
-        nodes = next(nodes for nodes in _SIZES if is_small(data, nodes))
-    return compiled.is_quick_for(nodes) and compiled.is_quick_up_to(_QUICK_CHARACTERS)
+    nodes = _QUICK_PAIRS // (1 + text.count(":") + text.count(","))
+    return is_small(data, nodes, _QUICK_CHARACTERS) and not (isinstance(data, str) and has_more_values(data, nodes))
 
 
 def schema_errors(schema: dict[str, Any], data: Any) -> list[str]:
-    """What of the data is not as the schema has it, `place: message` each, the first 20; they may quote the data.
+    """Return the first 20 errors of the data by the schema, `place: message` each; they may quote the data.
 
     Raises CheckArgumentsError for a schema that cannot be followed, CheckTimeoutError after a second.
     """
-    return _compiled(schema).errors(data)
+    validator = _compiled(schema)
+    work = partial(_first_errors, validator, data, MAX_ERRORS)
+    try:
+        return work() if is_quick(schema, data) else within(TIME_LIMIT, work)
+    except TimeoutError:
+        raise CheckTimeoutError(f"the schema took longer than {TIME_LIMIT:g} s on this data") from None
+    except Unresolvable as error:
+        raise CheckArgumentsError(f"the schema refers to {error.ref}, which is not in it (none is fetched)") from None
+    except RecursionError:
+        raise CheckArgumentsError("the schema refers to itself without end, or the data nests too deep") from None
 
 
-def _compiled(schema: dict[str, Any]) -> CompiledSchema:
-    from fepflow.checks.core.json_schema_2020 import compile_schema
+def _first_errors(validator: Any, data: Any, most: int) -> list[str]:
+    return [_sentence(error) for error in islice(validator.iter_errors(data), most)]
 
-    return compile_schema(json.dumps(schema, default=repr))
+
+def _sentence(error: ValidationError) -> str:
+    message = error.message if len(error.message) <= MAX_MESSAGE else error.message[:MAX_MESSAGE] + "…"
+    location = dotted(tuple(error.absolute_path))
+    return f"{location}: {message}" if location else message
+
+
+def _compiled(schema: dict[str, Any]) -> Any:
+    return _compiled_text(json.dumps(schema, default=repr))
+
+
+@lru_cache(maxsize=256)
+def _compiled_text(text: str) -> Any:
+    schema = json.loads(text)
+    patterns = list(_patterns(schema))
+    if any(len(pattern) > MAX_PATTERN for pattern in patterns):
+        raise ValueError(f"must be a JSON Schema with patterns of up to {MAX_PATTERN:,} characters")
+    if '"unevaluatedProperties"' in text and not all(map(_is_simple, patterns)):
+        raise ValueError("must be a JSON Schema with simple patterns, beside unevaluatedProperties")
+    # As the library's `check_schema`, which takes 50 s for a schema of 1 MB.
+    try:
+        errors = within(READ_LIMIT, partial(_first_errors, _META_VALIDATOR, schema, 1))
+    except TimeoutError:
+        raise CheckTimeoutError(f"the schema took longer than {READ_LIMIT:g} s to be read") from None
+    except RecursionError:
+        raise ValueError("must be a JSON Schema: it nests too deep") from None
+    if errors:
+        raise ValueError(f"must be a JSON Schema: {errors[0]}")
+    return _Validator(schema, registry=REGISTRY, format_checker=FormatChecker(FORMATS))
+
+
+def _patterns(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        if isinstance(schema.get("pattern"), str):
+            yield schema["pattern"]
+        if isinstance(schema.get("patternProperties"), dict):
+            yield from schema["patternProperties"]
+    children = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    for child in children:
+        yield from _patterns(child)
+
+
+def _is_simple(pattern: str) -> bool:
+    """Return whether `re` searches a name of _MAX_NAME characters in milliseconds: only one part is repeated."""
+    return sum(map(pattern.count, "*+{")) <= 1 and ")*" not in pattern and ")+" not in pattern and ")?" not in pattern
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if validator.is_type(instance, "string") and not _has(pattern, instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if validator.is_type(instance, "object"):
+        for pattern, subschema in patterns.items():
+            for name, value in instance.items():
+                if _has(pattern, name):
+                    yield from validator.descend(value, subschema, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not validator.is_type(instance, "object"):
+        return
+    named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    others = [name for name in instance if name not in named and not any(_has(pattern, name) for pattern in patterns)]
+    if validator.is_type(allowed, "object"):
+        for name in others:
+            yield from validator.descend(instance[name], allowed, path=name)
+    elif not allowed and others:
+        yield ValidationError(f"not allowed here: {', '.join(map(repr, others))}")
+
+
+def _unevaluated_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if validator.is_type(instance, "object") and any(len(name) > _MAX_NAME for name in instance):
+        raise CheckArgumentsError(f"unevaluatedProperties takes names of up to {_MAX_NAME:,} characters")
+    yield from Draft202012Validator.VALIDATORS["unevaluatedProperties"](validator, allowed, instance, schema) or ()
+
+
+def _has(pattern: str, text: str) -> bool:
+    return search(pattern, 0, text, TIME_LIMIT)
+
+
+_Validator: Any = extend(
+    Draft202012Validator,
+    {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+        "unevaluatedProperties": _unevaluated_properties,
+    },
+)
+# The library's own takes another class, without our keywords, for a part of a schema that names its dialect.
+_Validator.evolve = lambda self, **changes: attrs.evolve(self, **changes)
+_META_VALIDATOR = _Validator(Draft202012Validator.META_SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)

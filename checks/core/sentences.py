@@ -9,6 +9,7 @@ from itertools import islice, zip_longest
 from typing import Any
 
 from fepflow.json.equality import json_equal
+from fepflow.security.secret_names import is_secret_name
 from fepflow.text import as_json, cut, printable
 
 MAX_VALUE = 100
@@ -23,6 +24,8 @@ MOST_COMPARED = 20_000
 """Places of two values that are compared to say where they differ: some milliseconds."""
 
 MAX_MESSAGE = 200
+
+REDACTED = "***"
 
 _ABSENT = object()
 _POSITION = re.compile(r"at (?:line (\d+), )?column (\d+)$")
@@ -262,3 +265,10 @@ def without_reason(name: str, values: Mapping[str, Any]) -> str:
     """Describe a check that told nothing by what it got."""
     got = ", ".join(f"{printable(cut(key, MAX_PART))} {shown(value)}" for key, value in values.items())
     return f"{printable(cut(name, MAX_PART))} did not pass and gives no reason{f'; it got {got}' if got else ''}"
+
+
+def redacted(value: Any) -> Any:
+    """Return a JSON value in which members that are named like a secret are not shown."""
+    if isinstance(value, dict):
+        return {key: REDACTED if is_secret_name(str(key)) else redacted(item) for key, item in value.items()}
+    return [redacted(item) for item in value] if isinstance(value, list) else value

@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from fepflow.checks.base import argument_fields
 from fepflow.checks.core.argument_paths import texts_in
-from fepflow.checks.core.arguments import unknown_arguments
-from fepflow.checks.core.compiled import CompiledCheck
+from fepflow.checks.core.compiled import CompiledCheck, unknown_arguments
 from fepflow.checks.core.data_checks import CaseChecks
 from fepflow.checks.models.defaults import CheckDefaults, kind_of
 from fepflow.checks.models.embedders import config_error_of, is_local

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from fepflow.errors import JSONPathError
-from fepflow.jsonpath.syntax import outside_quotes
 from fepflow.text import shortened
 
 MAX_EXPRESSION_LENGTH = 1_000
@@ -26,6 +25,8 @@ _NAME = r"(?![0-9])[^\x00-/:-@\[-^`{-\x7f\ud800-\udfff]+"
 _TEXT = r"\\\x00-\x1f\ud800-\udfff"
 _INDEX = r"0|-?[1-9][0-9]{0,14}"  # 15 digits are inside RFC 9535's exact range of integers, whatever they are
 _SEGMENT = re.compile(rf"\.({_NAME})|\[(?:({_INDEX})|'([^'{_TEXT}]*)'|\"([^\"{_TEXT}]*)\")\]")
+
+QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 
 Key = str | int
 
@@ -50,8 +51,9 @@ class Path(Protocol):
         Raises what `find` raises, and JSONPathError when there is no node; it says where the path ended.
         """
 
-    def is_quick(self, document: Any) -> bool:
-        """Whether looking in this document is bound to take milliseconds at most, so that it may hold others up."""
+    @property
+    def is_quick(self) -> bool:
+        """Whether it takes milliseconds at most in a document that is not large, so that it may hold others up."""
 
 
 class SingularPath:
@@ -61,6 +63,7 @@ class SingularPath:
     """
 
     __slots__ = ("_steps", "expression")
+    is_quick = True
 
     def __init__(self, expression: str, keys: tuple[Key, ...]) -> None:
         self.expression = expression
@@ -87,10 +90,6 @@ class SingularPath:
         else:
             return value
         raise JSONPathError(f"{self.expression!r} found nothing: {self._end(document)}", self.expression)
-
-    def is_quick(self, document: Any) -> bool:
-        """See Path.is_quick."""
-        return True
 
     def _end(self, value: Any) -> str:
         location = "'$'"
@@ -143,16 +142,21 @@ def compile_path(expression: str) -> Path:
     if keys is None:
         # Here and not above, because it loads the JSONPath libraries, which plain paths do without.
         if "`" in outside_quotes(expression):
-            from fepflow.jsonpath.extended import ExtendedPath
+            from fepflow.jsonpath.queries import ExtendedPath
 
             return ExtendedPath(expression)
-        from fepflow.jsonpath.rfc9535 import Rfc9535Path
+        from fepflow.jsonpath.queries import Rfc9535Path
 
         query = Rfc9535Path(expression)
         keys = query.singular_keys()
         if keys is None:
             return query
     return SingularPath(expression, keys)
+
+
+def outside_quotes(expression: str) -> str:
+    """Return the expression without its quoted names and texts."""
+    return QUOTED.sub("", expression)
 
 
 def _plain_keys(expression: str) -> tuple[Key, ...] | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fepflow.errors import JSONPathError
-from fepflow.jsonpath.path import Path, SingularPath, compile_path, is_path, unescape
+from fepflow.jsonpath.path import Path, compile_path, is_path, unescape
 
 Location = tuple[str | int, ...]
 
@@ -19,18 +19,14 @@ class Template:
     """A JSON value in which every string that starts with `$.` is a path; `\\$.` is a literal `$.`.
 
     `literal` is the value with escapes taken off and None where a path stands; `paths` says what goes where; `members`
-    says it again when all paths are members of one object, as most checks' are. `queries` are the paths that may take
-    long.
+    says it again when all paths are members of one object, as most checks' are.
     """
 
     literal: Any
     paths: tuple[tuple[Location, Path], ...]
     members: tuple[tuple[str | int, Path], ...]
-    queries: tuple[Path, ...]
-
-    def is_quick(self, document: Any) -> bool:
-        """Whether rendering for this document is bound to take milliseconds at most."""
-        return not self.queries or all(path.is_quick(document) for path in self.queries)
+    is_quick: bool
+    """See Path.is_quick."""
 
     def render(self, document: Any) -> Any:
         """The value with each path replaced by what it finds in `document`; raises JSONPathError.
@@ -64,11 +60,7 @@ def compile_template(value: Any, ready: Mapping[str, Path] | None = None) -> Tem
         literal.update(dict.fromkeys(ready))
     flat = isinstance(literal, dict) and all(len(location) == 1 for location, _ in paths)
     members = tuple((location[0], path) for location, path in paths) if flat else ()
-    return Template(literal, tuple(paths), members, _queries([path for _, path in paths]))
-
-
-def _queries(paths: list[Path]) -> tuple[Path, ...]:
-    return tuple(path for path in paths if not isinstance(path, SingularPath))
+    return Template(literal, tuple(paths), members, all(path.is_quick for _, path in paths))
 
 
 def _split(value: Any, location: Location, paths: list[tuple[Location, Path]]) -> Any:
@@ -134,7 +126,7 @@ class TextTemplate:
         texts_and_paths = _PLACEHOLDER.split(expression)
         self._texts = [text.replace("{{\\$.", "{{$.") for text in texts_and_paths[::2]]
         self._paths = [compile_path(path.rstrip()) for path in texts_and_paths[1::2]]
-        self._queries = _queries(self._paths)
+        self.is_quick = all(path.is_quick for path in self._paths)
         if any("{{$." in text for text in texts_and_paths[::2]):
             raise JSONPathError("a placeholder is not closed: write {{$.path}}", expression)
 
@@ -142,10 +134,6 @@ class TextTemplate:
     def paths(self) -> list[str]:
         """The paths of its placeholders, as they are written."""
         return [path.expression for path in self._paths]
-
-    def is_quick(self, document: Any) -> bool:
-        """See Path.is_quick."""
-        return all(path.is_quick(document) for path in self._queries)
 
     def find(self, document: Any) -> list[Any]:
         """See Path.find."""

@@ -99,7 +99,7 @@ class TestCustomChecks:
         assert error.type == "timeout_error"
         assert "60 s" not in error.message
 
-    @pytest.mark.parametrize("seconds", [0, compiled.INLINE_WAIT * 3])
+    @pytest.mark.parametrize("seconds", [0, 0.03])
     def test_one_that_is_not_async_runs_in_a_thread_and_one_at_a_time(self, seconds):
         under_way: list[Any] = []
 

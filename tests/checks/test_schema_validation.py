@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field, field_validator
 
-from fepflow.checks.core import json_schema_2020
+from fepflow.checks.core import json_schema
 from fepflow.checks.engine import evaluate_async
 from fepflow.checks.schema_validation import SchemaValidationCheck
 from fepflow.errors import CheckTimeoutError, FepflowError
@@ -213,22 +213,21 @@ NAMES = {f"name {index}": index for index in range(40_000)}
     ],
 )
 def test_many_unevaluated_members_and_items_are_validated_or_given_up_within_two_seconds(schema, data):
-    compiled = json_schema_2020.compile_schema(json.dumps(schema))
     started = perf_counter()
     with suppress(CheckTimeoutError):
-        assert compiled.errors(data) == []
+        assert json_schema.schema_errors(schema, data) == []
     assert perf_counter() - started < 2
 
 
 def test_unevaluated_members_and_items_are_named(results):
     told = validate(results, {"properties": {"a": {}}, "unevaluatedProperties": False}, {"a": 1, "b": 1, "c": 1})
-    assert told["validation_errors"] == ["unevaluated, and not allowed here: 'b', 'c'"]
+    assert told["validation_errors"] == ["Unevaluated properties are not allowed ('b', 'c' were unexpected)"]
     told = validate(results, {"prefixItems": [{}], "unevaluatedItems": False}, [1, 2, 3])
-    assert told["validation_errors"] == ["unevaluated, and not allowed here: items 1, 2"]
+    assert told["validation_errors"] == ["Unevaluated items are not allowed (2, 3 were unexpected)"]
 
 
 def test_a_validation_that_takes_too_long_times_out(ask, monkeypatch):
-    monkeypatch.setattr(json_schema_2020, "TIME_LIMIT", 0.05)
+    monkeypatch.setattr(json_schema, "TIME_LIMIT", 0.05)
     schema = {"items": {"anyOf": [{"type": "string"}, {"minimum": 0}, {"type": "integer"}]}}
     result = ask("schema_validation", answer=list(range(100_000)), schema=schema, data="$.output.value")
     assert result.error.type == "timeout_error"
@@ -275,7 +274,7 @@ async def test_a_schema_that_runs_away_on_small_data_ends_in_time_and_leaves_the
 
 
 def test_reading_a_schema_has_a_time_limit(ask, monkeypatch):
-    monkeypatch.setattr(json_schema_2020, "READ_LIMIT", 0.01)
+    monkeypatch.setattr(json_schema, "READ_LIMIT", 0.01)
     schema = {"properties": {f"p{index}": {"type": "string"} for index in range(3_000)}}
     result = ask("schema_validation", schema=schema, data={})
     assert (result.error.type, result.error.message) == (

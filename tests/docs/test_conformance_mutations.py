@@ -35,7 +35,7 @@ REST, ENGINE, PATHS = (
     "tests/checks/test_engine.py",
     "tests/fepflow/jsonpath/test_path.py",
 )
-FEP, PATH, LIMITS = "fepflow/api/evaluations/fep.py", "fepflow/jsonpath/path.py", "fepflow/jsonpath/limits.py"
+FEP, PATH, LIMITS = "fepflow/api/evaluations/fep.py", "fepflow/jsonpath/path.py", "fepflow/jsonpath/queries.py"
 STORED, AUDIT = "tests/fepflow/store/test_results.py", "tests/fepflow/cli/test_audit_command.py"
 MIDDLEWARE, OPENAPI = "tests/fepflow/api/rest/middleware", "tests/fepflow/api/rest/test_openapi.py"
 COMPLIANCE = "tests/conformance/test_jsonpath_compliance.py"
@@ -158,7 +158,7 @@ MUTATIONS: dict[str, Mutation] = {
         "checks/contains.py", "decides = self.match_all is self.negate", "decides = self.match_all"
     ),
     "tests/checks/test_regex.py": Mutation(
-        "checks/regex.py", ".search(text) is not None)", ".match(text) is not None)"
+        "checks/core/patterns.py", ".search(text, timeout=limit,", ".match(text, timeout=limit,"
     ),
     "tests/checks/test_threshold.py": Mutation(
         "checks/threshold.py", "self.min_inclusive, self.max_inclusive)", "True, True)"
@@ -207,8 +207,8 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     f"{PATHS}::test_a_path_over_the_limits_is_a_jsonpath_error": Mutation(
         LIMITS,
-        "    except (LimitError, LibraryError) as error:\n",
-        "    except LimitError:\n        raise\n    except LibraryError as error:\n",
+        "        except (_LimitError, LibraryError) as error:\n",
+        "        except _LimitError:\n            raise\n        except LibraryError as error:\n",
     ),
     "tests/checks/test_registry.py::test_the_checks_of_the_specification_are_there": Mutation(
         "checks/registry.py", '    "threshold": ("fepflow.checks.threshold:ThresholdCheck",),\n', ""
@@ -237,7 +237,7 @@ MUTATIONS: dict[str, Mutation] = {
         "fepflow/api/grpc/values.py", 'raise InputError(Problem("there is no value", ', "raise KeyError(dict(value=0, "
     ),
     f"{PATHS}::test_a_path_that_takes_too_long_is_a_timeout_within_the_promised_two_seconds": Mutation(
-        LIMITS, "        raise CheckTimeoutError(\n", "        raise ValueError(\n"
+        LIMITS, "            raise CheckTimeoutError(\n", "            raise ValueError(\n"
     ),
     f"{PATHS}::test_a_path_may_find_ten_thousand_nodes_and_no_more": Mutation(
         LIMITS, "MAX_NODES = 10_000", "MAX_NODES = 20_000"

@@ -17,7 +17,7 @@ import psutil
 
 from fepflow.api.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
 from tests.api_process import ApiProcess
-from tests.checks.core.test_safe_regex import CATASTROPHIC, CATASTROPHIC_PATHS, ITEMS
+from tests.checks.core.test_patterns import CATASTROPHIC, CATASTROPHIC_PATHS, ITEMS
 
 MEGABYTES = 200
 """Bytes that the interfaces may take more while a hostile request is under way."""

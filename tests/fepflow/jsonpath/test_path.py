@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fepflow.errors import CheckTimeoutError, JSONPathError
-from fepflow.jsonpath import limits
+from fepflow.jsonpath import queries
 from fepflow.jsonpath.path import SingularPath, compile_path, is_path, unescape
 
 CONTEXT = {
@@ -183,7 +183,7 @@ def as_array(inner):
 
 
 def test_a_path_may_find_ten_thousand_nodes_and_no_more(monkeypatch):
-    monkeypatch.setattr(limits, "TIME_LIMIT", 60)  # it is about the number: a busy machine may be slow
+    monkeypatch.setattr(queries, "TIME_LIMIT", 60)  # it is about the number: a busy machine may be slow
     assert len(compile_path("$[*]").find([0] * 10_000)) == 10_000
     with pytest.raises(JSONPathError, match="finds more than 10,000 values"):
         compile_path("$[*]").find([0] * 10_001)
@@ -191,8 +191,8 @@ def test_a_path_may_find_ten_thousand_nodes_and_no_more(monkeypatch):
         compile_path("$[*].`str()`").find([0] * 10_001)
 
 
-def test_descending_works_where_a_recursive_walk_would_not():
-    assert len(compile_path("$..a").find(nested(900, as_object))) == 901
+def test_descending_works_deeper_than_json_from_elsewhere_may_be():
+    assert len(compile_path("$..a").find(nested(150, as_object))) == 151
 
 
 def test_a_singular_path_has_no_limit_of_depth():
@@ -235,7 +235,7 @@ ALSO_TOO_SLOW = {
 
 @pytest.mark.parametrize(("expression", "document"), TOO_MUCH.values(), ids=TOO_MUCH)
 def test_a_path_over_the_limits_is_a_jsonpath_error(expression, document, monkeypatch):
-    monkeypatch.setattr(limits, "TIME_LIMIT", 60.0)  # of a busy machine
+    monkeypatch.setattr(queries, "TIME_LIMIT", 60.0)  # of a busy machine
     with pytest.raises(JSONPathError):
         compile_path(expression).find(document)
 
@@ -297,30 +297,19 @@ def test_a_path_is_compiled_once():
     assert compile_path("$.a[*]") is compile_path("$.a[*]")
 
 
-DEEP = {"a": [{"b": index, "c": [index]} for index in range(30)]}
-
-
 @pytest.mark.parametrize(
     ("expression", "quick"),
     [
         ("$.a[0].b", True),
         ("$.a[*].b", True),
-        ("$.a[?@.b==3].c", True),
-        ("$.a[?@['..??$$']==3].c", True),
-        ("$..c", True),
-        ("$..[?@.b==3]", False),
-        ("$.a[?count($.a[?@.b>1])>1]", False),
-        ("$.a[?search(@.b, 'x')]", False),
+        ("$.a[1:3].b", True),
+        ("$.a[*]['..??$$']", True),
+        ("$.a[?@.b==3].c", False),
+        ("$..c", False),
+        ("$[0,0][0,0]", False),
         ("$.a[?match( @.b, 'x')]", False),
         ("$.a.`len`", False),
     ],
 )
 def test_paths_that_may_take_long_are_detected(expression, quick):
-    assert compile_path(expression).is_quick(DEEP) is quick
-
-
-def test_the_larger_the_document_the_fewer_paths_are_quick():
-    path = compile_path("$..[?@.b==3]")
-    assert path.is_quick({"a": [{"b": 3}]})
-    assert not path.is_quick(DEEP)
-    assert not compile_path("$.a[*].b").is_quick({"a": [{"b": index} for index in range(10_000)]})
+    assert compile_path(expression).is_quick is quick

@@ -1,0 +1,156 @@
+"""Regular expressions with Python's syntax and `re.search` semantics that cannot stall a run.
+
+Python's `re` backtracks: a nested quantifier can take years on a short text, and cannot be stopped. So patterns are
+searched by the `regex` module, which keeps a time limit and can leave the interpreter to others meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+from fepflow.calls.thread_pool import SEARCHES
+from fepflow.errors import CheckArgumentsError, CheckTimeoutError
+from fepflow.time_limit import within
+
+if TYPE_CHECKING:
+    import regex
+
+MAX_PATTERN = 1_000
+MAX_TEXT = 1_000_000
+TIME_LIMIT = 1.0
+"""Seconds; of computing, as `regex` measures it."""
+
+TIMEOUT = 1.5
+"""Seconds of the clock on the wall after which a search is given up: a busy machine makes seconds of computing long."""
+
+_COMPILE_LIMIT = 0.5
+"""Seconds that compiling may take: ranges without case, each character of which is looked up, take minutes."""
+
+_INLINE_LIMIT = 0.01
+"""Seconds that a search may hold up the event loop. Most take microseconds; the others begin anew in a thread."""
+
+MAX_PARTS = 20_000
+"""Parts of a pattern whose repeats are written out, which `regex` does: about 500 bytes each."""
+
+_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(\()|(\))|\{(\d+)(?:,\d*)?\}|.", re.DOTALL)
+
+
+def search(pattern: str, flags: int, text: str, limit: float = TIME_LIMIT, *, concurrent: bool = True) -> bool:
+    """Return whether the pattern is found. Raises CheckTimeoutError, and CheckArgumentsError for a text too long.
+
+    A search that is `concurrent` lets other threads run.
+    """
+    import regex  # takes 20 ms, and many suites have no pattern
+
+    if len(text) > MAX_TEXT:
+        raise CheckArgumentsError(f"regex searches texts of up to {MAX_TEXT:,} characters; this one has {len(text):,}")
+    try:
+        return _compiled(pattern, flags).search(text, timeout=limit, concurrent=concurrent) is not None
+    except TimeoutError:
+        raise CheckTimeoutError(f"the pattern took longer than {limit:.2g} s on this text") from None
+    except (regex.error, RecursionError) as error:
+        raise CheckArgumentsError(f"the pattern cannot be searched under a time limit: {error}") from None
+
+
+def search_in_loop(
+    pattern: str, flags: int, text: str, results: Callable[[bool], dict[str, Any]]
+) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    """Return the results of a search; awaitable if it takes longer than the event loop can wait."""
+    if (pattern, flags) not in _slow:
+        try:
+            return results(search(pattern, flags, text, _INLINE_LIMIT, concurrent=False))
+        except CheckTimeoutError:
+            _slow.append((pattern, flags))
+    return _search_in_thread(pattern, flags, text, results)
+
+
+_slow: deque[tuple[str, int]] = deque(maxlen=32)
+"""Patterns that have taken long."""
+
+
+async def _search_in_thread(
+    pattern: str, flags: int, text: str, results: Callable[[bool], dict[str, Any]]
+) -> dict[str, Any]:
+    return results(await SEARCHES.run(partial(search, pattern, flags, text), TIMEOUT, "the search"))
+
+
+def place_of_match(pattern: str, flags: int, text: str) -> int | None:
+    """Return where a pattern is found, if that is known soon."""
+    try:
+        match = _compiled(pattern, flags).search(text, timeout=_INLINE_LIMIT)
+    except (TimeoutError, ValueError, TypeError):
+        return None
+    return match.start() if match else None
+
+
+def check_pattern(pattern: str, flags: int) -> None:
+    """Raise ValueError for what Python does not take for a pattern, with the place, or for a bomb."""
+    try:
+        _check(pattern, flags)
+    except (TimeoutError, CheckTimeoutError):
+        raise ValueError("the pattern is not a regular expression: it takes too long to be compiled") from None
+
+
+@lru_cache(maxsize=1024)
+def _check(pattern: str, flags: int) -> None:
+    try:
+        within(_COMPILE_LIMIT, partial(_compile, pattern, flags))
+    except (re.error, OverflowError, RecursionError, ValueError) as error:
+        location = f" at position {error.pos}" if isinstance(error, re.error) and error.pos is not None else ""
+        reason = error.msg if isinstance(error, re.error) else str(error)
+        raise ValueError(f"the pattern is not a regular expression: {reason}{location}") from None
+
+
+def _compile(pattern: str, flags: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # advice to programmers about later versions of Python
+        re.compile(pattern, flags)
+    if _parts(pattern) > MAX_PARTS:
+        raise ValueError(f"its repeats come to more than {MAX_PARTS:,} parts")
+
+
+def _parts(pattern: str) -> int:
+    """Return the parts of a pattern whose counted repeats are written out as often as they must match."""
+    open_groups, last = [0], 0
+    for token in _PART.finditer(pattern):
+        opens, closes, count = token.groups()
+        if opens:
+            open_groups.append(0)
+        elif count:
+            open_groups[-1] += last * max(int(count) - 1, 0)
+            last *= max(int(count), 1)
+        else:
+            last = 1 + (open_groups.pop() if closes and len(open_groups) > 1 else 0)
+            open_groups[-1] += last
+    return sum(open_groups)
+
+
+_TOKEN = re.compile(r"\\N\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{(?!\d*,?\d*\})", re.DOTALL)
+_IN_SET = re.compile(r"(\\.)|\[", re.DOTALL)
+
+
+def _portable(pattern: str) -> str:
+    """Return the pattern with escapes where `regex` knows more than `re`: sets in sets, `{` for inexact matches."""
+
+    def escaped(match: re.Match[str]) -> str:
+        token = match[0]
+        if token.startswith("["):
+            return "[" + _IN_SET.sub(lambda inner: inner[1] or "\\[", token[1:])
+        return token if token.startswith("\\") else "\\{"
+
+    return _TOKEN.sub(escaped, pattern)
+
+
+@lru_cache(maxsize=128)
+def _compiled(pattern: str, flags: int) -> regex.Pattern[str]:
+    import regex
+
+    check_pattern(pattern, flags)
+    # The module's bit for ASCII differs; Python's would switch on another syntax there.
+    bits = (flags & ~re.ASCII) | regex.ASCII if flags & re.ASCII else flags
+    return regex.compile(_portable(pattern), bits, cache_pattern=False)

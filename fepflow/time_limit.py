@@ -1,0 +1,56 @@
+"""A time limit for work in Python: a library that has none of its own is stopped from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import copy_context
+from ctypes import c_ulong, py_object, pythonapi
+from threading import Thread
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+Inline = Callable[[Callable[[], Any], "float | None", str], Any]
+"""Does work within a limit in the caller's thread; raises CheckTimeoutError in the name of the text."""
+
+_inline: Inline | None = None
+
+
+class _Stopped(SystemExit):
+    """Ends a thread. It is no Exception, which libraries catch, and a thread that it ends prints no traceback."""
+
+
+def limit_inline(inline: Inline) -> None:
+    """Have this process use no threads for time limits: it can interrupt its main thread."""
+    global _inline
+    _inline = inline
+
+
+def within(seconds: float, work: Callable[[], T]) -> T:
+    """Return what `work` returns, or raise what it raises; the caller waits.
+
+    Work that takes longer is stopped, and TimeoutError raised. It runs in a thread of its own, for an exception can be
+    raised in a thread from outside. That takes effect between two steps of Python: a call of C, such as a search for a
+    regular expression, needs a limit of its own.
+    """
+    if _inline is not None:
+        return _inline(work, seconds, "it")  # type: ignore[no-any-return]  # what `work` returned
+    outcome: Future[T] = Future()
+    context = copy_context()
+
+    def execute() -> None:
+        with suppress(_Stopped):
+            try:
+                outcome.set_result(context.run(work))
+            except Exception as error:
+                outcome.set_exception(error)
+
+    thread = Thread(target=execute, name="fepflow-limited", daemon=True)
+    thread.start()
+    try:
+        return outcome.result(seconds)
+    finally:
+        if not outcome.done():
+            pythonapi.PyThreadState_SetAsyncExc(c_ulong(thread.ident or 0), py_object(_Stopped))
