@@ -8,24 +8,13 @@ from contextlib import suppress
 from contextvars import copy_context
 from ctypes import c_ulong, py_object, pythonapi
 from threading import Thread
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
-
-Inline = Callable[[Callable[[], Any], "float | None", str], Any]
-"""Does work within a limit in the caller's thread; raises CheckTimeoutError in the name of the text."""
-
-_inline: Inline | None = None
 
 
 class _Stopped(SystemExit):
     """Ends a thread. It is no Exception, which libraries catch, and a thread that it ends prints no traceback."""
-
-
-def limit_inline(inline: Inline) -> None:
-    """Have this process use no threads for time limits: it can interrupt its main thread."""
-    global _inline
-    _inline = inline
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
@@ -35,8 +24,6 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     raised in a thread from outside. That takes effect between two steps of Python: a call of C, such as a search for a
     regular expression, needs a limit of its own.
     """
-    if _inline is not None:
-        return _inline(work, seconds, "it")  # type: ignore[no-any-return]  # what `work` returned
     outcome: Future[T] = Future()
     context = copy_context()
 
