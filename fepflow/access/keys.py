@@ -28,7 +28,14 @@ def create_key(store: Store, name: str, scopes: Sequence[Scope], lifetime: float
         )
     now = store.now()
     key_id, text, secret_hash = new_api_key()
-    key = ApiKey(key_id, name, secret_hash, sorted(set(scopes)), _expiry(now, lifetime), created_at=now)
+    key = ApiKey(
+        id=key_id,
+        name=name,
+        secret_hash=secret_hash,
+        scopes=sorted(set(scopes)),
+        expires_at=_expiry(now, lifetime),
+        created_at=now,
+    )
     store.access.add_key(key)
     return key, text
 

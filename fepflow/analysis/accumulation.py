@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path as FilePath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fepflow.documents.loader import Document
 from fepflow.errors import CheckTimeoutError, JSONPathError
@@ -22,14 +22,16 @@ from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale
 from fepflow.statistics.means import CaseValue, estimate_of_cases, k_of_repeats, majority, mean_estimate, worst
 from fepflow.statistics.quantiles import quantile_estimate
 from fepflow.statistics.sequential import sequential_estimate
-from fepflow.store.records import CheckCounts, CheckRow, RunRecord, StoredOutput
-from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Metric, Slices, Suite, check_ids
 from fepflow.suite.reader import read_suite
 from fepflow.suite.values import Aggregate
 from fepflow.text import cut, plural
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.slice_rules import SliceEstimate
+
+if TYPE_CHECKING:  # the store loads SQLAlchemy, which `fepflow validate` does without
+    from fepflow.store.records import CheckCounts, CheckRow, RunRecord, StoredOutput
+    from fepflow.store.store import Store
 
 CASES_AT_ONCE = 1_000
 """Test cases, or their outputs, that are in memory at a time."""

@@ -224,7 +224,7 @@ def draw_for_labels(store: Store, run: RunRecord, judge: JudgeSpec, size: int, s
     if not judged:
         raise UserError(f"{judge.check_id} has judged nothing in run {run.id[:8]}, so there is nothing to label.")
     judged_ids = [case.id for index, case in enumerate(cases_of(store, run)) if index in judged]
-    drawn = LabelDraw(run.id, judge.check_id, seed, draw(judged_ids, size, seed))
+    drawn = LabelDraw(run_id=run.id, check_id=judge.check_id, seed=seed, case_ids=draw(judged_ids, size, seed))
     store.labels.add_draw(drawn)
     return drawn
 

@@ -97,12 +97,12 @@ def with_current_metrics(store: Store, run: RunRecord) -> RunRecord:
     if run.outcome is not None and calibrated_since(store, run):
         from fepflow.analysis.metrics import metrics_corrected_now
 
-        return replace(run, metrics=metrics_corrected_now(store, run))
+        return run.replaced(metrics=metrics_corrected_now(store, run))
     if run.outcome is not None or run.metrics:
         return run
     from fepflow.analysis.metrics import metrics_so_far
 
-    return replace(run, metrics=metrics_so_far(store, run))
+    return run.replaced(metrics=metrics_so_far(store, run))
 
 
 def seconds_of(run: RunRecord | RunSummary) -> float | None:

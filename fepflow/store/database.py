@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from sqlalchemy import URL, ColumnElement, Connection, Engine, Table, collate, create_engine, event, make_url
+from sqlalchemy import URL, ColumnElement, Connection, Engine, Select, Table, collate, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.orm import Session
 from tenacity import (
     Retrying,
     retry_if_exception,
@@ -213,11 +214,21 @@ def upserting(connection: Connection, table: Table) -> postgresql.Insert | sqlit
     return sqlite_insert(table)
 
 
+def records(connection: Connection, statement: Select[tuple[T]]) -> list[T]:
+    """Return rows as records, which belong to no session."""
+    with Session(connection) as session:
+        return list(session.scalars(statement))
+
+
 class Repository:
-    """Base of the store's parts: each is about some of the tables of one database."""
+    """Base of the repositories, which share one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    def _records(self, statement: Select[tuple[T]]) -> list[T]:
+        with self._database.reading() as connection:
+            return records(connection, statement)
 
 
 def _parse(url: str) -> URL:

@@ -10,9 +10,10 @@ from sqlalchemy import Column, Connection, Table, Text, and_, func, select, type
 
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.columns import EscapedText, JsonText
 from fepflow.store.database import Database
-from fepflow.store.migrate import newer, revision_of, revisions
-from fepflow.store.tables import CASE, CHECK_RESULT, METADATA, OUTPUT, RUN, EscapedText, JsonText
+from fepflow.store.migrate import revision_of, revisions, unknown
+from fepflow.store.records import CASE, CHECK_RESULT, METADATA, OUTPUT, RUN
 
 SPELLED_OUT = 20
 """Rows of a kind that are named; the others are counted."""
@@ -63,7 +64,7 @@ def _schema_problem(report: StoreReport) -> str | None:
     if report.revision is None:
         return "The database has no tables of fepflow's: `fepflow store migrate` makes them."
     if report.revision not in revisions():
-        return newer(report.location, report.revision)
+        return unknown(report.location, report.revision)
     if report.revision != revisions()[-1]:
         return (
             f"The schema is {report.revision}, and {revisions()[-1]} is the newest: `fepflow store migrate` upgrades "

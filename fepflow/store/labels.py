@@ -1,4 +1,4 @@
-"""What people say of outputs."""
+"""People's labels of outputs, draws of cases to label, and the calibrations of judges against labels."""
 
 from __future__ import annotations
 
@@ -6,82 +6,73 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    insert,
-    select,
-)
+from sqlalchemy import ColumnElement, insert, select
 
 from fepflow.store.database import Repository
 from fepflow.store.records import (
+    CALIBRATION,
+    CASE,
+    LABEL,
+    LABEL_DRAW,
     Calibration,
     LabelDraw,
     NewLabel,
     StoredLabel,
 )
 from fepflow.store.runs import CUT_CASE, whole_id
-from fepflow.store.tables import (
-    CALIBRATION,
-    CASE,
-    LABEL,
-    LABEL_DRAW,
-)
-
-
-def _stored(case_id: str, cut_case: dict[str, Any] | None, **row: Any) -> StoredLabel:
-    return StoredLabel(**row, case_id=whole_id(case_id, cut_case))
 
 
 class Labels(Repository):
-    """Labels, draws of cases to label, and calibrations."""
+    """Labels by run. None is ever changed: a newer one of the same person counts instead."""
 
     def add(self, label: NewLabel) -> None:
         """Store a label beside those that there are. Raises InfrastructureError if the run has no such case."""
         self._database.write(lambda connection: connection.execute(insert(LABEL).values(asdict(label))))
 
     def current(self, run_id: str, check_id: str | None = None) -> list[StoredLabel]:
-        """The newest label of each person, by output, check and field; of one check, or all. None is withdrawn."""
+        """Return the newest label of each person, by output, check and field; of one check, or all.
+
+        Labels that were withdrawn are left out.
+        """
         of_check = [] if check_id is None else [LABEL.c.check_id == check_id]
         newest: dict[tuple[Any, ...], StoredLabel] = {}
         for label in self._labels([LABEL.c.run_id == run_id, *of_check]):
             newest[label.case_index, label.repeat, label.check_id, label.field, label.labelled_by] = label
-        counting = [label for label in newest.values() if label.label is not None]
-        return sorted(counting, key=lambda label: (label.case_index, label.repeat, label.id))
+        current = [label for label in newest.values() if label.label is not None]
+        return sorted(current, key=lambda label: (label.case_index, label.repeat, label.id))
 
     def of_case(self, run_id: str, case_index: int) -> list[StoredLabel]:
-        """All labels of the outputs of a case, the oldest first, also those that were replaced or withdrawn."""
+        """Return all labels of the outputs of a case, the oldest first, also those that were replaced or withdrawn."""
         return self._labels([LABEL.c.run_id == run_id, LABEL.c.case_index == case_index])
 
     def _labels(self, where: Sequence[ColumnElement[bool]]) -> list[StoredLabel]:
         of_case = (CASE.c.run_id == LABEL.c.run_id) & (CASE.c.case_index == LABEL.c.case_index)
-        found = select(LABEL, CASE.c.case_id, CUT_CASE).join(CASE, of_case).where(*where).order_by(LABEL.c.id)
+        rows = select(LABEL, CASE.c.case_id, CUT_CASE).join(CASE, of_case).where(*where).order_by(LABEL.c.id)
         with self._database.reading() as connection:
-            return [_stored(**row) for row in connection.execute(found).mappings()]
-
-    def add_calibration(self, calibration: Calibration) -> None:
-        """Store a calibration beside those that there are."""
-        self._database.write(lambda connection: connection.execute(insert(CALIBRATION).values(**asdict(calibration))))
-
-    def calibrations_of(self, judge: str, rubric: str) -> list[Calibration]:
-        """All calibrations of this judge with this rubric, the newest first."""
-        table = CALIBRATION.c
-        found = select(CALIBRATION).where(table.judge == judge, table.rubric == rubric)
-        with self._database.reading() as connection:
-            rows = connection.execute(found.order_by(table.created_at.desc(), table.id)).mappings().all()
-        return [Calibration(**row) for row in rows]
-
-    def calibration_of(self, judge: str, rubric: str) -> Calibration | None:
-        """The newest calibration of this judge with this rubric."""
-        return next(iter(self.calibrations_of(judge, rubric)), None)
+            return [_stored(**row) for row in connection.execute(rows).mappings()]
 
     def add_draw(self, draw: LabelDraw) -> None:
         """Remember which cases of a run were drawn to be labelled."""
-        self._database.write(lambda connection: connection.execute(insert(LABEL_DRAW).values(**asdict(draw))))
+        self._database.write(lambda connection: connection.execute(insert(LABEL_DRAW).values(draw.values())))
 
     def draws(self, run_id: str, check_id: str) -> list[LabelDraw]:
-        """The draws from the cases that a check of a run has judged, the newest first."""
-        table = LABEL_DRAW.c
-        found = select(LABEL_DRAW).where(table.run_id == run_id, table.check_id == check_id)
-        with self._database.reading() as connection:
-            rows = connection.execute(found.order_by(table.created_at.desc(), table.id)).mappings().all()
-        return [LabelDraw(**row) for row in rows]
+        """Return the draws from the cases that a check of a run has judged, the newest first."""
+        draws = select(LabelDraw).where(LABEL_DRAW.c.run_id == run_id, LABEL_DRAW.c.check_id == check_id)
+        return self._records(draws.order_by(LABEL_DRAW.c.created_at.desc(), LABEL_DRAW.c.id))
+
+    def add_calibration(self, calibration: Calibration) -> None:
+        """Store a calibration beside those that there are."""
+        self._database.write(lambda connection: connection.execute(insert(CALIBRATION).values(calibration.values())))
+
+    def calibrations_of(self, judge: str, rubric: str) -> list[Calibration]:
+        """Return all calibrations of this judge with this rubric, the newest first."""
+        rows = select(Calibration).where(CALIBRATION.c.judge == judge, CALIBRATION.c.rubric == rubric)
+        return self._records(rows.order_by(CALIBRATION.c.created_at.desc(), CALIBRATION.c.id))
+
+    def calibration_of(self, judge: str, rubric: str) -> Calibration | None:
+        """Return the newest calibration of this judge with this rubric."""
+        return next(iter(self.calibrations_of(judge, rubric)), None)
+
+
+def _stored(case_id: str, cut_case: dict[str, Any] | None, **row: Any) -> StoredLabel:
+    return StoredLabel(**row, case_id=whole_id(case_id, cut_case))

@@ -14,9 +14,8 @@ from fepflow.errors import RunBusyError
 from fepflow.host import pid_namespace
 from fepflow.protocol.model import utc_now
 from fepflow.store.database import Repository, now_of, upserting
-from fepflow.store.records import LeaseHolder, Outcome, RunRecord, RunStatus
+from fepflow.store.records import RUN, SHARD, LeaseHolder, Outcome, RunRecord, RunStatus
 from fepflow.store.runs import find_run, no_such_run
-from fepflow.store.tables import RUN, SHARD
 
 CLAIM_PATIENCE = timedelta(minutes=10)
 """Time after its last renewal in which a claim of a process of this machine holds that seems to live: another may

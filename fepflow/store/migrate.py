@@ -1,4 +1,4 @@
-"""Migrating a database to the newest schema, or back to an older one."""
+"""Migrations of a database to the newest schema, or back to an older one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _VERSION_TABLE = "alembic_version"
 _ADVISORY_LOCK = 7_305_808_869_230_650  # any number, the same in every version
+UNRELEASED = ["the first 0001", *(f"{number:04}" for number in range(2, 15))]
+"""Revisions of stores that were written before `0001` became the schema of the first release."""
+
 _one_at_a_time = threading.Lock()  # alembic keeps the migration that is under way in globals
 
 
 def migrations(connection: Connection) -> Config:
-    """Alembic's configuration for our migrations, to run on `connection`."""
+    """Return Alembic's configuration for our migrations, to run on `connection`."""
     from alembic.config import Config
 
     config = Config()
@@ -40,20 +43,23 @@ def loaded_alembic() -> ModuleType:
 
 
 def is_current(connection: Connection) -> bool:
-    """Whether the database has the newest schema; takes no lock."""
+    """Return whether the database has the newest schema; takes no lock."""
     return revision_of(connection) == revisions()[-1]
 
 
 def revision_of(connection: Connection) -> str | None:
-    """The revision of the database's schema; None where there is none."""
-    if not inspect(connection).has_table(_VERSION_TABLE):
+    """Return the revision of the database's schema; None where there is none."""
+    tables = inspect(connection)
+    if not tables.has_table(_VERSION_TABLE):
         return None
     revision = connection.scalar(text(f"SELECT version_num FROM {_VERSION_TABLE}"))  # noqa: S608  # a name of ours
+    if revision == "0001" and not tables.has_table("page_session"):
+        return UNRELEASED[0]
     return None if revision is None else str(revision)
 
 
 def revisions() -> list[str]:
-    """All revisions that this program knows, oldest first. The migrations' files begin with their numbers."""
+    """Return all revisions that this program knows, oldest first. The migrations' files begin with their numbers."""
     return sorted(path.name[:4] for path in (_MIGRATIONS / "versions").glob("[0-9]*.py"))
 
 
@@ -74,7 +80,7 @@ def migrate(connection: Connection, location: str, to: str, *, back: bool) -> tu
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
         before = revision_of(connection)
         if before is not None and before not in known:
-            raise InfrastructureError(newer(location, before))
+            raise InfrastructureError(unknown(location, before))
         if before is not None and to < before and not back:
             raise UserError(
                 f"{location} has schema {before}; {to} is older, and what it has no place for would be lost: take a "
@@ -87,8 +93,14 @@ def migrate(connection: Connection, location: str, to: str, *, back: bool) -> tu
     return before, to
 
 
-def newer(location: str, revision: str) -> str:
-    """That a database is of a later version than this program, and what to do."""
+def unknown(location: str, revision: str) -> str:
+    """Return a sentence about a schema that this program does not know, and what to do."""
+    if revision in UNRELEASED:
+        return (
+            f"{location} was written by a fepflow from before the first release (its schema is {revision}), which "
+            "is not upgraded: keep it for that fepflow, and name another database in FEPFLOW_STORE_URL, or move the "
+            "file away."
+        )
     return (
         f"{location} was written by a newer fepflow (its schema is {revision}): upgrade fepflow, or name another "
         "database in FEPFLOW_STORE_URL."

@@ -1,33 +1,451 @@
-"""What goes into the store and comes out of it."""
+"""The store's schema, portable between SQLite and PostgreSQL, and the plain values that go in and come out.
+
+The rows of a table are its records: a `RunRecord` is a row of the table `run`. Where rows are many (cases, outputs,
+check results), the repositories read and write plain values instead, which cost a tenth of mapped objects.
+
+A test case is known by its index in its run, so (run, case index, repeat, check id) is the natural key of a check's
+result: the same row cannot be there twice. All times are aware, in UTC.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 from uuid import uuid4
+
+from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, MetaData, String, Table, UniqueConstraint
+from sqlalchemy.orm import registry
+from sqlmodel import Field, SQLModel
 
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.model_response import Kind
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.status import StatusText
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.columns import EscapedText, JsonText, OptionalJson, UtcDateTime
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled", "interrupted"]
 Outcome = Literal["pass", "fail", "inconclusive"]
 Cause = Literal["command", "schedule", "automation", "api", "pytest", "evaluate", "network"]
 """What began a run: the command line, Prefect's schedule or automation, its API or UI, a test, a request to evaluate
 outputs that exist (FEP 5), or one for a run whose target is called at guarded addresses only."""
+FailureKind = Literal["failed", "error"]
+KeyState = Literal["active", "expired", "revoked"]
+
+OPERATION = "operation"
+"""The kind of the requests whose runs are FEP's operations."""
+
+METADATA = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+    }
+)
+
+# SQLModel's `sa_type` is annotated as a class, and takes a type with its length as well.
+_WORD: Any = String(16)
+_HASH: Any = String(64)
+
+
+class Row(SQLModel, registry=registry(metadata=METADATA)):
+    """Base of the tables, with metadata of their own: a user's plugin may have SQLModel tables, too.
+
+    A row belongs to no session. pydantic need not build what would validate it: the values are ours, and a name may
+    hold characters that pydantic refuses.
+    """
+
+    model_config = {"defer_build": True}
+
+    def values(self) -> dict[str, Any]:
+        """Return the values of all columns by name."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+    def replaced(self, **changes: Any) -> Self:
+        """Return a copy with other values; nothing is stored."""
+        return type(self)(**{**self.values(), **changes})
+
+
+def _id_field() -> Any:
+    return Field(default_factory=lambda: uuid4().hex, primary_key=True, max_length=64)
+
+
+def _run_field(*, primary_key: bool = False, index: bool = False) -> Any:
+    return Field(foreign_key="run.id", ondelete="CASCADE", max_length=64, primary_key=primary_key, index=index)
+
+
+def _case_key() -> ForeignKeyConstraint:
+    return ForeignKeyConstraint(
+        ["run_id", "case_index"], ["run_case.run_id", "run_case.case_index"], ondelete="CASCADE"
+    )
+
+
+class RunRecord(Row, table=True):
+    """One execution of a suite; `outcome` is there once the run is completed.
+
+    `suite` is the suite's document with its `${NAME}` references, never their values. `suite_hash` is the content hash
+    of what the suite measures, `cases_hash` that of the set of its cases; `options` is what was asked of this run
+    beyond the suite.
+    """
+
+    __tablename__: ClassVar[str] = "run"
+
+    id: str = Field(primary_key=True, max_length=64)
+    name: str = Field(sa_type=EscapedText, index=True)
+    status: RunStatus = Field(sa_type=_WORD, index=True)
+    created_at: datetime = Field(sa_type=UtcDateTime, index=True)
+    started_at: datetime | None = Field(sa_type=UtcDateTime)
+    completed_at: datetime | None = Field(sa_type=UtcDateTime)
+    suite: dict[str, Any] = Field(sa_type=JsonText)
+    suite_path: str | None = Field(sa_type=EscapedText)
+    repeats: int
+    n_cases: int
+    tags: list[str] = Field(sa_type=JsonText)
+    flow_run_id: str | None = Field(max_length=64, unique=True)
+    lease_owner: str | None = Field(sa_type=EscapedText)
+    lease_until: datetime | None = Field(sa_type=UtcDateTime)
+    cancel_requested_at: datetime | None = Field(sa_type=UtcDateTime)
+    outcome: Outcome | None = Field(sa_type=_WORD)
+    metrics: Any = Field(sa_type=OptionalJson, nullable=True)
+    verdict: Any = Field(sa_type=OptionalJson, nullable=True)
+    stats: Any = Field(sa_type=OptionalJson, nullable=True)
+    error: str | None = Field(sa_type=EscapedText)
+    suite_hash: str | None = Field(max_length=64)
+    cases_hash: str | None = Field(max_length=64)
+    cause: Cause | None = Field(sa_type=_WORD)
+    options: Any = Field(sa_type=OptionalJson, nullable=True)
+
+    @property
+    def calls(self) -> int:
+        """The number of outputs that the run will have, as far as it is planned."""
+        return self.n_cases * self.repeats
+
+    @property
+    def is_requested(self) -> bool:
+        """True for a run that was requested over the network; no suite file and no caller can set or hide it."""
+        return self.cause == "network"
+
+    @property
+    def sample(self) -> str | None:
+        """A phrase for people if the run has a random sample of the cases only."""
+        sample = (self.options or {}).get("sample")
+        if not sample or sample["of"] == self.n_cases:
+            return None
+        return f"a random sample of {self.n_cases} of {sample['of']} test cases (seed {sample['seed']})"
+
+
+class CaseRow(Row, table=True):
+    """One test case of a run."""
+
+    __tablename__: ClassVar[str] = "run_case"
+    __table_args__ = (UniqueConstraint("run_id", "case_id"),)
+
+    run_id: str = _run_field(primary_key=True)
+    case_index: int = Field(primary_key=True)
+    case_id: str = Field(sa_type=EscapedText)
+    data: Any = Field(sa_type=JsonText)
+
+
+class ShardRow(Row, table=True):
+    """A part of a run's cases that an executor of its own works on."""
+
+    __tablename__: ClassVar[str] = "shard"
+
+    run_id: str = _run_field(primary_key=True)
+    shard: int = Field(primary_key=True)
+    lease_owner: str | None = Field(sa_type=EscapedText)
+    lease_until: datetime | None = Field(sa_type=UtcDateTime)
+
+
+class OutputRow(Row, table=True):
+    """The target's output for one repeat of one test case."""
+
+    __tablename__: ClassVar[str] = "output"
+    __table_args__ = (_case_key(),)
+
+    run_id: str = Field(primary_key=True, max_length=64)
+    case_index: int = Field(primary_key=True)
+    repeat: int = Field(primary_key=True)
+    content_hash: str = Field(max_length=64)
+    output_id: str | None = Field(sa_type=EscapedText)
+    value: Any = Field(sa_type=JsonText)
+    metadata_: Any = Field(sa_column=Column("metadata", OptionalJson))
+    failed: bool
+    created_at: datetime = Field(sa_type=UtcDateTime)
+
+
+class CheckResultRow(Row, table=True):
+    """The result of one check of one output."""
+
+    __tablename__: ClassVar[str] = "check_result"
+    __table_args__ = (
+        _case_key(),
+        # Counting and finding failures reads this index and none of the results.
+        Index("ix_check_result_outcome", "run_id", "status", "passed", "case_index", "repeat"),
+    )
+
+    run_id: str = Field(primary_key=True, max_length=64)
+    case_index: int = Field(primary_key=True)
+    repeat: int = Field(primary_key=True)
+    check_id: str = Field(sa_type=EscapedText, primary_key=True)
+    content_hash: str = Field(max_length=64)
+    check_type: str = Field(sa_type=EscapedText)
+    status: str = Field(max_length=16)
+    passed: bool | None
+    result: Any = Field(sa_type=JsonText)
+    created_at: datetime = Field(sa_type=UtcDateTime)
+
+
+class CachedResponseRow(Row, table=True):
+    """A response of a model; `key` is the content hash of the request. All runs share it."""
+
+    __tablename__: ClassVar[str] = "cached_response"
+
+    key: str = Field(primary_key=True, max_length=64)
+    kind: str = Field(max_length=16)
+    model: str = Field(sa_type=EscapedText, index=True)
+    response_model: str = Field(sa_type=EscapedText)
+    mode: str | None = Field(max_length=16)
+    text: str = Field(sa_type=EscapedText)
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cost_picousd: int | None = Field(sa_type=BigInteger)
+    dropped_params: list[str] = Field(sa_type=JsonText)
+    responded_at: datetime = Field(sa_type=UtcDateTime, index=True)
+
+
+class Calibration(Row, table=True):
+    """The agreement of a judge with people's labels in one run. It outlives the run whose verdicts were compared.
+
+    `judge` is the content hash of the model and its parameters, `rubric` that of the prompt, the response format and
+    the number of samples; `field` is the field of its responses that was compared. There were `n` labels, `missing` of
+    them without a verdict. `statistics` are kappa and the rest, as JSON.
+    """
+
+    __tablename__: ClassVar[str] = "calibration"
+    __table_args__ = (Index("ix_calibration_judge", "judge", "rubric"),)
+
+    id: str = _id_field()
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+    judge: str = Field(max_length=64)
+    rubric: str = Field(max_length=64)
+    model: str = Field(sa_type=EscapedText)
+    parameters: dict[str, Any] = Field(sa_type=JsonText)
+    check_id: str = Field(sa_type=EscapedText)
+    field: str = Field(sa_type=EscapedText)
+    run_id: str = Field(max_length=64)
+    n: int
+    missing: int
+    statistics: dict[str, Any] = Field(sa_type=JsonText)
+
+
+class LabelDraw(Row, table=True):
+    """Cases of a run, in random order, drawn by a seed from all that a check has judged, so that people label them."""
+
+    __tablename__: ClassVar[str] = "label_draw"
+
+    id: str = _id_field()
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+    run_id: str = _run_field(index=True)
+    check_id: str = Field(sa_type=EscapedText)
+    seed: int = Field(sa_type=BigInteger)
+    case_ids: list[str] = Field(sa_type=JsonText)
+
+
+class LabelRow(Row, table=True):
+    """A person's label of one output. Rows are only added; JSON's null as a label withdraws the one before."""
+
+    __tablename__: ClassVar[str] = "label"
+    __table_args__ = (_case_key(), Index("ix_label_run_id", "run_id", "case_index"))
+
+    id: int | None = Field(default=None, primary_key=True)
+    created_at: datetime = Field(sa_type=UtcDateTime)
+    run_id: str = Field(max_length=64)
+    case_index: int
+    repeat: int
+    check_id: str = Field(sa_type=EscapedText)
+    field: str = Field(sa_type=EscapedText)
+    label: Any = Field(sa_type=JsonText)
+    note: str = Field(sa_type=EscapedText)
+    labelled_by: str = Field(sa_type=EscapedText)
+    draw_id: str | None = Field(foreign_key="label_draw.id", ondelete="SET NULL", max_length=64)
+
+
+class StoredReport(Row, table=True):
+    """A report, as a document of EvalGuard 4.4, and the file, or the suite, that it came from.
+
+    The `id` of an imported one is the content hash of its file, else it is its run's. `report_id` is the id that the
+    report itself has, `evaluated_at` its date; `warnings` say what could not be taken as it was.
+    """
+
+    __tablename__: ClassVar[str] = "evalguard_report"
+
+    id: str = Field(primary_key=True, max_length=64)
+    imported_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime, index=True)
+    source: str = Field(sa_type=EscapedText)
+    report_id: str | None = Field(sa_type=EscapedText, index=True)
+    model_name: str | None = Field(sa_type=EscapedText, index=True)
+    model_source: str | None = Field(sa_type=EscapedText)
+    evaluated_at: datetime | None = Field(sa_type=UtcDateTime)
+    tasks: list[str] = Field(sa_type=JsonText)
+    report: dict[str, Any] = Field(sa_type=JsonText)
+    warnings: list[str] = Field(default_factory=list, sa_type=JsonText)
+
+
+class ReportMetricRow(Row, table=True):
+    """A metric of a report and its task, by which the report is found; a task without values has no metric."""
+
+    __tablename__: ClassVar[str] = "evalguard_report_metric"
+    __table_args__ = (
+        # Finding reports reads these indexes and none of the rows.
+        Index("ix_evalguard_report_metric_task", "task_ref", "metric", "report_id"),
+        Index("ix_evalguard_report_metric_metric", "metric", "report_id"),
+    )
+
+    report_id: str = Field(foreign_key="evalguard_report.id", ondelete="CASCADE", primary_key=True, max_length=64)
+    metric_index: int = Field(primary_key=True)
+    task_ref: str | None = Field(sa_type=EscapedText)
+    metric: str | None = Field(sa_type=EscapedText)
+
+
+class ReportedRunRow(Row, table=True):
+    """A run with a verdict whose report was considered, and when the run had ended; with a task it has a report."""
+
+    __tablename__: ClassVar[str] = "evalguard_run"
+
+    run_id: str = _run_field(primary_key=True)
+    completed_at: datetime = Field(sa_type=UtcDateTime)
+
+
+class Baseline(Row, table=True):
+    """A run of a suite under a name."""
+
+    __tablename__: ClassVar[str] = "baseline"
+
+    suite: str = Field(sa_type=EscapedText, primary_key=True)
+    name: str = Field(primary_key=True, max_length=100)
+    run_id: str = _run_field()
+    set_at: datetime = Field(sa_type=UtcDateTime)
+
+
+class ApiKey(Row, table=True):
+    """A key of a program that calls over the network. Only the SHA-256 of its secret is stored, in hex."""
+
+    __tablename__: ClassVar[str] = "api_key"
+
+    id: str = Field(primary_key=True, max_length=16)
+    name: str = Field(sa_type=EscapedText)
+    secret_hash: str = Field(max_length=64, repr=False)
+    scopes: list[str] = Field(sa_type=JsonText)
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+    expires_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    revoked_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+
+    def state_at(self, now: datetime) -> KeyState:
+        """Return whether the key may be used at that time."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= now else "active"
+
+
+class PageSessionRow(Row, table=True):
+    """A browser that has signed in to the pages with a key; only the SHA-256 of the session's id is stored."""
+
+    __tablename__: ClassVar[str] = "page_session"
+    __table_args__ = (Index("ix_page_session_key_id", "key_id", "created_at"),)
+
+    id_hash: str = Field(primary_key=True, max_length=64)
+    key_id: str = Field(foreign_key="api_key.id", ondelete="CASCADE", max_length=16)
+    created_at: datetime = Field(sa_type=UtcDateTime)
+    expires_at: datetime = Field(sa_type=UtcDateTime)
+
+
+class AuditEntryRow(Row, table=True):
+    """An `AuditEntry`. A trigger refuses changes of its rows."""
+
+    __tablename__: ClassVar[str] = "audit_entry"
+
+    id: int | None = Field(default=None, primary_key=True)
+    at: datetime = Field(sa_type=UtcDateTime, index=True)
+    caller: str | None = Field(sa_type=EscapedText)
+    source: str | None = Field(sa_type=EscapedText)
+    action: str = Field(sa_type=EscapedText)
+    resource: str | None = Field(sa_type=EscapedText)
+    outcome: str = Field(max_length=32)
+
+
+class TestCaseRow(Row, table=True):
+    """A test case that was posted over the network and is used by its id."""
+
+    __tablename__: ClassVar[str] = "test_case"
+
+    id: str = Field(primary_key=True, max_length=200)
+    data: Any = Field(sa_type=JsonText)
+    created_at: datetime = Field(sa_type=UtcDateTime, index=True)
+
+
+class Grader(Row, table=True):
+    """A named list of checks that was posted over the network, each as FEP declares it (2.3)."""
+
+    __tablename__: ClassVar[str] = "grader"
+
+    id: str = Field(primary_key=True, max_length=100)
+    name: str = Field(sa_type=EscapedText)
+    checks: list[dict[str, Any]] = Field(sa_type=JsonText)
+    created_at: datetime = Field(sa_type=UtcDateTime)
+
+
+class RunRequest(Row, table=True):
+    """A caller's request for a run over the network.
+
+    `kind` is the interface's. `idempotency_key` is the caller's, made unique to caller and kind; the same key with
+    another `request_hash` is a conflict. `dispatched_at` is when Prefect was told of the run.
+    """
+
+    __tablename__: ClassVar[str] = "run_request"
+
+    run_id: str = _run_field(primary_key=True)
+    kind: str = Field(max_length=16)
+    caller: str | None = Field(sa_type=EscapedText)
+    idempotency_key: str | None = Field(max_length=200, unique=True)
+    request_hash: str = Field(max_length=64)
+    request: Any = Field(sa_type=JsonText)
+    created_at: datetime = Field(sa_type=UtcDateTime, index=True)
+    dispatched_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+
+
+RequestedRun = tuple[RunRecord, RunRequest]
+
+RUN: Table = METADATA.tables["run"]
+CASE: Table = METADATA.tables["run_case"]
+SHARD: Table = METADATA.tables["shard"]
+OUTPUT: Table = METADATA.tables["output"]
+CHECK_RESULT: Table = METADATA.tables["check_result"]
+CACHED_RESPONSE: Table = METADATA.tables["cached_response"]
+CALIBRATION: Table = METADATA.tables["calibration"]
+LABEL_DRAW: Table = METADATA.tables["label_draw"]
+LABEL: Table = METADATA.tables["label"]
+REPORT: Table = METADATA.tables["evalguard_report"]
+REPORT_METRIC: Table = METADATA.tables["evalguard_report_metric"]
+REPORTED_RUN: Table = METADATA.tables["evalguard_run"]
+BASELINE: Table = METADATA.tables["baseline"]
+API_KEY: Table = METADATA.tables["api_key"]
+PAGE_SESSION: Table = METADATA.tables["page_session"]
+AUDIT_ENTRY: Table = METADATA.tables["audit_entry"]
+TEST_CASE: Table = METADATA.tables["test_case"]
+GRADER: Table = METADATA.tables["grader"]
+RUN_REQUEST: Table = METADATA.tables["run_request"]
 
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run to be created. `suite` is the suite's document with its `${NAME}` references, never their values.
+    """A run to be created, with the columns that its creator knows; see `RunRecord`.
 
-    `started_at` is for what is over when it is stored; else a run starts when its lease is first taken. `suite_hash`
-    is the content hash of what the suite measures, `options` what was asked of this run beyond the suite. It begins
-    with its first `n_cases` cases (None: with all), see `Leases.extend_run`.
+    `started_at` is for a run that is over when it is stored; else a run starts when its lease is first taken. The run
+    begins with its first `n_cases` cases (None: with all), see `Leases.extend_run`.
     """
 
     id: str
@@ -45,54 +463,71 @@ class NewRun:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecord:
-    """A run as the store knows it. Times are aware, in UTC; `outcome` is there once the run is completed.
+class RunFilter:
+    """The runs that are wanted; None: any. `since` is included, `until` is not; both are about the time of creation."""
 
-    `cases_hash` is the content hash of the set of its cases. Runs of older versions have no hashes and no cause.
-    """
+    suite: str | None = None
+    outcome: Outcome | None = None
+    status: RunStatus | None = None
+    tag: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A run without its suite and its metrics."""
 
     id: str
     name: str
     status: RunStatus
+    outcome: Outcome | None
     created_at: datetime
     started_at: datetime | None
     completed_at: datetime | None
-    suite: dict[str, Any]
-    suite_path: str | None
-    repeats: int
     n_cases: int
+    repeats: int
     tags: list[str]
-    flow_run_id: str | None
-    lease_owner: str | None
-    lease_until: datetime | None
-    cancel_requested_at: datetime | None
-    outcome: Outcome | None
-    metrics: Any
-    verdict: Any
-    stats: Any
+    suite_path: str | None
+    cause: Cause | None
     error: str | None
-    suite_hash: str | None = None
-    cases_hash: str | None = None
-    cause: Cause | None = None
-    options: Any = None
+    verdict: Any
 
     @property
-    def calls(self) -> int:
-        """How many outputs it is to have, as far as it is planned."""
-        return self.n_cases * self.repeats
+    def reason(self) -> str | None:
+        """The reason that decided the verdict; for a run without one, the error that stopped it."""
+        reasons = (self.verdict or {}).get("reasons") or ()
+        return reasons[0] if reasons else self.error
 
-    @property
-    def is_requested(self) -> bool:
-        """Whether it was requested over the network, which no suite file and no caller can say or deny."""
-        return self.cause == "network"
 
-    @property
-    def sample(self) -> str | None:
-        """In words, that the run has a random sample of the cases only."""
-        found = (self.options or {}).get("sample")
-        if not found or found["of"] == self.n_cases:
-            return None
-        return f"a random sample of {self.n_cases} of {found['of']} test cases (seed {found['seed']})"
+class RunFigures(NamedTuple):
+    """A run with its verdict's metrics, without the suite."""
+
+    id: str
+    created_at: datetime
+    outcome: Outcome
+    metrics: Any
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRecord:
+    """An operation without its results."""
+
+    id: str
+    status: RunStatus
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    n_cases: int
+    flow_run_id: str | None
+    error: str | None
+
+
+class LeaseHolder(NamedTuple):
+    """The executor of a shard; `alive` if its lease is valid and, as far as one can see, its process lives."""
+
+    owner: str
+    alive: bool
 
 
 class NewOutput(NamedTuple):
@@ -124,6 +559,15 @@ class StoredOutput:
     failed: bool
 
 
+class OutputFacts(NamedTuple):
+    """An output without its value: `metadata` tells of its call."""
+
+    case_index: int
+    repeat: int
+    failed: bool
+    metadata: dict[str, Any] | None
+
+
 @dataclass(frozen=True, slots=True)
 class CheckRow:
     """One check's result, as plain data; `result` is a CheckResult (FEP 2.3.4) as JSON, None where it was not read."""
@@ -136,15 +580,6 @@ class CheckRow:
     result: dict[str, Any] | None
 
 
-class FailedCheck(NamedTuple):
-    """A check of an output that failed, or ended in error."""
-
-    case_index: int
-    repeat: int
-    check_id: str
-    in_error: bool
-
-
 @dataclass(frozen=True, slots=True)
 class CaseResult:
     """The results of one repeat of one case; `output` is None while it is missing."""
@@ -154,6 +589,27 @@ class CaseResult:
     case: TestCase
     output: Output | None
     checks: list[CheckResult]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckMark:
+    """The outcome of one check of one output; `passed` is None for one without a yes or no."""
+
+    status: StatusText
+    passed: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class GridRow:
+    """A case with its outputs by repeat, and the marks of its checks by repeat and check id; both count from 0.
+
+    The checks are in the order declared.
+    """
+
+    case_index: int
+    case: TestCase
+    outputs: dict[int, StoredOutput] = dataclasses.field(default_factory=dict)
+    marks: dict[tuple[int, str], CheckMark] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,164 +655,11 @@ class CacheTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """How far a judge agreed with people's labels, in one run.
-
-    `judge` is the content hash of who judges (model and parameters), `rubric` that of what by (prompt, response
-    format, samples); `field` is the field of its responses that was compared. `n` labels were, `missing` had no
-    verdict. `statistics` are kappa and the rest, as JSON.
-    """
-
-    judge: str
-    rubric: str
-    model: str
-    parameters: dict[str, Any]
-    check_id: str
-    field: str
-    run_id: str
-    n: int
-    missing: int
-    statistics: dict[str, Any]
-    id: str = dataclasses.field(default_factory=lambda: uuid4().hex)
-    created_at: datetime = dataclasses.field(default_factory=utc_now)
-
-
-@dataclass(frozen=True, slots=True)
-class LabelDraw:
-    """Cases of a run, in random order, drawn by a seed from all that a check has judged, so that people label them."""
-
-    run_id: str
-    check_id: str
-    seed: int
-    case_ids: list[str]
-    id: str = dataclasses.field(default_factory=lambda: uuid4().hex)
-    created_at: datetime = dataclasses.field(default_factory=utc_now)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Baseline:
-    """A run of a suite under a name."""
-
-    suite: str
-    name: str
-    run_id: str
-    set_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class RunRequest:
-    """That a run was requested over the network: by whom, and with what.
-
-    `kind` is the interface's. `idempotency_key` is what the caller gave, made unique to caller and kind; the same key
-    with another `request_hash` is a conflict. `dispatched_at` is when Prefect was told of the run.
-    """
-
-    run_id: str
-    kind: str
-    caller: str | None
-    idempotency_key: str | None
-    request_hash: str
-    request: Any
-    created_at: datetime
-    dispatched_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Grader:
-    """A named list of checks, each as FEP declares it (2.3)."""
-
-    id: str
-    name: str
-    checks: list[dict[str, Any]]
-    created_at: datetime
-
-
-class RunFigures(NamedTuple):
-    """A run with its verdict's metrics, without the suite."""
-
-    id: str
-    created_at: datetime
-    outcome: Outcome
-    metrics: Any
-
-
-FailureKind = Literal["failed", "error"]
-
-
-@dataclass(frozen=True, slots=True)
-class RunFilter:
-    """What runs are wanted; None: any. `since` is included, `until` is not; both are about the time of creation."""
-
-    suite: str | None = None
-    outcome: Outcome | None = None
-    status: RunStatus | None = None
-    tag: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """A run without its suite and its metrics."""
-
-    id: str
-    name: str
-    status: RunStatus
-    outcome: Outcome | None
-    created_at: datetime
-    started_at: datetime | None
-    completed_at: datetime | None
-    n_cases: int
-    repeats: int
-    tags: list[str]
-    suite_path: str | None
-    cause: Cause | None
-    error: str | None
-    verdict: Any
-
-    @property
-    def reason(self) -> str | None:
-        """What decided the verdict; of a run without one, what stopped it."""
-        reasons = (self.verdict or {}).get("reasons") or ()
-        return reasons[0] if reasons else self.error
-
-
-class OutputFacts(NamedTuple):
-    """What an output says of its call."""
-
-    case_index: int
-    repeat: int
-    failed: bool
-    metadata: dict[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class CheckMark:
-    """How one check of one output came out; `passed` is None for one without a yes or no."""
-
-    status: StatusText
-    passed: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class GridRow:
-    """A case with its outputs by repeat, and how its checks came out by repeat and check id; both count from 0.
-
-    The checks are in the order declared.
-    """
-
-    case_index: int
-    case: TestCase
-    outputs: dict[int, StoredOutput] = field(default_factory=dict)
-    marks: dict[tuple[int, str], CheckMark] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class NewLabel:
-    """What a person (`labelled_by`) says of one output: what `field` of the check's response should be.
+    """A person's (`labelled_by`) label of one output: what `field` of the check's response should be.
 
-    `label` is a boolean, a number or a word; None withdraws what the person said before. `draw_id` is the draw by
-    which the output was shown, None if it was shown otherwise.
+    `label` is a boolean, a number or a word; None withdraws the person's label before. `draw_id` is the draw by which
+    the output was shown, None if it was shown otherwise.
     """
 
     run_id: str
@@ -381,27 +684,8 @@ class StoredLabel(NewLabel):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredReport:
-    """A report, as a document of EvalGuard 4.4, and the file, or the suite, that it came from.
-
-    `report_id` is the id that it has itself, `evaluated_at` its date; `warnings` say what could not be taken as it was.
-    """
-
-    id: str
-    source: str
-    report_id: str | None
-    model_name: str | None
-    model_source: str | None
-    evaluated_at: datetime | None
-    tasks: list[str]
-    report: dict[str, Any]
-    warnings: list[str] = field(default_factory=list)
-    imported_at: datetime = field(default_factory=utc_now)
-
-
-@dataclass(frozen=True, slots=True)
 class ReportFilter:
-    """Which reports are wanted. A task and a metric are wanted together: the task has to have the metric."""
+    """The reports that are wanted. A task and a metric are wanted together: the task has to have the metric."""
 
     model_name: str | None = None
     model_source: str | None = None
@@ -409,62 +693,12 @@ class ReportFilter:
     metric: str | None = None
 
 
-RequestedRun = tuple[RunRecord, RunRequest]
-
-
-OPERATION = "operation"
-"""The kind of the requests of operations."""
-
-
-@dataclass(frozen=True, slots=True)
-class OperationRecord:
-    """What is known of an operation without its results. Times are aware, in UTC."""
-
-    id: str
-    status: RunStatus
-    created_at: datetime
-    started_at: datetime | None
-    completed_at: datetime | None
-    n_cases: int
-    flow_run_id: str | None
-    error: str | None
-
-
-class LeaseHolder(NamedTuple):
-    """The executor of a shard, and whether its lease is valid and its process, as far as one can see, alive."""
-
-    owner: str
-    alive: bool
-
-
-KeyState = Literal["active", "expired", "revoked"]
-
-
-@dataclass(frozen=True, slots=True)
-class ApiKey:
-    """A key of a program. Of its secret there is the SHA-256 only, in hex. Times are aware, in UTC."""
-
-    id: str
-    name: str
-    secret_hash: str = dataclasses.field(repr=False)
-    scopes: list[str]
-    expires_at: datetime | None = None
-    revoked_at: datetime | None = None
-    created_at: datetime = dataclasses.field(default_factory=utc_now)
-
-    def state_at(self, now: datetime) -> KeyState:
-        """Whether it may be used at that time."""
-        if self.revoked_at is not None:
-            return "revoked"
-        return "expired" if self.expires_at is not None and self.expires_at <= now else "active"
-
-
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """A request: who did what to which resource, from where, and what came of it.
+    """A request over the network: who did what to which resource, from where, and what came of it.
 
     `caller` is `key:ID`, `jwt:SUBJECT`, or `cli:USER` for the command line, None for anybody; `outcome` an HTTP status,
-    the name of a gRPC status code, `begun` or `done`.
+    the name of a gRPC status code, `begun` or `done`. Plain, as every request makes one.
     """
 
     caller: str | None

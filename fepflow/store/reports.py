@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    and_,
-    delete,
-    func,
-    insert,
-    nulls_first,
-    or_,
-    select,
-)
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, insert, nulls_first, or_, select
 
 from fepflow.errors import NotFoundError
 from fepflow.evalguard.report import metrics_of
-from fepflow.store.database import Repository, upserting
+from fepflow.store.columns import indexable
+from fepflow.store.database import Repository, records, upserting
 from fepflow.store.records import (
+    REPORT,
+    REPORT_METRIC,
+    REPORTED_RUN,
+    RUN,
     ReportFilter,
     RunRecord,
     StoredReport,
-)
-from fepflow.store.tables import (
-    EVALGUARD_REPORT,
-    EVALGUARD_REPORT_METRIC,
-    EVALGUARD_RUN,
-    RUN,
-    indexable,
 )
 
 MIN_PREFIX = 4
@@ -40,62 +26,63 @@ MAX_NAME = 1_200
 """Letters of a task or a metric in the index by which its report is found, see `indexable`."""
 
 _ROWS_AT_ONCE = 50
-_IS_IMPORTED = EVALGUARD_REPORT.c.id.not_in(select(EVALGUARD_RUN.c.run_id))
+_IS_IMPORTED = REPORT.c.id.not_in(select(REPORTED_RUN.c.run_id))
 
 
 class Reports(Repository):
     """Storing and finding reports."""
 
     def add(self, reports: Sequence[StoredReport]) -> int:
-        """Store those that are not there yet, in one transaction; how many those were."""
+        """Store the reports that are not there yet, in one transaction; return their number."""
         ordered = sorted(reports, key=lambda report: report.id)
         return self._database.write(lambda connection: _insert(connection, ordered)) if ordered else 0
 
     def imported(self, name: str) -> StoredReport:
-        """The imported report with this id, its beginning (4 characters or more), or the id that the report itself has.
+        """Return the imported report with this id, its beginning (4 characters or more), or the report's own id.
 
         Raises NotFoundError if there is none, or if it could be several.
         """
-        table = EVALGUARD_REPORT.c
+        table = REPORT.c
         begins_so = func.substr(table.id, 1, len(name)) == name
-        is_it = or_(table.report_id == name, begins_so) if len(name) >= MIN_PREFIX else table.report_id == name
-        found = self._reports(select(EVALGUARD_REPORT).where(is_it, _IS_IMPORTED).order_by(table.id).limit(5))
-        exact = [report for report in found if report.id == name]
-        if len(exact or found) == 1:
-            return (exact or found)[0]
-        if found:
-            ids = ", ".join(report.id[:16] for report in found)
+        matches_name = or_(table.report_id == name, begins_so) if len(name) >= MIN_PREFIX else table.report_id == name
+        matches = self._records(select(StoredReport).where(matches_name, _IS_IMPORTED).order_by(table.id).limit(5))
+        exact = [report for report in matches if report.id == name]
+        if len(exact or matches) == 1:
+            return (exact or matches)[0]
+        if matches:
+            ids = ", ".join(report.id[:16] for report in matches)
             raise NotFoundError(f"{name!r} could be any of the reports {ids}: write more characters of the id.")
         raise NotFoundError(f"There is no imported report {name!r}: `fepflow evalguard list` shows those there are.")
 
     def newest_imported(self, limit: int = 20, model_name: str | None = None) -> list[StoredReport]:
-        """The reports that were imported last first, of one model where it is named."""
+        """Return the reports that were imported last first, of one model where it is named."""
         newest = _newest(ReportFilter(model_name=model_name)).where(_IS_IMPORTED)
-        return self._reports(newest.limit(limit))
-
-    def find(self, wanted: ReportFilter, limit: int, offset: int) -> tuple[list[StoredReport], int]:
-        """A page of the imported reports and those of runs, the newest first, and how many there are in all."""
-        count = select(func.count()).select_from(EVALGUARD_REPORT).where(*_conditions(wanted))
-        page = _newest(wanted).limit(limit).offset(offset)
-        with self._database.reading() as connection:
-            reports = [StoredReport(**row) for row in connection.execute(page).mappings()]
-            return reports, connection.scalar(count) or 0
+        return self._records(newest.limit(limit))
 
     def get(self, name: str) -> StoredReport:
-        """The report with this id, or the only one that has it as an id of its own. Raises NotFoundError."""
-        table = EVALGUARD_REPORT.c
+        """Return the report with this id, or the only one that has it as an id of its own. Raises NotFoundError."""
         may_be_id = name.isascii() and name.isprintable()
-        found = self._reports(select(EVALGUARD_REPORT).where(table.id == name)) if may_be_id else []
-        found = found or self._reports(select(EVALGUARD_REPORT).where(table.report_id == name).limit(2))
-        if not found:
+        matches = self._records(select(StoredReport).where(REPORT.c.id == name)) if may_be_id else []
+        matches = matches or self._records(select(StoredReport).where(REPORT.c.report_id == name).limit(2))
+        if not matches:
             raise NotFoundError(f"There is no report {name!r}.")
-        if len(found) > 1:
+        if len(matches) > 1:
             raise NotFoundError(f"Several reports call themselves {name!r}: name the one by its id in the list.")
-        return found[0]
+        return matches[0]
+
+    def find(self, wanted: ReportFilter, limit: int, offset: int) -> tuple[list[StoredReport], int]:
+        """Return a page of the imported reports and those of runs, the newest first, and the number of all."""
+        count = select(func.count()).select_from(REPORT).where(*_conditions(wanted))
+        with self._database.reading() as connection:
+            page = records(connection, _newest(wanted).limit(limit).offset(offset))
+            return page, connection.scalar(count) or 0
 
     def models(self, model_source: str | None, limit: int, offset: int) -> tuple[list[tuple[str, str | None]], int]:
-        """A page of the names and sources of all models that there are reports of, by name, and how many there are."""
-        name, source = EVALGUARD_REPORT.c.model_name, EVALGUARD_REPORT.c.model_source
+        """Return a page of the (name, source) of all models that there are reports of, by name, and the number of all.
+
+        Names are ordered by code points, on both databases.
+        """
+        name, source = REPORT.c.model_name, REPORT.c.model_source
         models = select(name, source).where(name.is_not(None)).group_by(name, source)
         if model_source is not None:
             models = models.where(source == model_source)
@@ -107,36 +94,31 @@ class Reports(Repository):
             return [(row[0], row[1]) for row in rows], total or 0
 
     def runs_to_report(self, limit: int) -> list[RunRecord]:
-        """Runs whose report is not here as it is to be: of a new verdict, or of one that no longer holds."""
-        run, seen = RUN.c, EVALGUARD_RUN.c
-        is_new = and_(seen.run_id.is_(None), run.outcome.is_not(None), run.completed_at.is_not(None))
-        has_changed = and_(seen.run_id.is_not(None), seen.completed_at.is_distinct_from(run.completed_at))
-        rows = select(RUN).outerjoin(EVALGUARD_RUN, run.id == seen.run_id).where(or_(is_new, has_changed))
-        with self._database.reading() as connection:
-            return [RunRecord(**row) for row in connection.execute(rows.order_by(run.id).limit(limit)).mappings()]
+        """Return runs whose report is missing or outdated: they have a new verdict, or theirs no longer holds."""
+        run, reported = RUN.c, REPORTED_RUN.c
+        is_new = and_(reported.run_id.is_(None), run.outcome.is_not(None), run.completed_at.is_not(None))
+        has_changed = and_(reported.run_id.is_not(None), reported.completed_at.is_distinct_from(run.completed_at))
+        runs = select(RunRecord).outerjoin(REPORTED_RUN, run.id == reported.run_id).where(or_(is_new, has_changed))
+        return self._records(runs.order_by(run.id).limit(limit))
 
     def set_run_reports(self, runs: Sequence[tuple[RunRecord, StoredReport | None]]) -> None:
         """Store the reports of runs, as they were read, in place of former ones; None for a run that has none."""
         ids = [run.id for run, _ in runs]
         reports = [report for _, report in runs if report is not None]
-        seen = [{"run_id": run.id, "completed_at": run.completed_at} for run, _ in runs if run.outcome is not None]
+        reported = [{"run_id": run.id, "completed_at": run.completed_at} for run, _ in runs if run.outcome is not None]
 
         def replace(connection: Connection) -> None:
-            connection.execute(delete(EVALGUARD_REPORT).where(EVALGUARD_REPORT.c.id.in_(ids)))
-            connection.execute(delete(EVALGUARD_RUN).where(EVALGUARD_RUN.c.run_id.in_(ids)))
+            connection.execute(delete(REPORT).where(REPORT.c.id.in_(ids)))
+            connection.execute(delete(REPORTED_RUN).where(REPORTED_RUN.c.run_id.in_(ids)))
             _insert(connection, reports)
-            if seen:
-                connection.execute(upserting(connection, EVALGUARD_RUN).values(seen).on_conflict_do_nothing())
+            if reported:
+                connection.execute(upserting(connection, REPORTED_RUN).values(reported).on_conflict_do_nothing())
 
         self._database.write(replace)
 
-    def _reports(self, statement: Select[Any]) -> list[StoredReport]:
-        with self._database.reading() as connection:
-            return [StoredReport(**row) for row in connection.execute(statement).mappings()]
-
 
 def _conditions(wanted: ReportFilter) -> list[ColumnElement[bool]]:
-    report, row = EVALGUARD_REPORT.c, EVALGUARD_REPORT_METRIC.c
+    report, row = REPORT.c, REPORT_METRIC.c
     equal = {report.model_name: wanted.model_name, report.model_source: wanted.model_source}
     in_metrics = {row.task_ref: indexable(wanted.task_ref, MAX_NAME), row.metric: indexable(wanted.metric, MAX_NAME)}
     conditions = [column == text for column, text in equal.items() if text is not None]
@@ -145,21 +127,20 @@ def _conditions(wanted: ReportFilter) -> list[ColumnElement[bool]]:
     return conditions
 
 
-def _newest(wanted: ReportFilter) -> Select[Any]:
-    table = EVALGUARD_REPORT.c
-    return select(EVALGUARD_REPORT).where(*_conditions(wanted)).order_by(table.imported_at.desc(), table.id)
+def _newest(wanted: ReportFilter) -> Select[tuple[StoredReport]]:
+    return select(StoredReport).where(*_conditions(wanted)).order_by(REPORT.c.imported_at.desc(), REPORT.c.id)
 
 
 def _insert(connection: Connection, reports: Sequence[StoredReport]) -> int:
-    """Store the reports that are not there yet, with what they are found by; how many those were."""
+    """Store the reports that are not there yet, with the metrics by which they are found; return their number."""
     added = 0
     for start in range(0, len(reports), _ROWS_AT_ONCE):
-        some = reports[start : start + _ROWS_AT_ONCE]
-        new = upserting(connection, EVALGUARD_REPORT).values([asdict(report) for report in some])
-        ids = set(connection.scalars(new.on_conflict_do_nothing().returning(EVALGUARD_REPORT.c.id)))
-        inserted = {report.id: report for report in some if report.id in ids}  # the same one may be there twice
+        chunk = reports[start : start + _ROWS_AT_ONCE]
+        new = upserting(connection, REPORT).values([report.values() for report in chunk])
+        ids = set(connection.scalars(new.on_conflict_do_nothing().returning(REPORT.c.id)))
+        inserted = {report.id: report for report in chunk if report.id in ids}  # the same one may be there twice
         if metrics := [row for report in inserted.values() for row in _metric_rows(report)]:
-            connection.execute(insert(EVALGUARD_REPORT_METRIC), metrics)
+            connection.execute(insert(REPORT_METRIC), metrics)
         added += len(ids)
     return added
 

@@ -1,33 +1,26 @@
-"""Requests over the network."""
+"""Requests over the network: runs, created once for each idempotency key; stored test cases and graders."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Row,
-    Select,
-    and_,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import Column, Connection, Row, Select, and_, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from fepflow.errors import ConflictError, NotFoundError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.database import Repository
 from fepflow.store.records import (
+    GRADER,
     OPERATION,
+    RUN,
+    RUN_REQUEST,
+    TEST_CASE,
     Grader,
     NewOutput,
     NewRun,
@@ -39,11 +32,15 @@ from fepflow.store.records import (
 )
 from fepflow.store.result_rows import insert_results
 from fepflow.store.runs import find_run, insert_run
-from fepflow.store.tables import (
-    GRADER,
-    RUN,
-    RUN_REQUEST,
-    TEST_CASE,
+
+_IDS_AT_ONCE = 500
+"""Ids that one statement looks for."""
+
+_OF_RUN = RUN_REQUEST.c.run_id == RUN.c.id
+_OPERATIONS = (
+    select(*(RUN.c[item.name] for item in fields(OperationRecord)))
+    .join(RUN_REQUEST, _OF_RUN)
+    .where(RUN_REQUEST.c.kind == OPERATION)
 )
 
 
@@ -51,48 +48,18 @@ class _KeyTakenError(Exception):
     """Another transaction has inserted the same idempotency key."""
 
 
-def _of_kind(kind: str) -> Select[Any]:
-    return select(RUN).join(RUN_REQUEST, RUN_REQUEST.c.run_id == RUN.c.id).where(RUN_REQUEST.c.kind == kind)
-
-
-def _requested_before(connection: Connection, key: str, request_hash: str) -> RunRecord | None:
-    columns = [*RUN.c, RUN_REQUEST.c.request_hash]
-    before = select(*columns).join(RUN_REQUEST, RUN_REQUEST.c.run_id == RUN.c.id)
-    row = connection.execute(before.where(RUN_REQUEST.c.idempotency_key == key)).mappings().one_or_none()
-    if row is None:
-        return None
-    if row["request_hash"] != request_hash:
-        raise ConflictError("The idempotency key belongs to another request: take a new key for a new request.")
-    return RunRecord(**{column.name: row[column.name] for column in RUN.c})
-
-
-_COLUMNS = [RUN.c[name] for name in OperationRecord.__dataclass_fields__]
-_OPERATIONS = (
-    select(*_COLUMNS).join(RUN_REQUEST, RUN_REQUEST.c.run_id == RUN.c.id).where(RUN_REQUEST.c.kind == OPERATION)
-)
-
-_IDS_AT_ONCE = 500
-"""Ids that one statement looks for."""
-
-
-def _rows(connection: Connection, ids: Sequence[str], *columns: Column[Any]) -> Iterator[Row[Any]]:
-    """Columns of those that are there."""
-    for start in range(0, len(ids), _IDS_AT_ONCE):
-        some = TEST_CASE.c.id.in_(ids[start : start + _IDS_AT_ONCE])
-        yield from connection.execute(select(*columns).where(some))
-
-
 class Requests(Repository):
-    """Requested runs."""
+    """Requested runs, and whether Prefect has been told of them; test cases and graders, of which runs have copies."""
 
     def create(
         self, run: NewRun, cases: Sequence[TestCase], request: RunRequest, outputs: Sequence[NewOutput] = ()
     ) -> RunRecord:
         """Store the run, pending, with its request, its cases and the outputs that there are; all of it or nothing.
 
-        The run of an earlier request with the same idempotency key is given instead of a new one; raises
-        ConflictError if that request was another. Raises as `create_run` does, too.
+        Returns the run of an earlier request with the same idempotency key instead of a new one; raises ConflictError
+        if that request was another. Raises as `Runs.create` does, too.
         """
+        insert_outputs = insert_results(run.id, outputs)
 
         def create(connection: Connection) -> RunRecord:
             if request.idempotency_key is not None:
@@ -101,10 +68,10 @@ class Requests(Repository):
                     return before
             insert_run(connection, run, cases)
             try:
-                connection.execute(insert(RUN_REQUEST).values(asdict(request)))
+                connection.execute(insert(RUN_REQUEST).values(request.values()))
             except IntegrityError:
                 raise _KeyTakenError from None
-            insert_results(run.id, outputs)(connection)
+            insert_outputs(connection)
             return find_run(connection, run.id)
 
         try:
@@ -113,36 +80,42 @@ class Requests(Repository):
             return self._database.write_once(create)  # the other one is committed now, and is found
 
     def requested_before(self, idempotency_key: str, request_hash: str) -> RunRecord | None:
-        """The run of an earlier request with this key. Raises ConflictError if that request was another."""
+        """Return the run of an earlier request with this key. Raises ConflictError if that request was another."""
         with self._database.reading() as connection:
             return _requested_before(connection, idempotency_key, request_hash)
 
     def get(self, kind: str, run_id: str) -> RequestedRun:
-        """A run of this kind, and its request. Raises NotFoundError."""
-        found = self._requested(_of_kind(kind).where(RUN.c.id == run_id))
-        if not found:
-            raise NotFoundError("Evaluation run not found")
-        return found[0]
+        """Return a run of this kind, and its request. Raises NotFoundError."""
+        with self._database.reading() as connection:
+            for run in _requested(connection, _of_kind(kind).where(RUN.c.id == run_id)):
+                return run
+        raise NotFoundError("Evaluation run not found")
 
     def newest(
         self, kind: str, limit: int, skip: int = 0, statuses: Sequence[RunStatus] = ()
     ) -> tuple[list[RequestedRun], int]:
-        """So many runs of this kind after the first `skip`, the newest first; and how many there are."""
+        """Return a page of the runs of this kind after the first `skip`, the newest first, and the number of all."""
         runs = _of_kind(kind)
         if statuses:
             runs = runs.where(RUN.c.status.in_(statuses))
         page = runs.order_by(RUN_REQUEST.c.created_at.desc(), RUN.c.id.desc()).limit(limit).offset(skip)
         with self._database.reading() as connection:
             total = connection.scalar(select(func.count()).select_from(runs.with_only_columns(RUN.c.id).subquery()))
-        return self._requested(page), total or 0
+            return _requested(connection, page), total or 0
 
     def undispatched(self, limit: int) -> list[RunRecord]:
-        """Pending runs that Prefect has not been told of, the oldest first."""
-        return self._pending(select(RUN).where(RUN_REQUEST.c.dispatched_at.is_(None)), limit)
+        """Return pending runs that Prefect has not been told of, the oldest first."""
+        return self._pending(limit, dispatched=False)
 
     def unbegun(self, limit: int) -> list[RunRecord]:
-        """Pending runs that Prefect has been told of, the oldest first."""
-        return self._pending(select(RUN).where(RUN_REQUEST.c.dispatched_at.is_not(None)), limit)
+        """Return pending runs that Prefect has been told of, the oldest first."""
+        return self._pending(limit, dispatched=True)
+
+    def _pending(self, limit: int, *, dispatched: bool) -> list[RunRecord]:
+        told = RUN_REQUEST.c.dispatched_at.is_not(None)
+        pending = select(RunRecord).join(RUN_REQUEST, _OF_RUN).where(RUN.c.status == "pending")
+        page = pending.where(told if dispatched else ~told).order_by(RUN_REQUEST.c.created_at, RUN.c.id)
+        return self._records(page.limit(limit))
 
     def mark_dispatched(self, run_id: str, flow_run_id: str) -> None:
         """Note that Prefect has been told of the run, and which flow run is to execute it."""
@@ -167,31 +140,13 @@ class Requests(Repository):
         self._database.write(withdraw)
 
     def end_unbegun(self, run_id: str, status: RunStatus, error: str) -> bool:
-        """End a run that is pending yet; False if it is not any more."""
+        """End a run that is still pending; False if it is not any more."""
         pending = update(RUN).where(RUN.c.id == run_id, RUN.c.status == "pending")
         change = pending.values(status=status, completed_at=utc_now(), error=error)
         return self._database.write(lambda connection: connection.execute(change).rowcount == 1)
 
-    def _pending(self, runs: Select[Any], limit: int) -> list[RunRecord]:
-        pending = runs.join(RUN_REQUEST, RUN_REQUEST.c.run_id == RUN.c.id).where(RUN.c.status == "pending")
-        page = pending.order_by(RUN_REQUEST.c.created_at, RUN.c.id).limit(limit)
-        with self._database.reading() as connection:
-            return [RunRecord(**row) for row in connection.execute(page).mappings()]
-
-    def _requested(self, runs: Select[Any]) -> list[RequestedRun]:
-        columns = [column.label(f"request_{column.name}") for column in RUN_REQUEST.c]
-        with self._database.reading() as connection:
-            rows = connection.execute(runs.add_columns(*columns)).mappings().all()
-        return [
-            (
-                RunRecord(**{column.name: row[column.name] for column in RUN.c}),
-                RunRequest(**{column.name: row[f"request_{column.name}"] for column in RUN_REQUEST.c}),
-            )
-            for row in rows
-        ]
-
     def operation(self, run_id: str) -> OperationRecord:
-        """The operation with this id. Raises NotFoundError."""
+        """Return the operation with this id. Raises NotFoundError."""
         with self._database.reading() as connection:
             row = connection.execute(_OPERATIONS.where(RUN.c.id == run_id)).one_or_none()
         if row is None:
@@ -201,7 +156,7 @@ class Requests(Repository):
     def operations(
         self, limit: int, statuses: Sequence[RunStatus] = (), after: tuple[datetime, str] | None = None
     ) -> list[OperationRecord]:
-        """The newest operations first; those that come `after` the one with this time of creation and id.
+        """Return the newest operations first; those that come `after` the one with this time of creation and id.
 
         What is created between two calls moves none of them.
         """
@@ -216,7 +171,7 @@ class Requests(Repository):
             return [OperationRecord(*row) for row in connection.execute(page)]
 
     def add_test_cases(self, cases: Sequence[TestCase]) -> None:
-        """Store them in their order; all of them or none. Raises ConflictError if an id is there already."""
+        """Store test cases in their order; all of them or none. Raises ConflictError if an id is there already."""
         now = utc_now()
         rows = [
             # A microsecond apart, so that they are listed in their order.
@@ -225,7 +180,8 @@ class Requests(Repository):
         ]
 
         def add(connection: Connection) -> None:
-            if taken := sorted(row.id for row in _rows(connection, [case.id for case in cases], TEST_CASE.c.id)):
+            ids = [case.id for case in cases]
+            if taken := sorted(row.id for row in _test_cases(connection, ids, TEST_CASE.c.id)):
                 shown = ", ".join(taken[:10])
                 raise ConflictError(f"There are test cases with these ids already: {shown}. Delete them first.")
             connection.execute(insert(TEST_CASE), rows)
@@ -234,55 +190,75 @@ class Requests(Repository):
             self._database.write(add)
 
     def test_case(self, case_id: str) -> TestCase:
-        """The test case with this id. Raises NotFoundError."""
-        if found := self.find_test_cases([case_id]):
-            return found[case_id]
+        """Return the test case with this id. Raises NotFoundError."""
+        if cases := self.find_test_cases([case_id]):
+            return cases[case_id]
         raise NotFoundError("Test case not found")
 
     def find_test_cases(self, ids: Sequence[str]) -> dict[str, TestCase]:
-        """Those of the test cases that are there, by id."""
+        """Return the test cases that are there, by id."""
         with self._database.reading() as connection:
-            rows = _rows(connection, ids, TEST_CASE.c.id, TEST_CASE.c.data)
+            rows = _test_cases(connection, ids, TEST_CASE.c.id, TEST_CASE.c.data)
             return {row.id: TestCase.model_validate(row.data) for row in rows}
 
     def test_cases(self, limit: int, skip: int = 0) -> tuple[list[TestCase], int]:
-        """So many test cases after the first `skip`, the oldest first; and how many there are."""
+        """Return a page of test cases after the first `skip`, the oldest first, and the number of all."""
         page = select(TEST_CASE.c.data).order_by(TEST_CASE.c.created_at, TEST_CASE.c.id).limit(limit).offset(skip)
         with self._database.reading() as connection:
             cases = [TestCase.model_validate(data) for data in connection.scalars(page)]
             return cases, connection.scalar(select(func.count()).select_from(TEST_CASE)) or 0
 
     def delete_test_case(self, case_id: str) -> None:
-        """Delete it; runs keep their copies. Raises NotFoundError."""
-        gone = delete(TEST_CASE).where(TEST_CASE.c.id == case_id)
-        if not self._database.write(lambda connection: connection.execute(gone).rowcount):
+        """Delete a test case; runs keep their copies. Raises NotFoundError."""
+        deletion = delete(TEST_CASE).where(TEST_CASE.c.id == case_id)
+        if not self._database.write(lambda connection: connection.execute(deletion).rowcount):
             raise NotFoundError("Test case not found")
 
     def add_grader(self, grader: Grader) -> None:
-        """Store it. Raises ConflictError if its id is there already."""
+        """Store a grader. Raises ConflictError if its id is there already."""
 
         def add(connection: Connection) -> None:
             try:
-                connection.execute(insert(GRADER).values(asdict(grader)))
+                connection.execute(insert(GRADER).values(grader.values()))
             except IntegrityError:
                 raise ConflictError(f"There is a grader {grader.id} already: delete it first.") from None
 
         self._database.write(add)
 
     def find_graders(self, ids: Sequence[str]) -> dict[str, Grader]:
-        """Those of the graders that are there, by id."""
-        with self._database.reading() as connection:
-            rows = connection.execute(select(GRADER).where(GRADER.c.id.in_(ids))).mappings()
-            return {row["id"]: Grader(**row) for row in rows}
+        """Return the graders that are there, by id."""
+        return {grader.id: grader for grader in self._records(select(Grader).where(GRADER.c.id.in_(ids)))}
 
     def graders(self) -> list[Grader]:
-        """All graders, the oldest first."""
-        rows = select(GRADER).order_by(GRADER.c.created_at, GRADER.c.id)
-        with self._database.reading() as connection:
-            return [Grader(**row) for row in connection.execute(rows).mappings()]
+        """Return all graders, the oldest first."""
+        return self._records(select(Grader).order_by(GRADER.c.created_at, GRADER.c.id))
 
     def delete_grader(self, grader_id: str) -> None:
-        """Delete it. Raises NotFoundError."""
-        gone = delete(GRADER).where(GRADER.c.id == grader_id)
-        if not self._database.write(lambda connection: connection.execute(gone).rowcount):
+        """Delete a grader. Raises NotFoundError."""
+        deletion = delete(GRADER).where(GRADER.c.id == grader_id)
+        if not self._database.write(lambda connection: connection.execute(deletion).rowcount):
             raise NotFoundError("Grader not found")
+
+
+def _of_kind(kind: str) -> Select[tuple[RunRecord, RunRequest]]:
+    return select(RunRecord, RunRequest).join(RUN_REQUEST, _OF_RUN).where(RUN_REQUEST.c.kind == kind)
+
+
+def _requested(connection: Connection, runs: Select[tuple[RunRecord, RunRequest]]) -> list[RequestedRun]:
+    with Session(connection) as session:
+        return [(run, request) for run, request in session.execute(runs)]
+
+
+def _requested_before(connection: Connection, key: str, request_hash: str) -> RunRecord | None:
+    requests = select(RunRecord, RunRequest).join(RUN_REQUEST, _OF_RUN)
+    for run, request in _requested(connection, requests.where(RUN_REQUEST.c.idempotency_key == key)):
+        if request.request_hash != request_hash:
+            raise ConflictError("The idempotency key belongs to another request: take a new key for a new request.")
+        return run
+    return None
+
+
+def _test_cases(connection: Connection, ids: Sequence[str], *columns: Column[Any]) -> Iterator[Row[Any]]:
+    for start in range(0, len(ids), _IDS_AT_ONCE):
+        chunk = TEST_CASE.c.id.in_(ids[start : start + _IDS_AT_ONCE])
+        yield from connection.execute(select(*columns).where(chunk))

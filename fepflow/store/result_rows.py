@@ -18,42 +18,44 @@ from fepflow.json.codec import Encoded, encode, may_be_deep
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.store.records import (
+    CHECK_RESULT,
+    OUTPUT,
     NewCheckResult,
     NewOutput,
 )
-from fepflow.store.tables import (
-    CHECK_RESULT,
-    OUTPUT,
-)
+
+ROWS_AT_ONCE = 50
+"""Rows of one statement. At each statement a driver lets Python's other threads go first: with a row a statement,
+writing waits for all that the process has to compute."""
 
 
 def insert_results(
     run_id: str, outputs: Sequence[NewOutput], checks: Sequence[NewCheckResult] = ()
 ) -> Callable[[Connection], None]:
-    """What inserts the rows, see `Results.write`; they are made here, once."""
+    """Make the rows, once, and return the function that inserts them, see `Results.write`.
+
+    They are in the order of their keys: PostgreSQL's transactions deadlock if each locks rows in an order of its own.
+    """
     now = utc_now()
-    output_rows = [output_row(run_id, new, now) for new in sorted(outputs, key=output_key)]
-    check_rows = [check_row(run_id, new, now) for new in sorted(checks, key=check_key)]
+    output_rows = [
+        _output_row(run_id, new, now) for new in sorted(outputs, key=lambda new: (new.case_index, new.repeat))
+    ]
+    check_rows = [_check_row(run_id, new, now) for new in sorted(checks, key=check_key)]
 
     def insert_both(connection: Connection) -> None:
-        insert_new(connection, OUTPUT, output_rows)
-        insert_new(connection, CHECK_RESULT, check_rows)
+        _insert_new(connection, OUTPUT, output_rows)
+        _insert_new(connection, CHECK_RESULT, check_rows)
 
     return insert_both
 
 
-def output_key(new: NewOutput) -> tuple[int, int]:
-    """The order in which outputs are inserted."""
-    return new.case_index, new.repeat
-
-
 def check_key(check: NewCheckResult | Row[Any]) -> tuple[int, int, str]:
-    """The order of check results; of rows, too: each PostgreSQL database orders text by a language's own rules."""
+    """Return the sort key of a check's result, by code points; each PostgreSQL database sorts text by a language."""
     return check.case_index, check.repeat, check.check_id
 
 
-def output_row(run_id: str, new: NewOutput, now: datetime) -> dict[str, Any]:
-    """The row of an output; of a failed one if its value has no JSON form."""
+def _output_row(run_id: str, new: NewOutput, now: datetime) -> dict[str, Any]:
+    """Return the row of an output; of a failed one if its value has no JSON form."""
     failed, output_id = new.output.failure is not None, new.output.id
     try:
         value = encode(new.output.value)
@@ -74,8 +76,8 @@ def output_row(run_id: str, new: NewOutput, now: datetime) -> dict[str, Any]:
     }
 
 
-def check_row(run_id: str, new: NewCheckResult, now: datetime) -> dict[str, Any]:
-    """The row of a check result; of one in status error if it has no JSON form."""
+def _check_row(run_id: str, new: NewCheckResult, now: datetime) -> dict[str, Any]:
+    """Return the row of a check's result; of one in status error if it has no JSON form."""
     result, passed = new.result, new.passed
     try:
         text = _encode_result(result)
@@ -105,7 +107,7 @@ def check_row(run_id: str, new: NewCheckResult, now: datetime) -> dict[str, Any]
 
 
 def _encode_result(result: CheckResult) -> Encoded:
-    """As `encode`, in half the time for a result without anything that pydantic writes in another way."""
+    """Encode a result as `encode` does, in half the time if it holds nothing that pydantic writes in another way."""
     try:
         text = result.model_dump_json()
     except ValueError:
@@ -118,24 +120,19 @@ def _no_json_form(what: str, error: ValueError) -> CheckError:
     return CheckError(type="validation_error", message=f"The {what} has no JSON form: {error}", recoverable=False)
 
 
-ROWS_AT_ONCE = 50
-"""Rows of one statement. At each statement a driver lets Python's other threads go first: with a row a statement,
-writing waits for all that the process has to compute."""
-
-
-def insert_new(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
-    """Insert rows that have a value for each column; those whose key is there already are left out."""
+def _insert_new(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+    """Insert rows that have a value for each column; a row whose key is there already is left out."""
     dialect = connection.dialect
     columns = _columns(table, dialect)
     for start in range(0, len(rows), ROWS_AT_ONCE):
-        some = rows[start : start + ROWS_AT_ONCE]
-        values = tuple(row[name] if bind is None else bind(row[name]) for row in some for name, bind in columns)
-        connection.exec_driver_sql(_statement(table, dialect, len(some)), values)
+        chunk = rows[start : start + ROWS_AT_ONCE]
+        values = tuple(row[name] if bind is None else bind(row[name]) for row in chunk for name, bind in columns)
+        connection.exec_driver_sql(_statement(table, dialect, len(chunk)), values)
 
 
 @lru_cache(maxsize=16)
 def _columns(table: Table, dialect: Dialect) -> list[tuple[str, Callable[[Any], Any] | None]]:
-    """Each column's name, and what makes its values such as the driver takes."""
+    """Return each column's name, and the function that makes its values fit for the driver."""
     return [(column.name, column.type.dialect_impl(dialect).bind_processor(dialect)) for column in table.columns]
 
 

@@ -34,6 +34,11 @@ from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.check_order import declared_check_ids, rank_of, ranks, shared_check_ids
 from fepflow.store.database import Repository, upserting
 from fepflow.store.records import (
+    CACHED_RESPONSE,
+    CASE,
+    CHECK_RESULT,
+    OUTPUT,
+    RUN,
     CacheTotals,
     CaseResult,
     CheckCounts,
@@ -49,17 +54,19 @@ from fepflow.store.records import (
 )
 from fepflow.store.result_rows import check_key, insert_results
 from fepflow.store.runs import no_such_run, taken_in
-from fepflow.store.tables import (
-    CACHED_RESPONSE,
-    CASE,
-    CHECK_RESULT,
-    OUTPUT,
-    RUN,
-)
+
+_CASES_AT_ONCE = 100
+_ROWS_AT_ONCE = 1_000
+_KEYS_AT_ONCE = 500
+_RESPONSES_AT_ONCE = 50
+_PICOUSD = 10**12
 
 
 class Results(Repository):
-    """The outputs and check results of runs. Case indices and repeats count from 0; ranges exclude their `stop`."""
+    """The outputs and check results of runs, and the cached responses of models.
+
+    Case indices and repeats count from 0; ranges exclude their `stop`.
+    """
 
     def write(self, run_id: str, outputs: Sequence[NewOutput], checks: Sequence[NewCheckResult]) -> None:
         """Store the rows in one transaction; return when it is committed. What is there already stays as it is.
@@ -71,9 +78,9 @@ class Results(Repository):
             self._database.write(insert_results(run_id, outputs, checks))
 
     def outputs(self, run_id: str, start: int = 0, stop: int | None = None) -> dict[tuple[int, int], StoredOutput]:
-        """The outputs of the cases from `start` to `stop`, by (case index, repeat)."""
+        """Return the outputs of the cases from `start` to `stop`, by (case index, repeat)."""
         with self._database.reading() as connection:
-            return outputs_where(connection, run_id, _between(OUTPUT, start, stop))
+            return _outputs_where(connection, run_id, _between(OUTPUT, start, stop))
 
     def check_outcomes(self, run_id: str, start: int, stop: int) -> list[CheckRow]:
         """Return the check results of the cases from `start` up to, without, `stop`; no `result` is read."""
@@ -84,9 +91,9 @@ class Results(Repository):
             return [CheckRow(*row) for row in connection.execute(rows)]
 
     def delete_errors(self, run_id: str) -> int:
-        """Delete what resuming an ended run repeats; the number of rows deleted.
+        """Delete what resuming an ended run repeats, and return the number of rows deleted.
 
-        That is: failed outputs with all their check results, and check results in status error.
+        These are failed outputs with all their check results, and check results in status error.
         """
         failed = and_(OUTPUT.c.run_id == run_id, OUTPUT.c.failed.is_(True))
         of_failed_output = exists().where(
@@ -101,7 +108,7 @@ class Results(Repository):
         return self._database.write(forget)
 
     def progress(self, run_id: str) -> Progress:
-        """How far the run is. Raises NotFoundError."""
+        """Count the rows of a run. Raises NotFoundError."""
         checks = CHECK_RESULT.c
         by_outcome = (
             select(checks.status, checks.passed, func.count())
@@ -129,8 +136,10 @@ class Results(Repository):
         )
 
     def check_totals(self, run_id: str) -> list[CheckCounts]:
-        """The results of each check of a run, counted: checks of single cases by where they first stand, then those
-        that all cases share, as declared."""
+        """Count the results of each check of a run.
+
+        Checks of single cases come first, by the case where they first stand, then those that all cases share.
+        """
         checks = CHECK_RESULT.c
 
         def count(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
@@ -148,9 +157,9 @@ class Results(Repository):
         )
         with self._database.reading() as connection:
             rows = connection.execute(totals.where(checks.run_id == run_id).group_by(checks.check_id)).all()
-            shared = shared_ids_of(connection, run_id)
+            shared = _shared_ids_of(connection, run_id)
             own = sorted({row.first_case for row in rows if row.check_id not in shared})
-            cases = [case for chunk in _chunks(own) for _, case in sorted(cases_at(connection, run_id, chunk).items())]
+            cases = [case for chunk in _chunks(own) for _, case in sorted(_cases_at(connection, run_id, chunk).items())]
         own_ids = (
             check_id for case in cases for check_id in declared_check_ids(case, shared) if check_id not in shared
         )
@@ -159,10 +168,10 @@ class Results(Repository):
         return sorted(counts, key=lambda row: rank_of(places, row.check_id))
 
     def check_rows(self, run_id: str, *, results: bool = True, types: Sequence[str] = ()) -> Iterator[CheckRow]:
-        """All check results by case index and repeat, read a hundred cases at a time; those of a case are in the order
-        of their ids, as the cases, which declare another, are not read.
+        """Yield all check results by case index and repeat, read a hundred cases at a time.
 
-        Without `results` no `result` is read, which takes a fraction of the time. `types` are check types; none: all.
+        Those of a case are in the order of their ids, as the cases, which declare another, are not read. Without
+        `results` no `result` is read, which takes a fraction of the time. `types` are check types; none: all.
         """
         only = CHECK_RESULT.c.check_type.in_(types) if types else true()
         for case_indices in self._all_case_indices(run_id):
@@ -174,16 +183,15 @@ class Results(Repository):
     def by_case(
         self, run_id: str, *, failed_only: bool = False, case_indices: Sequence[int] | None = None
     ) -> Iterator[CaseResult]:
-        """One result for each repeat of each case by case index and repeat, read a hundred cases at a time.
+        """Yield a result for each repeat of each case by case index and repeat, read a hundred cases at a time.
 
-        Its checks are in the order declared: those of the case, then those of the suite.
-        What the run has not got to is there too, without an output. `failed_only` leaves the results whose output
-        failed or that have a check that did not pass or ended in error. With `case_indices`: of
-        those cases, in that order.
+        Its checks are in the order declared: those of the case, then those of the suite. A case that the run has not
+        got to is there too, without an output. `failed_only` leaves the results whose output failed or that have a
+        check that did not pass or ended in error. With `case_indices`: of those cases, in that order.
         """
         with self._database.reading() as connection:
             repeats = connection.scalar(select(RUN.c.repeats).where(RUN.c.id == run_id)) or 0
-            shared = shared_ids_of(connection, run_id)
+            shared = _shared_ids_of(connection, run_id)
         if case_indices is not None:
             chunks = _chunks(case_indices)
         else:
@@ -197,8 +205,8 @@ class Results(Repository):
         self, run_id: str, case_indices: Sequence[int], repeats: int, shared: Sequence[str]
     ) -> Iterator[tuple[CaseResult, bool]]:
         with self._database.reading() as connection:
-            cases = cases_at(connection, run_id, case_indices)
-            outputs = outputs_where(connection, run_id, OUTPUT.c.case_index.in_(case_indices))
+            cases = _cases_at(connection, run_id, case_indices)
+            outputs = _outputs_where(connection, run_id, OUTPUT.c.case_index.in_(case_indices))
             checks: dict[tuple[int, int], list[Row[Any]]] = defaultdict(list)
             for row in connection.execute(_checks(run_id, case_indices)):
                 checks[row.case_index, row.repeat].append(row)
@@ -223,9 +231,9 @@ class Results(Repository):
     def failed_case_indices(
         self, run_id: str, check_id: str | None = None, kind: FailureKind | None = None
     ) -> list[int]:
-        """The indices of cases with a result that did not pass, in order; of one check, of one kind, or all.
+        """Return the indices of cases with a result that did not pass, in order; of one check, of one kind, or all.
 
-        An error is a call without an answer, too, unless one check is asked for.
+        A call without an answer counts as an error, too, unless one check is asked for.
         """
         of_kind = {"failed": CHECK_RESULT.c.passed.is_(False), "error": CHECK_RESULT.c.status == "error"}
         checks = select(CHECK_RESULT.c.case_index).where(
@@ -239,7 +247,7 @@ class Results(Repository):
             return sorted({case_index for statement in statements for case_index in connection.scalars(statement)})
 
     def output_counts(self, run_ids: Sequence[str]) -> dict[str, int]:
-        """How many outputs each of the runs has; none of a run is not in it."""
+        """Count the outputs of each of the runs; a run without one is left out."""
         counts = (
             select(OUTPUT.c.run_id, func.count().label("outputs"))
             .where(OUTPUT.c.run_id.in_(run_ids))
@@ -249,26 +257,26 @@ class Results(Repository):
             return {row.run_id: row.outputs for row in connection.execute(counts)}
 
     def complete_outputs(self, run_id: str, checks: int) -> list[OutputFacts]:
-        """The outputs of a run that have at least so many check results, by case index and repeat."""
+        """Return the outputs of a run that have at least so many check results, by case index and repeat."""
         with self._database.reading() as connection:
             return [OutputFacts(*row) for row in connection.execute(_complete(run_id, checks))]
 
     def grid_rows(self, run_id: str, case_indices: Sequence[int]) -> list[GridRow]:
-        """The rows of these cases, in this order; none of the checks' results is read."""
+        """Return the rows of these cases, in this order; none of the checks' results is read."""
         checks = CHECK_RESULT.c
         marks = select(checks.case_index, checks.repeat, checks.check_id, checks.status, checks.passed)
         with self._database.reading() as connection:
-            shared = shared_ids_of(connection, run_id)
-            rows = {index: GridRow(index, case) for index, case in cases_at(connection, run_id, case_indices).items()}
-            for (index, repeat), output in outputs_where(
-                connection, run_id, OUTPUT.c.case_index.in_(case_indices)
-            ).items():
+            shared = _shared_ids_of(connection, run_id)
+            rows = {index: GridRow(index, case) for index, case in _cases_at(connection, run_id, case_indices).items()}
+            outputs = _outputs_where(connection, run_id, OUTPUT.c.case_index.in_(case_indices))
+            for (index, repeat), output in outputs.items():
                 rows[index].outputs[repeat] = output
-            wanted = marks.where(checks.run_id == run_id, checks.case_index.in_(case_indices))
-            found = defaultdict(list)
-            for index, *mark in connection.execute(wanted):
-                found[index].append(mark)
-        for index, marks_of_case in found.items():
+            by_case = defaultdict(list)
+            for index, *mark in connection.execute(
+                marks.where(checks.run_id == run_id, checks.case_index.in_(case_indices))
+            ):
+                by_case[index].append(mark)
+        for index, marks_of_case in by_case.items():
             places = ranks(declared_check_ids(rows[index].case, shared))
             marks_of_case.sort(key=lambda mark: (mark[0], rank_of(places, mark[1])))
             for repeat, check_id, status, passed in marks_of_case:
@@ -276,11 +284,11 @@ class Results(Repository):
         return [rows[index] for index in case_indices if index in rows]
 
     def find_cases(self, run_id: str, text: str) -> list[int]:
-        """The indices of the cases with this text in their id, input or other data, or in an output, in order.
+        """Return the indices of the cases with this text in their id, input or other data, or in an output, in order.
 
-        SQLite takes small and capital letters of ASCII for the same, PostgreSQL those of all alphabets.
+        SQLite ignores the case of ASCII letters, PostgreSQL that of all letters.
         """
-        # As it is in JSON, which is what is searched.
+        # The columns hold JSON, so the text is searched as JSON writes it.
         needle = str(encode(text))[1:-1]
         in_data = type_coerce(CASE.c.data, Text).icontains(needle, autoescape=True)
         in_id = type_coerce(CASE.c.case_id, Text).icontains(needle, autoescape=True)
@@ -291,7 +299,7 @@ class Results(Repository):
             return sorted({*connection.scalars(cases), *connection.scalars(outputs)})
 
     def completed_results(self, run_id: str, check_id: str) -> Iterator[tuple[int, Any]]:
-        """The index of each case that a check has completed, with its `results`, by case index and repeat."""
+        """Yield the index of each case that a check has completed, with its `results`, by case index and repeat."""
         checks = CHECK_RESULT.c
         completed = select(checks.case_index, checks.result).where(
             checks.run_id == run_id, checks.check_id == check_id, checks.status == "completed"
@@ -303,29 +311,31 @@ class Results(Repository):
             yield from ((row.case_index, row.result["results"]) for row in rows)
 
     def checks_of_type(self, run_id: str, check_type: str) -> set[str]:
-        """The ids of the checks of a type that a run has results of."""
+        """Return the ids of the checks of a type that a run has results of."""
         checks = CHECK_RESULT.c
         ids = select(checks.check_id).where(checks.run_id == run_id, checks.check_type == check_type).distinct()
         with self._database.reading() as connection:
             return set(connection.scalars(ids))
 
     def cases_with_results(self, run_id: str) -> int:
-        """How many test cases of a run have results of checks."""
+        """Count the test cases of a run that have results of checks."""
         cases = select(func.count(CHECK_RESULT.c.case_index.distinct())).where(CHECK_RESULT.c.run_id == run_id)
         with self._database.reading() as connection:
             return connection.scalar(cases) or 0
 
     def cached_responses(self, keys: Collection[str], since: datetime) -> dict[str, CachedResponse]:
-        """The responses that are there, by their keys; none that came before `since`."""
-        wanted, found = list(keys), {}
+        """Return the cached responses of models that are there, by their keys; none that came before `since`.
+
+        A key is the content hash of the request. All runs share the responses.
+        """
+        wanted = list(keys)
+        responses: dict[str, CachedResponse] = {}
+        fresh = select(CACHED_RESPONSE).where(CACHED_RESPONSE.c.responded_at >= since)
         with self._database.reading() as connection:
             for start in range(0, len(wanted), _KEYS_AT_ONCE):
-                some = CACHED_RESPONSE.c.key.in_(wanted[start : start + _KEYS_AT_ONCE])
-                for row in connection.execute(
-                    select(CACHED_RESPONSE).where(some, CACHED_RESPONSE.c.responded_at >= since)
-                ):
-                    found[row.key] = _response(row)
-        return found
+                chunk = CACHED_RESPONSE.c.key.in_(wanted[start : start + _KEYS_AT_ONCE])
+                responses.update((row.key, _response(row)) for row in connection.execute(fresh.where(chunk)))
+        return responses
 
     def cache_responses(self, responses: Mapping[str, CachedResponse]) -> None:
         """Store responses by their keys, in the place of older ones, in one transaction."""
@@ -334,18 +344,14 @@ class Results(Repository):
         def insert(connection: Connection) -> None:
             for start in range(0, len(rows), _RESPONSES_AT_ONCE):
                 new = upserting(connection, CACHED_RESPONSE).values(rows[start : start + _RESPONSES_AT_ONCE])
-                columns = {
-                    column.name: new.excluded[column.name]
-                    for column in CACHED_RESPONSE.columns
-                    if not column.primary_key
-                }
+                columns = {name: new.excluded[name] for name in CACHED_RESPONSE.c.keys() if name != "key"}  # noqa: SIM118  # not a dict
                 connection.execute(new.on_conflict_do_update(index_elements=[CACHED_RESPONSE.c.key], set_=columns))
 
         if rows:
             self._database.write(insert)
 
     def delete_cached_responses(self, model: str | None = None, before: datetime | None = None) -> int:
-        """Delete the responses of a model, or of all, that came before a time, or ever; the number of rows deleted."""
+        """Delete the cached responses of a model, or of all, that came before a time, or ever; return their number."""
         statement = delete(CACHED_RESPONSE)
         if model is not None:
             statement = statement.where(CACHED_RESPONSE.c.model == model)
@@ -354,7 +360,7 @@ class Results(Repository):
         return self._database.write(lambda connection: connection.execute(statement).rowcount)
 
     def cache_totals(self) -> list[CacheTotals]:
-        """The responses by kind and model, counted."""
+        """Count the cached responses by kind and model."""
         columns = CACHED_RESPONSE.c
         totals = select(
             columns.kind,
@@ -374,16 +380,13 @@ class Results(Repository):
         return sorted(rows, key=lambda row: (row.kind, row.model))  # each PostgreSQL orders text in its own way
 
 
-_CASES_AT_ONCE = 100
-
-
-def shared_ids_of(connection: Connection, run_id: str) -> list[str]:
+def _shared_ids_of(connection: Connection, run_id: str) -> list[str]:
     """Return the ids of the checks that all cases of a run share; none of a run that is not there."""
     return shared_check_ids(connection.scalar(select(RUN.c.suite).where(RUN.c.id == run_id)) or {})
 
 
-def cases_at(connection: Connection, run_id: str, case_indices: Sequence[int]) -> dict[int, TestCase]:
-    """Return those of a run's cases at these indices that are there, by index."""
+def _cases_at(connection: Connection, run_id: str, case_indices: Sequence[int]) -> dict[int, TestCase]:
+    """Return a run's cases at these indices, by index; indices without a case are left out."""
     rows = select(CASE.c.case_index, CASE.c.data).where(CASE.c.run_id == run_id, CASE.c.case_index.in_(case_indices))
     return {case_index: TestCase.trusted(data) for case_index, data in connection.execute(rows)}
 
@@ -398,30 +401,21 @@ def _between(table: Table, start: int, stop: int | None) -> ColumnElement[bool]:
     return from_start if stop is None else and_(from_start, table.c.case_index < stop)
 
 
-def outputs_where(
+def _outputs_where(
     connection: Connection, run_id: str, which: ColumnElement[bool]
 ) -> dict[tuple[int, int], StoredOutput]:
-    """Outputs of a run by (case index, repeat)."""
     table = OUTPUT.c
-    columns = (
-        table.case_index,
-        table.repeat,
-        table.output_id,
-        table.value,
-        table.metadata,
-        table.content_hash,
-        table.failed,
-    )
-    rows = connection.execute(select(*columns).where(table.run_id == run_id, which))
+    keys = table.case_index, table.repeat, table.content_hash, table.failed
+    rows = select(*keys, table.output_id, table.value, table.metadata).where(table.run_id == run_id, which)
     return {
         (case_index, repeat): StoredOutput(_output(output_id, value, metadata), content_hash, failed)
-        for case_index, repeat, output_id, value, metadata, content_hash, failed in rows
+        for case_index, repeat, content_hash, failed, output_id, value, metadata in connection.execute(rows)
     }
 
 
 def _output(output_id: str | None, value: Any, metadata: dict[str, Any] | None) -> Output:
     optional: dict[str, Any] = {"id": output_id, "metadata": metadata}
-    return Output(value=value, **{name: given for name, given in optional.items() if given is not None})
+    return Output(value=value, **{name: field for name, field in optional.items() if field is not None})
 
 
 def _checks(run_id: str, case_indices: Iterable[int], *, results: bool = True) -> Select[Any]:
@@ -439,22 +433,16 @@ def _complete(run_id: str, checks: int) -> Select[Any]:
     facts = select(*columns).where(OUTPUT.c.run_id == run_id).order_by(OUTPUT.c.case_index, OUTPUT.c.repeat)
     if not checks:
         return facts
-    found = CHECK_RESULT.c
+    table = CHECK_RESULT.c
     checked = (
-        select(found.case_index, found.repeat)
-        .where(found.run_id == run_id)
-        .group_by(found.case_index, found.repeat)
+        select(table.case_index, table.repeat)
+        .where(table.run_id == run_id)
+        .group_by(table.case_index, table.repeat)
         .having(func.count() >= checks)
         .subquery()
     )
     same = and_(checked.c.case_index == OUTPUT.c.case_index, checked.c.repeat == OUTPUT.c.repeat)
     return facts.join(checked, same)
-
-
-_KEYS_AT_ONCE = 500
-_ROWS_AT_ONCE = 1_000
-_RESPONSES_AT_ONCE = 50
-_PICOUSD = 10**12
 
 
 def _usd(picousd: Any) -> float | None:

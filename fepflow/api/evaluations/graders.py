@@ -36,7 +36,7 @@ _COMPARED = {"actual": _OUTPUT, "expected": _EXPECTED}
 
 def _built_in(grader_id: str, name: str, check_type: CheckType, **arguments: Any) -> Grader:
     declared = {"type": str(check_type), "arguments": arguments}
-    return Grader(grader_id, name, [declared], utc_now())
+    return Grader(id=grader_id, name=name, checks=[declared], created_at=utc_now())
 
 
 BUILT_IN: Mapping[str, Grader] = {
@@ -94,7 +94,12 @@ def read_grader(body: bytes) -> Grader:
         raise InvalidRequestError(INVALID, "checks: a list of one check or more, each {type, arguments}")
     if len(checks) > MAX_CHECKS:
         raise TooLargeError(f"checks: a grader has at most {MAX_CHECKS}, and here are {len(checks):,}")
-    return Grader(grader_id, document["name"], [_declared(check, i) for i, check in enumerate(checks)], utc_now())
+    return Grader(
+        id=grader_id,
+        name=document["name"],
+        checks=[_declared(check, i) for i, check in enumerate(checks)],
+        created_at=utc_now(),
+    )
 
 
 def require_allowed(grader: Grader) -> None:

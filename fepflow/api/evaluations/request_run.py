@@ -59,7 +59,15 @@ def request_run(
         cause="network",
     )
     key = None if idempotency_key is None else unique_key(kind, caller, idempotency_key)
-    asked = RunRequest(run.id, kind, caller.name, key, content_hash(request), {**request, **(details or {})}, utc_now())
+    asked = RunRequest(
+        run_id=run.id,
+        kind=kind,
+        caller=caller.name,
+        idempotency_key=key,
+        request_hash=content_hash(request),
+        request={**request, **(details or {})},
+        created_at=utc_now(),
+    )
     return store.requests.create(run, cases, asked, _rows(cases, outputs or ()))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from fepflow.store.tables import METADATA
+from fepflow.store.records import METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,14 +79,14 @@ TARGETS: dict[str, tuple[Any, dict[str, str]]] = {
 
 @pytest.mark.parametrize(("target", "expected"), TARGETS.values(), ids=list(TARGETS))
 def test_a_target_is_named_without_credentials_and_arguments(run: RunRecord, target: Any, expected: Any) -> None:
-    context = report_of_run(replace(run, suite={"target": target}))["context"]
+    context = report_of_run(run.replaced(suite={"target": target}))["context"]
     assert {name: context[name] for name in ("model_name", "model_source") if name in context} == expected
 
 
 def test_task_data_and_sample_are_the_suites(run: RunRecord) -> None:
     sample = {"sample": {"cases": 2, "of": 40, "seed": 1}}
     for test_cases in ("cases.jsonl", {"path": "cases.jsonl"}):
-        other = replace(run, suite={"task": "qa", "test_cases": test_cases}, options=sample)
+        other = run.replaced(suite={"task": "qa", "test_cases": test_cases}, options=sample)
         (task,) = report_of_run(other)["tasks"]
         assert (task["task_ref"], task["dataset_path"], task["n_samples"]) == (
             "qa", "cases.jsonl", {"original": 40, "effective": 2},
@@ -111,12 +110,12 @@ def test_the_file_is_a_valid_report_with_what_the_store_has(
 def test_whatever_a_suite_is_called_the_report_is_valid(store: Store, run: RunRecord, tmp_path: Path) -> None:
     for text in NASTY.values():
         path = tmp_path / "r.evalguard.yaml"
-        write_report(store, replace(run, name=text or "x", tags=[text]), path)
+        write_report(store, run.replaced(name=text or "x", tags=[text]), path)
         assert read_report(path).warnings == []
 
 
 def test_a_run_without_metrics_has_none(run: RunRecord, store: Store, tmp_path: Path) -> None:
-    write_report(store, replace(run, metrics=None, verdict=None, outcome=None), tmp_path / "r.evalguard.json")
+    write_report(store, run.replaced(metrics=None, verdict=None, outcome=None), tmp_path / "r.evalguard.json")
     assert read_report(tmp_path / "r.evalguard.json").report.results == [{}]
 
 

@@ -113,9 +113,8 @@ def test_a_verdict_of_an_older_version_is_one_test_case(fill_run: FillRun, junit
 
 
 def test_a_run_without_a_verdict_is_an_error(fill_run: FillRun, store: Store, junit) -> None:
-    from dataclasses import replace
 
-    run = replace(fill_run(ROWS), outcome=None, verdict=None, status="failed", error="the disk is full")
+    run = fill_run(ROWS).replaced(outcome=None, verdict=None, status="failed", error="the disk is full")
     suites = junit(run)
     assert suites["verdict"].outcomes == {"verdict": "error"}
     assert "the disk is full" in suites["verdict"].said("verdict")

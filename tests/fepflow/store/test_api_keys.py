@@ -8,7 +8,7 @@ from fepflow.store.store import Store
 
 
 def key(key_id: str, **fields) -> ApiKey:
-    return ApiKey(key_id, "nightly é\x00\ud83d", "ab" * 32, ["evaluate", "read"], **fields)
+    return ApiKey(id=key_id, name="nightly é\x00\ud83d", secret_hash="ab" * 32, scopes=["evaluate", "read"], **fields)
 
 
 def test_a_key_comes_back_as_it_was_and_its_hash_is_not_in_its_repr(store: Store):

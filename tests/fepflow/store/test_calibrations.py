@@ -12,7 +12,17 @@ FIGURES = {"kappa": {"value": 0.71, "low": None}}
 
 def calibration(judge=A, rubric=B, **fields) -> Calibration:
     return Calibration(
-        judge, rubric, "openai/é\0", {"temperature": 0.0}, "judge", "passed", "r", 40, 2, FIGURES, **fields
+        judge=judge,
+        rubric=rubric,
+        model="openai/é\0",
+        parameters={"temperature": 0.0},
+        check_id="judge",
+        field="passed",
+        run_id="r",
+        n=40,
+        missing=2,
+        statistics=FIGURES,
+        **fields,
     )
 
 
@@ -68,9 +78,11 @@ def test_completed_results_of_a_check_are_read(store: Store, make_run):
 def test_draws_come_back_the_newest_first(store: Store, make_run):
     make_run("r", cases=3)
     now = utc_now()
-    first = LabelDraw("r", "judge", 2**62, ["c1", "é\0"], created_at=now - timedelta(days=1))
-    newest = LabelDraw("r", "judge", 0, [], created_at=now)
-    for draw in (newest, first, LabelDraw("r", "other", 0, [])):
+    first = LabelDraw(
+        run_id="r", check_id="judge", seed=2**62, case_ids=["c1", "é\0"], created_at=now - timedelta(days=1)
+    )
+    newest = LabelDraw(run_id="r", check_id="judge", seed=0, case_ids=[], created_at=now)
+    for draw in (newest, first, LabelDraw(run_id="r", check_id="other", seed=0, case_ids=[])):
         store.labels.add_draw(draw)
     assert store.labels.draws("r", "judge") == [newest, first]
     assert store.labels.draws("s", "judge") == []

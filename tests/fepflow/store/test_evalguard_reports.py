@@ -1,4 +1,3 @@
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -25,7 +24,7 @@ REPORT = StoredReport(
 
 
 def another(number: int, **fields) -> StoredReport:
-    return replace(REPORT, id=f"{number:064x}", report_id=None, imported_at=NOW + timedelta(seconds=number), **fields)
+    return REPORT.replaced(id=f"{number:064x}", report_id=None, imported_at=NOW + timedelta(seconds=number), **fields)
 
 
 def test_a_report_comes_back_as_it_was(store: Store):
@@ -42,7 +41,7 @@ def test_it_is_found_by_the_beginning_of_its_id_and_by_the_id_that_it_has_itself
 
 def test_the_same_file_again_adds_nothing_and_changes_nothing(store: Store):
     store.reports.add([REPORT])
-    again = replace(REPORT, source="elsewhere.json", imported_at=NOW + timedelta(days=1))
+    again = REPORT.replaced(source="elsewhere.json", imported_at=NOW + timedelta(days=1))
     assert store.reports.add([again, another(1)]) == 1
     assert store.reports.add([again, again]) == 0
     assert store.reports.imported(REPORT.id) == REPORT
@@ -63,7 +62,7 @@ def test_what_is_not_there_is_not_found(store: Store, name):
 
 
 def test_what_could_be_several_is_not_found_either(store: Store):
-    store.reports.add([REPORT, replace(REPORT, id="abcd" + "1" * 60)])
+    store.reports.add([REPORT, REPORT.replaced(id="abcd" + "1" * 60)])
     for name in ("abcd", "llama-eval"):
         with pytest.raises(NotFoundError, match="could be any of the reports abcd0"):
             store.reports.imported(name)
@@ -126,7 +125,7 @@ def test_names_of_any_length_are_indexed_and_told_apart(store: Store):
 def test_a_report_that_is_there_already_stays_found_by_what_it_has(store: Store):
     one = with_metrics(1, ("qa", ["acc"]))
     assert store.reports.add([one, one]) == 1
-    assert store.reports.add([replace(one, report={})]) == 0
+    assert store.reports.add([one.replaced(report={})]) == 0
     assert found(store, task_ref="qa") == [1]
 
 
@@ -151,7 +150,7 @@ def test_a_run_is_to_be_reported_after_each_of_its_verdicts(store: Store, make_r
     for run in runs[:2]:
         end(store, run)
     assert [run.id for run in store.reports.runs_to_report(1)] == ["run-0"]
-    report = replace(another(1), id="run-0")
+    report = another(1).replaced(id="run-0")
     store.reports.set_run_reports([(store.runs.get("run-0"), report), (store.runs.get("run-1"), None)])
     assert store.reports.runs_to_report(10) == []
     assert store.reports.find(ReportFilter(), 20, 0) == ([report], 1)
@@ -169,13 +168,13 @@ def test_a_report_of_a_former_verdict_that_is_written_late_does_not_stay(store: 
     end(store, make_run())
     former = store.runs.get("run-1")
     end(store, "run-1")
-    store.reports.set_run_reports([(former, replace(another(1), id="run-1"))])
+    store.reports.set_run_reports([(former, another(1).replaced(id="run-1"))])
     assert [run.id for run in store.reports.runs_to_report(10)] == ["run-1"]
 
 
 def test_reports_of_runs_are_not_among_the_imported_ones(store: Store, make_run):
     end(store, make_run("abcdef"))
-    store.reports.set_run_reports([(store.runs.get("abcdef"), replace(another(1), id="abcdef"))])
+    store.reports.set_run_reports([(store.runs.get("abcdef"), another(1).replaced(id="abcdef"))])
     store.reports.add([REPORT])
     assert store.reports.newest_imported() == [REPORT]
     assert store.reports.imported("abcd") == REPORT
@@ -186,25 +185,3 @@ def rows_of(database: Database) -> list[tuple[object, ...]]:
     rows = text("SELECT report_id, metric_index, task_ref, metric FROM evalguard_report_metric ORDER BY 1, 2")
     with database.reading() as connection:
         return [tuple(row) for row in connection.execute(rows)]
-
-
-def test_a_downgrade_leaves_imported_reports_only(make_run, store: Store):
-    end(store, make_run())
-    store.reports.set_run_reports([(store.runs.get("run-1"), replace(another(1), id="run-1"))])
-    store.reports.add([REPORT])
-    store._database.migrate("0011", back=True)
-    store._database.migrate()
-    assert [report.id for report in store.reports.find(ReportFilter(), 20, 0)[0]] == [REPORT.id]
-    assert [run.id for run in store.reports.runs_to_report(10)] == ["run-1"]
-
-
-def test_reports_of_an_older_schema_are_found_after_the_upgrade(make_url_of_empty):
-    url = make_url_of_empty()
-    with Store.open(url) as store:
-        store.reports.add([with_metrics(i, ("q\0é", ["acc"]), ("x" * 5_000, [])) for i in range(1, 251)])
-        before = rows_of(store._database)
-        store._database.migrate("0011", back=True)
-        store._database.migrate()
-        assert rows_of(store._database) == before
-        assert len(found(store, limit=300, task_ref="q\0é", metric="acc")) == 250
-        assert store.reports.add([with_metrics(1, ("q\0é", ["acc"]))]) == 0

@@ -7,9 +7,8 @@ from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.store.database import Database
 from fepflow.store.integrity import SPELLED_OUT, check_integrity
-from fepflow.store.records import NewCheckResult, NewOutput
+from fepflow.store.records import METADATA, NewCheckResult, NewOutput
 from fepflow.store.store import Store
-from fepflow.store.tables import METADATA
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def said(store: Store, check_id: str | None = "judge", run_id: str = "run-1") ->
 @pytest.mark.parametrize("label", [True, False, 4.0, -0.5, "kind\0é\ud800"])
 def test_a_label_comes_back_as_it_was_after_opening_again(store: Store, url: str, make_run: MakeRun, label):
     make_run()
-    drawn = LabelDraw("run-1", "judge\0", 7, ["case-2"])
+    drawn = LabelDraw(run_id="run-1", check_id="judge\0", seed=7, case_ids=["case-2"])
     store.labels.add_draw(drawn)
     given = new(label, "ann\0", 2, check_id="judge\0", field="pässed", note="because\0\n", draw_id=drawn.id)
     store.labels.add(given)

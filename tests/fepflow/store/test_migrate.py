@@ -1,6 +1,6 @@
+import re
 import subprocess
 import sys
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,29 +15,25 @@ from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.store.database import Database
 from fepflow.store.integrity import check_integrity
-from fepflow.store.migrate import is_current, revisions
-from fepflow.store.records import Calibration, LabelDraw, NewCheckResult, NewLabel, NewOutput, StoredReport
+from fepflow.store.migrate import is_current
+from fepflow.store.records import (
+    API_KEY,
+    AUDIT_ENTRY,
+    GRADER,
+    METADATA,
+    PAGE_SESSION,
+    RUN_REQUEST,
+    TEST_CASE,
+    Calibration,
+    LabelDraw,
+    NewCheckResult,
+    NewLabel,
+    NewOutput,
+    StoredReport,
+)
 from fepflow.store.store import Store
-from fepflow.store.tables import API_KEY, AUDIT_ENTRY, GRADER, METADATA, PAGE_SESSION, RUN_REQUEST, TEST_CASE
 
 Rows = dict[str, list[dict[str, Any]]]
-
-RENAMED = {
-    "position": "case_index",
-    "payload": "data",
-    "address": "content_hash",
-    "member": "field",
-    "figures": "statistics",
-    "model_answer": "cached_response",
-    "model_answered": "response_model",
-    "cost": "cost_picousd",
-    "not_honoured": "dropped_params",
-    "answered_at": "responded_at",
-}
-"""What 0007 renamed."""
-
-FIRST, *_, LAST = revisions()
-REVISIONS = [pytest.param(name, marks=() if name in (FIRST, LAST) else pytest.mark.battery) for name in revisions()]
 
 
 def tables(store: Store) -> set[str]:
@@ -72,15 +68,12 @@ def shape(database: Database) -> dict[str, dict[str, Any]]:
 
 
 def rows(database: Database) -> Rows:
-    """Everything that is in the database, read without our models, by the newest names."""
+    """Everything that is in the database, read without our models."""
     found = MetaData()
     with database.reading() as connection:
         found.reflect(connection)
         return {
-            RENAMED.get(table.name, table.name): [
-                {RENAMED.get(name, name): value for name, value in row.items()}
-                for row in connection.execute(select(table).order_by(*table.primary_key)).mappings()
-            ]
+            table.name: [dict(row) for row in connection.execute(select(table).order_by(*table.primary_key)).mappings()]
             for table in found.sorted_tables
             if table.name != "alembic_version"
         }
@@ -111,13 +104,36 @@ def filled(store: Store, make_run) -> Store:
         {"k" * 64: CachedResponse("judge", "a/b", "b", "prompt", "{}\0é", 1, 2, 0.5, ("seed",))}
     )
     store.labels.add_calibration(
-        Calibration("a" * 64, "b" * 64, "m", {}, "c\0é", "passed", "run-0", 20, 0, {"kappa": {}})
+        Calibration(
+            judge="a" * 64,
+            rubric="b" * 64,
+            model="m",
+            parameters={},
+            check_id="c\0é",
+            field="passed",
+            run_id="run-0",
+            n=20,
+            missing=0,
+            statistics={"kappa": {}},
+        )
     )
-    store.reports.add([
-        StoredReport("f" * 64, "a\0é.json", "r", "m\0é", "hf", utc_now(), [], {"tasks": [{"task_ref": "\0é"}]}, ["w"])
-    ])  # fmt: skip
+    store.reports.add(
+        [
+            StoredReport(
+                id="f" * 64,
+                source="a\0é.json",
+                report_id="r",
+                model_name="m\0é",
+                model_source="hf",
+                evaluated_at=utc_now(),
+                tasks=[],
+                report={"tasks": [{"task_ref": "\0é"}]},
+                warnings=["w"],
+            )
+        ]
+    )
     store.runs.set_baseline("s\0é", "main", "run-0")
-    drawn = LabelDraw("run-0", "c\0é", 2**62, ["a", "\0é"])
+    drawn = LabelDraw(run_id="run-0", check_id="c\0é", seed=2**62, case_ids=["a", "\0é"])
     store.labels.add_draw(drawn)
     store.labels.add(NewLabel("run-0", 1, 1, "c\0é", "passed", "w\0é", "ann\0é", "n\0é", drawn.id))
     add_network_rows(store)
@@ -157,36 +173,6 @@ def test_no_column_can_hold_a_nan_that_a_comparison_would_take_for_a_pass():
     types = {type(column.type) for table in METADATA.sorted_tables for column in table.c}
 
     assert not [kind for kind in types if issubclass(kind, Numeric | JSON)]
-
-
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_downgrade_to_any_revision_and_upgrade_keep_rows_and_schema(filled: Store, revision):
-    database = filled._database
-    newest, rows_before = shape(database), rows(database)
-    assert all(rows_before.values())
-
-    database.migrate(revision, back=True)
-    rows_back = rows(database)
-    database.migrate()
-
-    assert rows_back == only(rows_back, rows_before)
-    assert only(rows_back, rows(database)) == rows_back
-    assert shape(database) == newest
-    assert difference_from_models(database) == []
-    assert len(list(filled.results.by_case("run-2"))) == 40
-
-
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_the_schema_of_a_revision_is_the_same_from_below_and_from_above(store: Store, make_url_of_empty, revision):
-    database = Database(make_url_of_empty())
-
-    assert database.migrate(revision) == (None, revision)
-    from_below = shape(database)
-    database.migrate()
-    assert database.migrate(revision, back=True) == (revisions()[-1], revision)
-
-    assert shape(database) == from_below
-    database.close()
 
 
 def test_a_database_that_was_migrated_still_refuses_rows_without_a_parent(store: Store, make_run):
@@ -242,6 +228,21 @@ def test_a_database_of_a_newer_version_is_refused_in_a_sentence(url, store):
         Store.open(url)
 
 
+@pytest.mark.parametrize("written", ["0002", "0014", "0001"])
+def test_a_store_from_before_the_first_release_is_refused_in_a_sentence(url, store, written):
+    def make_older(connection: Connection) -> None:
+        connection.execute(text("UPDATE alembic_version SET version_num = :written"), {"written": written})
+        if written == "0001":  # the same number as today's schema, with four tables
+            connection.execute(text("DROP TABLE page_session"))
+
+    store._database.write(make_older)
+
+    advice = r"from before the first release .*, which is not upgraded: keep it .* FEPFLOW_STORE_URL"
+    with pytest.raises(InfrastructureError, match=advice):
+        Store.open(url)
+    assert re.search(advice, " ".join(check_integrity(url).problems))
+
+
 def test_a_migration_that_dies_half_way_leaves_nothing_behind(make_url_of_empty, monkeypatch):
     from alembic import command
 
@@ -273,83 +274,3 @@ def test_processes_that_open_a_new_store_at_once_do_not_collide(make_url_of_empt
     errors = [opener.communicate()[1].decode() for opener in openers]
 
     assert errors == [""] * 4
-
-
-FORMER_ROWS: Rows = {
-    "run": [{
-        "id": "run-1", "name": "refunds", "status": "completed", "created_at": "2026-01-02 03:04:05", "suite": "{}",
-        "repeats": 1, "n_cases": 1, "tags": "[]",
-    }],
-    "run_case": [{"run_id": "run-1", "position": 0, "case_id": "a", "payload": '{"id": "a", "input": "hello"}'}],
-    "output": [{
-        "run_id": "run-1", "position": 0, "repeat": 0, "address": "a" * 64, "value": '"hi"', "failed": False,
-        "created_at": "2026-01-02 03:04:05",
-    }],
-    "check_result": [{
-        "run_id": "run-1", "position": 0, "repeat": 0, "check_id": "polite", "address": "b" * 64,
-        "check_type": "llm_judge", "status": "completed", "passed": True, "created_at": "2026-01-02 03:04:05",
-        "result": '{"check_type": "llm_judge", "status": "completed", "results": {"passed": true}, '
-        '"evaluated_at": "2026-01-02T03:04:05Z"}',
-    }],
-    "shard": [{"run_id": "run-1", "shard": 0}],
-    "model_answer": [{
-        "key": "c" * 64, "kind": "judge", "model": "openai/a", "model_answered": "a-2024", "mode": "prompt",
-        "text": "{}", "prompt_tokens": 1, "completion_tokens": 2, "cost": 12_300_000, "not_honoured": '["seed"]',
-        "answered_at": "2026-01-02 03:04:05",
-    }],
-    "calibration": [{
-        "id": "d" * 64, "created_at": "2026-01-02 03:04:05", "judge": "e" * 64, "rubric": "f" * 64,
-        "model": "openai/a", "parameters": "{}", "check_id": "polite", "member": "passed", "run_id": "run-1", "n": 1,
-        "missing": 0, "figures": '{"kappa": {"value": 0.5}}',
-    }],
-}  # fmt: skip
-"""A row of each table, as fepflow wrote it with schema 0006."""
-
-
-def insert_former_rows(database: Database) -> None:
-    def insert(connection: Connection) -> None:
-        for table, (row,) in FORMER_ROWS.items():
-            values = ", ".join(f":{name}" for name in row)
-            connection.execute(text(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values})"), row)
-
-    database.write(insert)
-
-
-def former_rows(database: Database) -> Rows:
-    """The columns of `FORMER_ROWS`, read by their names; times without a zone, as they were written."""
-    found = {}
-    with database.reading() as connection:
-        for table, (row,) in FORMER_ROWS.items():
-            query = text(f"SELECT {', '.join(row)} FROM {table}")
-            found[table] = [dict(each) for each in connection.execute(query).mappings()]
-    times = {name for (row,) in FORMER_ROWS.values() for name in row if name.endswith("_at")}
-    return {
-        table: [{name: str(value)[:19] if name in times else value for name, value in row.items()} for row in some]
-        for table, some in found.items()
-    }
-
-
-def test_a_store_of_schema_0006_is_upgraded_read_and_downgraded(make_url_of_empty):
-    url = make_url_of_empty()
-    database = Database(url)
-    database.migrate("0006")
-    insert_former_rows(database)
-
-    with Store.open(url) as store:
-        (result,) = store.results.by_case("run-1")
-        assert (result.case_index, result.case.id, result.case.input) == (0, "a", "hello")
-        assert result.output is not None
-        assert result.output.value == "hi"
-        assert [check.results for check in result.checks] == [{"passed": True}]
-        assert store.results.outputs("run-1")[0, 0].content_hash == "a" * 64
-        cached = store.results.cached_responses(["c" * 64], datetime(2026, 1, 1, tzinfo=UTC))["c" * 64]
-        assert (cached.response_model, cached.dropped_params, cached.cost_usd) == ("a-2024", ("seed",), 0.0000123)
-        calibration = store.labels.calibration_of("e" * 64, "f" * 64)
-        assert calibration is not None
-        assert (calibration.field, calibration.statistics) == ("passed", {"kappa": {"value": 0.5}})
-        assert check_integrity(url).problems == []
-
-    assert database.migrate("0006", back=True) == (revisions()[-1], "0006")
-    rows_again = former_rows(database)
-    database.close()
-    assert rows_again == FORMER_ROWS

@@ -12,9 +12,8 @@ from sqlalchemy import update
 from fepflow.errors import NotFoundError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import OPERATION, NewOutput, NewRun, RunRequest
+from fepflow.store.records import OPERATION, RUN, NewOutput, NewRun, RunRequest
 from fepflow.store.store import Store
-from fepflow.store.tables import RUN
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -22,7 +21,15 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 def request(store: Store, kind: str = OPERATION, created_at: datetime | None = None) -> str:
     """A requested run with an output."""
     run = NewRun(uuid4().hex, "run", {"name": "run"}, None, 1)
-    asked = RunRequest(run.id, kind, None, None, "0" * 64, {}, utc_now())
+    asked = RunRequest(
+        run_id=run.id,
+        kind=kind,
+        caller=None,
+        idempotency_key=None,
+        request_hash="0" * 64,
+        request={},
+        created_at=utc_now(),
+    )
     outputs = [NewOutput(0, 0, "0" * 64, Output(value="x"))]
     store.requests.create(run, [TestCase(id="a", input="x")], asked, outputs)
     if created_at is not None:

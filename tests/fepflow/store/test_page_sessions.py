@@ -18,7 +18,7 @@ MINE, OTHER = "a" * 12, "b" * 12
 @pytest.fixture
 def keys(store: Store) -> None:
     for key_id in (MINE, OTHER):
-        store.access.add_key(ApiKey(key_id, "tests", "ab" * 32, ["read"]))
+        store.access.add_key(ApiKey(id=key_id, name="tests", secret_hash="ab" * 32, scopes=["read"]))
 
 
 def hash_number(number: int) -> str:
@@ -57,7 +57,15 @@ def test_revoking_a_key_ends_its_sessions(store: Store):
 
 
 def test_a_key_that_expires_ends_its_sessions(store: Store):
-    store.access.add_key(ApiKey(MINE, "tests", "ab" * 32, ["read"], store.now() + timedelta(seconds=0.5)))
+    store.access.add_key(
+        ApiKey(
+            id=MINE,
+            name="tests",
+            secret_hash="ab" * 32,
+            scopes=["read"],
+            expires_at=store.now() + timedelta(seconds=0.5),
+        )
+    )
     store.access.add_session(hash_number(1), MINE, 60)
     time.sleep(0.6)
     assert store.access.key_of_session(hash_number(1)) is None

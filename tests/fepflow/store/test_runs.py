@@ -9,9 +9,8 @@ from fepflow.errors import InputError, NotFoundError, UserError
 from fepflow.protocol.check import Check
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
-from fepflow.store.records import NewRun
+from fepflow.store.records import RUN, NewRun
 from fepflow.store.store import Store
-from fepflow.store.tables import RUN
 
 
 def new_run(run_id: str = "run-1", **fields: Any) -> NewRun:

@@ -23,9 +23,8 @@ from fepflow.checks.base import BaseAsyncCheck
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import Settings, settings
-from fepflow.store.records import NewRun
+from fepflow.store.records import RUN_REQUEST, NewRun
 from fepflow.store.store import Store
-from fepflow.store.tables import RUN_REQUEST
 
 Serve = Callable[..., AbstractAsyncContextManager["Served"]]
 
