@@ -10,7 +10,7 @@ from prefect.events import CompoundTrigger, EventTrigger, Posture
 from prefect.events.schemas.automations import TriggerTypes
 
 from fepflow.services.prefect_schedule import suite_tag
-from fepflow.tasks.run.events import DRIFT, MISSED, RESOURCE, WORSENED, resource_id
+from fepflow.tasks.events import DRIFT, MISSED, RESOURCE, WORSENED, resource_id
 
 FAILED = "fepflow.verdict.fail"
 _EVENTS = {"fail": FAILED, "worsened": WORSENED, "drift": DRIFT}

@@ -26,7 +26,7 @@ from prefect.events import emit_event
 
 from fepflow.deployments.schedule import evaluations
 from fepflow.suite.reader import name_of
-from fepflow.tasks.run.events import MISSED, resource_id
+from fepflow.tasks.events import MISSED, resource_id
 
 SETTLED = timedelta(minutes=2)
 """After a change of a schedule, and before a run was missed: Prefect plans runs once a minute."""

@@ -20,7 +20,7 @@ from fepflow.deployments.schedule import delete_removed
 from fepflow.errors import FepflowError
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from fepflow.tasks.run.zombie_runs import reap
+from fepflow.tasks.reaping import reap
 
 EVERY_SECONDS = 20.0
 """From one look to the next: with the 30 s of a lease, a dead run is noticed within a minute."""

@@ -21,7 +21,7 @@ from fepflow.verdict.verdict import Verdict
 
 if TYPE_CHECKING:
     from fepflow.store.records import RunRecord
-    from fepflow.tasks.run.handover import LocalRun
+    from fepflow.tasks.local_run import LocalRun
 
 logger = logging.getLogger("fepflow")
 
@@ -210,7 +210,7 @@ def load_run(run_id: str = "latest") -> Run:
 def _begin(suite: str | Path, options: Options) -> AbstractContextManager[LocalRun]:
     require("run", "fepflow.run")
     from fepflow.analysis.sampling import DEFAULT_SEED
-    from fepflow.tasks.run.options import RunOptions
+    from fepflow.tasks.create_run import RunOptions
 
     if unknown := set(options) - set(Options.__annotations__):
         raise TypeError(f"run() got an unexpected keyword argument {sorted(unknown)[0]!r}")

@@ -21,15 +21,14 @@ from fepflow.flows.batches import run_until_decided
 from fepflow.flows.shards import run_shards
 from fepflow.security.redaction import words_of
 from fepflow.suite.reader import name_of
+from fepflow.tasks.create_run import RunOptions
 from fepflow.tasks.decide import decide_task
+from fepflow.tasks.flow_state import Retried, end_with_verdict, end_without_verdict, run_log
+from fepflow.tasks.local_run import local_run, run_store
+from fepflow.tasks.open_run import open_run
 from fepflow.tasks.plan_run import plan_task
+from fepflow.tasks.progress import progress_shown
 from fepflow.tasks.publish import publish_task
-from fepflow.tasks.run.handover import local_run, run_store
-from fepflow.tasks.run.log import run_log
-from fepflow.tasks.run.open_run import open_run
-from fepflow.tasks.run.options import RunOptions
-from fepflow.tasks.run.outcome import Retried, end_with_verdict, end_without_verdict
-from fepflow.tasks.run.progress import progress_shown
 from fepflow.verdict.verdict import Verdict
 
 

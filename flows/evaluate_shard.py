@@ -13,9 +13,9 @@ from pydantic import Field
 
 from fepflow.asyncio_helpers import uncancel
 from fepflow.flows.batches import run_batches
-from fepflow.tasks.run.open_run import open_shard
-from fepflow.tasks.run.outcome import failed_state
-from fepflow.tasks.run.shard_spec import ShardSpec
+from fepflow.tasks.batches import ShardSpec
+from fepflow.tasks.flow_state import failed_state
+from fepflow.tasks.open_run import open_shard
 
 
 @flow(name="evaluate-shard", persist_result=False)

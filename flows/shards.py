@@ -11,10 +11,10 @@ import asyncio
 from datetime import timedelta
 
 from fepflow.asyncio_helpers import gather_or_raise
-from fepflow.tasks.run.context import RunContext
-from fepflow.tasks.run.log import run_log
-from fepflow.tasks.run.shard_progress import progress_watched, stop_shards
-from fepflow.tasks.run.shard_spec import ShardSpec
+from fepflow.tasks.batches import ShardSpec
+from fepflow.tasks.context import RunContext
+from fepflow.tasks.flow_state import run_log
+from fepflow.tasks.progress import progress_watched, stop_shards
 from fepflow.tasks.run_shard import label, run_shard_task
 
 

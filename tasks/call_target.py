@@ -22,10 +22,10 @@ from fepflow.calls.client import CallRecord
 from fepflow.errors import CircuitOpenError, RunLimitExceededError
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewOutput
-from fepflow.tasks.run.batch_work import MAX_LABEL, BatchWork, CaseOutput, Unit, count_of_cases, listed_cases
-from fepflow.tasks.run.context import RunContext
-from fepflow.tasks.run.global_limits import Slot
-from fepflow.tasks.run.log import run_log
+from fepflow.tasks.batch_work import MAX_LABEL, BatchWork, CaseOutput, Unit, count_of_cases, listed_cases
+from fepflow.tasks.context import RunContext
+from fepflow.tasks.flow_state import run_log
+from fepflow.tasks.global_limits import Slot
 from fepflow.text import one_line
 
 MAX_CAUSE = 300

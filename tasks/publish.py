@@ -14,9 +14,9 @@ from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.analysis.regressions import compare, find_baseline
 from fepflow.analysis.verdict_page import failed_cases, verdict_page, verdict_summary
 from fepflow.suite.values import PREVIOUS
-from fepflow.tasks.run.context import RunContext
-from fepflow.tasks.run.events import emit_drift, emit_verdict
-from fepflow.tasks.run.log import run_log
+from fepflow.tasks.context import RunContext
+from fepflow.tasks.events import emit_drift, emit_verdict
+from fepflow.tasks.flow_state import run_log
 from fepflow.text import slug
 from fepflow.verdict.verdict import Comparison, Verdict
 

@@ -24,8 +24,8 @@ from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.results import CheckResult
 from fepflow.store.large_arguments import HASH, leave_out_large
 from fepflow.store.records import NewCheckResult
-from fepflow.tasks.run.batch_work import BatchWork, CaseOutput, PendingChecks
-from fepflow.tasks.run.context import RunContext
+from fepflow.tasks.batch_work import BatchWork, CaseOutput, PendingChecks
+from fepflow.tasks.context import RunContext
 
 
 async def run_checks_of_batch(context: RunContext, work: BatchWork) -> int:

@@ -22,10 +22,10 @@ from fepflow.models.request_context import RequestContext
 from fepflow.protocol.context import Context, evaluation_context
 from fepflow.protocol.results import USAGE, CheckResult
 from fepflow.security.redaction import words_of
+from fepflow.tasks.batch_work import MAX_LABEL, BatchWork, CaseOutput, PendingChecks, listed_cases
 from fepflow.tasks.call_target import FIRST_PAUSE, JITTER, RETRYABLE, longest_pause, may_retry
-from fepflow.tasks.run.batch_work import MAX_LABEL, BatchWork, CaseOutput, PendingChecks, listed_cases
-from fepflow.tasks.run.context import RunContext
-from fepflow.tasks.run.log import run_log
+from fepflow.tasks.context import RunContext
+from fepflow.tasks.flow_state import run_log
 from fepflow.tasks.run_checks import store_results
 from fepflow.text import one_line
 

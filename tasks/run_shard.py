@@ -20,9 +20,9 @@ from prefect.states import Cancelled, Crashed
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.security.redaction import words_of
 from fepflow.store.records import LeaseHolder
-from fepflow.tasks.run.context import RunContext
-from fepflow.tasks.run.log import run_log
-from fepflow.tasks.run.shard_spec import ShardSpec
+from fepflow.tasks.batches import ShardSpec
+from fepflow.tasks.context import RunContext
+from fepflow.tasks.flow_state import run_log
 
 DEPLOYMENT = "evaluate-shard/evaluate-shard"
 LOOK_SECONDS = 1.0

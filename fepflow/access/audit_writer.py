@@ -21,7 +21,7 @@ from fepflow.host import locked
 from fepflow.protocol.model import utc_now
 from fepflow.store.records import AuditEntry
 from fepflow.store.store import Store
-from fepflow.tasks.run.lease import STORE_WAIT
+from fepflow.tasks.local_run import STORE_WAIT
 
 logger = logging.getLogger(__name__)
 

@@ -93,7 +93,7 @@ def _run(suite: Path, cases: frozenset[str]) -> tuple[RunRecord, int]:
     """Run some cases, and return the run and its exit code; a run without an outcome has not come to its end."""
     from fepflow.cli.console import Console
     from fepflow.services import run_service
-    from fepflow.tasks.run.options import RunOptions
+    from fepflow.tasks.create_run import RunOptions
 
     console = Console(to_stderr=True)
     options = RunOptions(cases=cases, repeats=1, tags=("calibration",))

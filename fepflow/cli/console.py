@@ -19,7 +19,7 @@ from fepflow.text import cut, printable
 
 if TYPE_CHECKING:
     from fepflow.store.records import RunRecord
-    from fepflow.tasks.run.handover import Listener
+    from fepflow.tasks.local_run import Listener
 
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
 SHORT_ID = 8

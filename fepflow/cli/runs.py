@@ -55,7 +55,7 @@ def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None,
         raise click.UsageError("--seed is that of the sample which --limit draws; give --limit, too")
     console = Console(quiet=quiet, to_stderr=as_json)
     if suite is not None:
-        from fepflow.tasks.run.options import RunOptions
+        from fepflow.tasks.create_run import RunOptions
 
         options["metadata"] = dict(options.get("metadata", ()))
         begin = run_service.start(suite, RunOptions(**options), console.note, show_logs=verbose)

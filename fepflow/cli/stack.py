@@ -135,7 +135,7 @@ def set_one(name: str, concurrency: int | None, per_minute: float | None) -> Non
     import asyncio
 
     _connect()
-    from fepflow.tasks.run.global_limits import set_limit
+    from fepflow.tasks.global_limits import set_limit
 
     if (concurrency is None) == (per_minute is None):
         raise click.UsageError("give --concurrency or --per-minute; who needs both makes two limits")
@@ -150,7 +150,7 @@ def remove_one(name: str) -> None:
     import asyncio
 
     _connect()
-    from fepflow.tasks.run.global_limits import remove_limit
+    from fepflow.tasks.global_limits import remove_limit
 
     asyncio.run(remove_limit(name))
     click.echo(f"Removed {name}.")
@@ -161,7 +161,7 @@ def _show_limits() -> None:
 
     _connect()
     from fepflow.cli.console import Console, number, safe
-    from fepflow.tasks.run.global_limits import read_limits
+    from fepflow.tasks.global_limits import read_limits
 
     rows = []
     for limit in asyncio.run(read_limits()):

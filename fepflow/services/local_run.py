@@ -19,10 +19,10 @@ from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.prefect_settings import API_URL
 from fepflow.security.redaction import words_of
 from fepflow.services import prefect_api
-from fepflow.tasks.run.lease import LEASE_SECONDS, RENEW_SECONDS
+from fepflow.tasks.local_run import LEASE_SECONDS, RENEW_SECONDS
 
 if TYPE_CHECKING:
-    from fepflow.tasks.run.handover import LocalRun
+    from fepflow.tasks.local_run import LocalRun
 
 ASK_SECONDS = 5.0
 GONE_SECONDS = 30.0
@@ -109,7 +109,7 @@ class Execution:
         from prefect.utilities.urls import url_for
 
         from fepflow.flows.evaluate import evaluate
-        from fepflow.tasks.run.handover import local_run
+        from fepflow.tasks.local_run import local_run
 
         local_run.set(self._begun)
         run = self._begun.run

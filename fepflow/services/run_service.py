@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from fepflow.diagnose.suite_validation import SuiteValidation
     from fepflow.store.records import RunRecord, RunSummary
     from fepflow.store.store import Store
-    from fepflow.tasks.run.handover import Listener, LocalRun
-    from fepflow.tasks.run.options import RunOptions
+    from fepflow.tasks.create_run import RunOptions
+    from fepflow.tasks.local_run import Listener, LocalRun
 
 Note = Callable[[str], None]
 
@@ -172,9 +172,8 @@ def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = Fals
     note_untaken_variables(note)
     connect(note, show_logs=show_logs)
     from fepflow.store.store import Store
-    from fepflow.tasks.plan_run import create_run
-    from fepflow.tasks.run.handover import LocalRun
-    from fepflow.tasks.run.lease import STORE_WAIT
+    from fepflow.tasks.create_run import create_run
+    from fepflow.tasks.local_run import STORE_WAIT, LocalRun
 
     # Dead runs are left to the flow, which reports to Prefect those that it marks itself.
     with Store.open(settings().store_address, STORE_WAIT) as store:
@@ -184,7 +183,7 @@ def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = Fals
 @contextmanager
 def resume(run_id: str, note: Note, *, show_logs: bool = False) -> Iterator[LocalRun]:
     """The run to go on with, by its id, a prefix of it, or `latest`; raises NotFoundError."""
-    from fepflow.tasks.run.lease import LEASE_SECONDS, STORE_WAIT
+    from fepflow.tasks.local_run import LEASE_SECONDS, STORE_WAIT
 
     with open_store(STORE_WAIT) as store:
         run = store.runs.get(run_id)
@@ -194,7 +193,7 @@ def resume(run_id: str, note: Note, *, show_logs: bool = False) -> Iterator[Loca
             raise UserError(f"Run {run.id} was a request to evaluate outputs: send the request again instead.")
         connect(note, show_logs=show_logs)
         from fepflow.store.leases import new_owner
-        from fepflow.tasks.run.handover import LocalRun
+        from fepflow.tasks.local_run import LocalRun
 
         store.runs.withdraw_cancel(run.id)
         store.leases.claim(run.id, new_owner(), LEASE_SECONDS)

@@ -12,7 +12,7 @@ from prefect.server.utilities.user_templates import render_user_template_sync, v
 from fepflow.cli.stack import KINDS as OFFERED
 from fepflow.deployments.alert_triggers import KINDS, TEXTS, trigger_of
 from fepflow.deployments.alerts import _payload, _slack
-from fepflow.tasks.run.events import DRIFT, WORSENED
+from fepflow.tasks.events import DRIFT, WORSENED
 
 
 def test_the_command_offers_all_kinds() -> None:

@@ -22,11 +22,11 @@ from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import settings
 from fepflow.store.store import Store
+from fepflow.tasks.batches import split_into_batches
 from fepflow.tasks.call_target import call_target
+from fepflow.tasks.create_run import create_run
 from fepflow.tasks.decide import decide_run
-from fepflow.tasks.plan_run import create_run
-from fepflow.tasks.run.batches import split_into_batches
-from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "gsm8k"

@@ -36,7 +36,8 @@ import asyncio, json
 from datetime import timedelta
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from fepflow.tasks.run import requested_runs, zombie_runs
+from fepflow.tasks import reaping as requested_runs
+from fepflow.tasks import reaping as zombie_runs
 
 requested_runs.HEARTBEAT = timedelta(0)
 zombie_runs.OWN_TIME = zombie_runs.EVENTS_TIME = zombie_runs.UNCLAIMED = timedelta(0)

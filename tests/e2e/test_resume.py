@@ -49,16 +49,16 @@ CHECKS = [
 
 DECIDES_SLOWLY = """
 import time
-from fepflow.store.store import Store
+from fepflow.store.leases import Leases
 
-finish = Store.finish
+finish = Leases.finish
 
 def finish_slowly(*arguments, **fields):
     open("deciding", "w").close()
     time.sleep(60)
     finish(*arguments, **fields)
 
-Store.finish = finish_slowly
+Leases.finish = finish_slowly
 """
 
 

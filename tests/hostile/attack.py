@@ -16,12 +16,12 @@ from typing import Any
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.store.records import CaseResult
 from fepflow.store.store import Store
+from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
+from fepflow.tasks.context import MAX_ESCALATIONS
+from fepflow.tasks.create_run import create_run
 from fepflow.tasks.decide import decide_run
-from fepflow.tasks.plan_run import create_run
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.context import MAX_ESCALATIONS
-from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
 from fepflow.tasks.run_model_checks import run_model_checks
 from fepflow.verdict.verdict import Verdict

@@ -16,7 +16,7 @@ from aiohttp import web
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from fepflow.tasks.plan_run import create_run
+from fepflow.tasks.create_run import create_run
 
 Plan = Callable[..., str]
 

@@ -16,11 +16,11 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.store.results import Results
 from fepflow.store.runs import Runs
 from fepflow.store.store import Store
+from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import BatchResult, call_target, retry_call, store_output
 from fepflow.tasks.decide import decide_run
+from fepflow.tasks.open_run import open_run
 from fepflow.tasks.plan_run import resume_run
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
 
 from .conftest import SAME, Agent, Plan

@@ -10,8 +10,7 @@ import pytest
 
 from fepflow.asyncio_helpers import cancel_and_wait
 from fepflow.store.store import Store
-from fepflow.tasks.run.cancellation import stopped_on_request
-from fepflow.tasks.run.lease import hold_lease
+from fepflow.tasks.open_run import hold_lease, stopped_on_request
 from tests.tasks.conftest import Plan
 
 Body = Callable[[Store, str], AbstractAsyncContextManager[None]]

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.tasks.run.batches import MAX_BATCHES, Batch, calls_of_shard, split_into_batches
+from fepflow.tasks.batches import MAX_BATCHES, Batch, calls_of_shard, split_into_batches
 
 
 @given(st.integers(0, 20_000), st.none() | st.integers(1, 5_000))

@@ -7,9 +7,9 @@ import pytest
 from fepflow.protocol.test_case import Output
 from fepflow.store.records import NewOutput
 from fepflow.store.store import Store
+from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.open_run import open_run
 
 from .conftest import Agent, Plan
 

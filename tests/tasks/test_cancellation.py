@@ -13,10 +13,10 @@ import pytest
 from fepflow.errors import InfrastructureError, RunInterruptedError
 from fepflow.settings import settings
 from fepflow.store.store import Store
+from fepflow.tasks import open_run as cancellation
+from fepflow.tasks.open_run import open_run
 from fepflow.tasks.plan_run import resume_run
-from fepflow.tasks.run import cancellation
-from fepflow.tasks.run.open_run import open_run
-from fepflow.tasks.run.shard_progress import stop_shards
+from fepflow.tasks.progress import stop_shards
 from tests.tasks.conftest import Plan
 
 

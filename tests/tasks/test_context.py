@@ -7,10 +7,10 @@ import pytest
 
 from fepflow.errors import InputError, NotFoundError, RunBusyError
 from fepflow.store.store import Store
-from fepflow.tasks.run import lease
-from fepflow.tasks.run import open_run as open_run_module
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks import local_run as lease
+from fepflow.tasks import open_run as open_run_module
+from fepflow.tasks.batches import Batch
+from fepflow.tasks.open_run import open_run
 from tests.tasks.conftest import Plan
 
 

@@ -12,10 +12,10 @@ import pytest
 from fepflow.analysis.metrics import compute_verdict
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.store.store import Store
+from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
-from fepflow.tasks.plan_run import create_run
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.create_run import create_run
+from fepflow.tasks.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
 
 AGENT = """\

@@ -9,7 +9,7 @@ import pytest
 from fepflow.analysis.drift import Point, Series
 from fepflow.store.records import NewRun
 from fepflow.store.store import Store
-from fepflow.tasks.run.events import drift_payload, payload_of, resource_id
+from fepflow.tasks.events import drift_payload, payload_of, resource_id
 from fepflow.text import slug
 from fepflow.verdict.verdict import Comparison, MetricVerdict, Verdict
 

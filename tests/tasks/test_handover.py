@@ -8,8 +8,8 @@ from sqlalchemy import event
 
 from fepflow.flows.evaluate import evaluate
 from fepflow.store.store import Store
-from fepflow.tasks.run.handover import LocalRun, local_run, run_store
-from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.local_run import LocalRun, local_run, run_store
+from fepflow.tasks.open_run import open_run
 from tests.tasks.conftest import Plan
 
 

@@ -13,11 +13,10 @@ from fepflow.analysis.metrics import compute_verdict
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.errors import InputError
 from fepflow.store.store import Store
+from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
-from fepflow.tasks.plan_run import create_run
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.open_run import open_run
-from fepflow.tasks.run.options import RunOptions
+from fepflow.tasks.create_run import RunOptions, create_run
+from fepflow.tasks.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
 from fepflow.tasks.run_model_checks import run_model_checks
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.open_run import open_run
-from fepflow.tasks.run.progress import pause, progress_of
+from fepflow.tasks.open_run import open_run
+from fepflow.tasks.progress import pause, progress_of
 from fepflow.tasks.run_checks import run_checks_of_batch
 from tests.tasks.conftest import Plan
 

@@ -10,11 +10,11 @@ from fepflow.analysis.causes import causes_of
 from fepflow.analysis.verdict_page import MAX_ROWS, failed_cases, verdict_page, verdict_summary
 from fepflow.settings import settings
 from fepflow.store.store import Store
+from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.decide import decide_run
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.events import drift_payload, payload_of
-from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.events import drift_payload, payload_of
+from fepflow.tasks.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
 from fepflow.text import escape_markdown
 

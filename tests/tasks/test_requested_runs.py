@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fepflow.tasks.run.requested_runs import LONGEST_PAUSE, pause
+from fepflow.tasks.reaping import LONGEST_PAUSE, pause
 
 
 def test_pauses_grow_up_to_a_minute() -> None:

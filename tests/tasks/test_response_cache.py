@@ -14,9 +14,9 @@ from fepflow.protocol.model_response import CachedResponse
 from fepflow.settings import settings
 from fepflow.store.response_cache import StoredResponseCache
 from fepflow.store.store import Store
+from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.open_run import open_run
 from fepflow.tasks.run_model_checks import run_model_checks
 from tests.tasks.conftest import Plan
 

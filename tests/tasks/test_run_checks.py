@@ -4,9 +4,9 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.store.records import NewCheckResult
 from fepflow.store.store import Store
+from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
 
 from .conftest import SAME, Agent, Plan

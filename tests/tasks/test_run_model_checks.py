@@ -14,12 +14,12 @@ from fepflow.calls import policy
 from fepflow.protocol.test_case import Output
 from fepflow.store.records import NewOutput
 from fepflow.store.store import Store
+from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
+from fepflow.tasks.context import MAX_ESCALATIONS
 from fepflow.tasks.decide import decide_run
+from fepflow.tasks.open_run import open_run
 from fepflow.tasks.plan_run import resume_run
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.context import MAX_ESCALATIONS
-from fepflow.tasks.run.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
 from fepflow.tasks.run_model_checks import ModelCheckResult, retry_calls, run_model_checks
 from tests.tasks.conftest import SAME, Agent, Plan

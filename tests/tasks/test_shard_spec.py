@@ -7,10 +7,9 @@ from datetime import timedelta
 from fepflow.calls.client import RetryPolicy
 from fepflow.store.store import Store
 from fepflow.suite.models import Budget
+from fepflow.tasks.batches import FULL_RUN, Batch, ShardSpec
 from fepflow.tasks.call_target import call_target
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.open_run import open_run, open_shard
-from fepflow.tasks.run.shard_spec import FULL_RUN, ShardSpec
+from fepflow.tasks.open_run import open_run, open_shard
 from tests.tasks.conftest import Agent, Plan
 
 

@@ -12,13 +12,12 @@ from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.settings import settings
 from fepflow.store.integrity import check_integrity
 from fepflow.store.store import Store
+from fepflow.tasks.batches import Batch, split_into_batches
 from fepflow.tasks.call_target import call_target
-from fepflow.tasks.decide import decide_run
-from fepflow.tasks.run.batches import Batch, split_into_batches
-from fepflow.tasks.run.context import RunContext
-from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.context import RunContext
+from fepflow.tasks.decide import decide_run, top_up
+from fepflow.tasks.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
-from fepflow.tasks.top_up import top_up
 from fepflow.verdict.verdict import Verdict
 
 from .conftest import SAME, Agent, Plan

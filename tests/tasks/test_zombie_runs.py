@@ -14,7 +14,7 @@ REAP = """
 import asyncio
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from fepflow.tasks.run import zombie_runs
+from fepflow.tasks import reaping as zombie_runs
 
 zombie_runs.PREFECT_TIMEOUT = 1.0
 print(asyncio.run(zombie_runs.reap(Store.open(settings().store_address))))

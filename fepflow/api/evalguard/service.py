@@ -14,7 +14,7 @@ from fepflow.reports.evalguard import report_of_run
 from fepflow.services.evalguard_reports import stored_report
 from fepflow.store.records import ReportFilter, RunRecord, StoredReport
 from fepflow.store.store import Store
-from fepflow.tasks.run.lease import STORE_WAIT
+from fepflow.tasks.local_run import STORE_WAIT
 
 logger = logging.getLogger("fepflow.evalguard")
 _RUNS_AT_ONCE = 50

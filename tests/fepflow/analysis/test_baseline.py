@@ -12,10 +12,10 @@ from fepflow.errors import FepflowError
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import Cause, NewRun, RunRecord
 from fepflow.store.store import Store
+from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.decide import decide_run
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
 from fepflow.verdict.verdict import Outcome, Verdict
 from tests.tasks.conftest import SAME, Agent, Plan

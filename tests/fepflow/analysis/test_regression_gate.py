@@ -13,10 +13,10 @@ from fepflow.analysis.regressions import find_baseline
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.errors import InfrastructureError
 from fepflow.store.store import Store
+from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.decide import decide_run
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.open_run import open_run
+from fepflow.tasks.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
 from fepflow.verdict.verdict import Verdict
 from tests.tasks.conftest import SAME, Agent, Plan

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from fepflow.analysis.sampling import draw, sample_size
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.store.store import Store
-from fepflow.tasks.plan_run import create_run
-from fepflow.tasks.run.options import RunOptions
+from fepflow.tasks.create_run import RunOptions, create_run
 
 SUITE = {
     "name": "sorted",

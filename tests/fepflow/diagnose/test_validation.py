@@ -9,8 +9,7 @@ from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.errors import InputError, UserError
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from fepflow.tasks.plan_run import create_run
-from fepflow.tasks.run.options import RunOptions
+from fepflow.tasks.create_run import RunOptions, create_run
 
 
 @pytest.fixture

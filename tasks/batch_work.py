@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fepflow.checks.core.compiled import CompiledCheck
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import CheckRow, StoredOutput
-from fepflow.tasks.run.batches import Batch
+from fepflow.tasks.batches import Batch
 from fepflow.text import one_line
 
 MAX_LABEL = 80

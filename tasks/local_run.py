@@ -1,4 +1,4 @@
-"""What the process that begins a run and executes it hands to the flow, and the store of a flow that gets nothing."""
+"""A run that this process has begun: its lease, and what is handed to the flow that executes it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from fepflow.tasks.run.lease import STORE_WAIT
 
 if TYPE_CHECKING:
     from fepflow.store.records import RunRecord
+
+LEASE_SECONDS = 30.0
+RENEW_SECONDS = 10.0
+STORE_WAIT = 30.0
+"""Seconds for which a run waits for a store that is locked, or whose server restarts."""
 
 Listener = Callable[[Mapping[str, int]], None]
 """Is notified of progress, by what is counted: the command line's progress bar."""

@@ -22,7 +22,7 @@ from prefect.exceptions import ObjectNotFound
 from fepflow.asyncio_helpers import gather_or_raise, in_background
 from fepflow.errors import InfrastructureError, RunLimitExceededError, UserError
 from fepflow.suite.values import LIMIT_NAME
-from fepflow.tasks.run.log import run_log
+from fepflow.tasks.flow_state import run_log
 
 LEASE_SECONDS = 60
 """Places of a process that is gone come free after so long; one that lives renews its leases."""

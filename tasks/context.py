@@ -26,13 +26,11 @@ from fepflow.store.store import Store
 from fepflow.store.writer import BatchWriter
 from fepflow.suite.models import Suite
 from fepflow.suite.reader import LoadedSuite
-from fepflow.tasks.run.batch_work import MAX_LABEL, BatchWork, CaseChecks
-from fepflow.tasks.run.batches import Batch
-from fepflow.tasks.run.global_limits import SharedLimits
-from fepflow.tasks.run.handover import local_run
-from fepflow.tasks.run.log import log_limit_change, run_log
-from fepflow.tasks.run.outcome import Retried
-from fepflow.tasks.run.shard_spec import ShardSpec
+from fepflow.tasks.batch_work import MAX_LABEL, BatchWork, CaseChecks
+from fepflow.tasks.batches import Batch, ShardSpec
+from fepflow.tasks.flow_state import Retried, log_limit_change, run_log
+from fepflow.tasks.global_limits import SharedLimits
+from fepflow.tasks.local_run import local_run
 from fepflow.text import one_line
 
 MAX_ESCALATIONS = 100

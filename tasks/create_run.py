@@ -1,0 +1,176 @@
+"""A new run: a row in the store with the suite's snapshot, and its cases."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from fepflow.analysis.comparison import suite_hash
+from fepflow.analysis.sampling import DEFAULT_SEED, draw, first_cases, sample_size
+from fepflow.diagnose.suite_validation import SuiteValidation
+from fepflow.errors import UserError
+from fepflow.protocol.test_case import TestCase
+from fepflow.store.leases import new_owner
+from fepflow.store.records import Cause, NewRun
+from fepflow.store.store import Store
+from fepflow.suite.models import Gate, Suite
+from fepflow.tasks.local_run import LEASE_SECONDS
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """None leaves the file's word standing."""
+
+    limit: float | None = None
+    """Only a random sample of so many cases; below 1 a fraction of them."""
+    seed: int = DEFAULT_SEED
+    """Of the sample."""
+    repeats: int | None = None
+    concurrency: int | None = None
+    timeout: float | None = None
+    """Seconds that one call may take; of an ECP agent, its start and each step."""
+    tags: Sequence[str] = ()
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Only cases whose metadata has these values."""
+    failing_in: str | None = None
+    """Only cases that did not pass in this run."""
+    cases: frozenset[str] | None = None
+    """Only the cases with these ids."""
+    verdict_mode: str | None = None
+    cache: bool | None = None
+    """Whether answers of models that are kept are used."""
+
+
+def create_run(
+    store: Store,
+    validation: SuiteValidation,
+    options: RunOptions | None = None,
+    flow_run_id: str | None = None,
+    cause: Cause = "command",
+) -> str:
+    """Create the run of a validated suite, claimed by this process, and return its id.
+
+    The run's row holds the suite's document (references unexpanded, thresholds read in), so that nothing of what it
+    judges changes while it lasts. Raises InputError with all the suite's errors.
+    """
+    options = options or RunOptions()
+    suite = validation.require()
+    _require_repeats(suite, options.repeats or suite.repeats)
+    _require_top_up(suite.gate, options)
+    cases, case_options = _wanted(store, validation.cases, options, suite.gate)
+    run_id, snapshot, repeats = uuid4().hex, _snapshot(validation, options), options.repeats or suite.repeats
+    run = NewRun(
+        id=run_id,
+        name=suite.name,
+        suite=snapshot,
+        suite_path=str(validation.path.resolve()),
+        repeats=repeats,
+        tags=list(dict.fromkeys([*suite.tags, *options.tags])),
+        flow_run_id=flow_run_id,
+        suite_hash=suite_hash(snapshot, repeats, validation.loaded.folder),
+        cause=cause,
+        options=case_options,
+        n_cases=first_cases(suite.gate) if suite.gate and _max_cases(suite.gate) else None,
+    )
+    # Until it takes the lease: a run whose process is killed in between would be pending for good.
+    store.runs.create(run, cases, new_owner(), LEASE_SECONDS)
+    return run_id
+
+
+def _require_repeats(suite: Suite, repeats: int) -> None:
+    """Raise UserError if a metric takes more repeats of each case than the run would have."""
+    for metric in suite.metrics or ():
+        if metric.aggregated.k > repeats:
+            raise UserError(
+                f"The metric {metric.id} is {metric.aggregate}, which takes {metric.aggregated.k} repeats of each case "
+                f"or more: set repeats: {metric.aggregated.k} (or --repeats), instead of {repeats}."
+            )
+
+
+def _require_top_up(gate: Gate | None, options: RunOptions) -> None:
+    """Raise UserError for options that a gate which tops up cannot be judged with."""
+    if gate is None or gate.top_up is None:
+        return
+    if options.verdict_mode == "point":
+        raise UserError("A run that is topped up is judged by intervals: leave out --verdict point, or gate.top_up.")
+    most = gate.top_up.max_repeats
+    if most is not None and (options.repeats or 1) > most:
+        raise UserError(f"The gate tops up to {most} repeats: {options.repeats} from the beginning are more than that.")
+
+
+def _max_cases(gate: Gate | None) -> int | None:
+    return gate.top_up.max_cases if gate and gate.top_up else None
+
+
+def _snapshot(validation: SuiteValidation, options: RunOptions) -> dict[str, Any]:
+    snapshot = copy.deepcopy(validation.loaded.snapshot)
+    if validation.thresholds is not None:
+        snapshot["thresholds"] = validation.thresholds.model_dump(exclude_none=True)
+    if options.concurrency is not None:
+        snapshot["target"]["concurrency"] = options.concurrency
+    if options.timeout is not None:
+        snapshot["target"].update(_with_timeout(snapshot["target"], options.timeout, validation.cases))
+    if options.verdict_mode is not None:
+        snapshot["gate"] = {**(snapshot.get("gate") or {}), "verdict": options.verdict_mode}
+    if options.cache is not None:
+        snapshot["cache"] = options.cache
+    recorded = validation.require().target.recorded
+    if isinstance(snapshot["test_cases"], list) and (recorded is None or recorded.id is not None):
+        snapshot["test_cases"] = []  # the store has them, row by row; only records matched by order need all of them
+    return snapshot
+
+
+def _with_timeout(target: dict[str, Any], seconds: float, cases: Iterable[TestCase]) -> dict[str, Any]:
+    """Return what changes in a target's section; a whole scenario has the time of its start, its steps and a reset."""
+    if "ecp" not in target:
+        return {"timeout": seconds}
+    most_steps = max(len(case.input) if isinstance(case.input, list) else 1 for case in cases)
+    ecp = {**target["ecp"], "step_timeout": seconds, "start_timeout": seconds}
+    return {"ecp": ecp, "timeout": seconds * (most_steps + 2)}
+
+
+def _wanted(
+    store: Store, cases: Collection[TestCase], options: RunOptions, gate: Gate | None
+) -> tuple[Iterable[TestCase], dict[str, Any] | None]:
+    """The cases that the run is to have, in their order, read as they are wanted; and which part of the suite's.
+
+    Those of which it may take fewer, by its gate, are in random order.
+    """
+    ids = options.cases
+    if options.failing_in is not None:
+        record = store.runs.get(options.failing_in)
+        failing = frozenset(result.case.id for result in store.results.by_case(record.id, failed_only=True))
+        ids = failing if ids is None else ids & failing
+
+    def is_wanted(case: TestCase) -> bool:
+        of_case = case.metadata or {}
+        return (ids is None or case.id in ids) and all(
+            _text(of_case.get(key, "")) == value for key, value in options.metadata.items()
+        )
+
+    count = len(cases) if ids is None and not options.metadata else sum(map(is_wanted, cases))
+    if not count:
+        raise UserError("No test case is left: loosen --filter-metadata or --filter-failing.")
+    case_options: dict[str, Any] = {}
+    if options.metadata:
+        case_options["metadata"] = dict(options.metadata)
+    if options.failing_in is not None:
+        case_options["failing_in"] = record.id
+    most = _max_cases(gate)
+    size = min(sample_size(count, options.limit), most or count)
+    if size == count and most is None:
+        return filter(is_wanted, cases), case_options or None
+    case_options["sample"] = {"limit": options.limit, "seed": options.seed, "cases": size, "of": count}
+    drawn = draw((case.id for case in filter(is_wanted, cases)), size, options.seed)
+    chosen = frozenset(drawn)
+    if most is None:
+        return (case for case in cases if case.id in chosen), case_options
+    by_id = {case.id: case for case in cases if case.id in chosen}
+    return [by_id[case_id] for case_id in drawn], case_options
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,305 @@
+"""Opening a run, or a shard of it: the lease is taken and held, and on leaving the run has a truthful status.
+
+Meanwhile it can be cancelled: by `fepflow cancel`, Cancel in Prefect's UI, or SIGTERM from a worker. Prefect does not
+kill a flow run that a process executes by itself, and a worker kills its processes without our store's knowing. So each
+executor polls for itself, and whatever the request's source, the run is stopped once, from inside, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from prefect import get_client
+
+from fepflow.asyncio_helpers import in_background
+from fepflow.calls.agent_addresses import AgentAddresses
+from fepflow.calls.factory import open_target
+from fepflow.diagnose.suite_validation import load_plugins, read_cases
+from fepflow.documents.loader import Document
+from fepflow.env_file import SUITE_VARIABLES
+from fepflow.errors import FepflowError, InputError, RunBusyError, RunInterruptedError
+from fepflow.security.redaction import words_of
+from fepflow.settings import settings
+from fepflow.store.leases import new_owner
+from fepflow.store.records import RunRecord, RunStatus
+from fepflow.store.response_cache import delete_expired_responses
+from fepflow.store.store import Store
+from fepflow.suite.reader import read_suite
+from fepflow.tasks.batches import FULL_RUN, ShardSpec
+from fepflow.tasks.context import RunContext
+from fepflow.tasks.flow_state import run_log
+from fepflow.tasks.local_run import LEASE_SECONDS, RENEW_SECONDS, run_store
+from fepflow.tasks.reaping import report_replaced_executor
+
+WAIT_SECONDS = 2.0
+"""Between two tries to take the lease of a shard."""
+
+logger = logging.getLogger("fepflow.run")
+
+
+@asynccontextmanager
+async def open_run(
+    run_id: str, flow_run_id: str | None = None, store: Store | None = None
+) -> AsyncIterator[RunContext]:
+    """Take the run's lease and hold it; on leaving, the run has a truthful status whatever happened.
+
+    `store` is the one that the run is in, if it is open already.
+
+    Raises RunBusyError while another executor holds the lease, or as soon as this one has lost it.
+    """
+    async with run_store() if store is None else nullcontext(store) as store:
+        owner = new_owner()
+        record = await asyncio.to_thread(store.leases.acquire, run_id, owner, LEASE_SECONDS)
+        if flow_run_id is not None:
+            await asyncio.to_thread(store.runs.set_flow_run, record.id, flow_run_id)
+            if record.flow_run_id not in (None, flow_run_id):
+                await report_replaced_executor(str(record.flow_run_id))
+        try:
+            context = await _prepare(store, record, owner, FULL_RUN)
+        except FepflowError as error:
+            await asyncio.to_thread(store.leases.finish, record.id, owner, "failed", error=str(error))
+            raise
+
+        def renew() -> bool:
+            return store.leases.renew(record.id, owner, LEASE_SECONDS) or context.finished
+
+        try:
+            async with _working(context, renew, f"run {record.id}", flow_run_id):
+                yield context
+        except asyncio.CancelledError:
+            await asyncio.shield(_end(context, "cancelled", "cancelled while it was running"))
+            raise
+        except RunInterruptedError as error:
+            await _end(context, "interrupted", str(error))
+            raise
+        except Exception as error:
+            message = str(error) if isinstance(error, FepflowError) else f"{type(error).__name__}: {words_of(error)}"
+            await _end(context, "failed", message)
+            raise
+
+
+@asynccontextmanager
+async def open_shard(run_id: str, spec: ShardSpec, flow_run_id: str | None = None) -> AsyncIterator[RunContext]:
+    """Take the lease of a part of a run and hold it. The run's outcome is stored by the holder of the run's lease.
+
+    Waits while another executor, which may have been given up too early, holds the lease.
+    """
+    async with run_store() as store:
+        owner, what = new_owner(), f"shard {spec.shard + 1} of run {run_id}"
+        while not await asyncio.to_thread(store.leases.acquire_shard, run_id, spec.shard, owner, LEASE_SECONDS):
+            run_log().warning("%s has another executor: waiting for its lease to end", what)
+            await asyncio.sleep(WAIT_SECONDS)
+        try:
+            record = await asyncio.to_thread(store.runs.get, run_id)
+            context = await _prepare(store, record, owner, spec)
+            renew = partial(store.leases.renew_shard, run_id, spec.shard, owner, LEASE_SECONDS)
+            async with _working(context, renew, what, flow_run_id):
+                yield context
+        finally:
+            await asyncio.to_thread(store.leases.release_shard, run_id, spec.shard, owner)
+
+
+@asynccontextmanager
+async def hold_lease(renew: Callable[[], bool], what: str) -> AsyncIterator[None]:
+    """Renew the lease of `what` while the body runs; `renew` blocks, and gives False when the lease is lost.
+
+    Then the body is stopped, and RunBusyError raised: another executor has it.
+    """
+    body = asyncio.current_task()
+    lost = False
+
+    async def renew_repeatedly() -> None:
+        nonlocal lost
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            try:
+                renewed = await asyncio.to_thread(renew)
+            except FepflowError as error:
+                logger.warning("the lease of %s could not be renewed: %s", what, error)
+                continue
+            if not renewed and body is not None:
+                lost = True
+                body.cancel()
+                return
+
+    async with in_background(renew_repeatedly(), "fepflow-lease"):
+        try:
+            yield
+        except asyncio.CancelledError:
+            if lost:
+                raise RunBusyError(f"Another executor has taken over {what}; this one has stopped.") from None
+            raise
+
+
+@asynccontextmanager
+async def _working(
+    context: RunContext, renew: Callable[[], bool], what: str, flow_run_id: str | None
+) -> AsyncIterator[None]:
+    """While a run, or a part of it, is worked on: its rows are written, its lease is kept, and it can be stopped."""
+    try:
+        await asyncio.to_thread(delete_expired_responses, context.store)
+        async with (
+            context.writer,
+            context.models,
+            context.shared_limits,
+            hold_lease(renew, what),
+            stopped_on_request(context.store, context.run.id, flow_run_id, lambda: context.stopping_shards),
+        ):
+            yield
+    finally:
+        await context.target.aclose()
+
+
+async def _prepare(store: Store, record: RunRecord, owner: str, spec: ShardSpec) -> RunContext:
+    folder = Path(record.suite_path).parent if record.suite_path else Path.cwd()
+    document = Document(record.suite, record.suite_path or record.name, "")
+    # Nothing that a caller of the network has said is filled in from our environment.
+    loaded = read_suite(document, folder, {} if record.is_requested else SUITE_VARIABLES)
+    problems = [problem for problem in loaded.problems if problem.severity == "error"]
+    problems += load_plugins(loaded)
+    if problems or loaded.suite is None:
+        raise InputError(problems)
+    target = await asyncio.to_thread(
+        open_target,
+        loaded.suite.target,
+        folder=folder,
+        case_ids=lambda: [case.id for case in read_cases(loaded)],
+        roots=settings().allowed_roots,
+        secrets=loaded.secrets,
+        addresses=AgentAddresses.configured() if record.is_requested else None,
+    )
+    seen = await asyncio.to_thread(store.results.progress, record.id)
+    is_resumed = bool(seen.outputs or seen.checks)
+    context = RunContext(store, record, owner, loaded, loaded.suite, target, spec, is_resumed=is_resumed)
+    if context.target_client.budget.counts:
+        await asyncio.to_thread(context.count_spending)
+    return context
+
+
+async def _end(context: RunContext, status: RunStatus, error: str) -> None:
+    if not context.finished:
+        try:
+            await context.finish(status, error=error)
+        except FepflowError as second:
+            # The reaper will say `interrupted` once the lease has ended.
+            logger.warning("the end of run %s could not be recorded: %s", context.run.id, second)
+
+
+STORE_SECONDS = 1.0
+"""Interval of polling our own flag."""
+PREFECT_SECONDS = 1.5
+"""Interval of polling the flow run's state."""
+PREFECT_TIMEOUT = 4.0
+"""Seconds that one such poll may take."""
+
+StopRequest = Callable[[], Awaitable[bool]]
+
+
+class _Stop:
+    """Cancels a task once, whatever the number of requests: a second cancellation would interrupt its cleanup."""
+
+    def __init__(self) -> None:
+        self._body = asyncio.current_task()
+        self.begun = False
+        self.interrupted = False
+        self.too_late = False
+
+    def __call__(self, *, interrupted: bool = False) -> None:
+        if not self.begun and not self.too_late and self._body is not None:
+            self.begun = True
+            self.interrupted = interrupted
+            self._body.cancel()
+
+
+@asynccontextmanager
+async def stopped_on_request(
+    store: Store, run_id: str, flow_run_id: str | None, own_flag: Callable[[], bool] = bool
+) -> AsyncIterator[None]:
+    """Cancel the body, as asyncio does, soon after a request to cancel the run.
+
+    Where `own_flag` says that the body has raised the store's flag itself, for others, that is no request.
+
+    While the store or Prefect's API is unavailable, polling goes on. Raises RunInterruptedError
+    when the process got a SIGTERM that was no cancellation.
+    """
+    stop = _Stop()
+
+    async def flagged() -> bool:
+        return await asyncio.to_thread(store.runs.cancel_requested, run_id) and not own_flag()
+
+    async def cancelling() -> bool:
+        return flow_run_id is not None and await _is_cancelled(UUID(flow_run_id))
+
+    async def on_sigterm() -> None:
+        stop(interrupted=not (await _answer(flagged) or await _answer(cancelling)))
+
+    async with AsyncExitStack() as watching:
+        watching.enter_context(_sigterm(on_sigterm, stop))
+        if await _answer(flagged):
+            stop()
+        await watching.enter_async_context(in_background(_watch(flagged, STORE_SECONDS, stop), "fepflow-cancelling"))
+        if flow_run_id is not None:
+            await watching.enter_async_context(
+                in_background(_watch(cancelling, PREFECT_SECONDS, stop), "fepflow-cancelling")
+            )
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not stop.interrupted:
+                raise
+            message = f"The process was told to end (SIGTERM): `fepflow run --resume {run_id}` goes on."
+            raise RunInterruptedError(message) from None
+        finally:
+            stop.too_late = True
+
+
+async def _is_cancelled(flow_run_id: UUID) -> bool:
+    async with asyncio.timeout(PREFECT_TIMEOUT), get_client() as client:
+        state = (await client.read_flow_run(flow_run_id)).state
+        return state is not None and (state.is_cancelling() or state.is_cancelled())
+
+
+async def _answer(is_requested: StopRequest) -> bool:
+    try:
+        return await is_requested()
+    except Exception as error:
+        logger.debug("it is not known whether the run is to stop: %s", error)
+        return False
+
+
+async def _watch(is_requested: StopRequest, pause: float, stop: _Stop) -> None:
+    await asyncio.sleep(pause)  # the flag has been looked at, and Prefect begins no run that is cancelling
+    while not await _answer(is_requested):  # noqa: ASYNC110  # what is waited for is elsewhere
+        await asyncio.sleep(pause)
+    stop()
+
+
+@contextmanager
+def _sigterm(handler: Callable[[], Coroutine[Any, Any, None]], stop: _Stop) -> Iterator[None]:
+    """Hear of SIGTERM between two steps of the loop.
+
+    Prefect's own handler raises in the middle of whatever is at work, which may be what writes the results. Once the
+    run is stopping, ours stays: a worker's SIGTERM must not break off how the run ends.
+    """
+    if threading.current_thread() is not threading.main_thread():  # only it hears signals
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    before = signal.getsignal(signal.SIGTERM)
+    heard: set[asyncio.Task[None]] = set()
+    loop.add_signal_handler(signal.SIGTERM, lambda: heard.add(loop.create_task(handler())))
+    try:
+        yield
+    finally:
+        if not stop.begun:
+            loop.remove_signal_handler(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, before)
