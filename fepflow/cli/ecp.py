@@ -14,8 +14,8 @@ import click
 from fepflow.cli.options import JSON, Deadline, echo_json
 
 if TYPE_CHECKING:
-    from fepflow.calls.ecp.conformance.report import ConformanceReport
-    from fepflow.calls.ecp.connection import Connection
+    from fepflow.calls.ecp.conformance import ConformanceReport
+    from fepflow.calls.ecp.protocol import Connection
     from fepflow.suite.target import Target
 
 _COLOURS = {"pass": "green", "fail": "red", "skip": "yellow"}
@@ -49,7 +49,7 @@ def conformance(target: str, variables: Sequence[str], timeout: float, text: str
     """
     import asyncio
 
-    from fepflow.calls.ecp.conformance.check import check_conformance
+    from fepflow.calls.ecp.conformance import check_conformance
 
     with _errors_of_option():
         report = asyncio.run(check_conformance(_target(target, variables, timeout), Path.cwd(), text, timeout))
@@ -72,7 +72,7 @@ def step(target: str, variables: Sequence[str], timeout: float, inputs: Sequence
 
 
 def _target(text: str, variables: Sequence[str], timeout: float) -> Target:
-    from fepflow.calls.ecp.named import target_of
+    from fepflow.calls.ecp.target import target_of
 
     return target_of(text, variables, timeout)
 
@@ -104,7 +104,7 @@ def _as_json(target: str, report: ConformanceReport) -> dict[str, Any]:
 
 
 def _print_report(report: ConformanceReport) -> None:
-    from fepflow.calls.ecp.conformance.report import CHECKS
+    from fepflow.calls.ecp.conformance import CHECKS
 
     width = max(map(len, CHECKS))
     for check in report.checks:
@@ -117,7 +117,7 @@ def _print_report(report: ConformanceReport) -> None:
 
 
 async def _ask(target: Target, inputs: Sequence[str]) -> None:
-    from fepflow.calls.ecp.trial import open_session
+    from fepflow.calls.ecp.target import open_session
     from fepflow.security.redaction import known_secrets, redact_json
 
     connection: Connection | None = None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
 import httpx
 
-from fepflow.calls.ecp.rpc import Request, malformed
-from fepflow.calls.ecp.sse import EventParser
+from fepflow.calls.ecp.protocol import Request, malformed
 from fepflow.calls.errors import wire_errors
 from fepflow.calls.http_client import Client, add_headers, address_without_secrets, auth_in_address, parse_address
 from fepflow.calls.processes import Tail
@@ -52,12 +52,12 @@ class Endpoint:
         self.identity: Final = [address_without_secrets(self.url), public]
 
     async def connect(self) -> HttpConnection:
-        """The way of one scenario to it, which costs nothing."""
+        """Return the connection of one scenario, which costs nothing."""
         return HttpConnection(self, self._secrets)
 
     @asynccontextmanager
     async def post(self, content: bytes) -> AsyncIterator[httpx.Response]:
-        """One request, sent once, and its response, of which the head is there. Raises TargetError."""
+        """Send one request, once, and give its response, of which the head is there. Raises TargetError."""
         with wire_errors(self.url, self._timeout, ECP):
             request = httpx.Request("POST", self.url, headers=self._headers, content=content)
             response = await self._client.send(request, stream=True)
@@ -67,13 +67,27 @@ class Endpoint:
                 await response.aclose()
                 del response.stream  # refers to the response: else each one would wait for the garbage collector
 
+    async def body(self, response: httpx.Response) -> str:
+        """Return the whole body of a response as text. Raises BodyError."""
+        encoding = response.headers.get("Content-Encoding", "")
+        return (await read_body(response.aiter_raw(), encoding, self.max_bytes)).decode("utf-8", "replace")
+
+    async def events(self, response: httpx.Response) -> AsyncGenerator[str, None]:
+        """Yield the data of each event of a stream, as it comes. Raises BodyError."""
+        parser, encoding = EventParser(), response.headers.get("Content-Encoding", "")
+        async for piece in read_pieces(response.aiter_raw(), encoding, self.max_bytes):
+            for data in parser.feed(piece):
+                yield data
+        for data in parser.finish():
+            yield data
+
     async def aclose(self) -> None:
         """Close all connections."""
         await self._client.aclose()
 
 
 class HttpConnection:
-    """The way of one scenario to an endpoint. Redirects are refused. `secrets` are shown in no error."""
+    """The connection of one scenario to an endpoint. Redirects are refused. `secrets` are shown in no error."""
 
     def __init__(self, endpoint: Endpoint, secrets: frozenset[str]) -> None:
         self._endpoint = endpoint
@@ -82,7 +96,7 @@ class HttpConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be asked; every request may have a connection of its own."""
+        """True: every request may have a connection of its own."""
         return True
 
     async def ask(self, request: Request) -> dict[str, Any]:
@@ -92,15 +106,13 @@ class HttpConnection:
 
     async def _answer(self, request: Request, response: httpx.Response) -> dict[str, Any]:
         kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-        encoding = response.headers.get("Content-Encoding", "")
         if 300 <= response.status_code < 400:
             raise self._redirect(response)
         if response.status_code == 202:
             raise malformed("HTTP 202: the agent took the request for a notification, and gives no answer")
         if kind == "text/event-stream" and response.status_code < 300:
-            return await self._answer_in_events(request, response, encoding)
-        body = await read_body(response.aiter_raw(), encoding, self._endpoint.max_bytes)
-        text = body.decode("utf-8", "replace").removeprefix("\ufeff")
+            return await self._answer_in_events(request, response)
+        text = (await self._endpoint.body(response)).removeprefix("\ufeff")
         answer = await request.answer_in(text)
         if answer is not None:
             return answer
@@ -111,26 +123,17 @@ class HttpConnection:
         what = request.progress.fault or f"what came is none: {excerpt(text, self._secrets) or 'it is empty'}"
         raise malformed(f"no answer in JSON-RPC to the request: {what}")
 
-    async def _answer_in_events(self, request: Request, response: httpx.Response, encoding: str) -> dict[str, Any]:
-        """The event that is the answer; what comes after it is not waited for."""
-        parser = EventParser()
-        async for piece in read_pieces(response.aiter_raw(), encoding, self._endpoint.max_bytes):
-            for data in parser.feed(piece):
-                if (answer := await self._event(request, data)) is not None:
+    async def _answer_in_events(self, request: Request, response: httpx.Response) -> dict[str, Any]:
+        """Return the event that is the answer; what comes after it is not waited for."""
+        async with aclosing(self._endpoint.events(response)) as events:
+            async for data in events:
+                if (answer := await request.answer_in(data)) is not None:
                     return answer
-        for data in parser.finish():
-            if (answer := await self._event(request, data)) is not None:
-                return answer
+                self._events.add(data.encode("utf-8", "replace") + b"\n")
         message = "the stream of events ended without an answer"
-        fault = request.progress.fault
-        kind = {"kind": "malformed", "retryable": False} if fault else {"kind": "connect", "retryable": True}
-        raise TargetError(f"{message}: {fault}" if fault else message, **kind)  # type: ignore[arg-type]  # as written
-
-    async def _event(self, request: Request, data: str) -> dict[str, Any] | None:
-        answer = await request.answer_in(data)
-        if answer is None:
-            self._events.add(data.encode("utf-8", "replace") + b"\n")
-        return answer
+        if fault := request.progress.fault:
+            raise malformed(f"{message}: {fault}")
+        raise TargetError(message, kind="connect", retryable=True)
 
     def _redirect(self, response: httpx.Response) -> TargetError:
         try:
@@ -142,10 +145,47 @@ class HttpConnection:
         return TargetError(message, kind="redirect", retryable=False, status=response.status_code)
 
     def log_tail(self) -> dict[str, str]:
-        """The end of what was no answer in streams of events."""
-        found = {"events": self._events.text} if self._events.text else {}
+        """Return the end of what was no answer in streams of events."""
+        texts = {"events": self._events.text} if self._events.text else {}
         self._events.clear()
-        return found
+        return texts
 
     async def aclose(self) -> None:
-        """Nothing to end: the endpoint keeps the connections."""
+        """Do nothing: the endpoint keeps the connections."""
+
+
+_LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")  # a CR at the end of what has come so far may be half of a CRLF
+
+
+class EventParser:
+    """Server-sent events in a stream that comes in pieces, as far as an answer needs them (HTML Standard, 9.2.6).
+
+    Libraries for them take httpx's own decoding for granted, which no limit holds; so this is done here, on bytes.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._data: list[str] = []
+
+    def feed(self, piece: bytes) -> Iterator[str]:
+        """Yield the data of the events that this piece ends."""
+        self._pieces.append(piece)
+        if b"\n" not in piece and b"\r" not in piece:
+            return  # in the middle of a long line, which is put together once only
+        *lines, rest = _LINE_END.split(b"".join(self._pieces))
+        self._pieces = [rest]
+        for line in lines:
+            if line:
+                self._field(line.decode("utf-8", "replace"))
+            elif self._data:
+                yield "\n".join(self._data)
+                self._data.clear()
+
+    def finish(self) -> Iterator[str]:
+        """Yield the data of an event that the stream's end left without its empty line, as many servers do."""
+        yield from self.feed(b"\n\n")
+
+    def _field(self, line: str) -> None:
+        name, _, value = line.removeprefix("\ufeff").partition(":")
+        if name == "data":
+            self._data.append(value.removeprefix(" "))

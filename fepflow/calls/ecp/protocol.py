@@ -1,18 +1,161 @@
-"""What an agent's answers say, in every version of the Evaluation Context Protocol that is spoken: 0.2.3 to 1.0."""
+"""The Evaluation Context Protocol, 0.2.3 to 1.0: its requests over JSON-RPC 2.0, and what the answers of an agent say.
+
+Below come test cases as scenarios of steps, and what becomes of their results as outputs.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
-from fepflow.calls.ecp.rpc import malformed
-from fepflow.calls.response_parser import describe
+from fepflow.calls.base import Progress, TargetResponse
+from fepflow.calls.response_parser import MAX_VALUES, describe
+from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
-from fepflow.json.limits import finite
+from fepflow.json import parser
+from fepflow.json.limits import finite, has_more_values
 from fepflow.protocol.tool_calls import tool_name
 from fepflow.security.redaction import excerpt
 from fepflow.text import brief
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+VERSION_UNSUPPORTED = -32001
+
+# ECP names no code for an agent that has too much to do. These are the statuses of HTTP, which many use as codes, and
+# what JSON-RPC APIs with limits have in common.
+_OVERLOAD = {429: 429, 503: 503, -32005: 429}
+
+_SHOWN = 300
+
+_LARGE = 30_000
+"""From so many characters on a text is read in a thread: as JSON, they may take a millisecond."""
+
+
+class RpcError(TargetError):
+    """An error that the agent answered, with its `code`. Only one that means overload is worth another try."""
+
+    def __init__(self, code: int, message: str) -> None:
+        self.code = code
+        status = _OVERLOAD.get(code)
+        super().__init__(message, kind="agent_error", retryable=status is not None, status=status)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request. Its answer is an object with the same id; `progress` is told of one that has another id."""
+
+    id: int
+    method: str
+    params: dict[str, Any]
+    progress: Progress
+
+    @property
+    def text(self) -> str:
+        """The request as JSON on one line, in ASCII. Raises TargetError if it has no such form."""
+        message = {"jsonrpc": "2.0", "id": self.id, "method": self.method, "params": self.params}
+        try:
+            return json.dumps(message, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):
+            what = "the request is not JSON: it holds NaN, an object of Python, or is nested too deep"
+            raise TargetError(what, kind="request", retryable=False) from None
+
+    async def answer_in(self, text: str) -> dict[str, Any] | None:
+        """Return the answer to this request, if the text, a line or an event, is one.
+
+        An error without an id is: of what it could not read, an agent does not know the id. Raises TargetError
+        `too_large` for an answer of more than MAX_VALUES values, `malformed` for one that only lenient parsers take
+        for JSON (NaN, 1e400, a key that stands twice).
+        """
+        return await READERS.run(partial(self._answer_in, text)) if len(text) > _LARGE else self._answer_in(text)
+
+    def _answer_in(self, text: str) -> dict[str, Any] | None:
+        if not text.lstrip().startswith("{"):
+            return None
+        if has_more_values(text, MAX_VALUES):
+            message = f"the answer holds more than {MAX_VALUES:,} JSON values"
+            raise TargetError(message, kind="too_large", retryable=False)
+        try:
+            message = parser.parse(text)
+        except ValueError as error:
+            if self._is_meant(text):
+                raise malformed(f"the answer is not valid JSON: {error}") from None
+            return None
+        if not isinstance(message, dict) or not _is_response(message):
+            return None
+        its_id = message.get("id")
+        if type(its_id) is int and its_id == self.id:
+            return message
+        if its_id is None and isinstance(message.get("error"), dict):
+            return message
+        if not (type(its_id) is int and 0 < its_id < self.id):  # a second answer to an earlier request is a surplus
+            self.progress.fault = f"an answer came with the id {_shown(its_id)}, but {self.id} was asked"
+        return None
+
+    def _is_meant(self, text: str) -> bool:
+        """Return whether a text that is not JSON by the standard is an answer to this request all the same."""
+        try:
+            message = json.loads(text)
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(message, dict) and _is_response(message) and message.get("id") == self.id
+
+
+def _is_response(message: dict[str, Any]) -> bool:
+    """Return whether an object is a response; one with neither result nor error is, unlike a log line with an id."""
+    if "method" in message:
+        return False
+    return bool({"result", "error", "jsonrpc"} & message.keys()) or message.keys() == {"id"}
+
+
+def result_of(message: dict[str, Any], secrets: frozenset[str]) -> Any:
+    """Return the result in an answer; raises RpcError if it is an error, TargetError if it is neither."""
+    error = message.get("error")
+    if error is None:
+        if "result" in message:
+            return message["result"]
+        raise malformed("the answer has neither a result nor an error")
+    if message.get("result") is not None:
+        raise malformed("the answer has both a result and an error")
+    code, text = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, None)
+    if not isinstance(code, int) or not isinstance(text, str):
+        raise malformed(f"the answer is an error without code and message: {excerpt(_shown(error), secrets, _SHOWN)}")
+    raise RpcError(code, f"the agent answered with the error {code}: {excerpt(text, secrets, _SHOWN)}")
+
+
+def malformed(message: str) -> TargetError:
+    """Return the error of an answer that breaks the protocol; the agent would give the same again."""
+    return TargetError(message, kind="malformed", retryable=False)
+
+
+def _shown(value: Any) -> str:
+    return excerpt(json.dumps(value, ensure_ascii=False), frozenset(), 100)
+
+
+class Connection(Protocol):
+    """A connection to an agent, for one request at a time, unless its kind says otherwise."""
+
+    async def ask(self, request: Request) -> dict[str, Any]:
+        """Return the agent's answer, an object of JSON-RPC; raises TargetError. It has no deadline of its own."""
+
+    def log_tail(self) -> dict[str, str]:
+        """Return the end of what the agent wrote besides answers, by where it wrote it, and forget it."""
+
+    @property
+    def is_open(self) -> bool:
+        """True while an answer may come."""
+
+    async def aclose(self) -> None:
+        """End it, and whatever was started for it."""
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
 
 VERSION = "1.0"
 _MAJOR, _MINOR = 1, 0
@@ -34,7 +177,7 @@ Step = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AgentInfo:
-    """What an agent says of itself. `version` is the one that is spoken; None for an agent that names none."""
+    """An agent's answer to `agent/initialize`. `version` is the one that is spoken; None if it names none."""
 
     name: str
     version: str | None
@@ -42,14 +185,14 @@ class AgentInfo:
 
 
 def agent_info(result: Any) -> AgentInfo:
-    """What agent/initialize gave; raises TargetError, also for a version that fepflow does not speak."""
+    """Return what `agent/initialize` answered; raises TargetError, also for a version that fepflow does not speak."""
     if not isinstance(result, dict):
         raise malformed(f"the result is {describe(result)}, and not an object with name and capabilities")
     name, capabilities = result.get("name"), result.get("capabilities")
     if not isinstance(capabilities, dict | None):
         raise malformed(f"capabilities is {describe(capabilities)}, and not an object")
     # It takes an object to declare a capability; agents that write false or null mean that they lack it.
-    declared = frozenset(name for name, given in (capabilities or {}).items() if given not in (None, False))
+    declared = frozenset(name for name, value in (capabilities or {}).items() if value not in (None, False))
     return AgentInfo(name if isinstance(name, str) else "", _spoken(result.get("protocol_version")), declared)
 
 
@@ -66,7 +209,7 @@ def _spoken(version: Any) -> str | None:
 
 
 def incompatible(message: str) -> TargetError:
-    """The error of an agent that cannot be evaluated: no other scenario would fare better."""
+    """Return the error of an agent that cannot be evaluated: no other scenario would fare better."""
     return TargetError(message, kind="incompatible", retryable=False)
 
 
@@ -97,12 +240,12 @@ def step_result(result: Any, *, tells_calls: bool = False) -> Step:
 
 
 def _first_said(own: str | None, other: str | None) -> str | None:
-    """A text, or the other one where it is missing or empty: an agent may fill both fields, and only one with words."""
+    """Return a text, or the other one where it is missing or empty: an agent may fill only one of the fields."""
     return own if own or other is None else other
 
 
 def _usage(usage: Any) -> dict[str, Any] | None:
-    """Usage of a step: token counts are whole numbers from 0 on, every other number is finite and not negative.
+    """Return the usage of a step: token counts are whole numbers from 0 on, others finite and not negative.
 
     Budgets and sums rest on it, so one bad number makes the result invalid. A count as a float (5.0) is made an int.
     """
@@ -136,3 +279,61 @@ def _tool_calls(calls: Any) -> list[dict[str, Any]] | None:
         if not isinstance(name, str):
             raise malformed(f"the result's tool_calls[{index}] is no object with a name")
     return calls
+
+
+# --- scenarios -------------------------------------------------------------------------------------------------------
+
+
+def scenario_problem(case_input: Any) -> str | None:
+    """Return why the input of a test case is no scenario; None if it is one."""
+    if isinstance(case_input, str):
+        return None
+    if not isinstance(case_input, list) or not case_input:
+        return "the input of an ecp test case is a text, or a list of steps"
+    for number, step in enumerate(case_input, 1):
+        if not isinstance(step, str) and not (isinstance(step, dict) and isinstance(step.get("input"), str)):
+            return f"step {number} is neither a text nor an object with a text as input"
+    return None
+
+
+def steps_of(case_input: Any) -> list[str]:
+    """Return the input of each step; raises TargetError `request`."""
+    if problem := scenario_problem(case_input):
+        raise TargetError(problem, kind="request", retryable=False)
+    if isinstance(case_input, str):
+        return [case_input]
+    return [step if isinstance(step, str) else step["input"] for step in case_input]
+
+
+def scenario_response(
+    agent: AgentInfo | None, count: int, steps: list[Step], log_tail: dict[str, str]
+) -> TargetResponse:
+    """Return the output of a scenario of `count` steps, of which `steps` are answered."""
+    metadata: dict[str, Any] = {"steps": count}
+    if len(steps) == count:
+        metadata["completed"] = count
+    if agent is not None:
+        metadata["agent"] = agent.name
+        metadata["protocol_version"] = agent.version
+    metadata |= _usage_of(steps)
+    if any(step["logs"] for step in steps):
+        metadata["logs"] = [step["logs"] for step in steps]
+    if log_tail:
+        metadata["log_tail"] = log_tail
+    shown = [{name: value for name, value in step.items() if name != "logs"} for step in steps]
+    return TargetResponse({"steps": shown} if shown else None, metadata)
+
+
+def _usage_of(steps: Iterable[Step]) -> dict[str, Any]:
+    """Return the sums over the steps that tell their usage: all numbers as `usage`, and those that budgets count."""
+    usage: dict[str, Any] = {}
+    tokens: dict[str, Any] = {}
+    for step in steps:
+        told = {name: value for name, value in (step["usage"] or {}).items() if is_number(value)}
+        for name, value in told.items():
+            usage[name] = usage.get(name, 0) + value
+        parts = [told[name] for name in ("input_tokens", "output_tokens") if name in told]
+        if "total_tokens" in told or parts:
+            tokens["tokens"] = tokens.get("tokens", 0) + told.get("total_tokens", sum(parts))
+    cost = next(({"usd": usage[name]} for name in COSTS if name in usage), {})
+    return {"usage": usage, **tokens, **cost} if usage else {}

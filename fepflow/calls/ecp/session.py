@@ -1,26 +1,34 @@
-"""A conversation with one agent: it is set up, asked step by step, and reset."""
+"""Conversations with an agent: set up, asked step by step, reset; and which of them a scenario gets."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from itertools import count
-from typing import Any, Final, NamedTuple
+from time import monotonic
+from typing import Any, Final, Protocol
 
 from fepflow.calls.base import Progress, progress_of_call
-from fepflow.calls.ecp.connection import Connection
-from fepflow.calls.ecp.protocol import VERSION, AgentInfo, Step, agent_info, incompatible, step_result
-from fepflow.calls.ecp.rpc import (
+from fepflow.calls.ecp.protocol import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
+    VERSION,
     VERSION_UNSUPPORTED,
+    AgentInfo,
+    Connection,
     Request,
     RpcError,
+    Step,
+    agent_info,
+    incompatible,
     malformed,
     result_of,
+    step_result,
 )
+from fepflow.calls.policy import time_limit
 from fepflow.errors import TargetError, TargetTimeoutError
 from fepflow.suite import target
 
@@ -28,23 +36,16 @@ logger = logging.getLogger("fepflow.calls")
 
 
 class Warnings:
-    """What is said once a run, however many scenarios it has."""
+    """Warnings that are logged once a run, however many scenarios it has."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
-    def say(self, message: str) -> None:
-        """Log it, unless it was."""
-        if message not in self._said:
-            self._said.add(message)
+    def log(self, message: str) -> None:
+        """Log a message, unless it was."""
+        if message not in self._logged:
+            self._logged.add(message)
             logger.warning(message)
-
-
-class Limit(NamedTuple):
-    """How many seconds a request may take, by which field of the suite; None: as long as the scenario."""
-
-    name: str
-    seconds: float | None
 
 
 class Session:
@@ -56,8 +57,6 @@ class Session:
         self.connection: Final = connection
         self.agent = AgentInfo("", None, frozenset())
         self._ecp = ecp
-        self._step_limit = Limit("step_timeout", ecp.step_timeout)
-        self._start_limit = Limit("start_timeout", ecp.start_timeout)
         self._secrets = secrets
         self._warnings = warnings
         self._ids = count(1)
@@ -68,7 +67,7 @@ class Session:
         with _naming("agent/initialize"):
             self.agent = agent_info(await self._initialized())
             if self.agent.version is None:
-                self._warnings.say("the agent names no protocol_version: it is taken for one of before ECP 1.0")
+                self._warnings.log("the agent names no protocol_version: it is taken for one of before ECP 1.0")
             if missing := [name for name in self._ecp.require_capabilities if name not in self.agent.capabilities]:
                 declared = ", ".join(sorted(self.agent.capabilities)[:20]) or "none"
                 lacking = f"{', '.join(missing)} (target.ecp.require_capabilities)"
@@ -77,50 +76,51 @@ class Session:
     async def _initialized(self) -> Any:
         config = self._ecp.config
         try:
-            return await self._ask(
-                "agent/initialize", {"protocol_version": VERSION, "config": config}, self._start_limit
-            )
+            return await self._ask("agent/initialize", {"protocol_version": VERSION, "config": config})
         except RpcError as error:
             if error.code == VERSION_UNSUPPORTED:
                 raise incompatible(str(error)) from None
             if error.code != INVALID_PARAMS:
                 raise
-        return await self._ask("agent/initialize", {"config": config}, self._start_limit)  # of an older agent
+        return await self._ask("agent/initialize", {"config": config})  # of an older agent
 
     async def step(self, text: str) -> Step:
-        """The result of one step; raises TargetError."""
+        """Return the result of one step; raises TargetError."""
         tells_calls = "tool_calls" in self.agent.capabilities
-        return step_result(await self._ask("agent/step", {"input": text}, self._step_limit), tells_calls=tells_calls)
+        return step_result(await self._ask("agent/step", {"input": text}), tells_calls=tells_calls)
 
     async def reset(self) -> None:
         """Have the agent forget what was; raises TargetError. One that knows no reset is warned of once."""
         with _naming("agent/reset"):
             try:
-                result = await self._ask("agent/reset", {}, self._step_limit)
+                result = await self._ask("agent/reset", {})
             except RpcError as error:
                 if error.code != METHOD_NOT_FOUND:
                     raise
-                self._warnings.say("the agent knows no agent/reset: what it remembers goes from scenario to scenario")
+                self._warnings.log("the agent knows no agent/reset: what it remembers goes from scenario to scenario")
                 return
             if result is False:
                 raise malformed("the agent answered with false, so it was not reset")
             if result is not True:
-                self._warnings.say(
+                self._warnings.log(
                     "the agent does not answer agent/reset with true; it is taken for reset all the same"
                 )
 
-    async def _ask(self, method: str, params: dict[str, Any], limit: Limit) -> Any:
+    async def _ask(self, method: str, params: dict[str, Any]) -> Any:
         progress = progress_of_call.get(None) or Progress()
         progress.fault = ""
         request = Request(next(self._ids), method, params, progress)
+        name = "start_timeout" if method == "agent/initialize" else "step_timeout"
+        seconds: float | None = getattr(self._ecp, name)
+
+        def late() -> TargetTimeoutError:
+            message = f"no answer within {seconds:g} s (target.ecp.{name})"
+            fault = progress.fault
+            return TargetTimeoutError(f"{message}: {fault}" if fault else message, retryable=not fault)
+
         try:
-            async with asyncio.timeout(limit.seconds) as deadline:
+            async with time_limit(seconds, late):
                 message = await self.connection.ask(request)
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            late, fault = f"no answer within {limit.seconds:g} s (target.ecp.{limit.name})", progress.fault
-            raise TargetTimeoutError(f"{late}: {fault}" if fault else late, retryable=not fault) from None
         except TargetError as error:
             if progress.fault and progress.fault not in str(error):
                 error.args = (f"{error}; {progress.fault}",)
@@ -130,9 +130,183 @@ class Session:
 
 @contextmanager
 def _naming(method: str) -> Iterator[None]:
-    """Have errors say which request they are about: one that is no step."""
+    """Put the name of a request that is no step before its errors."""
     try:
         yield
     except TargetError as error:
         error.args = (f"{method}: {error}",)
         raise
+
+
+PROCESSORS = os.cpu_count() or 1
+START_SECONDS = 2.0
+"""How long a scenario waits for a process that another one starts, or has used, before it starts one, too."""
+
+Connect = Callable[[], Awaitable[Session]]
+"""Makes a session that is not initialized yet; raises TargetError."""
+
+Initialize = Callable[[Session], Awaitable[None]]
+
+
+class Sessions(Protocol):
+    """Source of a session for each scenario."""
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """Give a session that is ready, for one scenario; what is raised inside is a fault. Raises TargetError."""
+
+    async def aclose(self) -> None:
+        """End all sessions."""
+
+
+class ProcessSessions:
+    """Sessions in processes: each scenario has one of its own, or one that has served others without a fault.
+
+    `reuse` says which; None leaves it to the agent, by whether it declares `reset`. Processes end in the background;
+    together with those that do so, at most twice `most` are there at once.
+    """
+
+    def __init__(self, connect: Connect, initialize: Initialize, reuse: bool | None, most: int) -> None:
+        self._connect = connect
+        self._initialize = initialize
+        self._reuse = reuse
+        self._room = asyncio.Semaphore(2 * most)
+        self._starting = 0
+        self._waits = reuse is not False
+        self._changed = asyncio.Event()
+        self._idle: list[Session] = []
+        self._all: set[Session] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        """Give a session in a process that no other scenario has meanwhile."""
+        session = await self._used() or await self._started()
+        try:
+            yield session
+        except BaseException:
+            self._end(session)
+            raise
+        if self._is_reusable(session):
+            self._idle.append(session)
+            self._tell()
+        else:
+            self._end(session)
+
+    def _is_reusable(self, session: Session) -> bool:
+        return "reset" in session.agent.capabilities if self._reuse is None else self._reuse
+
+    async def _used(self) -> Session | None:
+        """Return a session that has served others and was reset; None if there is none."""
+        while self._idle:
+            session = self._idle.pop()
+            try:
+                if session.connection.is_open:
+                    await session.reset()
+                    session.connection.log_tail()  # of the scenario before
+                    return session
+            except TargetError:
+                pass  # that it cannot be reset is no fault of this scenario
+            except BaseException:
+                self._end(session)
+                raise
+            self._end(session)
+        return None
+
+    async def _started(self) -> Session:
+        """Return a new session, or one that comes free while others are started.
+
+        Quick scenarios are over with the first processes: to start them all at once would only keep those from it.
+        """
+        latest = monotonic() + START_SECONDS
+        while self._waits and self._starting >= PROCESSORS and (left := latest - monotonic()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
+            if (session := await self._used()) is not None:
+                return session
+        self._starting += 1
+        try:
+            session = await self._new()
+            self._waits = self._is_reusable(session)
+            return session
+        finally:
+            self._starting -= 1
+            self._tell()
+
+    def _tell(self) -> None:
+        """Wake scenarios that wait for a session."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _new(self) -> Session:
+        await self._room.acquire()
+        try:
+            session = await self._connect()
+        except BaseException:
+            self._room.release()
+            raise
+        self._all.add(session)
+        try:
+            await self._initialize(session)
+        except BaseException:
+            self._end(session)
+            raise
+        return session
+
+    def _end(self, session: Session) -> None:
+        if session not in self._all:
+            return
+        self._all.discard(session)
+        ending = asyncio.ensure_future(session.connection.aclose())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ended)
+
+    def _ended(self, ending: asyncio.Task[None]) -> None:
+        self._ending.discard(ending)
+        self._room.release()
+
+    async def aclose(self) -> None:
+        """End all processes, and wait for that."""
+        for session in list(self._all):
+            self._end(session)
+        await asyncio.gather(*self._ending)
+
+
+class EndpointSessions:
+    """Sessions of the one agent behind an address, which is initialized once, and anew after a fault.
+
+    One scenario at a time, each after a reset; or all that come, without, if it serves them in `parallel`.
+    """
+
+    def __init__(self, connect: Connect, initialize: Initialize, *, parallel: bool) -> None:
+        self._connect = connect
+        self._initialize = initialize
+        self._parallel = parallel
+        self._agent: AgentInfo | None = None
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        """Give a session of the one agent."""
+        try:
+            async with self._turn:
+                session = await self._ready()
+                if not self._parallel:
+                    await session.reset()
+                    yield session
+            if self._parallel:
+                yield session
+        except BaseException:
+            self._agent = None
+            raise
+
+    async def _ready(self) -> Session:
+        session = await self._connect()
+        if self._agent is None:
+            await self._initialize(session)
+            self._agent = session.agent
+        session.agent = self._agent
+        return session
+
+    async def aclose(self) -> None:
+        """Do nothing: the endpoint closes its connections itself."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fepflow.calls.ecp.rpc import Request
+from fepflow.calls.ecp.protocol import Request
 from fepflow.calls.processes import ChildProcess, ProcessRunner, Tail, drain
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import InputError, Problem, TargetError

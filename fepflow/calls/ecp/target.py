@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
 
 from fepflow.calls.base import Progress, TargetResponse, progress_of_call
-from fepflow.calls.ecp.agents import open_agents
-from fepflow.calls.ecp.pool import EndpointSessions, ProcessSessions, Sessions
-from fepflow.calls.ecp.protocol import Step, incompatible
-from fepflow.calls.ecp.scenario import scenario_response, steps_of
-from fepflow.calls.ecp.session import Session, Warnings
+from fepflow.calls.ecp.protocol import Step, incompatible, scenario_response, steps_of
+from fepflow.calls.ecp.session import EndpointSessions, ProcessSessions, Session, Sessions, Warnings
+from fepflow.calls.ecp.stdio import Programs, find_command
 from fepflow.calls.thread_pool import READERS
-from fepflow.errors import TargetError
+from fepflow.documents.validation_errors import validation_messages
+from fepflow.errors import InputError, Problem, TargetError
 from fepflow.json.limits import is_large
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import known_secrets, redact_json, remember
 from fepflow.security.secret_names import secrets_in_address
-from fepflow.suite import target
+from fepflow.suite.target import Target
+
+if TYPE_CHECKING:
+    from fepflow.calls.ecp.http import Endpoint
 
 
 class EcpTarget:
-    """Asks the agent of `config.ecp`, a test case being a scenario of one or several steps.
+    """An ECP agent as a target: each test case is a scenario of one or several steps.
 
     Opening it starts nothing. The value of an output is `{steps: [...]}`, see `fepflow.calls.ecp.protocol.Step`; that
     of a call that fails has the steps before. Values of environment variables that are named like a secret are taken
@@ -31,7 +38,7 @@ class EcpTarget:
     Raises InputError for an address or a header that cannot be used.
     """
 
-    def __init__(self, config: target.Target, folder: Path, secrets: frozenset[str] = frozenset()) -> None:
+    def __init__(self, config: Target, folder: Path, secrets: frozenset[str] = frozenset()) -> None:
         if config.ecp is None:
             raise ValueError("the suite has no ECP target")
         self._ecp: Final = config.ecp
@@ -104,3 +111,49 @@ class EcpTarget:
         """End the agents that fepflow started, and the connections to others."""
         await self._sessions.aclose()
         await self._agents.aclose()
+
+
+def open_agents(target: Target, folder: Path, secrets: frozenset[str]) -> Programs | Endpoint:
+    """Return the agents of a target that has `ecp`; nothing is started yet. `secrets` are shown in no message.
+
+    Raises InputError for an address or a header that cannot be used.
+    """
+    assert target.ecp is not None  # the caller has looked
+    if target.ecp.command is not None:
+        return Programs(target.ecp, folder, secrets)
+    from fepflow.calls.ecp.http import Endpoint  # loads httpx, which processes need not wait for
+
+    return Endpoint(target, secrets)
+
+
+def target_of(text: str, variables: Sequence[str] = (), seconds: float | None = None) -> Target:
+    """Return the target for an agent named on the command line: a command, or an address.
+
+    It gets these variables of the environment; each request may take so many seconds. Raises InputError.
+    """
+    where = {"url": text} if re.match("https?://", text, re.IGNORECASE) else {"command": text}
+    ecp = {**where, "step_timeout": seconds, "start_timeout": seconds}
+    data = {"ecp": {**ecp, "env": list(variables)} if variables else ecp}
+    try:
+        return Target.model_validate(data)
+    except ValidationError as error:
+        raise InputError(
+            [Problem(item.message, advice=item.advice) for item in validation_messages(data, error)]
+        ) from None
+
+
+@asynccontextmanager
+async def open_session(target: Target, folder: Path) -> AsyncIterator[Session]:
+    """Give an initialized session of the agent of an `ecp` target, started from `folder` or at its address.
+
+    Raises InputError for a command or an address that cannot be used, TargetError.
+    """
+    assert target.ecp is not None  # the caller has made it
+    remember(secrets_in_address(target.ecp.url or ""))
+    if target.ecp.command is not None:
+        find_command(target.ecp, folder)
+    secrets = known_secrets()
+    async with aclosing(open_agents(target, folder, secrets)) as agents, aclosing(await agents.connect()) as connection:
+        session = Session(connection, Warnings(), secrets, target.ecp)
+        await session.initialize()
+        yield session

@@ -13,7 +13,7 @@ import pytest
 
 from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.ecp import stdio
-from fepflow.calls.ecp.conformance.report import ConformanceReport
+from fepflow.calls.ecp.conformance import ConformanceReport
 from fepflow.calls.factory import open_target
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.suite.target import Target

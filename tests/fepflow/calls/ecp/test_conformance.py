@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fepflow.calls.ecp.conformance.check import check_conformance
-from fepflow.calls.ecp.conformance.report import CHECKS, ConformanceReport
-from fepflow.calls.ecp.named import target_of
+from fepflow.calls.ecp.conformance import CHECKS, ConformanceReport, check_conformance
+from fepflow.calls.ecp.target import target_of
 from fepflow.errors import InputError
 
 from .conftest import PYTHON, failed, processes_in, status_of

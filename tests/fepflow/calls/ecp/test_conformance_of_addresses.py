@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from fepflow.calls.ecp.conformance.check import check_conformance
-from fepflow.calls.ecp.conformance.examination import goes_on
-from fepflow.calls.ecp.named import target_of
+from fepflow.calls.ecp.conformance import check_conformance, goes_on
+from fepflow.calls.ecp.target import target_of
 from tests.fepflow.calls.conftest import Serve
 
 from .conftest import failed, status_of

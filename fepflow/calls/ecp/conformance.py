@@ -1,28 +1,101 @@
-"""Whether an agent keeps to the Evaluation Context Protocol, found out by talking to it."""
+"""Conformance: whether an agent keeps to the Evaluation Context Protocol, found out by talking to it."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
-from fepflow.calls.ecp.conformance.conversation import Answer, Conversation, Observations, shown
-from fepflow.calls.ecp.conformance.process_wire import ProcessWire
-from fepflow.calls.ecp.conformance.report import CHECKS, ConformanceCheck, ConformanceReport, Status
-from fepflow.calls.ecp.conformance.step_result import faults_of_step
-from fepflow.calls.ecp.conformance.wire import Wire
-from fepflow.calls.ecp.protocol import VERSION, agent_info
-from fepflow.calls.ecp.rpc import INVALID_PARAMS, METHOD_NOT_FOUND
-from fepflow.calls.ecp.stdio import EOF_SECONDS
+from fepflow.calls.ecp.conversation import Answer, Conversation, HttpWire, Observations, ProcessWire, Wire, shown
+from fepflow.calls.ecp.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, VERSION, agent_info, step_result
+from fepflow.calls.ecp.stdio import EOF_SECONDS, Programs, find_command
+from fepflow.calls.ecp.target import open_agents
 from fepflow.errors import TargetError
+from fepflow.security.redaction import known_secrets, remember
+from fepflow.security.secret_names import secrets_in_address
+from fepflow.suite.target import Target
+
+Status = Literal["pass", "fail", "skip"]
+
+CHECKS: Mapping[str, str] = {
+    "initialize": "agent/initialize gives name and capabilities",
+    "version": "a version is agreed on, and one that does not exist refused",
+    "step": "agent/step gives status, texts or null, and nothing else in their place",
+    "tool_calls": "tool calls are objects with name and arguments",
+    "usage": "usage is an object of counts",
+    "two_steps": "a second step is answered in the same process",
+    "unknown_params": "params that it does not know do not matter",
+    "unicode": "texts of any language come through",
+    "long_input": "an input of 300 kB is answered",
+    "reset": "agent/reset gives true",
+    "reset_effect": "after a reset the agent answers as after a start",
+    "unknown_method": "a method that there is not gives the error -32601",
+    "malformed_json": "a line that is no JSON does not end it",
+    "notification": "a request without id is not answered",
+    "ids": "answers have the ids of their requests, with their types",
+    "json_rpc": "answers are objects of JSON-RPC 2.0",
+    "only_answers": "nothing else is where the answers are: one for each request, no prints",
+    "fresh_process": "another process can be started, and answers",
+    "end_of_input": "the process ends by itself when its stdin is closed",
+}
+"""The checks, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConformanceCheck:
+    """The result of one check; skip: it cannot be told, or has no meaning here."""
+
+    name: str
+    status: Status
+    message: str = ""
+
+
+@dataclass
+class ConformanceReport:
+    """The results of all checks, and what the agent says of itself."""
+
+    agent: str = ""
+    protocol_version: str | None = None
+    capabilities: list[str] = field(default_factory=list)
+    checks: list[ConformanceCheck] = field(default_factory=list)
+
+    @property
+    def is_conformant(self) -> bool:
+        """True if no check failed."""
+        return all(check.status != "fail" for check in self.checks)
+
+
+async def check_conformance(target: Target, folder: Path, text: str, seconds: float) -> ConformanceReport:
+    """Start the agent of an `ecp` target from `folder`, or call its address, and find out what it does.
+
+    Its steps have the input `text`; each request may take so many seconds. Raises InputError for a command or an
+    address that cannot be used, TargetError where no process can be had.
+    """
+    assert target.ecp is not None  # the caller has made it
+    remember(secrets_in_address(target.ecp.url or ""))
+    if target.ecp.command is not None:
+        find_command(target.ecp, folder)
+    max_bytes = target.ecp.max_bytes
+    async with aclosing(open_agents(target, folder, known_secrets())) as agents:
+
+        async def connect() -> Wire:
+            if isinstance(agents, Programs):
+                return ProcessWire(await agents.start(), max_bytes)
+            return HttpWire(agents, seconds)
+
+        return await Examination(connect, text, seconds, is_process=isinstance(agents, Programs)).run()
+
 
 NO_VERSION = "99.0"
 LONG_CHARACTERS = 300_000
 UNICODE = 'Grüße, 日本語, \N{SLIGHTLY SMILING FACE} \u2028 «"quoted" \\ \t»'
 _DAMAGED = ("\ufffd", "GrÃ", "\udce2", "\udcc3")
-"""What stands in a text that was read with another encoding, or with none."""
+"""Parts of UNICODE as another encoding, or none, would show them."""
 
 _OVER_ALL = ("step", "tool_calls", "usage", "ids", "json_rpc", "only_answers")
 """Checks of everything that was answered."""
@@ -35,9 +108,9 @@ Connect = Callable[[], Awaitable[Wire]]
 
 
 class Examination:
-    """Talks to an agent, step by step with the input `text`; each request has so many seconds.
+    """A talk with an agent, step by step with the input `text`; each request has so many seconds.
 
-    Of an address there is only one, which cannot be started anew.
+    An agent at an address cannot be started anew.
     """
 
     def __init__(self, connect: Connect, text: str, seconds: float, *, is_process: bool) -> None:
@@ -52,7 +125,7 @@ class Examination:
         self._cheap = ("agent/step", {"input": text})
 
     async def run(self) -> ConformanceReport:
-        """All checks. Raises TargetError where no process can be had."""
+        """Run all checks. Raises TargetError where no process can be had."""
         try:
             conversation = await self._begin("initialize")
             if conversation is not None:
@@ -91,7 +164,7 @@ class Examination:
         await self._examine_version()
 
     def _set(self, name: str, status: Status, message: str = "") -> None:
-        """What came out of a check; one that has failed stays so."""
+        """Set the result of a check; one that has failed stays so."""
         if not self._has_failed(name):
             self._results[name] = status, message
 
@@ -104,7 +177,7 @@ class Examination:
         return conversation
 
     async def _begin(self, name: str) -> Conversation | None:
-        """A new conversation with the agent, as the check of this name; None if it cannot be."""
+        """Return a new conversation with the agent, as the check of this name; None if it cannot be."""
         try:
             conversation = await self._open_conversation()
         except TargetError as error:
@@ -123,7 +196,7 @@ class Examination:
         return conversation
 
     def _fault_of_start(self, result: dict[str, Any]) -> str:
-        """What is wrong with what the agent says of itself; of its version there is a check of its own."""
+        """Return what is wrong with the agent's answer to `initialize`; its version has a check of its own."""
         try:
             info = agent_info({**result, "protocol_version": None})
         except TargetError as error:
@@ -140,7 +213,7 @@ class Examination:
         return f"the result has no {' and no '.join(lacking)}" if lacking else _fault_of_names(result)
 
     async def _going_on(self, conversation: Conversation) -> Conversation:
-        """The conversation, or another one where the agent has not answered."""
+        """Return the conversation, or another one where the agent has not answered."""
         if not conversation.is_broken:
             return conversation
         return await self._begin("fresh_process") or conversation
@@ -148,7 +221,7 @@ class Examination:
     async def _step(
         self, conversation: Conversation, name: str, text: str | None = None, more: dict[str, Any] | None = None
     ) -> Any:
-        """The result of a step, which is the check of this name."""
+        """Return the result of a step, which is the check of this name."""
         answer = await conversation.ask("agent/step", {"input": self._text if text is None else text, **(more or {})})
         result = answer.result
         if not isinstance(result, dict):
@@ -167,7 +240,7 @@ class Examination:
         return result
 
     async def _examine_reset(self, conversation: Conversation) -> Any:
-        """The result of the step after a reset."""
+        """Return the result of the step after a reset."""
         answer = await conversation.ask("agent/reset")
         is_reset = answer.result is True
         self._set("reset", "pass" if is_reset else "fail", "" if is_reset else _unexpected(answer))
@@ -185,7 +258,7 @@ class Examination:
         return after
 
     def _compare_resets(self, results: list[Any]) -> None:
-        """Whether an agent that cannot be started anew gives the same after each reset, or goes on as if none was."""
+        """Judge whether an agent that cannot be started anew gives the same after each reset, or goes on."""
         said = [_seen(result) for result in results]
         if all(one == said[0] for one in said):
             self._set("reset_effect", "pass")
@@ -195,7 +268,7 @@ class Examination:
             self._set("reset_effect", "skip", "cannot be told: the agent answers differently from reset to reset")
 
     def _compare(self, starts: list[Any], after_reset: Any) -> None:
-        """Whether the agent answers after a reset as it does after starts."""
+        """Judge whether the agent answers after a reset as it does after starts."""
         if any(_seen(start) != _seen(starts[0]) for start in starts):
             self._set("reset_effect", "skip", "cannot be told: the agent answers differently from start to start")
         elif _seen(after_reset) == _seen(starts[0]):
@@ -229,7 +302,7 @@ class Examination:
             self._set("notification", "pass")
 
     async def _examine_ids(self, conversation: Conversation) -> None:
-        answer = await conversation.ask(*self._cheap, named="fepflow-1")
+        answer = await conversation.ask(*self._cheap, name="fepflow-1")
         if answer.message is None:
             self._observations.note("ids", f"a request whose id is a text: {answer}")
 
@@ -270,9 +343,9 @@ class Examination:
 
 
 def goes_on(said: Sequence[Any]) -> bool:
-    """Whether what is said shows a memory: a number in it that grows by 1 each time, or a text that gets longer.
+    """Return whether answers show a memory: a number in them that grows by 1 each time, or a text that gets longer.
 
-    Nothing else differs, so that a random answer, or one that has the time in it, is not taken for it.
+    Nothing else may differ, so that a random answer, or one that has the time in it, is not taken for it.
     """
     texts = [json.dumps(one, ensure_ascii=False) for one in said]
     rests = {_DIGITS.sub("0", text) for text in texts}
@@ -284,7 +357,7 @@ def goes_on(said: Sequence[Any]) -> bool:
 
 
 def _fault_of_names(result: dict[str, Any]) -> str:
-    """What is wrong with the name and the capabilities, more strictly than runs take it."""
+    """Return what is wrong with the name and the capabilities, more strictly than runs take it."""
     name, capabilities = result["name"], result["capabilities"]
     if not isinstance(name, str) or not name:
         return f"name is {shown(name)}, and not a text that says something"
@@ -299,7 +372,43 @@ def _unexpected(answer: Answer) -> str:
 
 
 def _seen(result: Any) -> Any:
-    """What of a step's result tells whether the agent remembers."""
+    """Return the part of a step's result that tells whether the agent remembers."""
     if not isinstance(result, dict):
         return None
     return {name: result.get(name) for name in ("status", "public_output", "tool_calls")}
+
+
+_COUNTS = ("input_tokens", "output_tokens", "total_tokens")
+
+
+def faults_of_step(result: Any) -> Iterator[tuple[str, str]]:
+    """Yield each fault, with the conformance check that it belongs to."""
+    rest = {name: value for name, value in result.items() if name not in ("tool_calls", "usage")}
+    try:
+        step_result(rest)
+    except TargetError as error:
+        yield "step", str(error)
+    yield from (("tool_calls", fault) for fault in _faults_of_calls(result.get("tool_calls")))
+    yield from (("usage", fault) for fault in _faults_of_usage(result.get("usage")))
+
+
+def _faults_of_calls(calls: Any) -> Iterator[str]:
+    if not isinstance(calls, list | None):
+        yield "tool_calls is no list"
+        return
+    for index, call in enumerate(calls or ()):
+        name = call.get("name", call.get("tool")) if isinstance(call, dict) else None
+        if not isinstance(name, str) or not name:
+            yield f"tool_calls[{index}] is no object with a name"
+        elif not isinstance(call.get("arguments", call.get("args", {})), dict):
+            yield f"the arguments of tool_calls[{index}] are no object"
+
+
+def _faults_of_usage(usage: Any) -> Iterator[str]:
+    if not isinstance(usage, dict | None):
+        yield "usage is no object"
+        return
+    for name in _COUNTS:
+        value = (usage or {}).get(name)
+        if value is not None and (type(value) is not int or value < 0):
+            yield f"usage.{name} is no count"

@@ -1,0 +1,312 @@
+"""Raw conversations with an agent, whose answers may be wrong in any way, and what is seen of that."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from fepflow.calls.ecp.stdio import EOF_SECONDS
+from fepflow.calls.processes import ChildProcess, Tail, drain
+from fepflow.errors import TargetError
+from fepflow.json import parser
+from fepflow.security.redaction import excerpt
+
+if TYPE_CHECKING:
+    import httpx
+
+    from fepflow.calls.ecp.http import Endpoint
+
+
+class Wire(Protocol):
+    """A connection to an agent over which any text can be sent, and all that comes back is seen."""
+
+    async def send(self, text: str) -> None:
+        """Send a text, a line or the body of a POST."""
+
+    async def receive(self, seconds: float) -> str | None:
+        """Return the next line or event that comes; None if none comes in time, or none will."""
+
+    async def fault(self) -> str:
+        """Return why nothing comes any more, if that is known."""
+
+    async def aclose(self) -> None:
+        """End it."""
+
+
+_SHOWN_TAIL = 300
+_ENDING_SECONDS = 1.0
+_EOF_PATIENCE = 5 * EOF_SECONDS
+"""Longer than a run waits before it sends SIGTERM: a busy machine is no fault of the agent's."""
+
+
+class ProcessWire:
+    """The stdin and stdout of a process, read all the while, up to `limit` bytes that wait."""
+
+    def __init__(self, process: ChildProcess, limit: int) -> None:
+        self._process = process
+        self._limit = limit
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._waiting = 0
+        self._reading = asyncio.ensure_future(self._read())
+
+    async def _read(self) -> None:
+        try:
+            while line := await self._process.read_line():
+                if self._waiting + len(line) <= self._limit:
+                    self._waiting += len(line)
+                    self._lines.put_nowait(line)
+        except asyncio.LimitOverrunError:
+            await drain(self._process.stdout, Tail())
+
+    async def send(self, text: str) -> None:
+        """Write a line."""
+        self._process.stdin.write(text.encode() + b"\n")
+
+    async def receive(self, seconds: float) -> str | None:
+        """See Wire."""
+        waiting = asyncio.ensure_future(self._lines.get())
+        try:
+            await asyncio.wait({waiting, self._reading}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done() and self._lines.empty():
+                return None
+            line = await waiting
+        finally:
+            waiting.cancel()
+        self._waiting -= len(line)
+        return line.rstrip(b"\n").decode("utf-8", "replace")
+
+    async def fault(self) -> str:
+        """See Wire: how the process has ended."""
+        if not self._reading.done():
+            return ""
+        ending = await self._process.ending(_ENDING_SECONDS) or "closed its stdout"
+        stderr = self._process.stderr.text
+        words = excerpt(stderr, frozenset(), len(stderr))[-_SHOWN_TAIL:]
+        return f"the agent {ending}" + (f"; the end of its stderr: {words}" if words else "")
+
+    async def end_of_input(self) -> float | None:
+        """Close its stdin; return the seconds it took to end by itself, None if it has not for a while."""
+        self._process.close_stdin()
+        started = monotonic()
+        return None if await self._process.wait(_EOF_PATIENCE) is None else monotonic() - started
+
+    async def aclose(self) -> None:
+        """See Wire."""
+        try:
+            await self._process.kill()
+        finally:
+            self._reading.cancel()
+
+
+class HttpWire:
+    """POSTs to an address, one after the other, and the bodies or events that come back."""
+
+    def __init__(self, endpoint: Endpoint, seconds: float) -> None:
+        self._endpoint = endpoint
+        self._seconds = seconds
+        self._messages: asyncio.Queue[str] = asyncio.Queue()
+        self._posting: asyncio.Future[None] | None = None
+        self._fault = ""
+
+    async def send(self, text: str) -> None:
+        """POST it, once the one before is over, for which it has so many seconds more."""
+        if self._posting is not None:
+            await asyncio.wait({self._posting}, timeout=self._seconds)
+            self._posting.cancel()
+        self._fault = ""
+        self._posting = asyncio.ensure_future(self._post(text))
+
+    async def _post(self, text: str) -> None:
+        try:
+            async with self._endpoint.post(text.encode()) as response:
+                self._fault = f"HTTP {response.status_code} without an answer"
+                await self._read(response)
+        except TargetError as error:
+            self._fault = str(error)
+
+    async def _read(self, response: httpx.Response) -> None:
+        """Keep the body, or each event of a stream."""
+        if response.headers.get("Content-Type", "").lower().startswith("text/event-stream"):
+            async for data in self._endpoint.events(response):
+                self._messages.put_nowait(data)
+        elif (body := await self._endpoint.body(response)).strip():
+            self._messages.put_nowait(body)
+
+    async def receive(self, seconds: float) -> str | None:
+        """See Wire."""
+        waiting = asyncio.ensure_future(self._messages.get())
+        try:
+            both: list[asyncio.Future[Any]] = [waiting, *([self._posting] if self._posting is not None else [])]
+            await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(0)  # what was put last has its turn
+            return waiting.result() if waiting.done() else None
+        finally:
+            waiting.cancel()
+
+    async def fault(self) -> str:
+        """See Wire."""
+        return self._fault
+
+    async def aclose(self) -> None:
+        """See Wire."""
+        if self._posting is not None:
+            self._posting.cancel()
+
+
+Id = int | str | None
+
+_GRACE_SECONDS = 2.0
+
+
+class Answer(NamedTuple):
+    """An answer, an object with a result or an error; or None, and why there is none.
+
+    `others` are answers that came before it to what was sent with it.
+    """
+
+    message: dict[str, Any] | None
+    why: str = ""
+    others: Sequence[dict[str, Any]] = ()
+
+    @property
+    def result(self) -> Any:
+        """The result; None for an error, too."""
+        return None if self.message is None else self.message.get("result")
+
+    @property
+    def error_code(self) -> Any:
+        """The code of the error; None where there is none."""
+        error = None if self.message is None else self.message.get("error")
+        return error.get("code") if isinstance(error, dict) else None
+
+    def __str__(self) -> str:
+        return self.why if self.message is None else shown(self.message.get("error", self.message.get("result")))
+
+
+@dataclass
+class Observations:
+    """Faults seen in any answer, by the conformance check that they belong to."""
+
+    first: dict[str, str] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def note(self, check: str, fault: str) -> None:
+        """Take note of a fault."""
+        self.first.setdefault(check, fault)
+        self.counts[check] += 1
+
+
+class Conversation:
+    """Requests over one wire, one at a time, each with a deadline."""
+
+    def __init__(self, wire: Wire, seconds: float, observations: Observations) -> None:
+        self.wire = wire
+        self.is_broken = False
+        self._seconds = seconds
+        self._observations = observations
+        self._numbers = count(1)
+        self._asked: list[Id] = []
+
+    async def ask(
+        self, method: str, params: dict[str, Any] | None = None, *, name: str | None = None, before: Sequence[str] = ()
+    ) -> Answer:
+        """Return the answer to a request with the id `name`, else a number; `before` are lines that are sent first."""
+        await self.rest(0)
+        for text in before:
+            await self.wire.send(text)
+        own: Id = name or next(self._numbers)
+        request = {"jsonrpc": "2.0", "id": own, "method": method, "params": params or {}}
+        await self.wire.send(json.dumps(request, ensure_ascii=False))
+        answer = await self._answer(own, is_alone=not before)
+        self._asked.append(own)
+        self.is_broken = answer.message is None
+        return answer
+
+    async def _answer(self, own: Id, *, is_alone: bool) -> Answer:
+        deadline = monotonic() + self._seconds
+        others: list[dict[str, Any]] = []
+        again: dict[str, Any] | None = None
+        while (text := await self._next(deadline)) is not None:
+            message = self._message(text)
+            if message is None:
+                continue
+            its_id = message.get("id")
+            if _same(its_id, own):
+                self._look_at(message)
+                self._note_again(again)
+                return Answer(message, others=others)
+            if any(_same(its_id, asked) for asked in self._asked):
+                self._note_again(again)
+                again, deadline = message, min(deadline, monotonic() + self._grace)
+            elif is_alone or str(its_id) == str(own):
+                return self._wrong(message, own)
+            else:
+                others.append(message)
+        if again is not None:
+            return self._wrong(again, own, others)
+        return Answer(None, await self.wire.fault() or f"no answer within {self._seconds:g} s", others)
+
+    @property
+    def _grace(self) -> float:
+        """Seconds to wait for the answer after one that has the id of an earlier request, and may be it."""
+        return 0.0 if "ids" in self._observations.first else _GRACE_SECONDS
+
+    def _note_again(self, message: dict[str, Any] | None) -> None:
+        if message is not None:
+            self._observations.note("only_answers", f"the request {shown(message['id'])} was answered again")
+
+    def _wrong(self, message: dict[str, Any], own: Id, others: Sequence[dict[str, Any]] = ()) -> Answer:
+        """Note and return an answer whose id is another one."""
+        self._observations.note("ids", f"{shown(own)} was asked, and {shown(message.get('id'))} answered")
+        return Answer(message, others=others)
+
+    def _message(self, text: str) -> dict[str, Any] | None:
+        """Return the answer that a text is, if it is one."""
+        try:
+            message = parser.parse(text)
+        except ValueError:
+            message = None
+        if isinstance(message, dict) and "method" not in message and {"result", "error"} & message.keys():
+            return message
+        if text.strip():
+            self._observations.note("only_answers", f"this came, too: {excerpt(text, frozenset(), 100)}")
+        return None
+
+    def _look_at(self, message: dict[str, Any]) -> None:
+        """Note faults in the form of an answer."""
+        error = message.get("error")
+        if message.get("jsonrpc") != "2.0":
+            self._observations.note("json_rpc", f"jsonrpc is {shown(message.get('jsonrpc'))}")
+        if "error" in message and "result" in message:
+            self._observations.note("json_rpc", "an answer has both result and error")
+        is_whole = isinstance(error, dict) and type(error.get("code")) is int and isinstance(error.get("message"), str)
+        if error is not None and not is_whole:
+            self._observations.note("json_rpc", f"an error is no object with code and message: {shown(error)}")
+
+    async def _next(self, deadline: float) -> str | None:
+        """Return what comes next. An agent that writes without end does not get round the deadline."""
+        left = deadline - monotonic()
+        return await self.wire.receive(left) if left > 0 else None
+
+    async def rest(self, seconds: float = 0.1) -> None:
+        """Look at what comes though nothing is asked; not for long where it does not end."""
+        deadline = monotonic() + seconds + _GRACE_SECONDS
+        while monotonic() < deadline and (text := await self.wire.receive(seconds)) is not None:
+            if (message := self._message(text)) is not None:
+                self._observations.note("only_answers", f"an answer came that nothing asked for: {shown(message)}")
+
+
+def _same(its_id: Any, own: Id) -> bool:
+    """Return whether two ids are the same, and of the same type: "3" is not 3."""
+    return type(its_id) is type(own) and its_id == own
+
+
+def shown(value: Any) -> str:
+    """Return a JSON value as a short text for a message."""
+    return excerpt(json.dumps(value, ensure_ascii=False), frozenset(), 120)
