@@ -10,12 +10,14 @@ import math
 from collections.abc import Iterable
 from hashlib import sha256
 from heapq import nsmallest
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fepflow.statistics.sequential import passes_in_a_row
-from fepflow.store.records import RunRecord
 from fepflow.suite.models import Gate, TopUp
 from fepflow.verdict.verdict import TopUpVerdict, Verdict
+
+if TYPE_CHECKING:
+    from fepflow.store.records import RunRecord
 
 DEFAULT_SEED = 0
 

@@ -48,7 +48,7 @@ def migrate(revision: str | None, yes: bool) -> None:
 def check() -> None:
     """Read everything in the store, and say what is wrong with it. Changes nothing."""
     from fepflow.settings import settings
-    from fepflow.store.integrity import check_integrity
+    from fepflow.store.maintenance import check_integrity
 
     report = check_integrity(settings().store_address)
     click.echo(f"{report.location} ({report.version}), schema {report.revision or 'none'}")
@@ -69,7 +69,7 @@ def backup(file: Path) -> None:
     A SQLite store becomes a SQLite file; one on PostgreSQL an archive for pg_restore, made by pg_dump.
     """
     from fepflow.settings import settings
-    from fepflow.store.backup import back_up
+    from fepflow.store.maintenance import back_up
 
     location = back_up(settings().store_address, file)
     click.echo(f"{location}: backed up to {file} ({file.stat().st_size:,} bytes).")

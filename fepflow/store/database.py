@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import copy
@@ -11,7 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from sqlalchemy import URL, ColumnElement, Connection, Engine, Select, Table, collate, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    NoSuchModuleError,
+    OperationalError,
+    SQLAlchemyError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 from tenacity import (
     Retrying,
@@ -26,7 +35,6 @@ from fepflow.errors import InfrastructureError, MissingExtraError, UserError
 from fepflow.extras import sentence
 from fepflow.security.redaction import remember
 from fepflow.security.secret_names import secrets_in_address
-from fepflow.store.errors import is_busy, is_passing, is_retryable, location_of, translated
 from fepflow.store.migrate import is_current, loaded_alembic, migrate, revisions
 
 if TYPE_CHECKING:
@@ -37,6 +45,32 @@ BUSY_TIMEOUT = 5.0
 
 CONNECT_TIMEOUT = 10
 """Seconds after which a PostgreSQL server that does not answer is away, unless the URL has a `connect_timeout`."""
+
+_SQLITE_ADVICE = {
+    sqlite3.SQLITE_BUSY: (
+        "is locked by another process",
+        "another run, a backup or a database browser holds it for longer than 5 seconds; end that and try again",
+    ),
+    sqlite3.SQLITE_FULL: ("is full", "free space on its disk, then go on with `fepflow run --resume`"),
+    sqlite3.SQLITE_IOERR: ("cannot be read or written", "look at its disk: free space, quota, mount"),
+    sqlite3.SQLITE_READONLY: ("is read-only", "make the file and its folder writable for this user"),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "make the file and its folder readable and writable for this user"),
+    sqlite3.SQLITE_PERM: ("cannot be opened", "make the file and its folder readable and writable for this user"),
+    sqlite3.SQLITE_NOTADB: ("is not a database", "name another file in FEPFLOW_STORE_URL, or move this one away"),
+    sqlite3.SQLITE_CORRUPT: ("is damaged", "restore it from a backup, or move the file away to begin a new one"),
+}
+_SQLSTATE_ADVICE = {
+    "08": (
+        "cannot be reached",
+        "check that the server is up and that FEPFLOW_STORE_URL names its host, port, database, user and password",
+    ),
+    "28": ("refuses this user", "check the user and the password in FEPFLOW_STORE_URL"),
+    "3D": ("does not exist", "create the database, or name another in FEPFLOW_STORE_URL"),
+    "42": ("does not allow this user to do this", "grant the user the rights to the tables"),
+    "53": ("is out of disk, memory or connections", "free some and try again"),
+    "57": ("is shutting down or starting", "try again when it is up"),
+}
+_RETRYABLE_SQLSTATES = {"40001", "40P01"}  # serialization failure, deadlock: the same transaction may succeed now
 
 T = TypeVar("T")
 
@@ -60,7 +94,7 @@ class Database:
     def __init__(self, url: str, *, create: bool = True, wait_seconds: float = 0.0) -> None:
         parsed = _parse(url)
         self._wait_seconds = wait_seconds
-        self.location = location_of(parsed)
+        self.location = _location_of(parsed)
         self.file = Path(str(parsed.database)) if parsed.get_backend_name() == "sqlite" else None
         if self.file and create:
             self._create_file(self.file)
@@ -70,7 +104,7 @@ class Database:
 
     @classmethod
     def open(cls, url: str, wait_seconds: float = 0.0) -> Self:
-        """The database with the newest schema; raises InfrastructureError, too, when it is unavailable."""
+        """Open the database with the newest schema; raises InfrastructureError, too, when it is unavailable."""
         database = cls(url, wait_seconds=wait_seconds)
         try:
             with database.reading() as connection:
@@ -83,15 +117,15 @@ class Database:
         return database
 
     def waiting(self, wait_seconds: float) -> Self:
-        """The same database with the same connections, and another time to wait for one that is away."""
+        """Return the same database with the same connections, and another time to wait for one that is away."""
         same = copy(self)
         same._wait_seconds = wait_seconds
         return same
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection in a transaction that sees one state of the database and never waits for writers."""
-        with translated(self.location), self._retry_while_away(self._snapshot) as connection:
+        """Give a connection in a transaction that sees one state of the database and never waits for writers."""
+        with _translated(self.location), self._retry_while_away(self._snapshot) as connection:
             yield connection
 
     def _snapshot(self) -> Connection:
@@ -108,24 +142,24 @@ class Database:
         return connection
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """What `work` returns, once its transaction is committed.
+        """Call `work` in a transaction, and return its result once that is committed.
 
-        Called again if PostgreSQL asks for that, and, within `wait_seconds`, if the database was away or locked: work
-        that was committed without our hearing of it has to do no harm a second time.
+        It is called again if PostgreSQL asks for that, and, within `wait_seconds`, if the database was away or locked:
+        work that was committed without our hearing of it has to do no harm a second time.
         """
         retrying = Retrying(
-            retry=retry_if_exception(is_retryable),
+            retry=retry_if_exception(_is_retryable),
             stop=stop_after_attempt(8),
             wait=wait_random_exponential(multiplier=0.05, max=1),
             reraise=True,
         )
-        with translated(self.location):
+        with _translated(self.location):
             result: T = self._retry_while_away(lambda: retrying(self._transact, work))
             return result
 
     def _retry_while_away(self, work: Callable[[], T]) -> T:
         retrying = Retrying(
-            retry=retry_if_exception(is_passing),
+            retry=retry_if_exception(_is_passing),
             stop=stop_after_delay(self._wait_seconds),
             wait=wait_random_exponential(multiplier=0.1, max=1),
             reraise=True,
@@ -134,9 +168,9 @@ class Database:
         return result
 
     def write_once(self, work: Callable[[Connection], T]) -> T:
-        """As `write`, for work that cannot be done twice: only the beginning of its transaction is tried again."""
+        """Do work that cannot be done twice: unlike in `write`, only the start of its transaction is tried again."""
         writing = self.engine.execution_options(writes=True)
-        with translated(self.location), ExitStack() as transaction:
+        with _translated(self.location), ExitStack() as transaction:
             # Nothing is done yet when SQLite refuses a writer.
             connection = self._retry_while_away(lambda: transaction.enter_context(writing.begin()))
             return work(connection)
@@ -157,23 +191,23 @@ class Database:
             with migrating.begin() as connection:
                 return migrate(connection, self.location, to or revisions()[-1], back=back)
 
-        with translated(self.location):
+        with _translated(self.location):
             moved = self._retry_while_away(move)
         self.engine.dispose()  # the connection without foreign keys
         return moved
 
     def by_code_points(self, column: ColumnElement[str]) -> ColumnElement[str]:
-        """`column` to order by: each PostgreSQL database has an order of text of its own, SQLite has this one."""
+        """Return a column to order by code points, as SQLite does; each PostgreSQL database has an order of its own."""
         return column if self.file else collate(column, "C")
 
     @contextmanager
     def outside_transactions(self) -> Iterator[Connection]:
-        """A connection for the commands that SQLite takes outside of transactions only."""
-        with translated(self.location), self.engine.connect().execution_options(autocommits=True) as connection:
+        """Give a connection for the commands that SQLite takes outside of transactions only."""
+        with _translated(self.location), self.engine.connect().execution_options(autocommits=True) as connection:
             yield connection
 
     def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections."""
         self.engine.dispose()
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
@@ -194,16 +228,16 @@ class Database:
 
 
 def now_of(connection: Connection) -> datetime:
-    """The time by the database's clock, of which those who share the database have one only."""
+    """Return the time by the database's clock, the one clock that all users of the database share."""
     if connection.dialect.name == "postgresql":
         moment: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
         return moment.astimezone(UTC)
-    told = connection.exec_driver_sql("SELECT strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')").scalar_one()
-    return datetime.fromisoformat(told)
+    text = connection.exec_driver_sql("SELECT strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')").scalar_one()
+    return datetime.fromisoformat(text)
 
 
 def upserting(connection: Connection, table: Table) -> postgresql.Insert | sqlite.Insert:
-    """An INSERT in the database's own dialect, which has ON CONFLICT."""
+    """Return an INSERT in the database's own dialect, which has ON CONFLICT."""
     # Each is imported where it is used: a store on SQLite needs nothing of PostgreSQL's.
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects.postgresql import insert as postgresql_insert
@@ -278,7 +312,7 @@ def _set_up_sqlite(connection: _DBAPIConnection, record: object) -> None:
     connection.isolation_level = None  # the driver begins no transactions; _begin_sqlite does
     # The mode stays with the file. SQLite answers "locked" at once when two processes set it for the first time.
     Retrying(
-        retry=retry_if_exception(is_busy), stop=stop_after_delay(BUSY_TIMEOUT), wait=wait_random(0, 0.05), reraise=True
+        retry=retry_if_exception(_is_busy), stop=stop_after_delay(BUSY_TIMEOUT), wait=wait_random(0, 0.05), reraise=True
     )(connection.execute, "PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = FULL")
@@ -292,3 +326,79 @@ def _begin_sqlite(connection: Connection) -> None:
     if options.get("migrates"):
         connection.exec_driver_sql("PRAGMA foreign_keys = OFF")  # inside a transaction it has no effect
     connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("writes") else "BEGIN")
+
+
+def _location_of(url: URL) -> str:
+    """Name the store for people: without the user, the password and the query, which may hold one, too."""
+    if url.get_backend_name() == "sqlite":
+        return f"The store {url.database}"
+    port = f":{url.port}" if url.port else ""
+    return f"The store {url.get_backend_name()}://{url.host or ''}{port}/{url.database or ''}"
+
+
+def _is_retryable(error: BaseException) -> bool:
+    """Return whether PostgreSQL asks for the transaction to be tried again."""
+    return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _RETRYABLE_SQLSTATES
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Return whether the error may be over in a moment: SQLite's file is locked, PostgreSQL is restarted."""
+    if not isinstance(error, DBAPIError):
+        return False
+    return _sqlite_code(error.orig) == sqlite3.SQLITE_BUSY or (_state_of(error) or "")[:2] in ("08", "57")
+
+
+def _is_busy(error: BaseException | None) -> bool:
+    """Return whether SQLite's driver found the file locked."""
+    return _sqlite_code(error) == sqlite3.SQLITE_BUSY
+
+
+@contextmanager
+def _translated(location: str) -> Iterator[None]:
+    """Turn SQLAlchemy's errors into an InfrastructureError about `location`: what is wrong, and what to do.
+
+    Its message never holds SQL, a parameter or a password.
+    """
+    try:
+        yield
+    except PoolTimeoutError as error:
+        raise InfrastructureError(
+            f"{location} has too many readers at once: try again with less concurrency."
+        ) from error
+    except IntegrityError as error:
+        raise InfrastructureError(
+            f"{location} refused rows ({_message(error)}): the run or the test case they belong to is not there "
+            "(any more)."
+        ) from error
+    except DBAPIError as error:
+        raise InfrastructureError(_sentence(location, error)) from error
+    except SQLAlchemyError as error:
+        raise InfrastructureError(f"{location} failed: {error}") from error
+
+
+def _sentence(location: str, error: DBAPIError) -> str:
+    known = _SQLSTATE_ADVICE.get((_state_of(error) or "")[:2]) or _SQLITE_ADVICE.get(_sqlite_code(error.orig) or -1)
+    if known is None:
+        return f"{location} failed: {_message(error)}"
+    what, advice = known
+    return f"{location} {what} ({_message(error)}): {advice}."
+
+
+def _state_of(error: DBAPIError) -> str | None:
+    state: str | None = getattr(error.orig, "sqlstate", None)
+    if state is None and _sqlite_code(error.orig) is None and isinstance(error, OperationalError):
+        return "08"  # libpq reports a connection that never came about, or was cut, without a SQLSTATE
+    return state
+
+
+def _message(error: DBAPIError) -> str:
+    """Return the database's own words in a line, without PostgreSQL's details, which show what is in the row."""
+    diagnosis = getattr(error.orig, "diag", None)
+    primary = getattr(diagnosis, "message_primary", None)
+    return str(primary or " ".join(str(error.orig).split()))
+
+
+def _sqlite_code(error: BaseException | None) -> int | None:
+    """Return SQLite's primary result code: the low byte of the extended one."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else int(code) & 0xFF

@@ -1,4 +1,4 @@
-"""Leases on runs. One executor at a time: the one whose lease has not ended, by the database's clock."""
+"""Leases on runs and shards: one executor at a time, whose lease has not ended by the database's clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _unstarted_or_over = RUN.c.status != "running"
 
 
 def new_owner() -> str:
-    """A name for this executor: `host/pid/token`."""
+    """Return a new name for this executor: `host/pid/token`."""
     return f"{_this_host()}/{os.getpid()}/{uuid4().hex[:12]}"
 
 
@@ -36,7 +36,7 @@ def _this_host() -> str:
 
 
 def is_gone(owner: str | None) -> bool:
-    """Whether `owner` was a process of this machine that has ended."""
+    """Return whether `owner` was a process of this machine that has ended."""
     pid = _pid_here(owner)
     if pid is None:
         return False
@@ -65,8 +65,8 @@ def _is_alive(owner: str | None, until: datetime | None, now: datetime, *, begun
 
 
 def _is_zombie(pid: int) -> bool:
-    """Whether the process has ended, and its parent, which may be gone too, has not looked at it yet."""
-    import psutil  # only who finds a lease wants it
+    """Return whether the process has ended, and its parent, which may be gone too, has not collected its status."""
+    import psutil  # only a lease of a process here needs it
 
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
@@ -75,19 +75,22 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _free_lease(table: Table, owner: str, before: str | None, now: datetime) -> ColumnElement[bool]:
-    """Whether `owner` may take a lease that `before` had: its own, a free or an ended one, that of an ended process."""
+    """Return the condition that `owner` may take a lease that `before` had.
+
+    It may take its own, a free or an ended one, and that of a process that has ended.
+    """
     free = [table.c.lease_owner.is_(None), table.c.lease_owner == owner, table.c.lease_until <= now]
     return or_(*free, table.c.lease_owner == before) if is_gone(before) else or_(*free)
 
 
 def _renew(connection: Connection, held: Update, seconds: float) -> bool:
-    """Let the lease that `held` names last for the next `seconds`; False if it was lost."""
+    """Renew the lease that `held` names for the next `seconds`; return False if it was lost."""
     until = now_of(connection) + timedelta(seconds=seconds)
     return connection.execute(held.values(lease_until=until)).rowcount == 1
 
 
 class Leases(Repository):
-    """Acquiring, renewing and releasing the lease of a run."""
+    """Acquiring, renewing and releasing the lease of a run, or of one of its shards, numbered from 0."""
 
     def claim(self, run_id: str, owner: str, seconds: float) -> None:
         """Note that `owner` is about to execute the run, for the next `seconds`, unless somebody is executing it.
@@ -177,8 +180,9 @@ class Leases(Repository):
             raise RunBusyError(f"The end of run {run_id} was not recorded: it is {_lost(run_id, owner)}")
 
     def extend_run(self, run_id: str, owner: str, *, n_cases: int, repeats: int) -> RunRecord:
-        """Have the run take in its first `n_cases` cases, and so many repeats of each, as its executor `owner`; the
-        run as it is then. Raises RunBusyError, changing nothing, if the lease was lost.
+        """Have the run take in its first `n_cases` cases, and so many repeats of each, as its executor `owner`.
+
+        Returns the run as it is then. Raises RunBusyError, changing nothing, if the lease was lost.
         """
 
         def extend(connection: Connection) -> RunRecord:
@@ -189,9 +193,9 @@ class Leases(Repository):
         return self._database.write(extend)
 
     def reap(self) -> list[str]:
-        """Mark as interrupted the runs whose executor has ended, or whose lease has; their ids, sorted.
+        """Mark as interrupted the runs whose executor or lease has ended, and return their ids, sorted.
 
-        Those too that were claimed and have not begun. Where the end was requested, the run is cancelled.
+        Runs that were claimed and have not begun are included. A run whose end was requested is cancelled.
         """
         claimed = (RUN.c.status == "pending") & RUN.c.lease_owner.is_not(None)
         leases = select(RUN.c.id, RUN.c.status, RUN.c.lease_owner, RUN.c.lease_until)
@@ -232,7 +236,7 @@ class Leases(Repository):
         self._database.write(lambda connection: connection.execute(change))
 
     def shard_holder(self, run_id: str, shard: int) -> LeaseHolder | None:
-        """The holder of the shard's lease; None if it has not begun, or the last executor has released it."""
+        """Return the holder of the shard's lease; None if it has not begun, or the last executor has released it."""
         with self._database.reading() as connection:
             row = connection.execute(select(SHARD).where(_is_shard(run_id, shard))).one_or_none()
             now = now_of(connection)

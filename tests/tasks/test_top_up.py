@@ -10,7 +10,7 @@ import pytest
 
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.settings import settings
-from fepflow.store.integrity import check_integrity
+from fepflow.store.maintenance import check_integrity
 from fepflow.store.store import Store
 from fepflow.tasks.batches import Batch, split_into_batches
 from fepflow.tasks.call_target import call_target

@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy import make_url
 
 from fepflow.errors import InfrastructureError, UserError
-from fepflow.store.backup import back_up
-from fepflow.store.integrity import check_integrity
+from fepflow.store.maintenance import back_up, check_integrity
 from fepflow.store.store import Store
 
 from .test_processes import checks_per_case, start_writer

@@ -6,7 +6,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.store.database import Database
-from fepflow.store.integrity import SPELLED_OUT, check_integrity
+from fepflow.store.maintenance import SPELLED_OUT, check_integrity
 from fepflow.store.records import METADATA, NewCheckResult, NewOutput
 from fepflow.store.store import Store
 

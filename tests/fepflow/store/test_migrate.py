@@ -14,7 +14,7 @@ from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.store.database import Database
-from fepflow.store.integrity import check_integrity
+from fepflow.store.maintenance import check_integrity
 from fepflow.store.migrate import is_current
 from fepflow.store.records import (
     API_KEY,
