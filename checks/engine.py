@@ -19,7 +19,6 @@ from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
 from fepflow.json.limits import is_large
 from fepflow.models.model_requests import ModelRequests, nested_or_own
 from fepflow.protocol.check import AnyCheck
-from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.model import construct_fast, utc_now
 from fepflow.protocol.results import (
     CheckResult,
@@ -31,7 +30,7 @@ from fepflow.protocol.results import (
     summarize_case,
     summarize_run,
 )
-from fepflow.protocol.test_case import Output, TestCase
+from fepflow.protocol.test_case import Output, TestCase, evaluation_context
 
 logger = logging.getLogger("fepflow.checks")
 

@@ -54,14 +54,14 @@ if TYPE_CHECKING:
     from fepflow.protocol.check import Check as Check
     from fepflow.protocol.results import CheckError as CheckError
     from fepflow.protocol.results import CheckResult as CheckResult
+    from fepflow.protocol.results import ErrorType as ErrorType
     from fepflow.protocol.results import EvaluationRunResult as EvaluationRunResult
     from fepflow.protocol.results import EvaluationSummary as EvaluationSummary
     from fepflow.protocol.results import ExecutionContext as ExecutionContext
     from fepflow.protocol.results import ExperimentMetadata as ExperimentMetadata
+    from fepflow.protocol.results import Status as Status
     from fepflow.protocol.results import TestCaseResult as TestCaseResult
     from fepflow.protocol.results import TestCaseSummary as TestCaseSummary
-    from fepflow.protocol.status import ErrorType as ErrorType
-    from fepflow.protocol.status import Status as Status
     from fepflow.protocol.test_case import Output as Output
     from fepflow.protocol.test_case import TestCase as TestCase
     from fepflow.python_api import Run as Run
@@ -81,7 +81,7 @@ _HOME = {
     "CustomFunctionCheck": "fepflow.checks.custom_function",
     "DisjointCheck": "fepflow.checks.disjoint",
     "EqualsCheck": "fepflow.checks.equals",
-    "ErrorType": "fepflow.protocol.status",
+    "ErrorType": "fepflow.protocol.results",
     "EvaluationRunResult": "fepflow.protocol.results",
     "EvaluationSummary": "fepflow.protocol.results",
     "ExactMatchCheck": "fepflow.checks.exact_match",
@@ -105,7 +105,7 @@ _HOME = {
     "SetEqualCheck": "fepflow.checks.set_equal",
     "SimilarityMetric": "fepflow.checks.constants",
     "SimilarityThreshold": "fepflow.checks.semantic_similarity",
-    "Status": "fepflow.protocol.status",
+    "Status": "fepflow.protocol.results",
     "SubsetCheck": "fepflow.checks.subset",
     "SupersetCheck": "fepflow.checks.superset",
     "TestCase": "fepflow.protocol.test_case",

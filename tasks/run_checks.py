@@ -20,8 +20,8 @@ from fepflow.json.limits import is_large
 from fepflow.models.model_requests import ModelRequests
 from fepflow.models.request_context import RequestContext
 from fepflow.protocol.content_hash import content_hash
-from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.results import CheckResult
+from fepflow.protocol.test_case import evaluation_context
 from fepflow.store.large_arguments import HASH, leave_out_large
 from fepflow.store.records import NewCheckResult
 from fepflow.tasks.batch_work import BatchWork, CaseOutput, PendingChecks

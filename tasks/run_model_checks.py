@@ -19,8 +19,8 @@ from fepflow.checks.engine import failure_of
 from fepflow.errors import InfrastructureError, RunLimitExceededError
 from fepflow.models.model_requests import ModelRequests
 from fepflow.models.request_context import RequestContext
-from fepflow.protocol.context import Context, evaluation_context
 from fepflow.protocol.results import USAGE, CheckResult
+from fepflow.protocol.test_case import Context, evaluation_context
 from fepflow.security.redaction import words_of
 from fepflow.tasks.batch_work import MAX_LABEL, BatchWork, CaseOutput, PendingChecks, listed_cases
 from fepflow.tasks.call_target import FIRST_PAUSE, JITTER, RETRYABLE, longest_pause, may_retry

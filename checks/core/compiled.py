@@ -44,11 +44,10 @@ from fepflow.jsonpath.path import Path, compile_path, is_path
 from fepflow.jsonpath.template import TextTemplate, compile_template, copy_containers
 from fepflow.models.model_requests import ModelRequests, offered_to_nested_calls
 from fepflow.protocol.check import AnyCheck, to_check
-from fepflow.protocol.context import Context
 from fepflow.protocol.model import construct_fast, to_jsonable, utc_now
 from fepflow.protocol.model_response import Kind
-from fepflow.protocol.results import CheckError, CheckResult
-from fepflow.protocol.status import ErrorTypeText
+from fepflow.protocol.results import CheckError, CheckResult, ErrorTypeText
+from fepflow.protocol.test_case import Context
 from fepflow.protocol.tool_calls import made_no_calls
 from fepflow.security.redaction import known_secrets, redact_json, words_of
 from fepflow.suite.models import check_ids

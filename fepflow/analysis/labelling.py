@@ -14,8 +14,7 @@ from fepflow.checks.constants import CheckType
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import JSONPathError, NotFoundError, UserError
 from fepflow.jsonpath.template import TextTemplate
-from fepflow.protocol.context import Context, evaluation_context
-from fepflow.protocol.test_case import Output
+from fepflow.protocol.test_case import Context, Output, evaluation_context
 from fepflow.store.records import LabelDraw, NewLabel, RunRecord
 from fepflow.store.store import Store
 

@@ -12,8 +12,7 @@ from fepflow.analysis.accumulation import cases_of
 from fepflow.analysis.judge_reliability import FIELD
 from fepflow.analysis.sampling import draw
 from fepflow.checks.models.judge_spec import JudgeSpec
-from fepflow.datasets.error_collector import ErrorCollector
-from fepflow.datasets.records import format_of, records
+from fepflow.datasets.records import ErrorCollector, format_of, records
 from fepflow.errors import UserError
 from fepflow.store.records import LabelDraw, RunRecord
 from fepflow.store.store import Store

@@ -1,24 +1,80 @@
-"""Records of files, in bounded memory; errors are collected and raised together."""
+"""Records of files, in JSONL, JSON, YAML or CSV, each also gzipped, in bounded memory.
+
+CSV is read as spreadsheets write it: separated by commas, semicolons or tabs, with quotes, line ends in cells, `sep=`.
+Errors are collected and raised together.
+"""
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
 
-from fepflow.datasets.csv_reader import csv_records
-from fepflow.datasets.error_collector import ErrorCollector
 from fepflow.documents.loader import MAX_BYTES as MAX_YAML_BYTES
 from fepflow.documents.loader import SAVE_AS_UTF8, decode, not_utf8, other_encoding, parse_document
 from fepflow.errors import InputError, Problem
 from fepflow.json import parser
 from fepflow.security.regular_files import open_regular
+from fepflow.text import brief
+
+SPELLED_OUT = 20
+MAX_ERRORS = 10_000
+"""Errors after which a file is read no further."""
+
+
+class ErrorCollector:
+    """Errors of one file: the first 20, and how many more there are."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._first: list[Problem] = []
+        self._more = 0
+
+    def __len__(self) -> int:
+        return len(self._first) + self._more
+
+    @property
+    def first(self) -> Problem:
+        """The first one; there is one."""
+        return self._first[0]
+
+    def take(self, others: ErrorCollector) -> None:
+        """Add all errors that were collected elsewhere."""
+        for problem in others._first:
+            self.add_problem(problem)
+        self._more += others._more
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether there are so many that reading stops."""
+        return self._more >= MAX_ERRORS
+
+    def add(self, message: str, line: int | None = None, path: str | None = None, advice: str | None = None) -> None:
+        """Add an error."""
+        self.add_problem(Problem(message, self.file, line, path, advice))
+
+    def add_problem(self, problem: Problem) -> None:
+        """Add an error that is a Problem already."""
+        if len(self._first) < SPELLED_OUT:
+            self._first.append(problem)
+        else:
+            self._more += 1
+
+    def raise_if_any(self) -> None:
+        """Raises InputError with all of them."""
+        if self._first:
+            more = f"... and {self._more:,} more" + (", and no more was read" if self.are_enough else "")
+            rest = [Problem(more, self.file)] if self._more else []
+            raise InputError([*self._first, *rest])
+
 
 Format = Literal["jsonl", "json", "yaml", "csv"]
 
@@ -197,3 +253,89 @@ def _starts(text: str) -> Iterator[int]:
     while text[at] != "]":
         yield at
         at = skip(decode_at(text, at)[1])
+
+
+_SEP = re.compile(r"\ufeff?\"?sep=(.)\"?\s*", re.IGNORECASE)
+_QUOTED = re.compile(r'"[^"]*"')
+_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+
+
+def csv_records(
+    lines: Iterator[tuple[int, str]], errors: ErrorCollector, longest_cell: int
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Each record by the header's names, with the line, from 1, on which it begins.
+
+    The delimiter is given by a first line `sep=;`, as Excel writes it, or else by the header: it is a comma if
+    there is one outside of quotes, else a semicolon, a tab or a bar.
+    """
+    csv.field_size_limit(max(csv.field_size_limit(), longest_cell))
+    first = next(lines, None)
+    if first is None:
+        return
+    separator_line = _SEP.fullmatch(first[1])
+    offset = 1 if separator_line else 0
+    header_line = next(lines, None) if separator_line else first
+    while header_line is not None and not header_line[1].strip():
+        offset += 1
+        header_line = next(lines, None)
+    if header_line is None:
+        return
+    delimiter = separator_line[1] if separator_line else _delimiter(header_line[1])
+    yield from _rows(chain([header_line], lines), delimiter, offset, errors)
+
+
+def _delimiter(header: str) -> str:
+    bare = _QUOTED.sub("", header)
+    return next((mark for mark in (",", ";", "\t", "|") if mark in bare), ",")
+
+
+def _rows(
+    lines: Iterator[tuple[int, str]], delimiter: str, offset: int, errors: ErrorCollector
+) -> Iterator[tuple[int, dict[str, str]]]:
+    # Strict: else a quote that is never closed swallows the rest of the file as one cell.
+    reader = csv.reader((line for _, line in lines), strict=True, delimiter=delimiter)
+    header: list[str] | None = None
+    start = offset + 1
+    try:
+        for row in reader:
+            if header is None and row:
+                header = _header(row, start, errors)
+                if not header:
+                    return
+            elif header and any(map(str.strip, row)):  # spreadsheets export rows without anything in them, too
+                if len(row) == len(header):
+                    yield start, dict(zip(header, row, strict=True))
+                else:
+                    advice = f"cells are separated by {_NAMES.get(delimiter, delimiter)}; quote those that hold one"
+                    errors.add(f"has {len(row)} cells, but the header has {len(header)}", start, advice=advice)
+            start = offset + reader.line_num + 1
+    except csv.Error as error:
+        errors.add(f"is not valid CSV: {_explained(str(error))}", start, advice=_advice(str(error)))
+
+
+def _header(row: list[str], line: int, errors: ErrorCollector) -> list[str]:
+    names = [name.strip() for name in row]
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if not all(names) or twice:
+        empty = [str(index) for index, name in enumerate(names, start=1) if not name][:SPELLED_OUT]
+        shown = ", ".join(brief(name, 60) for name in twice[:SPELLED_OUT])
+        what = f"the columns {shown} stand twice" if not empty else f"column {', '.join(empty)} has no name"
+        errors.add(f"{what} in the header", line, advice="the first row names the columns")
+        return []
+    return names
+
+
+def _explained(message: str) -> str:
+    if "new-line character seen" in message:
+        return "its lines end in carriage returns only, or one stands in a cell without quotes"
+    if "unexpected end of data" in message:
+        return "a quote is opened here and never closed"
+    if "expected after" in message:
+        return "a text goes on after a closing quote"
+    return message
+
+
+def _advice(message: str) -> str:
+    if "new-line" in message:
+        return "save it with line feeds"
+    return 'a quote inside of a quoted cell is written twice: ""'

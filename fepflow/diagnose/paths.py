@@ -24,8 +24,7 @@ from fepflow.errors import DocumentPath, ValidationMessage, dotted
 from fepflow.jsonpath.context_paths import context_problem, is_word_of_context, meant_path
 from fepflow.jsonpath.path import Key, SingularPath, compile_path, descend, is_path, leading_keys
 from fepflow.protocol.check import Check, to_check
-from fepflow.protocol.context import evaluation_context
-from fepflow.protocol.test_case import Output
+from fepflow.protocol.test_case import Output, evaluation_context
 from fepflow.protocol.tool_calls import made_no_calls
 from fepflow.suite.target import Target
 

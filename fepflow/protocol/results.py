@@ -1,16 +1,44 @@
-"""What comes out: results of checks, test cases and runs (FEP 2.3.4, 4.1, 4.2)."""
+"""Results of checks, test cases and runs, and their statuses (FEP 2.3.4, 4.1, 4.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from fepflow.errors import FepErrorType
 from fepflow.protocol.model import FepModel, Result, Timestamp, construct_fast
-from fepflow.protocol.status import ErrorTypeText, StatusText
 from fepflow.protocol.test_case import Output, TestCase
+
+
+class Status(StrEnum):
+    """The statuses, for those who like constants better than strings; each equals its string."""
+
+    COMPLETED = "completed"
+    ERROR = "error"
+    SKIP = "skip"
+
+
+class ErrorType(StrEnum):
+    """The types of a check's error, as constants; each equals its string."""
+
+    JSONPATH_ERROR = "jsonpath_error"
+    VALIDATION_ERROR = "validation_error"
+    TIMEOUT_ERROR = "timeout_error"
+    UNKNOWN_ERROR = "unknown_error"
+
+
+if TYPE_CHECKING:  # a constant may be given, and be compared with
+    StatusText = Literal["completed", "error", "skip"] | Status
+    ErrorTypeText = FepErrorType | ErrorType
+else:
+    StatusText = Literal["completed", "error", "skip"]
+    ErrorTypeText = FepErrorType
+"""Both as results hold them: always the string."""
+
 
 Count = Annotated[int, Field(ge=0)]
 

@@ -1,4 +1,4 @@
-"""What goes in: test cases and outputs (FEP 2.1, 2.2)."""
+"""Test cases, outputs, and the evaluation context that checks see (FEP 2.1, 2.2, 2.3.1)."""
 
 from __future__ import annotations
 
@@ -67,3 +67,14 @@ class Output(FepModel):
     def is_partial(self) -> bool:
         """Whether this output is what there was before the call failed."""
         return self.value is not None and self.failure is not None
+
+
+Context = dict[str, Any]
+
+
+def evaluation_context(case: TestCase, output: Output) -> Context:
+    """The context of one output. An `expected` that was not given is not there: a path to it is an error."""
+    test_case = {"id": case.id, "input": case.input, "metadata": case.metadata or {}}
+    if "expected" in case.model_fields_set:
+        test_case["expected"] = case.expected
+    return {"test_case": test_case, "output": {"value": output.value, "metadata": output.metadata or {}}}

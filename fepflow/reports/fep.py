@@ -10,8 +10,7 @@ from typing import Any, TextIO
 
 from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.protocol.model import FepModel, utc_now
-from fepflow.protocol.results import status_of
-from fepflow.protocol.status import StatusText
+from fepflow.protocol.results import StatusText, status_of
 from fepflow.store.records import CacheTotals, CaseResult, RunRecord, RunStatus
 from fepflow.store.store import Store
 

@@ -21,8 +21,7 @@ from sqlmodel import Field, SQLModel
 
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.model_response import Kind
-from fepflow.protocol.results import CheckResult
-from fepflow.protocol.status import StatusText
+from fepflow.protocol.results import CheckResult, StatusText
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.columns import EscapedText, JsonText, OptionalJson, UtcDateTime
 

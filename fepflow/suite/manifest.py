@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fepflow.datasets.error_collector import ErrorCollector
-from fepflow.datasets.records import records
+from fepflow.datasets.records import ErrorCollector, records
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.loader import Document
 from fepflow.errors import DocumentPath, InputError, Problem

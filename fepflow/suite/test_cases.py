@@ -10,8 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fepflow.datasets.case_spool import CasesOnDisk
-from fepflow.datasets.error_collector import ErrorCollector
-from fepflow.datasets.records import format_of, records
+from fepflow.datasets.records import ErrorCollector, format_of, records
 from fepflow.documents.did_you_mean import closest
 from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import JSONPathError, Problem, dotted

@@ -14,9 +14,8 @@ from fepflow.models.client import ModelClient
 from fepflow.models.model_requests import ModelRequests
 from fepflow.models.request_context import RequestContext
 from fepflow.protocol.check import Check
-from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.results import CheckResult, EvaluationRunResult
-from fepflow.protocol.test_case import Output, TestCase
+from fepflow.protocol.test_case import Output, TestCase, evaluation_context
 
 from .judged import CANARY, CASE, FORMAT, PARIS, arguments_of
 

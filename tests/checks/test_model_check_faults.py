@@ -14,9 +14,8 @@ from fepflow.models.client import ModelClient
 from fepflow.models.model_requests import ModelRequests
 from fepflow.models.request_context import DEFAULT_CONCURRENCY, RequestContext
 from fepflow.protocol.check import Check
-from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.results import CheckResult
-from fepflow.protocol.test_case import Output, TestCase
+from fepflow.protocol.test_case import Output, TestCase, evaluation_context
 
 from .judged import CANARY, CASE, FAMILIES, FORMAT, PARIS, arguments_of
 

@@ -13,10 +13,9 @@ from fepflow.checks.llm_judge import LLMJudgeCheck
 from fepflow.models.client import ModelClient
 from fepflow.models.model_requests import ModelRequests
 from fepflow.models.request_context import RequestContext
-from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult
-from fepflow.protocol.test_case import Output, TestCase
+from fepflow.protocol.test_case import Output, TestCase, evaluation_context
 
 # litellm makes classes at its first request to a provider, and pydantic warns of them: none of our doing.
 pytestmark = pytest.mark.filterwarnings("ignore:.*ReadOnly. qualifier")

@@ -56,7 +56,7 @@ NO_TLS = Mutation(
 
 MUTATIONS: dict[str, Mutation] = {
     f"{REST}::test_any_json_value_is_an_input_an_expected_value_and_an_output": Mutation(
-        "fepflow/protocol/context.py", 'if "expected" in case.model_fields_set:', "if case.expected:"
+        "fepflow/protocol/test_case.py", 'if "expected" in case.model_fields_set:', "if case.expected:"
     ),
     f"{REST}::test_a_request_that_is_not_valid_is_refused_and_stores_nothing": Mutation(
         "checks/engine.py", "    if len(test_cases) != len(outputs):", "    if False:"

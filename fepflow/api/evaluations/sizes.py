@@ -15,8 +15,7 @@ from fepflow.json.limits import SMALL_CHARACTERS
 from fepflow.jsonpath.path import Key, descend, is_path, leading_keys
 from fepflow.jsonpath.template import placeholders
 from fepflow.protocol.check import AnyCheck, to_check
-from fepflow.protocol.context import evaluation_context
-from fepflow.protocol.test_case import Output, TestCase
+from fepflow.protocol.test_case import Output, TestCase, evaluation_context
 
 MAX_RESOLVED = 500_000_000
 """Characters that the checks of one request look at together."""

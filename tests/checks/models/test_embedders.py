@@ -21,10 +21,9 @@ from fepflow.models.client import ModelClient
 from fepflow.models.model_requests import ModelRequests
 from fepflow.models.request_context import RequestContext
 from fepflow.protocol.check import Check
-from fepflow.protocol.context import evaluation_context
 from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult
-from fepflow.protocol.test_case import Output, TestCase
+from fepflow.protocol.test_case import Output, TestCase, evaluation_context
 
 VECTORS = {"east": [1.0, 0.0], "north": [0.0, 1.0], "north-east": (1, 1), "3d": [1, 0, 0], "bad": ["x", 0]}
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from fepflow.errors import NotFoundError
-from fepflow.protocol.results import CheckError, CheckResult
-from fepflow.protocol.status import StatusText
+from fepflow.protocol.results import CheckError, CheckResult, StatusText
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import CheckCounts, NewCheckResult, NewOutput, NewRun, Progress
 from fepflow.store.store import Store

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fepflow.protocol.model import utc_now
-from fepflow.protocol.results import CheckResult
-from fepflow.protocol.status import StatusText
+from fepflow.protocol.results import CheckResult, StatusText
 from fepflow.protocol.test_case import Output
 from fepflow.verdict.pass_rule import PassRule, SampleOutcome, SampleResult, judge_samples, outcome_of
 
