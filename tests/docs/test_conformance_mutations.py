@@ -253,7 +253,7 @@ MUTATIONS: dict[str, Mutation] = {
         "                pass\n",
     ),
     f"{AUDIT}::test_entries_are_shown_newest_first_and_can_do_nothing_to_a_terminal": Mutation(
-        "fepflow/cli/audit.py", "[_table(found)]", "[_table(found[::-1])]"
+        "fepflow/cli/administration.py", "for entry in found:", "for entry in found[::-1]:"
     ),
 }
 
