@@ -11,9 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fepflow.calls.python.calls import Failure
+from fepflow.calls.python.executors import Failure, LoopThread, given_up
 from fepflow.calls.python.source import MODULES, Source, load, locate, source_hash
-from fepflow.calls.python.threads import LoopThread, given_up
 from fepflow.calls.python.worker import failure_of
 from fepflow.calls.response_body import too_large
 from fepflow.documents.did_you_mean import did_you_mean

@@ -35,7 +35,7 @@ def open_target(
     invalid path.
     """
     if config.given is not None:
-        from fepflow.calls.given import GivenOutputs
+        from fepflow.calls.recorded import GivenOutputs
 
         return GivenOutputs()
     if addresses is not None and (config.http is None or config.http.app is not None):

@@ -10,11 +10,16 @@ import httpx
 
 from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.base import TargetResponse, refuse_reserved_names
-from fepflow.calls.errors import wire_errors
-from fepflow.calls.http_client import Client, add_headers, address_without_secrets, auth_in_address, parse_address
+from fepflow.calls.http_client import (
+    Client,
+    add_headers,
+    address_without_secrets,
+    auth_in_address,
+    parse_address,
+    wire_errors,
+)
 from fepflow.calls.response_body import ACCEPT_ENCODING, read_beginning, read_body, too_large
-from fepflow.calls.response_parser import ResponseParser, status_error
-from fepflow.calls.setting_names import EVALUATIONS_API, HTTP
+from fepflow.calls.response_parser import EVALUATIONS_API, HTTP, ResponseParser, status_error
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
 from fepflow.jsonpath.template import compile_template

@@ -122,3 +122,21 @@ def _refuse_all_without_output(records: dict[str, _Record], config: target.Recor
 
 def _missing(message: str) -> TargetError:
     return TargetError(message, kind="missing_output", retryable=False)
+
+
+class GivenOutputs:
+    """Stands for a target whose outputs are in the store; one that is not there is missing for good."""
+
+    fingerprint = content_hash("given")
+    secrets: frozenset[str] = frozenset()
+
+    def render(self, case: TestCase) -> Any:
+        """No request is made."""
+        return None
+
+    async def call(self, request: Any) -> TargetResponse:
+        """Raises TargetError `missing_output`."""
+        raise TargetError("no output was given for this test case", kind="missing_output", retryable=False)
+
+    async def aclose(self) -> None:
+        """Nothing to give back."""

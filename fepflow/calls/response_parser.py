@@ -1,10 +1,11 @@
-"""From an HTTP response to an answer, or to the reason why there is none."""
+"""The parser of HTTP responses: into an answer, or the reason why there is none."""
 
 from __future__ import annotations
 
 import codecs
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from email.message import Message
 from functools import lru_cache
 from itertools import islice
@@ -12,7 +13,6 @@ from typing import Any
 
 from fepflow.calls.base import TargetResponse
 from fepflow.calls.policy import seconds_to_wait
-from fepflow.calls.setting_names import HTTP, SettingNames
 from fepflow.errors import JSONPathError, TargetError
 from fepflow.json import parser
 from fepflow.json.limits import has_more_values
@@ -36,8 +36,44 @@ MAX_VALUES = 200_000
 _NO_CHARSET = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined", "utf-7"})
 
 
+@dataclass(frozen=True, slots=True)
+class SettingNames:
+    """Names of the settings of an endpoint in its errors, as whoever gave its address knows them.
+
+    `url` is the setting with the address; the others are None where only the address can be given.
+    """
+
+    url: str
+    headers: str | None = None
+    max_bytes: str | None = None
+
+    @classmethod
+    def of_suite(cls, section: str) -> SettingNames:
+        """Return the names in a section of a suite, such as `target.http`."""
+        return cls(f"{section}.url", f"{section}.headers", f"{section}.max_bytes")
+
+    def advice(self, status: int) -> str:
+        """Return what to look at after a response with this status; empty where nothing is known."""
+        match status:
+            case 401 | 403:
+                return (
+                    f"check the credentials in {self.headers}" if self.headers else "it is called without credentials"
+                )
+            case 404:
+                return f"check {self.url}"
+            case 405:
+                return f"check {self.url} and the method" if self.headers else f"check {self.url}: it gets POST"
+        return ""
+
+
+HTTP = SettingNames.of_suite("target.http")
+ECP = SettingNames.of_suite("target.ecp")
+EVALUATIONS_API = SettingNames("agent_endpoint_url")
+"""The contract through which addresses are given over the network."""
+
+
 class ResponseParser:
-    """How an answer is read: where its value and its metadata are, and what must never be shown of it.
+    """The parser of an endpoint's responses: where value and metadata are, and what must never be shown of them.
 
     `names` are the settings' in errors. Raises JSONPathError for a path that is not valid.
     """
@@ -56,7 +92,7 @@ class ResponseParser:
         self._names = names
 
     def read(self, body: bytes, content_type: str, status: int) -> TargetResponse:
-        """The answer in a complete, successful response.
+        """Return the answer in a complete, successful response.
 
         Raises TargetError: `malformed` if it is not the text or JSON that it should be, `too_large` if it has more
         than MAX_VALUES values, `missing_output` if the output path finds nothing, or the status says that there is no
@@ -136,7 +172,7 @@ def found_metadata(paths: dict[str, Path], document: Any) -> dict[str, Any]:
 
 
 def describe(document: Any, secrets: frozenset[str] = frozenset()) -> str:
-    """What a JSON value is, with the keys of an object: `an object with the keys answer, usage`."""
+    """Describe a JSON value, with the keys of an object: `an object with the keys answer, usage`."""
     if isinstance(document, dict):
         keys = [ascii(redact(key[:_QUOTED_CHARACTERS], secrets))[1:-1][:40] for key in islice(document, 10)]
         return f"an object with the keys {', '.join(keys)}" if keys else "an empty object"
@@ -153,9 +189,9 @@ def status_error(
     secrets: frozenset[str],
     names: SettingNames = HTTP,
 ) -> TargetError:
-    """The error of a response that is no success; `body` is its beginning."""
-    said = f"HTTP {status} {excerpt(reason, secrets, 60)}".strip()
-    parts = [said, excerpt(body, secrets), names.advice(status)]
+    """Return the error of a response that is no success; `body` is its beginning."""
+    head = f"HTTP {status} {excerpt(reason, secrets, 60)}".strip()
+    parts = [head, excerpt(body, secrets), names.advice(status)]
     retryable = status >= 500 or status in _RETRYABLE_STATUS
     wait = seconds_to_wait(retry_after) if retryable and retry_after else None
     message = ": ".join(part for part in parts if part)
@@ -164,7 +200,7 @@ def status_error(
 
 @lru_cache(maxsize=64)
 def _codec(charset: str) -> str | None:
-    """Python's name of a charset of the web; None for what is none."""
+    """Return Python's name of a charset of the web; None for what is none."""
     try:
         name = codecs.lookup(charset).name
     except (LookupError, ValueError):

@@ -10,12 +10,17 @@ from typing import Any, Final
 import httpx
 
 from fepflow.calls.ecp.protocol import Request, malformed
-from fepflow.calls.errors import wire_errors
-from fepflow.calls.http_client import Client, add_headers, address_without_secrets, auth_in_address, parse_address
+from fepflow.calls.http_client import (
+    Client,
+    add_headers,
+    address_without_secrets,
+    auth_in_address,
+    parse_address,
+    wire_errors,
+)
 from fepflow.calls.processes import Tail
 from fepflow.calls.response_body import ACCEPT_ENCODING, read_body, read_pieces
-from fepflow.calls.response_parser import status_error
-from fepflow.calls.setting_names import ECP
+from fepflow.calls.response_parser import ECP, status_error
 from fepflow.errors import TargetError
 from fepflow.security.addresses import host_and_port
 from fepflow.security.redaction import excerpt, hide_addresses_in_logs, redact

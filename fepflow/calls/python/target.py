@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from fepflow.calls.base import TargetResponse, refuse_reserved_names
-from fepflow.calls.python.calls import Failure
-from fepflow.calls.python.entry_point import open_entry
-from fepflow.calls.python.process import Processes, check, find_agent
-from fepflow.calls.python.source import locate, source_hash
-from fepflow.calls.python.threads import Threads
+from fepflow.calls.python.executors import Failure, Processes, Threads, check, find_agent
+from fepflow.calls.python.source import locate, open_entry, source_hash
 from fepflow.calls.python.worker import CASE
 from fepflow.calls.response_parser import describe, found_metadata
 from fepflow.errors import JSONPathError, TargetError

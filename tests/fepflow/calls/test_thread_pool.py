@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 
-from fepflow.calls.thread_pool import ThreadPool, short_turns
+from fepflow.calls.thread_pool import ThreadPool
 from fepflow.errors import CheckTimeoutError
 
 
 async def test_work_runs_in_a_thread_and_its_value_or_error_is_returned():
-    workers = ThreadPool("test", 2, computes=False)
+    workers = ThreadPool("test", 2)
     assert await workers.run(threading.current_thread) is not threading.main_thread()
     with pytest.raises(KeyError):
         await workers.run(lambda: dict[str, int]()["a"])
@@ -25,7 +25,7 @@ async def test_what_leaves_a_program_or_a_loop_is_an_error_like_any_other():
     def stop():
         raise StopIteration
 
-    workers = ThreadPool("test", 1, computes=False)
+    workers = ThreadPool("test", 1)
     with pytest.raises(RuntimeError, match="SystemExit: 3"):
         await workers.run(leave)
     with pytest.raises(RuntimeError):
@@ -35,24 +35,24 @@ async def test_what_leaves_a_program_or_a_loop_is_an_error_like_any_other():
 
 async def test_jobs_are_done_one_after_the_other_by_one_worker_and_side_by_side_by_many():
     order: list[int] = []
-    one = ThreadPool("test", 1, computes=True)
+    one = ThreadPool("test", 1)
     await asyncio.gather(*[one.run(partial(order.append, n)) for n in range(20)])
     assert order == list(range(20))
 
     barrier = threading.Barrier(5, timeout=10)
-    many = ThreadPool("test", 5, computes=False)
+    many = ThreadPool("test", 5)
     assert sorted(await asyncio.gather(*[many.run(barrier.wait) for _ in range(5)])) == [0, 1, 2, 3, 4]
 
 
 async def test_the_limit_counts_from_the_beginning_and_not_while_waiting_for_a_thread():
-    worker = ThreadPool("test", 1, computes=False)
+    worker = ThreadPool("test", 1)
     pause = threading.Event()
     jobs = [worker.run(lambda: pause.wait(0.05), 0.2) for _ in range(10)]
     assert await asyncio.gather(*jobs) == [False] * 10
 
 
 async def test_a_job_that_overruns_is_given_up_and_another_thread_takes_over():
-    worker = ThreadPool("test", 1, computes=False)
+    worker = ThreadPool("test", 1)
     released = threading.Event()
     stuck = asyncio.create_task(worker.run(lambda: released.wait(10), 0.05, "my check"))
     behind = asyncio.create_task(worker.run(lambda: "done", 5))
@@ -64,7 +64,7 @@ async def test_a_job_that_overruns_is_given_up_and_another_thread_takes_over():
 
 
 async def test_a_job_whose_caller_was_cancelled_does_not_start():
-    worker = ThreadPool("test", 1, computes=False)
+    worker = ThreadPool("test", 1)
     released, begun = threading.Event(), []
     first = asyncio.create_task(worker.run(lambda: released.wait(10)))
     for limit in (None, 5):
@@ -82,22 +82,20 @@ async def test_a_job_whose_caller_was_cancelled_does_not_start():
 async def test_the_callers_context_is_there():
     number: ContextVar[int] = ContextVar("number")
     number.set(5)
-    assert await ThreadPool("test", 1, computes=False).run(number.get) == 5
+    assert await ThreadPool("test", 1).run(number.get) == 5
 
 
 async def test_threads_are_started_as_they_are_needed_and_no_more():
     before = threading.active_count()
-    workers = ThreadPool("test", 8, computes=False)
+    workers = ThreadPool("test", 8)
     for _ in range(50):
         await workers.run(lambda: None)
     assert threading.active_count() == before + 1
 
 
-async def test_while_something_computes_turns_are_short_and_afterwards_as_before():
+async def test_a_host_process_keeps_its_switch_interval():
     usual = sys.getswitchinterval()
-    worker = ThreadPool("test", 1, computes=True)
-    assert await worker.run(sys.getswitchinterval) < usual
-    assert sys.getswitchinterval() == usual
+    assert await ThreadPool("test", 1).run(sys.getswitchinterval) == usual
 
 
 def test_a_process_ends_although_a_job_never_does():
@@ -105,28 +103,8 @@ def test_a_process_ends_although_a_job_never_does():
         "import asyncio\n"
         "from fepflow.calls.thread_pool import ThreadPool\n"
         "def forever():\n    while True: pass\n"
-        "try:\n    asyncio.run(ThreadPool('test', 1, computes=True).run(forever, 0.1))\n"
+        "try:\n    asyncio.run(ThreadPool('test', 1).run(forever, 0.1))\n"
         "except Exception as error:\n    print(type(error).__name__)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "CheckTimeoutError\n", "")
-
-
-def test_the_switch_interval_is_shorter_while_anything_computes_and_then_as_it_was():
-    usual = sys.getswitchinterval()
-    workers = ThreadPool("test", 1, computes=True)
-    begun, released = threading.Event(), threading.Event()
-
-    def compute() -> None:
-        begun.set()
-        released.wait(10)
-
-    job = workers.begin(compute)
-    assert begun.wait(10)
-    with short_turns():
-        released.set()
-        workers.close()
-        assert job.thread is not None
-        job.thread.join()
-        assert sys.getswitchinterval() < usual
-    assert sys.getswitchinterval() == usual

@@ -1,26 +1,205 @@
-"""A `python` target in processes of its own, each of which has one call at a time and can be killed."""
+"""The executors of a `python` target: threads of the run's own process, or processes that can be killed."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
 from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from threading import Event, Thread
+from typing import Any, Final, TypeVar
 
 from fepflow.calls.base import RESERVED_METADATA
 from fepflow.calls.processes import KILL_SECONDS, ChildProcess, ProcessRunner, run_program
 from fepflow.calls.python import worker
-from fepflow.calls.python.calls import Failure
-from fepflow.calls.python.interpreter import find_interpreter
-from fepflow.calls.python.source import Source, is_file, locate, locate_beside, source_hash
-from fepflow.calls.python.threads import Reply
-from fepflow.errors import InputError, Problem
+from fepflow.calls.python.source import MODULES, Source, find_interpreter, is_file, locate, locate_beside, source_hash
+from fepflow.calls.python.worker import Entry, Form, answer_text, awaited_text, failure_of, is_pending
+from fepflow.calls.thread_pool import ThreadPool
+from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
 from fepflow.host import can_fork
+from fepflow.json.codec import encode
+from fepflow.protocol.test_case import TestCase
+from fepflow.security.redaction import excerpt, redact
 from fepflow.suite.target import PythonTarget
+
+T = TypeVar("T")
+
+logger = logging.getLogger("fepflow.calls")
+
+_SHOWN = 500
+_SHOWN_TAIL = 300
+
+FORM: Final = Form(encode, TestCase.model_validate, RESERVED_METADATA)
+"""Functions by which this process writes answers and makes test cases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The error of a call, as it can go from process to process; see TargetError. Not yet redacted.
+
+    `location` is the user's own file and line, `tail` what a process printed last.
+    """
+
+    message: str
+    kind: str
+    retryable: bool
+    location: str = ""
+    retry_after: float | None = None
+    status: int | None = None
+    tail: str = ""
+
+    def error(self, secrets: frozenset[str]) -> TargetError:
+        """Return the exception, with no secret in it."""
+        message = excerpt(self.message, secrets, _SHOWN) + (
+            f" ({redact(self.location, secrets)})" if self.location else ""
+        )
+        if last_words := excerpt(self.tail, secrets, len(self.tail))[-_SHOWN_TAIL:]:
+            message = f"{message}: {last_words}"
+        if self.kind == "timeout":
+            return TargetTimeoutError(message)
+        return TargetError(
+            message, kind=self.kind, retryable=self.retryable, retry_after=self.retry_after, status=self.status
+        )
+
+
+Reply = str | Failure
+"""JSON text of an answer, or why there is none."""
+
+
+# --- threads ---------------------------------------------------------------------------------------------------------
+
+
+RESPONSE_SECONDS = 0.5
+"""How long the loop of async functions may not answer before it is given up: one of them holds it up."""
+
+given_up = Event()
+"""Set once a call was cut off in this process: it may still be at work."""
+
+
+class Threads:
+    """Threads that call a function, at most `most` at once.
+
+    A call that is given up goes on in its thread, as Python cannot stop it; another thread takes its place, and the
+    process can end without it.
+    """
+
+    def __init__(self, entry: Entry, folder: Path, limit: int, most: int) -> None:
+        self._entry = entry
+        self._folder = folder
+        self._limit = limit
+        self._workers = ThreadPool("agent", most)
+        self._loop = LoopThread()
+
+    async def ask(self, request: dict[str, Any]) -> Reply:
+        """Call it once; cancelling gives the call up."""
+        pending: list[Any] = []
+        try:
+            reply = await self._workers.run(lambda: self._called(request, pending), abandon=True)
+            return reply if reply is not None else await self._loop.run(self._awaited(pending[0]))
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+
+    def _called(self, request: dict[str, Any], pending: list[Any]) -> Reply | None:
+        try:
+            MODULES.activate(self._folder)
+            returned = self._entry.begin(request, FORM)
+            if not is_pending(returned):
+                return answer_text(returned, self._limit, FORM)
+            pending.append(returned)
+        except BaseException as error:  # an agent may raise anything, SystemExit and CancelledError, too
+            return Failure(**failure_of(error, self._folder))
+        return None
+
+    async def _awaited(self, pending: Any) -> Reply:
+        try:
+            return await awaited_text(pending, self._limit, FORM)
+        except BaseException as error:
+            return Failure(**failure_of(error, self._folder))
+
+    async def aclose(self) -> None:
+        """Let the threads end, when they can."""
+        self._workers.close()
+        self._loop.close()
+
+
+class LoopThread:
+    """An event loop in a daemon thread: clients that async functions share belong to one loop.
+
+    A loop that a function holds up is left to it, and further calls get a new one.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sign_of_life: Future[None] | None = None
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what the coroutine returns; cancelling cancels it."""
+        try:
+            await self._leave_if_held_up()
+            future = asyncio.run_coroutine_threadsafe(work, self._running())
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            self._ask_for_a_sign()
+            raise
+
+    def _ask_for_a_sign(self) -> None:
+        if self._loop is not None and self._sign_of_life is None:
+            sign: Future[None] = Future()
+            self._sign_of_life = sign
+            self._loop.call_soon_threadsafe(lambda: sign.set_result(None))
+
+    async def _leave_if_held_up(self) -> None:
+        sign = self._sign_of_life
+        if sign is None:
+            return
+        await asyncio.wait({asyncio.wrap_future(sign)}, timeout=RESPONSE_SECONDS)
+        if self._sign_of_life is not sign:
+            return
+        self._sign_of_life = None
+        if not sign.done():
+            logger.warning("an async function holds up its event loop: further calls get another one")
+            self._loop = None
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            loop = self._loop = asyncio.new_event_loop()
+            loop.set_exception_handler(lambda _, context: logger.debug("%s", context.get("message")))
+            Thread(target=_run_loop, args=(loop,), name="fepflow-agent-loop", daemon=True).start()
+        return self._loop
+
+    def close(self) -> None:
+        """Cancel what is under way, and end the loop."""
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop = None
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.call_later(RESPONSE_SECONDS, loop.stop)
+    loop.run_forever()
+    with suppress(Exception):
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
 
 LOAD_SECONDS = 120.0
 """How long `validate` waits for an agent's code to be loaded."""
@@ -157,7 +336,7 @@ class Processes:
         return self._ready
 
     async def _next(self) -> _Process | Failure:
-        """A process that is ready. One that starts goes on doing so when its first call is cut off meanwhile."""
+        """Return a process that is ready. One that starts goes on when its first call is cut off meanwhile."""
         if self._queue.empty() and self._started < self._most:
             self._started += 1
             _begin(self._start(), self._starting)
