@@ -1,6 +1,8 @@
 """The reaper: `python -m fepflow.deployments.reaper` gives runs whose process is gone a truthful end, until SIGTERM.
 
-It also notices scheduled runs that were never planned, and has those started that were requested over the network.
+It also notices scheduled runs that were never planned, and has those started that were requested over the network. A
+requested run is a row in the store until its flow run is created, once: Prefect knows it by the run's id, so that one
+that was killed in between, or a second reaper, changes nothing. While Prefect is away, the runs wait in the store.
 """
 
 from __future__ import annotations
@@ -10,39 +12,63 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from uuid import UUID
 
 import click
-from prefect.client.orchestration import get_client
+import httpx
+from prefect.client.orchestration import PrefectClient, get_client
+from prefect.exceptions import ObjectNotFound, PrefectException, PrefectHTTPStatusError
 
-from fepflow.deployments.dispatcher import dispatch_repeatedly
 from fepflow.deployments.missed import report_missed_runs
+from fepflow.deployments.pool import REQUESTED
 from fepflow.deployments.schedule import delete_removed
-from fepflow.errors import FepflowError
+from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.settings import settings
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.tasks.reaping import reap
+from fepflow.text import brief, printable
 
 EVERY_SECONDS = 20.0
-"""From one look to the next: with the 30 s of a lease, a dead run is noticed within a minute."""
+"""Between looks for dead runs: with the 30 s of a lease, one is noticed within a minute."""
 LAST_SECONDS = 3.0
+DISPATCH_SECONDS = 0.2
+"""Between looks for requested runs."""
+LONGEST_PAUSE = 10.0
+"""The same while Prefect, or the store, is away."""
+REFUSED = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+"""Statuses of Prefect's API that will be the same at the next try."""
+MAX_WAITING = 4
+"""Runs that Prefect has been told of and that have not begun. All others wait in the store: two hundred that were late
+at the same moment locked the database of Prefect's server for minutes."""
+
+Wake = Callable[[], Awaitable[object]]
 
 
-async def reap_repeatedly(store: Store) -> None:
+async def keep(store: Store, stop: asyncio.Event, wake: Wake | None = None) -> None:
+    """Reap and dispatch until `stop` is set; raises what neither of them can go on after.
+
+    `wake` is called when runs were dispatched, for a worker of this process that need not wait for its next poll.
+    """
+    dispatching = asyncio.create_task(_dispatch_repeatedly(store, wake))
+    reaping = asyncio.create_task(_reap_repeatedly(store, stop))
+    done, _ = await asyncio.wait({dispatching, reaping}, return_when=asyncio.FIRST_COMPLETED)
+    dispatching.cancel()
+    for task in done:
+        task.result()
+
+
+async def _reap_repeatedly(store: Store, stop: asyncio.Event) -> None:
     """Look every 20 s, and once more at the end: a worker that was stopped may have left runs."""
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    while not ended.is_set():
+    stopping = asyncio.create_task(stop.wait())
+    while not stop.is_set():
         began = time.monotonic()
         reaping = asyncio.create_task(_reap(store))
-        stopping = asyncio.create_task(ended.wait())
         await asyncio.wait({reaping, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if reaping.done():
-            reaping.result()
-        else:
-            reaping.cancel()
+        reaping.cancel()
         await asyncio.wait({stopping}, timeout=EVERY_SECONDS - (time.monotonic() - began))
-        stopping.cancel()
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(_reap(store), LAST_SECONDS)
 
@@ -62,18 +88,86 @@ async def _reap(store: Store) -> None:
         click.echo(f"cannot look for missed runs and removed schedules, tries again: {type(error).__name__}: {error}")
 
 
-async def keep(store: Store) -> None:
-    """Reap and dispatch until SIGTERM or Ctrl-C; raises what neither of them can go on after."""
-    working = [asyncio.create_task(reap_repeatedly(store)), asyncio.create_task(dispatch_repeatedly(store))]
-    done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
+async def _dispatch_repeatedly(store: Store, wake: Wake | None) -> None:
+    """Look five times a second, for good; what goes wrong is said once, and tried again."""
+    pause, last_message = DISPATCH_SECONDS, ""
+    while True:
+        try:
+            if await dispatch(store) and wake is not None:
+                await wake()
+            pause, last_message = DISPATCH_SECONDS, ""
+        except (FepflowError, httpx.HTTPError, PrefectException, OSError) as error:
+            message = f"cannot start requested runs, tries again: {error or type(error).__name__}"
+            if message != last_message:
+                click.echo(message)
+            pause, last_message = min(pause * 2, LONGEST_PAUSE), message
+        await asyncio.sleep(pause)
+
+
+async def dispatch(store: Store) -> int:
+    """Start requested runs that Prefect has not been told of, the oldest first; return how many.
+
+    Raises InfrastructureError where the deployment is not registered, and what Prefect's client does.
+    """
+    runs = await asyncio.to_thread(next_runs, store)
+    if runs:
+        async with get_client() as client:
+            deployment_id = await _deployment(client)
+            for run in runs:
+                await start(store, client, deployment_id, run)
+    return len(runs)
+
+
+def next_runs(store: Store) -> list[RunRecord]:
+    """Return the runs that are to be started now."""
+    room = MAX_WAITING - len(store.requests.unbegun(MAX_WAITING))
+    return store.requests.undispatched(room) if room > 0 else []
+
+
+async def start(store: Store, client: PrefectClient, deployment_id: UUID, run: RunRecord) -> None:
+    """Create the flow run of a requested run; a run that Prefect refuses has failed, and holds no other up."""
+    try:
+        flow_run = await client.create_flow_run_from_deployment(
+            deployment_id,
+            name=run.name,
+            parameters={"suite": "", "run_id": run.id},
+            tags=run.tags,
+            idempotency_key=run.id,
+        )
+    except PrefectHTTPStatusError as error:
+        if error.response.status_code not in REFUSED:
+            raise
+        click.echo(f"run {run.id} is refused by Prefect: {brief(printable(str(error)))}")
+        await asyncio.to_thread(store.requests.end_unbegun, run.id, "failed", "Prefect refuses to start this run.")
+        return
+    await asyncio.to_thread(store.requests.mark_dispatched, run.id, str(flow_run.id))
+
+
+async def _deployment(client: PrefectClient) -> UUID:
+    try:
+        return (await client.read_deployment_by_name(f"evaluate/{REQUESTED}")).id
+    except ObjectNotFound:
+        raise InfrastructureError(
+            f"the deployment evaluate/{REQUESTED} is not registered: `python -m fepflow.deployments.register`"
+        ) from None
+
+
+def stop_on_signals() -> asyncio.Event:
+    """Return an event that SIGTERM and Ctrl-C set, instead of ending the process."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+async def _main(store: Store) -> None:
+    await keep(store, stop_on_signals())
 
 
 def main() -> None:
     """Do it until it is stopped."""
     with Store.open(settings().store_address) as store:
-        asyncio.run(keep(store))
+        asyncio.run(_main(store))
         os._exit(0)  # a thread may still wait for an API that is away
 
 

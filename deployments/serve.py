@@ -1,58 +1,178 @@
 """One machine's stack: `python -m fepflow.deployments.serve`, which `fepflow serve` starts.
 
-    server ─► register, once ─► reaper, worker, api
+    server ─► register, once ─► worker, api
     (local)
 
-It runs in the foreground until Ctrl-C or SIGTERM, and then ends its children in the opposite order. A configured
-Prefect API is used instead of a local server; a local server that ran before stays when the rest ends.
+It runs in the foreground until Ctrl-C or SIGTERM, and then ends its children in the opposite order. A child that dies
+is started again. A configured Prefect API is used instead of a local server; a local server that ran before stays when
+the rest ends.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+import time
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import psutil
 from filelock import FileLock, Timeout
 from sqlalchemy.engine import make_url
 
 from fepflow.access.listening import listening_on
 from fepflow.deployments import server
 from fepflow.deployments.pool import POOL
-from fepflow.deployments.supervisor import Child, Supervisor
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.security.redaction import redact
 from fepflow.services import prefect_api
 from fepflow.services.local_server import running
 from fepflow.settings import Settings, settings
 from fepflow.store.store import Store
+from fepflow.asyncio_helpers import cancel_and_wait
+
+MARK = "FEPFLOW_SERVED_BY"
+"""A variable that a child and whatever it starts inherit, also what has left its session or outlives it."""
+FIRST_PAUSE, LONGEST_PAUSE, HEALTHY_SECONDS = 1.0, 60.0, 60.0
+"""Seconds before a child that died is started again; after a long life the first pause is a short one again."""
+KILL_SECONDS = 1.5
+LONGEST_LINE = 65_536
 
 PYTHON = (sys.executable, "-P", "-m")
 PREFECT = (*PYTHON, prefect_api.PREFECT_MODULE)
-REGISTER = Child("register", [*PREFECT, "fepflow.deployments.register"], grace_seconds=1)
-CHILDREN = [
-    Child("reaper", [*PREFECT, "fepflow.deployments.reaper"], grace_seconds=4),
-    Child("worker", [*PREFECT, "fepflow.deployments.worker", "--pool", POOL], grace_seconds=3),
-]
-"""What works with Prefect's API, in the order of starting. The reaper ends after the worker, whose runs it may reap."""
 
 
-def api_child(host: str, *, behind_tls: bool) -> Child:
-    """The network's interfaces."""
-    options = ["--host", host, *(["--behind-tls"] if behind_tls else [])]
-    return Child("api", [*PYTHON, "fepflow.deployments.api", *options], grace_seconds=6)
+@dataclass(frozen=True)
+class Child:
+    """A command, under the name that the log has for it, and the seconds that it may take to stop by itself."""
+
+    name: str
+    command: Sequence[str]
+    grace_seconds: float
 
 
-def server_child(port: int) -> Child:
-    """The local server."""
-    return Child("server", [*PYTHON, "fepflow.deployments.server", "hold", "--port", str(port)], grace_seconds=5)
+REGISTER = Child("register", [*PREFECT, "fepflow.deployments.register"], 1)
+WORKER = Child("worker", [*PREFECT, "fepflow.deployments.worker", "--pool", POOL, "--with-reaper"], 8)
+
+
+class Stack:
+    """The children of one `serve`, which carry its mark; a later one with the same mark knows them by it."""
+
+    def __init__(self, mark: str, env: Mapping[str, str]) -> None:
+        self._env = {**env, MARK: mark}
+        self._secrets = _secrets_of(env)
+        self._children: list[tuple[Child, asyncio.Task[None]]] = []
+        self._processes: dict[str, Process] = {}
+        self._relays: set[asyncio.Task[None]] = set()
+
+    def say(self, name: str, line: str) -> None:
+        """Print a line of a child, or about it."""
+        click.echo(f"{name:<8} │ {redact(line, self._secrets)}")
+
+    async def supervise(self, child: Child) -> asyncio.Event:
+        """Start a child, and start it again whenever it ends; the event is set when it has ended once."""
+        ended = asyncio.Event()
+        process = await self._start(child)
+        self._children.append((child, asyncio.create_task(self._supervise(child, process, ended))))
+        return ended
+
+    async def run(self, child: Child) -> int:
+        """Run a child to its end, once; return its exit code."""
+        process = await self._start(child)
+        try:
+            return await process.wait()
+        except asyncio.CancelledError:
+            await self._end(child)
+            raise
+
+    async def stop(self) -> None:
+        """End the children, the last one first, and whatever else carries the mark."""
+        while self._children:
+            child, supervision = self._children.pop()
+            await cancel_and_wait(supervision)
+            await self._end(child)
+        await self.end_leftovers()
+        for relay in self._relays:
+            relay.cancel()
+
+    async def end_leftovers(self) -> int:
+        """End all processes that carry the mark, such as those that a killed `serve` has left; return how many."""
+        marked = await asyncio.to_thread(
+            lambda: [process for process in psutil.process_iter() if self._is_ours(process)]
+        )
+        await asyncio.to_thread(server.end_processes, marked, KILL_SECONDS)
+        return len(marked)
+
+    async def _supervise(self, child: Child, process: Process, ended: asyncio.Event) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            began = time.monotonic()
+            self.say(child.name, f"started, process {process.pid}")
+            code = await process.wait()
+            ended.set()
+            if time.monotonic() - began > HEALTHY_SECONDS:
+                pause = FIRST_PAUSE
+            how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+            self.say(child.name, f"ended ({how}); starts again in {pause:g} s")
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+            process = await self._start(child)
+
+    async def _start(self, child: Child) -> Process:
+        process = await asyncio.create_subprocess_exec(
+            *child.command,
+            env=self._env,
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=STDOUT,
+            limit=LONGEST_LINE,
+            start_new_session=True,  # a terminal's Ctrl-C is for this process, which ends them in order
+        )
+        self._processes[child.name] = process
+        # A relay ends when the last process that holds the pipe does, which may be a grandchild.
+        relay = asyncio.create_task(self._relay(child.name, process))
+        self._relays.add(relay)
+        relay.add_done_callback(self._relays.discard)
+        return process
+
+    async def _relay(self, name: str, process: Process) -> None:
+        assert process.stdout is not None
+        rest = b""
+        while chunk := await process.stdout.read(LONGEST_LINE):
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > LONGEST_LINE:
+                lines, rest = [*lines, rest], b""
+            for line in lines:
+                self.say(name, line.decode(errors="replace").rstrip())
+        if rest:
+            self.say(name, rest.decode(errors="replace").rstrip())
+
+    async def _end(self, child: Child) -> None:
+        """End a child with what it has started. SIGTERM is for the child alone: a worker ends its runs itself."""
+        process = self._processes[child.name]
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), child.grace_seconds)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        self.say(child.name, "stopped")
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            return process.environ().get(MARK) == self._env[MARK]
+        except (psutil.Error, OSError):  # gone, or of another user
+            return False
 
 
 async def serve(config: Settings, api: Child) -> None:
@@ -63,47 +183,45 @@ async def serve(config: Settings, api: Child) -> None:
     external = prefect_api.external_api()
     local_server = running(config)
     port = local_server.port if local_server else prefect_api.own_port() or config.port
-    local = None if external else server_child(port)
+    local = (
+        None if external else Child("server", [*PYTHON, "fepflow.deployments.server", "hold", "--port", str(port)], 5)
+    )
     api_url = external or f"http://127.0.0.1:{port}/api"
-    env = environment(config, prefect_api.PrefectApi(api_url, local=external is None))
-    secrets = secrets_of(env)
-    supervisor = Supervisor(str(config.home.absolute()), env, lambda name, line: _say(name, redact(line, secrets)))
+    stack = Stack(str(config.home.absolute()), environment(config, prefect_api.PrefectApi(api_url, local=not external)))
     try:
-        await supervisor.end_leftovers([child.name for child in (api, REGISTER, *reversed(CHILDREN))])
-        await _unless(stopping, _start(supervisor, local, api, config))
+        if await stack.end_leftovers():
+            stack.say("serve", "ended what was left of an earlier one")
+        await _unless(stopping, _start(stack, local, api, config))
         if not stopping.is_set():
-            prefect = redact(api_url.removesuffix("/api"), secrets)
-            places = f"Prefect at {prefect}, REST at {_rest(config)}, results in {prefect_api.store_location()}"
-            _say("serve", f"ready: {places}; Ctrl-C ends it")
+            rest = json.loads(config.api_file.read_text(encoding="utf-8"))["rest"]
+            places = (
+                f"Prefect at {api_url.removesuffix('/api')}, REST at {rest}, results in {prefect_api.store_location()}"
+            )
+            stack.say("serve", f"ready: {places}; Ctrl-C ends it")
         await stopping.wait()
     finally:
-        _say("serve", "stopping")
-        await supervisor.stop()
+        stack.say("serve", "stopping")
+        await stack.stop()
 
 
-async def _start(supervisor: Supervisor, local: Child | None, api: Child, config: Settings) -> None:
+async def _start(stack: Stack, local: Child | None, api: Child, config: Settings) -> None:
     config.api_file.unlink(missing_ok=True)
     if local is None:
         await asyncio.to_thread(prefect_api.prefect_api)
     else:
-        ended = await supervisor.supervise(local)
+        ended = await stack.supervise(local)
         while not await asyncio.to_thread(_answers, config):
             if ended.is_set():
                 raise InfrastructureError("the local Prefect server did not start; its lines above say why")
             await asyncio.sleep(0.2)
-    if await supervisor.run(REGISTER) != 0:
+    if await stack.run(REGISTER) != 0:
         raise InfrastructureError("the deployments were not registered; the lines above say why")
-    for child in CHILDREN:
-        await supervisor.supervise(child)
-    ended = await supervisor.supervise(api)
+    await stack.supervise(WORKER)
+    ended = await stack.supervise(api)
     while not config.api_file.exists():
         if ended.is_set():
             raise InfrastructureError("the network's interfaces were not opened; the lines above say why")
         await asyncio.sleep(0.1)
-
-
-def _rest(config: Settings) -> str:
-    return str(json.loads(config.api_file.read_text(encoding="utf-8"))["rest"])
 
 
 def _answers(config: Settings) -> bool:
@@ -124,14 +242,16 @@ async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> N
 
 
 def environment(config: Settings, api: prefect_api.PrefectApi) -> dict[str, str]:
-    """What all children have in theirs. Runs inherit it from the worker."""
+    """Return the environment of all children. Runs inherit it from the worker."""
     if api.local:
         server.login(config)
     return {
         "PREFECT_CLIENT_MAX_RETRIES": "8",
         "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
-        "PREFECT_WORKER_QUERY_SECONDS": "2",  # who has requested a run waits for it
+        "PREFECT_WORKER_QUERY_SECONDS": "2",  # a scheduled run waits so long
         "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "WARNING",  # a run's log begins with the run, not the worker
+        "DO_NOT_TRACK": "1",  # else Prefect's client tells its makers of its use
+        **(LOCAL_CLIENT if api.local else {}),
         **os.environ,
         **api.environment,
         "FEPFLOW_HOME": str(config.home.absolute()),
@@ -139,19 +259,23 @@ def environment(config: Settings, api: prefect_api.PrefectApi) -> dict[str, str]
     }
 
 
-def secrets_of(env: dict[str, str]) -> frozenset[str]:
-    """What no line of the log may show."""
-    found = [env.get("PREFECT_API_KEY"), env.get("PREFECT_API_AUTH_STRING")]
-    found += [make_url(url).password for url in (env.get("FEPFLOW_STORE_URL"), env["PREFECT_API_URL"]) if url]
-    return frozenset(secret for secret in found if secret)
+LOCAL_CLIENT = {
+    "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "false",
+    "PREFECT_API_TLS_INSECURE_SKIP_VERIFY": "true",
+}
+"""For http:// to the loopback: each client would read all certificates of the system, and ask for a token in vain."""
 
 
-def _say(name: str, line: str) -> None:
-    click.echo(f"{name:<8} │ {line}")
+def _secrets_of(env: Mapping[str, str]) -> frozenset[str]:
+    """Return what no line of the log may show."""
+    passwords: Iterable[str | None] = (
+        make_url(url).password for url in (env.get("FEPFLOW_STORE_URL"), env["PREFECT_API_URL"]) if url
+    )
+    return frozenset(filter(None, [env.get("PREFECT_API_KEY"), env.get("PREFECT_API_AUTH_STRING"), *passwords]))
 
 
 def _alone(config: Settings) -> FileLock:
-    """The holder of this lock serves the home. Raises InfrastructureError if another process holds it."""
+    """Return a lock whose holder serves the home. Raises InfrastructureError if another process holds it."""
     config.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = FileLock(config.home / "serve.lock", timeout=0, mode=0o600)
     note = config.home / "serve.json"
@@ -184,7 +308,9 @@ def main(arguments: list[str] | None = None) -> int:
         with Store.open(config.store_address) as store:  # whatever is wrong is said once, now
             listening_on(options.host, store, config, behind_tls=options.behind_tls)
         with _alone(config):
-            asyncio.run(serve(config, api_child(options.host, behind_tls=options.behind_tls)))
+            behind_tls = ["--behind-tls"] if options.behind_tls else []
+            command = [*PYTHON, "fepflow.deployments.api", "--host", options.host, *behind_tls]
+            asyncio.run(serve(config, Child("api", command, 6)))
     except FepflowError as error:
         click.echo(f"error: {error}", err=True)
         return error.exit_code

@@ -1,34 +1,43 @@
-"""Prefect's process worker, whose runs begin at once: `python -m fepflow.deployments.worker --pool fepflow`.
+"""A worker whose runs start warm: `python -m fepflow.deployments.worker --pool fepflow`, until SIGTERM or Ctrl-C.
 
-It takes the options of `prefect worker start`. Where neither the work pool nor the deployment says with which command a
-run begins, Prefect's own first looks for the flow's code, in a process that computes as long as a short run. Ours is
-installed where the worker is.
+It is Prefect's process worker otherwise, see `fepflow.deployments.warm_worker`. multiprocessing runs this file again
+in each process that is forked for a run: it imports nothing that takes time.
 """
 
 from __future__ import annotations
 
-import sys
-from typing import Any
+import argparse
+import asyncio
+import contextlib
+import os
+from collections.abc import Sequence
 
-from prefect.cli import app
-from prefect.utilities.processutils import command_to_string
-from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
-
-
-class EngineConfiguration(ProcessJobConfiguration):
-    """What a run is started with: Prefect's engine in the worker's own Python, unless somebody has said otherwise."""
-
-    def prepare_for_flow_run(self, *arguments: Any, **named: Any) -> None:
-        """Fill in what the pool and the deployment leave open."""
-        self.command = self.command or command_to_string([sys.executable, "-m", "prefect.engine"])
-        super().prepare_for_flow_run(*arguments, **named)
+ENVIRONMENT = {"PREFECT_CLIENT_MAX_RETRIES": "8", "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "WARNING"}
+"""What deployments of prefect.yaml have in theirs: a run that has another environment than the worker is not forked."""
 
 
-def main() -> None:
-    """Run Prefect's worker until SIGTERM."""
-    ProcessWorker.job_configuration = EngineConfiguration
-    sys.argv[1:1] = ["worker", "start", "--type", "process"]
-    app()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Work until it is stopped."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from fepflow.deployments.warm_worker import WarmWorker, work
+    from fepflow.settings import settings
+    from fepflow.store.store import Store
+
+    parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.worker", description=__doc__)
+    parser.add_argument("-p", "--pool", required=True, help="work pool whose runs are executed")
+    parser.add_argument("-q", "--work-queue", action="append", help="only runs of this queue; repeat it for more")
+    parser.add_argument("-n", "--name", help="name of the worker in Prefect")
+    parser.add_argument("-l", "--limit", type=int, help="most runs at once")
+    parser.add_argument("--with-healthcheck", action="store_true", help="answer /health on port 8080, as Prefect's do")
+    parser.add_argument("--with-reaper", action="store_true", help="do what the reaper does, too")
+    options = parser.parse_args(arguments)
+    worker = WarmWorker(
+        work_pool_name=options.pool, work_queues=options.work_queue, name=options.name, limit=options.limit
+    )
+    with Store.open(settings().store_address) if options.with_reaper else contextlib.nullcontext() as store:
+        asyncio.run(work(worker, store, with_healthcheck=options.with_healthcheck))
+        os._exit(0)  # a thread may still wait for an API that is away
 
 
 if __name__ == "__main__":

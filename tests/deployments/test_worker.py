@@ -1,26 +1,19 @@
-"""What the worker starts a run with."""
+"""What the worker forks its runs from. That runs are forked, cancelled and killed is shown by the tests of `serve`."""
 
 from __future__ import annotations
 
-import shlex
+import subprocess
 import sys
-from uuid import uuid4
-
-import pytest
-from prefect.client.schemas import FlowRun
-
-from fepflow.deployments.worker import EngineConfiguration
 
 
-@pytest.mark.parametrize(
-    ("given", "command"),
-    [(None, [sys.executable, "-m", "prefect.engine"]), ("nice python -m prefect.engine", None)],
-    ids=["nothing", "a command"],
-)
-def test_a_run_begins_with_the_pools_command_or_at_once_in_the_workers_python(
-    given: str | None, command: list[str] | None
-) -> None:
-    configuration = EngineConfiguration(command=given)
-    configuration.prepare_for_flow_run(FlowRun(flow_id=uuid4()))
-    assert configuration._command_configured, "Prefect does not look for the flow's code in a process of its own"
-    assert shlex.split(str(configuration.command)) == (command or shlex.split(str(given)))
+def test_what_runs_are_forked_from_has_one_thread_and_everything_but_litellm() -> None:
+    wanted = ["fepflow.flows.evaluate", "fepflow.flows.evaluate_shard", "prefect.task_engine", "aiohttp"]
+    code = f"""
+import sys, threading
+import fepflow.deployments.warm_start
+assert threading.active_count() == 1, threading.enumerate()
+assert set({wanted}) <= set(sys.modules)
+assert "litellm" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
@@ -23,6 +24,7 @@ from fepflow.deployments.server_log import LOCKED
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
+from ..agent import agent_served
 from ..browser import browsing
 from ..conftest import wait_for
 from ..endpoint import Endpoint
@@ -83,6 +85,25 @@ def test_a_deployment_runs_on_its_worker(served: Served) -> None:
     assert record.outcome == "pass"
     assert served.flow_run(record.flow_run_id)["state_name"] == "Completed"
     assert "worker   │ " in served.log
+
+
+def test_a_posted_evaluation_runs_in_a_process_that_is_forked_for_it(served: Served, key: str) -> None:
+    headers = {"X-API-Key": key}
+    with agent_served() as agent, httpx.Client(base_url=served.rest, headers=headers, trust_env=False) as client:
+        for name in ("warm-1", "warm-2"):
+            case = {"id": name, "input": "Paris", "expected": "Paris"}
+            assert client.post("/api/test-cases", json=case).status_code == 201
+        body = {"test_case_ids": ["warm-1", "warm-2"], "agent_endpoint_url": agent, "grader_ids": ["string-match"]}
+        data = client.post("/api/evaluations", json=body).raise_for_status().json()["data"]
+        address = f"/api/evaluations/{data['id']}"
+        wait_for(lambda: client.get(address).json()["data"]["status"] == "completed", "its end", 60)
+    record = served.workplace.record
+    assert record.outcome == "pass"
+    flow_run = served.flow_run(record.flow_run_id)
+    assert flow_run["work_queue_name"] == "requested"
+    worker = psutil.Process(served.pids("worker")[-1])
+    (fork_server,) = [one for one in worker.children() if "multiprocessing.forkserver" in " ".join(one.cmdline())]
+    assert fork_server.num_threads() == 1
 
 
 def test_it_listens_on_the_loopback_only(served: Served) -> None:
@@ -212,8 +233,7 @@ def test_ctrl_c_ends_everything_also_a_run_that_is_under_way(served: Served, hel
     served.process.send_signal(signal.SIGINT)
     assert served.process.wait(timeout=20) == 0
     assert served.family() == []
-    assert served.log.index("worker   │ stopped") < served.log.index("reaper   │ stopped")
-    assert served.log.index("reaper   │ stopped") < served.log.index("server   │ stopped")
+    assert served.log.index("worker   │ stopped") < served.log.index("server   │ stopped")
     assert not is_healthy(served.api_url)
     record = record_when(served, lambda _: True, "a run", 1)
     assert record.status in ("interrupted", "cancelled")

@@ -17,7 +17,7 @@ from prefect.exceptions import PrefectHTTPStatusError
 
 from fepflow.access.caller import SCOPES, Caller
 from fepflow.api.evaluations.request_run import request_run
-from fepflow.deployments.dispatcher import MAX_WAITING, _start, next_runs
+from fepflow.deployments.reaper import MAX_WAITING, next_runs, start
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
@@ -71,15 +71,15 @@ def requested(store: Store) -> RunRecord:
     )  # fmt: skip
 
 
-async def start(store: Store, api: str, run: RunRecord) -> None:
+async def start_one(store: Store, api: str, run: RunRecord) -> None:
     async with PrefectClient(api) as client:
-        await _start(store, client, uuid4(), run)
+        await start(store, client, uuid4(), run)
 
 
 def test_a_run_that_prefect_refuses_has_failed_and_is_not_started_again(store: Store, api: str) -> None:
     Api.status = 422
     run = requested(store)
-    asyncio.run(start(store, api, run))
+    asyncio.run(start_one(store, api, run))
     after = store.runs.get(run.id)
     assert (after.status, after.outcome, after.error) == ("failed", None, "Prefect refuses to start this run.")
     assert store.requests.undispatched(10) == []
@@ -102,6 +102,6 @@ def test_a_run_waits_where_the_api_may_take_it_later(store: Store, api: str) -> 
     Api.status = 403
     run = requested(store)
     with pytest.raises(PrefectHTTPStatusError):
-        asyncio.run(start(store, api, run))
+        asyncio.run(start_one(store, api, run))
     assert store.runs.get(run.id).status == "pending"
     assert [each.id for each in store.requests.undispatched(10)] == [run.id]

@@ -1,4 +1,4 @@
-"""Children of a supervisor: started again, stopped in order, none left; real processes."""
+"""Children of `fepflow serve`: started again, stopped in order, none left; real processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from fepflow.deployments.supervisor import MARK, Child, Supervisor
+from fepflow.deployments.serve import MARK, Child, Stack
 from tests.processes import is_running
 
 SLEEPER = "import time; print('here', flush=True); time.sleep(600)"
@@ -55,6 +55,18 @@ class Log:
                 await self._more.wait()
 
 
+class LoggingStack(Stack):
+    """A stack whose lines can be waited for."""
+
+    def __init__(self, owner: str, log: Log) -> None:
+        super().__init__(owner, {**os.environ, "PREFECT_API_URL": "http://127.0.0.1:4200/api"})
+        self._log = log
+
+    def say(self, name: str, line: str) -> None:
+        super().say(name, line)
+        self._log(name, line)
+
+
 @pytest.fixture
 def log() -> Log:
     return Log()
@@ -68,8 +80,8 @@ def owner() -> str:
 @pytest.fixture
 def supervise(owner: str, log: Log) -> Callable[[], object]:
     @asynccontextmanager
-    async def supervising() -> AsyncIterator[Supervisor]:
-        supervisor = Supervisor(owner, os.environ, log)
+    async def supervising() -> AsyncIterator[Stack]:
+        supervisor = LoggingStack(owner, log)
         try:
             yield supervisor
         finally:
@@ -139,15 +151,14 @@ async def test_a_child_that_does_not_want_to_stop_is_killed(supervise, log: Log)
     assert not is_running(pid)
 
 
-async def test_what_a_killed_supervisor_left_behind_is_ended_by_the_next(owner: str, supervise, log: Log) -> None:
-    env = {**os.environ, MARK: f"{owner}:worker"}
+async def test_what_a_killed_serve_left_behind_is_ended_by_the_next(owner: str, supervise) -> None:
+    env = {**os.environ, MARK: owner}
     left = await asyncio.create_subprocess_exec(sys.executable, "-c", SLEEPER, env=env, stdout=asyncio.subprocess.PIPE)
     assert left.stdout is not None
     assert await left.stdout.readline() == b"here\n"
     async with supervise() as supervisor:
-        await supervisor.end_leftovers(["reaper", "worker"])
+        assert await supervisor.end_leftovers() == 1
     assert await left.wait() in (-signal.SIGTERM, 255)  # asyncio says 255 if psutil was first to collect it
-    assert log.lines == [("worker", "ended what was left of an earlier one")]
 
 
 async def test_a_child_that_runs_once_says_how_it_ended(supervise, log: Log) -> None:

@@ -1,0 +1,43 @@
+"""Everything that a run of the worker needs, imported once by the worker's fork server: each run is forked from there.
+
+No thread is started here: a forked process has the thread that forked it, and none of the others.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from importlib import import_module
+
+from pydantic import BaseModel
+
+from fepflow.checks.registry import CHECKS
+
+MODULES = (
+    "anyio._backends._asyncio",  # loaded by name, when its event loop is first used
+    "fepflow.calls.aiohttp_transport",
+    "fepflow.deployments.warm_worker",
+    "fepflow.flows.evaluate",
+    "fepflow.flows.evaluate_shard",
+    "prefect.task_engine",
+    "prefect.utilities.visualization",
+    "sqlalchemy.dialects.postgresql",
+    "sqlalchemy.dialects.sqlite",
+)
+
+
+def _models(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for model in base.__subclasses__():
+        yield model
+        yield from _models(model)
+
+
+for _module in (*MODULES, *(place.partition(":")[0] for places in CHECKS.values() for place in places)):
+    import_module(_module)
+# Models that name each other are completed when they are first used, which would take 50 ms of each run.
+for _model in set(_models(BaseModel)):
+    if _model.__module__.startswith("prefect.") and not _model.__pydantic_complete__:
+        _model.model_rebuild(raise_errors=False)
+# A collection in a run would touch all of these objects, and so copy the pages of memory that the runs share.
+gc.collect()
+gc.freeze()

@@ -1,0 +1,160 @@
+"""Prefect's process worker, with runs that start warm.
+
+Importing Prefect and the flows computes for 3 s, ten times as long as a short run. Here a fork server imports them
+once, and each run is a process that it forks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import tempfile
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerProcess
+from typing import Any
+from uuid import UUID
+
+import anyio
+import anyio.abc
+import click
+from prefect.client.schemas.objects import FlowRun
+from prefect.engine import handle_engine_signals
+from prefect.flow_engine import load_flow, load_flow_run, run_flow
+from prefect.settings import get_current_settings
+from prefect.utilities.processutils import command_to_string, get_sys_executable
+from prefect.workers.process import ProcessJobConfiguration, ProcessWorker, ProcessWorkerResult
+
+from fepflow.deployments.reaper import keep, stop_on_signals
+from fepflow.store.store import Store
+from fepflow.asyncio_helpers import cancel_and_wait
+
+PRELOADED = "fepflow.deployments.warm_start"
+ENGINE = command_to_string([get_sys_executable(), "-m", "prefect.engine"])
+"""The command of a run for which neither its pool nor its deployment names another one."""
+WATCH_SECONDS = 10.0
+"""Between looks at the flow run of a process; one that is cancelled and still there at the second look is ended."""
+GRACE_SECONDS = 2.5
+"""Time that a process has after SIGTERM."""
+
+_context = multiprocessing.get_context("forkserver")
+
+
+def execute(flow_run_id: str, folder: str, environment: dict[str, str]) -> None:
+    """Execute a flow run in this process, which was forked for it, as `python -m prefect.engine` does."""
+    os.setsid()  # the run, and what it starts, are one group of processes
+    os.chdir(folder)
+    os.environ.update(environment)
+    log = logging.getLogger("prefect.flow_runs")
+    log.setLevel(logging.WARNING)  # nothing of the preparation
+    with handle_engine_signals(UUID(flow_run_id)):
+        flow_run = load_flow_run(UUID(flow_run_id))
+        flow = load_flow(flow_run)
+        log.setLevel(logging.NOTSET)
+        result: Any = run_flow(flow, flow_run=flow_run)
+        asyncio.run(result)
+
+
+class WarmWorker(ProcessWorker):
+    """Prefect's process worker; a run that needs no command, environment or interpreter of its own is forked."""
+
+    @classmethod
+    def __dispatch_key__(cls) -> str:
+        """Return a key of its own, as Prefect's worker for pools of processes stays what it is."""
+        return "fepflow"
+
+    async def run(
+        self,
+        flow_run: FlowRun,
+        configuration: ProcessJobConfiguration,
+        task_status: anyio.abc.TaskStatus[int] | None = None,
+    ) -> ProcessWorkerResult:
+        """Execute a flow run in a process, wait for its end, and look for the next run at once."""
+        environment = _changes(configuration)
+        if configuration.command != ENGINE or any(not name.startswith("PREFECT__") for name in environment):
+            return await super().run(flow_run, configuration, task_status)
+        with tempfile.TemporaryDirectory(prefix="fepflow-run-") as empty:
+            folder = str(configuration.working_dir or empty)
+            process = _context.Process(target=execute, args=(str(flow_run.id), folder, environment))
+            process.start()
+            try:
+                if task_status is not None:
+                    task_status.started(process.pid or 0)
+                await self._wait(process, flow_run.id)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await _end(process)
+        with contextlib.suppress(Exception):  # it is only sooner than the next poll, which says what is wrong
+            await self.get_and_submit_flow_runs()
+        return ProcessWorkerResult(status_code=process.exitcode or 0, identifier=str(process.pid))
+
+    async def _wait(self, process: ForkServerProcess, flow_run_id: UUID) -> None:
+        """Wait for the end of a run's process, or until it has been cancelled and does not end by itself."""
+        cancelling = False
+        while not await _has_ended(process, WATCH_SECONDS):
+            if cancelling:
+                return
+            with contextlib.suppress(Exception):  # whatever is the matter with the API: the run goes on
+                state = (await self.client.read_flow_run(flow_run_id)).state
+                cancelling = state is not None and (state.is_cancelling() or state.is_cancelled())
+
+
+def _changes(configuration: ProcessJobConfiguration) -> dict[str, str]:
+    """Return the variables of a run that the worker's own environment and settings do not have."""
+    own = {**os.environ, **get_current_settings().to_environment_variables(exclude_unset=True)}
+    return {name: value for name, value in configuration.env.items() if value is not None and own.get(name) != value}
+
+
+async def _has_ended(process: ForkServerProcess, seconds: float) -> bool:
+    """Wait for the end of a process, at most so long."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(process.sentinel, ended.set)
+    try:
+        await asyncio.wait_for(ended.wait(), seconds)
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(process.sentinel)
+    process.join()
+    return True
+
+
+async def _end(process: ForkServerProcess) -> None:
+    """End a process that has not ended, with its group."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.exitcode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid or 0, number)
+        await _has_ended(process, GRACE_SECONDS)
+
+
+def start_fork_server() -> None:
+    """Start the process that imports what runs need. It begins in a folder whose files do not configure Prefect."""
+    _context.set_forkserver_preload([PRELOADED])
+    with contextlib.chdir(os.sep):
+        forkserver.ensure_running()
+
+
+async def work(worker: WarmWorker, store: Store | None, *, with_healthcheck: bool) -> None:
+    """Work until SIGTERM or Ctrl-C; the runs under way are ended, and what the reaper finds of them is noted."""
+    stop = stop_on_signals()
+    logging.getLogger("prefect.flow_runs").setLevel(logging.WARNING)  # nothing of the preparation in the log of a run
+    start_fork_server()
+    warm = _context.Process(target=os.getpid)
+    await asyncio.to_thread(warm.start)  # it waits until the fork server has imported everything
+    working = asyncio.create_task(worker.start(with_healthcheck=with_healthcheck, printer=click.echo))
+    tasks = {working, asyncio.create_task(stop.wait())}
+    no_reaper = asyncio.Event()
+    if store is not None:
+        tasks.add(keeping := asyncio.create_task(keep(store, no_reaper, worker.get_and_submit_flow_runs)))
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    await cancel_and_wait(working)
+    no_reaper.set()
+    for task in done:
+        task.result()
+    if store is not None:
+        await keeping
