@@ -30,6 +30,7 @@ from filelock import FileLock, Timeout
 from sqlalchemy.engine import make_url
 
 from fepflow.access.listening import listening_on
+from fepflow.asyncio_helpers import cancel_and_wait
 from fepflow.deployments import server
 from fepflow.deployments.pool import POOL
 from fepflow.errors import FepflowError, InfrastructureError
@@ -38,7 +39,6 @@ from fepflow.services import prefect_api
 from fepflow.services.local_server import running
 from fepflow.settings import Settings, settings
 from fepflow.store.store import Store
-from fepflow.asyncio_helpers import cancel_and_wait
 
 MARK = "FEPFLOW_SERVED_BY"
 """A variable that a child and whatever it starts inherit, also what has left its session or outlives it."""

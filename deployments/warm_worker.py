@@ -28,9 +28,9 @@ from prefect.settings import get_current_settings
 from prefect.utilities.processutils import command_to_string, get_sys_executable
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker, ProcessWorkerResult
 
+from fepflow.asyncio_helpers import cancel_and_wait
 from fepflow.deployments.reaper import keep, stop_on_signals
 from fepflow.store.store import Store
-from fepflow.asyncio_helpers import cancel_and_wait
 
 PRELOADED = "fepflow.deployments.warm_start"
 ENGINE = command_to_string([get_sys_executable(), "-m", "prefect.engine"])
