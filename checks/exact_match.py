@@ -9,7 +9,7 @@ from pydantic import Field, StrictBool
 
 from fepflow.checks.base import BaseCheck, PathText
 from fepflow.checks.core.sentences import Given, differing, unwanted
-from fepflow.json.equality import json_equal
+from fepflow.json.values import json_equal
 
 
 class ExactMatchCheck(BaseCheck):

@@ -8,11 +8,14 @@ it quotes agents, so escape it where markup is read.
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from fepflow.checks.core.sentences import MAX_PART, Given, number, redacted, shown, without_reason
 from fepflow.checks.registry import our_checks
 from fepflow.protocol.results import CheckResult, score_of
+from fepflow.protocol.test_case import Output
 from fepflow.security.secret_names import is_secret_name
 from fepflow.text import cut, printable
 
@@ -138,3 +141,213 @@ def _is_configuration(name: str) -> bool:
 
 def _line(text: str, limit: int) -> str:
     return printable(cut(" ".join(text[: 4 * limit].split()), limit))
+
+
+Kind = Literal["call", "error", "failed"]
+
+MAX_CAUSES = 8
+MAX_CASES = 3
+"""Cases that are named of each cause."""
+MAX_PATTERNS = 500
+"""Different messages of one source that are counted; the rest is counted with those that occur once."""
+
+_CASE = "\x00"
+_ELLIPSIS = "…"
+_VARYING = re.compile(
+    f"({_CASE}"
+    r"|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    r"|\b(?=[0-9A-Fa-f]*[0-9])[0-9A-Fa-f]{8,64}\b"
+    r"|[0-9]+(?:[.,:][0-9]+)*)"
+)
+_RARE = 0.05
+"""Share of a source's messages up to which one that occurs several times is taken together with others."""
+
+_QUOTED = re.compile(r"""('[^']*'|"[^"]*")""")
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A cause: how many results it has, the check (empty for a failed call), and the first cases that have it."""
+
+    count: int
+    kind: Kind
+    check_id: str
+    text: str
+    case_ids: list[str]
+    has_more_cases: bool
+
+    def __str__(self) -> str:
+        return f"{self.count} × {self.text}"
+
+    @property
+    def cases(self) -> str:
+        """The ids of its first cases, for a text."""
+        return ", ".join([*map(printable, self.case_ids), *["…"] * self.has_more_cases])
+
+
+@dataclass(frozen=True, slots=True)
+class CauseSummary:
+    """The most frequent causes, and what is to be said of the others."""
+
+    causes: list[Cause]
+    remarks: list[str]
+
+    def lines(self) -> list[str]:
+        """Each cause with its first cases on a line, then the remarks."""
+        return [*(f"{cause} ({cause.cases})" for cause in self.causes), *self.remarks]
+
+
+@dataclass(slots=True)
+class _Pattern:
+    """Messages that differ only in the values of the same slots; `slots` are those of the first."""
+
+    text: str
+    case_ids: list[str]
+    slots: list[str]
+    varying: set[int] = field(default_factory=set)
+    count: int = 1
+
+    def add(self, slots: list[str], case_ids: Sequence[str], count: int = 1) -> None:
+        self.count += count
+        self.varying |= {
+            index for index, (slot, first) in enumerate(zip(slots, self.slots, strict=False)) if slot != first
+        }
+        self.add_cases(case_ids)
+
+    def add_cases(self, case_ids: Sequence[str]) -> None:
+        """Note the cases, and one more than are named, by which it shows that there are more."""
+        new = [case_id for case_id in case_ids if case_id not in self.case_ids]
+        self.case_ids += new[: MAX_CASES + 1 - len(self.case_ids)]
+
+    @property
+    def without_numbers(self) -> str:
+        return _VARYING.sub(_ELLIPSIS, self.text)
+
+    def shown(self, pattern: re.Pattern[str]) -> str:
+        """The text, with an ellipsis for the values that differ."""
+        parts = pattern.split(self.text)
+        if self.count > 1:
+            for index, slot in enumerate(self.slots):
+                if index in self.varying or slot == _CASE:
+                    parts[2 * index + 1] = _ELLIPSIS
+        return self.with_case("".join(parts))
+
+    def with_case(self, text: str) -> str:
+        return text.replace(_CASE, self.case_ids[0])
+
+
+class _Source:
+    """The messages of one check, or of one way in which calls fail."""
+
+    def __init__(self) -> None:
+        self.patterns: dict[tuple[str, ...], _Pattern] = {}
+        self.others: _Pattern | None = None
+        self.count = 0
+
+    def add(self, text: str, case_id: str) -> None:
+        self.count += 1
+        parts = _VARYING.split(text)
+        key = tuple(parts[::2])
+        if key in self.patterns:
+            self.patterns[key].add(parts[1::2], [case_id])
+        elif len(self.patterns) < MAX_PATTERNS:
+            self.patterns[key] = _Pattern(text, [case_id], parts[1::2])
+        elif self.others is None:
+            self.others = _Pattern(text, [case_id], parts[1::2])
+        else:
+            self.others.count += 1
+            self.others.add_cases([case_id])
+
+    def details(self) -> Iterator[tuple[_Pattern, str]]:
+        """Each cause and its text."""
+        alike: dict[tuple[str, ...], list[_Pattern]] = {}
+        for pattern in self.patterns.values():
+            if pattern.count > max(1, self.count * _RARE):
+                yield pattern, pattern.shown(_VARYING)
+            else:
+                key = tuple(_QUOTED.split(pattern.without_numbers)[::2])
+                alike.setdefault(key, []).append(pattern)
+        different: list[_Pattern] = []
+        for patterns in alike.values():
+            merged = _merged(patterns)
+            if 0 < len(merged.varying) < len(merged.slots):
+                yield merged, merged.shown(_QUOTED)
+            else:
+                different += patterns
+        if self.others is not None:
+            different.append(self.others)
+        if different:
+            such_as = "different each time, such as: " if len(different) > 1 or self.others else ""
+            yield _merged(different), such_as + different[0].shown(_VARYING)
+
+
+def _merged(patterns: Sequence[_Pattern]) -> _Pattern:
+    """Messages that are the same but for numbers and quoted values, as one pattern."""
+    first, *others = patterns
+    merged = _Pattern(first.without_numbers, list(first.case_ids), _QUOTED.split(first.without_numbers)[1::2])
+    merged.count = first.count
+    for pattern in others:
+        merged.add(_QUOTED.split(pattern.without_numbers)[1::2], pattern.case_ids, pattern.count)
+    return merged
+
+
+class Causes:
+    """Counts causes, in bounded memory however many results there are."""
+
+    def __init__(self) -> None:
+        self._sources: dict[tuple[Kind, str], _Source] = {}
+
+    def add(self, case_id: str, output: Output | None, checks: Sequence[CheckResult]) -> None:
+        """Count what kept one result from passing. Of a call that failed, errors of checks have nothing more to say."""
+        failure = None if output is None else output.failure
+        if failure is not None:
+            self._add("call", *_of_call(failure), case_id)
+        for check in checks:
+            if check.error is not None and failure is None:
+                self._add("error", check.check_id, explain(check), case_id)
+            elif check.passed is False:
+                self._add("failed", check.check_id, explain(check), case_id)
+
+    def _add(self, kind: Kind, source: str, text: str, case_id: str) -> None:
+        text = " ".join(cut(text, MAX_SENTENCE).replace(_CASE, " ").split())
+        if len(case_id) > 2 and case_id in text:
+            text = re.sub(rf"(?<!\w){re.escape(case_id)}(?!\w)", _CASE, text)
+        self._sources.setdefault((kind, source), _Source()).add(text, case_id)
+
+    def most_frequent(self) -> list[Cause]:
+        """All causes, the most frequent first."""
+        causes = [
+            Cause(
+                found.count,
+                kind,
+                name if kind != "call" else "",
+                _words(kind, name, text),
+                found.case_ids[:MAX_CASES],
+                len(found.case_ids) > MAX_CASES,
+            )
+            for (kind, name), source in self._sources.items()
+            for found, text in source.details()
+        ]
+        return sorted(causes, key=lambda cause: (-cause.count, cause.text))
+
+    def summary(self, limit: int = MAX_CAUSES) -> CauseSummary:
+        """The most frequent causes, and how many are left out."""
+        causes = self.most_frequent()
+        rest = causes[limit:]
+        remarks = [f"{sum(cause.count for cause in rest)} × {len(rest)} other causes"] if rest else []
+        return CauseSummary(causes[:limit], remarks)
+
+
+def _of_call(failure: dict[str, Any]) -> tuple[str, str]:
+    """The source and the rest of a call's error: those of one HTTP status are merged."""
+    message = str(failure["message"])
+    status, _, rest = message.partition(": ")
+    return (status, rest) if failure.get("status") and status.startswith("HTTP ") else ("", message)
+
+
+def _words(kind: Kind, name: str, text: str) -> str:
+    if kind == "call":
+        return ": ".join(part for part in (name, text) if part)
+    if kind == "error":
+        return f"{name}: error: {text}"
+    return f"{name}: {text or 'failed'}"

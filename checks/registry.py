@@ -2,23 +2,73 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, distributions
 from inspect import getsource
+from pathlib import Path
 from typing import TypeVar
 
 from packaging.version import InvalidVersion, Version
 
 from fepflow.checks.base import BaseCheck
-from fepflow.checks.extension.entry_points import broken_checks, installed_checks
 from fepflow.documents.did_you_mean import did_you_mean
-from fepflow.errors import CheckArgumentsError
+from fepflow.errors import CheckArgumentsError, FepflowError, InputError, Problem
 from fepflow.protocol.check import SEMVER
 from fepflow.protocol.content_hash import content_hash
+from fepflow.security.redaction import words_of
+from fepflow.security.regular_files import open_regular
 from fepflow.suite.foreign_names import CHECK_TYPES
+
+ENTRY_POINTS = "fepflow.checks"
+
+
+def installed_checks() -> dict[str, dict[str, CheckClass]]:
+    """The classes by check type and version."""
+    return _load_all()[0]
+
+
+def broken_checks() -> dict[str, str]:
+    """What is wrong with the check types whose classes cannot be loaded: they keep no other check from its work."""
+    return _load_all()[1]
+
+
+@cache
+def _load_all() -> tuple[dict[str, dict[str, CheckClass]], dict[str, str]]:
+    found: dict[str, dict[str, CheckClass]] = {}
+    broken: dict[str, str] = {}
+    for entry in entries(ENTRY_POINTS):
+        try:
+            check_class = _load(entry)
+        except (Exception, SystemExit) as error:
+            package = entry.dist.name if entry.dist else "a package"
+            broken[entry.name] = (
+                f"the check {entry.name} of {package} cannot be loaded: {type(error).__name__}: {error}"
+            )
+        else:
+            found.setdefault(entry.name, {}).setdefault(check_class.check_version, check_class)
+    return found, broken
+
+
+def entries(group: str) -> Iterator[EntryPoint]:
+    """As `importlib.metadata.entry_points(group=...)`, which parses what all packages offer and takes 20 ms."""
+    for package in distributions():
+        if group in (package.read_text("entry_points.txt") or ""):
+            yield from package.entry_points.select(group=group)
+
+
+def _load(entry: EntryPoint) -> CheckClass:
+    check_class = entry.load()
+    if not (isinstance(check_class, type) and issubclass(check_class, BaseCheck)):
+        raise TypeError(f"{entry.value} is no class of BaseCheck")
+    check_class.check_type = check_class.check_type or entry.name
+    return check_class
+
 
 CheckClass = type[BaseCheck]
 T = TypeVar("T", bound=CheckClass)
@@ -168,3 +218,50 @@ def _meets(known: Version, requested: Version) -> bool:
 def _versions(check_type: str) -> dict[str, CheckClass]:
     ours = {check_class.check_version: check_class for check_class in our_checks(check_type)}
     return {**installed_checks().get(check_type, {}), **_registered.get(check_type, {}), **ours}
+
+
+_loaded: dict[Path, float] = {}
+
+
+def load_plugin(path: Path, file: str) -> None:
+    """Run a Python file that registers checks; once, and again when it has changed.
+
+    `file` is how messages call it. Raises InputError, naming the line, when the file cannot be run.
+    """
+    try:
+        with open_regular(path) as source:
+            modified = os.fstat(source.fileno()).st_mtime
+    except FileNotFoundError:
+        raise InputError(Problem("there is no such plugin", file, advice="check plugins: in the suite")) from None
+    except IsADirectoryError:
+        raise InputError(Problem("is no Python file", file, advice="plugins end in .py")) from None
+    except OSError as error:
+        raise InputError(Problem(f"cannot be read: {error.strerror}", file)) from None
+    if _loaded.get(path) == modified:
+        return
+    name = f"fepflow_plugin_{path.stem}_{content_hash(str(path))[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(Problem("is no Python file", file, advice="plugins end in .py"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise InputError(Problem(f"is not valid Python: {error.msg}", file, error.lineno)) from None
+    except FepflowError as error:
+        raise InputError(Problem(str(error), file, _line(error, path))) from None
+    except (Exception, SystemExit) as error:
+        message = f"cannot be loaded: {type(error).__name__}: {words_of(error)}"
+        raise InputError(Problem(message, file, _line(error, path))) from None
+    _loaded[path] = modified
+
+
+def _line(error: BaseException, path: Path) -> int | None:
+    """The last line of the plugin itself in the error's trace."""
+    trace, line = error.__traceback__, None
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line

@@ -12,7 +12,7 @@ from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.checks.base import BaseCheck, PathText
 from fepflow.checks.core.json_schema import Schema, is_quick, schema_errors
 from fepflow.checks.core.sentences import Given, first_errors
-from fepflow.json.parser import parse
+from fepflow.json.values import parse
 
 TIMEOUT = 1.5
 """Seconds after which a validation is given up."""

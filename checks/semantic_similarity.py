@@ -11,15 +11,12 @@ from pydantic.json_schema import SkipJsonSchema
 
 from fepflow.checks.base import JSONPath, Options, PathText
 from fepflow.checks.core.sentences import Given, out_of_bounds
-from fepflow.checks.models.embedders import config_error_of, is_local, sender
-from fepflow.checks.models.model_check import ModelCheck, model_of, spent
-from fepflow.checks.models.user_function import call
+from fepflow.checks.models.model_check import ModelCheck, call, config_error_of, is_local, model_of, sender, spent
 from fepflow.checks.threshold import is_within
 from fepflow.errors import CheckArgumentsError
-from fepflow.models.configuration import EMBEDDING
+from fepflow.models.client import ModelRequests
 from fepflow.models.embeddings import embed
-from fepflow.models.model import Model, sendable
-from fepflow.models.model_requests import ModelRequests
+from fepflow.models.model import EMBEDDING, Model, sendable
 from fepflow.protocol.model_response import Kind
 
 Vector = Sequence[float]

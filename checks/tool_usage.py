@@ -10,8 +10,7 @@ from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, model_v
 
 from fepflow.checks.base import RESOLVED, BaseCheck, JSONPath, PathText
 from fepflow.checks.core.sentences import MAX_PART, Given, shown
-from fepflow.json.equality import json_equal
-from fepflow.json.parser import parse
+from fepflow.json.values import json_equal, parse
 from fepflow.protocol.tool_calls import tool_arguments, tool_name
 from fepflow.text import cut, printable
 

@@ -15,7 +15,7 @@ from fepflow.calls.base import Target
 from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.checks.core import data_checks
 from fepflow.checks.core.compiled import CompiledCheck, compile_checks
-from fepflow.checks.models.defaults import CheckDefaults
+from fepflow.checks.core.data_checks import CheckDefaults
 from fepflow.errors import TargetError
 from fepflow.models.client import ModelClient
 from fepflow.protocol.test_case import TestCase

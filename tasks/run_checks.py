@@ -16,9 +16,9 @@ from fepflow.asyncio_helpers import gather_or_raise
 from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.checks.core.compiled import CompiledCheck
 from fepflow.checks.engine import YIELD_INTERVAL, run_checks
-from fepflow.json.limits import is_large
-from fepflow.models.model_requests import ModelRequests
-from fepflow.models.request_context import RequestContext
+from fepflow.json.values import is_large
+from fepflow.models.client import ModelRequests
+from fepflow.models.model import RequestContext
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import evaluation_context

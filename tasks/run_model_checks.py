@@ -14,11 +14,10 @@ from prefect.tasks import exponential_backoff
 
 from fepflow.asyncio_helpers import gather_or_raise, task_result
 from fepflow.checks.core.compiled import CompiledCheck
-from fepflow.checks.core.partial_outputs import reads_only_completed_steps
-from fepflow.checks.engine import failure_of
+from fepflow.checks.engine import failure_of, reads_only_completed_steps
 from fepflow.errors import InfrastructureError, RunLimitExceededError
-from fepflow.models.model_requests import ModelRequests
-from fepflow.models.request_context import RequestContext
+from fepflow.models.client import ModelRequests
+from fepflow.models.model import RequestContext
 from fepflow.protocol.results import USAGE, CheckResult
 from fepflow.protocol.test_case import Context, evaluation_context
 from fepflow.security.redaction import words_of

@@ -15,7 +15,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from fepflow.checks import registry
-from fepflow.checks.models import embedders
+from fepflow.checks.models import model_check as embedders
 from fepflow.cli.main import fepflow
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.documents.loader import parse_document

@@ -130,7 +130,7 @@ def test_the_first_python_example_of_the_python_page_runs() -> None:
 
 def test_the_custom_check_of_the_docs_runs(tmp_path: Path) -> None:
     from fepflow.checks.engine import evaluate
-    from fepflow.checks.extension.plugins import load_plugin
+    from fepflow.checks.registry import load_plugin
     from fepflow.protocol.check import Check
     from fepflow.protocol.test_case import Output, TestCase
 

@@ -20,12 +20,12 @@ from fepflow.checks.base import (
     UNKNOWN_ARGUMENT,
     BaseAsyncCheck,
     BaseCheck,
+    CheckType,
     JSONPath,
     answering,
     argument_fields,
     wrong_arguments,
 )
-from fepflow.checks.constants import CheckType
 from fepflow.checks.core.sentences import redacted
 from fepflow.checks.models.model_check import ModelCheck
 from fepflow.checks.registry import find_check, is_ours, source_hash
@@ -39,10 +39,10 @@ from fepflow.errors import (
     RunLimitExceededError,
     ValidationMessage,
 )
-from fepflow.json.limits import is_large
+from fepflow.json.values import is_large
 from fepflow.jsonpath.path import Path, compile_path, is_path
 from fepflow.jsonpath.template import TextTemplate, compile_template, copy_containers
-from fepflow.models.model_requests import ModelRequests, offered_to_nested_calls
+from fepflow.models.client import ModelRequests, offered_to_nested_calls
 from fepflow.protocol.check import AnyCheck, to_check
 from fepflow.protocol.model import construct_fast, to_jsonable, utc_now
 from fepflow.protocol.model_response import Kind

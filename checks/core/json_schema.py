@@ -22,8 +22,7 @@ from referencing.exceptions import Unresolvable
 
 from fepflow.checks.core.patterns import MAX_PATTERN, search
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError, dotted
-from fepflow.json.limits import has_more_values, is_small
-from fepflow.json.parser import parse
+from fepflow.json.values import has_more_values, is_small, parse
 from fepflow.time_limit import within
 
 TIME_LIMIT = 1.0

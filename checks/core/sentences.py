@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice, zip_longest
 from typing import Any
 
-from fepflow.json.equality import json_equal
+from fepflow.json.values import json_equal
 from fepflow.security.secret_names import is_secret_name
 from fepflow.text import as_json, cut, printable
 

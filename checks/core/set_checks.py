@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field, StrictBool
 
 from fepflow.checks.base import BaseCheck, JSONPath, PathText
-from fepflow.json.equality import json_key
+from fepflow.json.values import json_key
 
 
 def _as_list(value: Any) -> Any:

@@ -2,17 +2,147 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache, partial
+from importlib.metadata import EntryPoint
+from inspect import getsource, isawaitable, iscoroutinefunction
+from time import monotonic
+from typing import Any, ClassVar, TypeVar
 
+from fepflow.calls.thread_pool import EMBEDDERS, OTHERS_CALLS
 from fepflow.checks.base import BaseAsyncCheck, JSONPath
-from fepflow.checks.models.embedders import is_local
-from fepflow.models import providers
-from fepflow.models.configuration import EMBEDDING, parse_model_config
-from fepflow.models.model import Model, Usage
-from fepflow.models.model_requests import ModelRequests, nested_or_own
+from fepflow.checks.registry import entries
+from fepflow.errors import CheckArgumentsError, FepflowError, ModelError, ModelTimeoutError
+from fepflow.models import _litellm
+from fepflow.models.client import ModelRequests, nested_or_own
+from fepflow.models.model import EMBEDDING, EmbeddingResponse, Model, Usage, parse_model_config
+from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model_response import Kind
+from fepflow.security.redaction import words_of
+
+Embedder = Callable[[list[str]], Any]
+F = TypeVar("F", bound=Embedder)
+
+ENTRY_POINTS = "fepflow.embedders"
+PREFIX = "local:"
+
+Known = tuple[Embedder, str | None]
+"""A function, and the version under which its vectors are cached; None for one without a version."""
+
+_registered: dict[str, Known] = {}
+
+
+def register_embedder(name: str) -> Callable[[F], F]:
+    """Decorator: make a function from texts to as many vectors, sync or async, known as the model `local:NAME`."""
+
+    def add(function: F) -> F:
+        source = _source(function)
+        _registered[name] = function, source and content_hash(source)
+        return function
+
+    return add
+
+
+def is_local(model: Model) -> bool:
+    """Whether the model is an embedder of one's own."""
+    return model.name.startswith(PREFIX)
+
+
+def config_error_of(model: Model) -> str | None:
+    """Why it cannot be used; None if it can. Loads it."""
+    try:
+        _find(model)
+    except CheckArgumentsError as error:
+        return str(error)
+    return None
+
+
+def sender(model: Model) -> tuple[Callable[[list[str]], Awaitable[EmbeddingResponse]], str | None]:
+    """What asks the embedder, and its version: its package's and its source's, None if neither is known.
+
+    Raises CheckArgumentsError.
+    """
+    function, version = _find(model)
+
+    async def send(texts: list[str]) -> EmbeddingResponse:
+        started = monotonic()
+        vectors = _vectors(model, await _call(model, function, texts), len(texts))
+        return EmbeddingResponse(vectors, model.name, Usage(), seconds=round(monotonic() - started, 3))
+
+    return send, version
+
+
+async def _call(model: Model, function: Embedder, texts: list[str]) -> Any:
+    try:
+        if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004  # an object's method may be async
+            async with asyncio.timeout(model.timeout):
+                return await function(texts)
+        answer = await EMBEDDERS.run(partial(function, texts), model.timeout, model.name)
+        return await answer if isawaitable(answer) else answer
+    except FepflowError:
+        raise
+    except TimeoutError:
+        raise ModelTimeoutError(f"{model.name} gave no vectors within {model.timeout:g} s (timeout)") from None
+    except Exception as error:
+        raise ModelError(f"{model.name} failed: {type(error).__name__}: {words_of(error)}", kind="failed") from None
+
+
+def _vectors(model: Model, answer: Any, count: int) -> list[list[float]]:
+    try:
+        vectors = [[float(number) for number in vector] for vector in answer]
+    except (TypeError, ValueError, OverflowError):
+        vectors = []
+    if len(vectors) != count or not all(vector and all(map(math.isfinite, vector)) for vector in vectors):
+        raise ModelError(f"{model.name} must return a list of finite numbers for each text", kind="invalid")
+    return vectors
+
+
+def _find(model: Model) -> Known:
+    if model.parameters or model.api_base or model.api_key or model.api_version:
+        raise CheckArgumentsError(f"{model.name} runs here: it takes no dimensions, address or key (leave them out)")
+    name = model.name.removeprefix(PREFIX)
+    if name in _registered:
+        return _registered[name]
+    if name in _offered():
+        return _load(name)
+    known = ", ".join(sorted({*_registered, *_offered()}))
+    raise CheckArgumentsError(
+        f"there is no embedder {name} here (known are {known or 'none'}; a package offers one by an entry point of the "
+        f"group {ENTRY_POINTS}, a plugin by @register_embedder)"
+    )
+
+
+@cache
+def _offered() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entries(ENTRY_POINTS)}
+
+
+@cache
+def _load(name: str) -> Known:
+    entry = _offered()[name]
+    package = entry.dist.name if entry.dist else "a package"
+    try:
+        function = entry.load()
+    except (Exception, SystemExit) as error:
+        why = f"cannot be loaded: {type(error).__name__}: {words_of(error)}"
+        raise CheckArgumentsError(f"the embedder {name} of {package} {why}") from None
+    if not callable(function):
+        raise CheckArgumentsError(f"the embedder {name} of {package} is no function")
+    return function, content_hash(package, entry.dist.version, _source(function)) if entry.dist else None
+
+
+def _source(function: Embedder) -> str | None:
+    """The text of the function, or of the class that its object has."""
+    for kind in (function, type(function)):
+        try:
+            return getsource(kind)
+        except (OSError, TypeError):
+            continue
+    return None
+
 
 NO_VERDICTS = "{} is an embedder, and gives no verdicts"
 
@@ -38,7 +168,7 @@ class ModelCheck(BaseAsyncCheck):
     def check_config_error(self) -> str | None:
         """Why the model cannot be called, by its configuration. Takes seconds the first time."""
         model = self.check_model()
-        return None if model is None else providers.problem(model)
+        return None if model is None else _litellm.problem(model)
 
     def check_config_warnings(self) -> list[str]:
         """Warnings about the model's configuration."""
@@ -47,7 +177,7 @@ class ModelCheck(BaseAsyncCheck):
     def check_unpriced(self) -> str | None:
         """The name of the model, if its price is unknown."""
         model = self.check_model()
-        return None if model is None or is_local(model) or providers.has_price(model) else model.name
+        return None if model is None or is_local(model) or _litellm.has_price(model) else model.name
 
 
 def model_of(
@@ -74,3 +204,11 @@ def spent(usage: Usage) -> dict[str, Any]:
         "completion_tokens": usage.completion_tokens,
         "cost_usd": usage.cost_usd,
     }
+
+
+async def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function returns; one that is not async runs in a thread, many at a time."""
+    if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004  # an object's method may be async
+        return await function(*arguments)
+    answer = await OTHERS_CALLS.run(partial(function, *arguments))
+    return await answer if isawaitable(answer) else answer

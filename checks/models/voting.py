@@ -10,7 +10,7 @@ from statistics import median_low
 from typing import Any, Literal
 
 from fepflow.errors import ModelError, RunLimitExceededError
-from fepflow.json.schema_references import referred
+from fepflow.json.values import referred
 
 FieldPath = tuple[str, ...]
 Kind = Literal["vote", "median"]

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fepflow.json.schema_references import referred
+from fepflow.json.values import referred
 
 SENTENCE = "A stand-in made this up."
 DIMENSIONS = 64

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fepflow.documents.loader import Document
 from fepflow.errors import CheckTimeoutError, JSONPathError
-from fepflow.json.limits import finite
+from fepflow.json.values import finite
 from fepflow.jsonpath.path import Path, compile_path
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.test_case import TestCase

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from itertools import islice
 
-from fepflow.checks.causes import MAX_CAUSES, Cause, Causes, CauseSummary
+from fepflow.checks.explanation import MAX_CAUSES, Cause, Causes, CauseSummary
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 

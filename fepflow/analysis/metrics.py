@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fepflow.analysis.accumulation import SlicedCases, accumulate, is_share_that_passed, minima_of, suite_of
 from fepflow.analysis.judge_reliability import labels_by_metric, with_correction
 from fepflow.analysis.regressions import judge_regression
-from fepflow.checks.models.defaults import model_check_types
+from fepflow.checks.core.data_checks import model_check_types
 from fepflow.evalguard.models import Thresholds
 from fepflow.protocol.results import USAGE
 from fepflow.store.records import CheckCounts, RunRecord

@@ -14,8 +14,7 @@ from typing import Any
 
 from fepflow.analysis.causes import show_command
 from fepflow.analysis.judge_reliability import JudgeReliability
-from fepflow.checks.causes import CauseSummary
-from fepflow.checks.explanation import MAX_SENTENCE, explain
+from fepflow.checks.explanation import MAX_SENTENCE, CauseSummary, explain
 from fepflow.page_links import case_page, cases_page, compare_page, link, run_page
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store

@@ -26,7 +26,7 @@ from fepflow.errors import (
     TargetError,
     TargetTimeoutError,
 )
-from fepflow.json.limits import finite
+from fepflow.json.values import finite
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState

@@ -14,8 +14,8 @@ from typing import Any
 from fepflow.calls.base import TargetResponse
 from fepflow.calls.policy import seconds_to_wait
 from fepflow.errors import JSONPathError, TargetError
-from fepflow.json import parser
-from fepflow.json.limits import has_more_values
+from fepflow.json import values as parser
+from fepflow.json.values import has_more_values
 from fepflow.jsonpath.path import Path, compile_path
 from fepflow.protocol.tool_calls import made_no_calls
 from fepflow.security.redaction import excerpt, holds_secret, redact, redact_json

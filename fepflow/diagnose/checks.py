@@ -10,10 +10,8 @@ from typing import Any, Literal, NamedTuple
 from fepflow.checks.base import argument_fields
 from fepflow.checks.core.argument_paths import texts_in
 from fepflow.checks.core.compiled import CompiledCheck, unknown_arguments
-from fepflow.checks.core.data_checks import CaseChecks
-from fepflow.checks.models.defaults import CheckDefaults, kind_of
-from fepflow.checks.models.embedders import config_error_of, is_local
-from fepflow.checks.models.model_check import NO_VERDICTS
+from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults, kind_of
+from fepflow.checks.models.model_check import NO_VERDICTS, config_error_of, is_local
 from fepflow.checks.registry import find_check
 from fepflow.diagnose.paths import BRACES_STAY, remarks_on
 from fepflow.diagnose.suite_validation import SuiteValidation
@@ -21,9 +19,8 @@ from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.loader import Document
 from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, InputError, JSONPathError, Problem, dotted
 from fepflow.json.codec import encode
-from fepflow.models import providers
-from fepflow.models.configuration import CHAT, EMBEDDING, parse_model_config
-from fepflow.models.model import Model
+from fepflow.models import _litellm
+from fepflow.models.model import CHAT, EMBEDDING, Model, parse_model_config
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.model_response import Kind
 from fepflow.protocol.test_case import TestCase
@@ -113,7 +110,7 @@ def default_problems(document: Document, defaults: CheckDefaults) -> Iterator[Pr
 
 def _model_problem(kind: Kind, model: Model) -> str | None:
     if not is_local(model):
-        return providers.problem(model)
+        return _litellm.problem(model)
     return config_error_of(model) if kind == "embedding" else NO_VERDICTS.format(model.name)
 
 

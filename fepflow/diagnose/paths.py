@@ -21,8 +21,17 @@ from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.validation_errors import kind_name
 from fepflow.errors import DocumentPath, ValidationMessage, dotted
-from fepflow.jsonpath.context_paths import context_problem, is_word_of_context, meant_path
-from fepflow.jsonpath.path import Key, SingularPath, compile_path, descend, is_path, leading_keys
+from fepflow.jsonpath.path import (
+    Key,
+    SingularPath,
+    compile_path,
+    context_problem,
+    descend,
+    is_path,
+    is_word_of_context,
+    leading_keys,
+    meant_path,
+)
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.test_case import Output, evaluation_context
 from fepflow.protocol.tool_calls import made_no_calls

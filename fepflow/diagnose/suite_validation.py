@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fepflow.checks.extension.plugins import load_plugin
+from fepflow.checks.registry import load_plugin
 from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.documents.loader import reason
 from fepflow.errors import DocumentPath, InputError, Problem

@@ -12,8 +12,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from fepflow.documents.yaml_parser import compose, parse_yaml, too_deep
 from fepflow.errors import DocumentPath, InputError, Problem, dotted
-from fepflow.json.decoder import is_deep, loads
-from fepflow.json.parser import syntax_error
+from fepflow.json.values import is_deep, loads, syntax_error
 from fepflow.security.regular_files import open_regular
 from fepflow.text import shortened
 

@@ -15,7 +15,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from fepflow.documents.yaml_errors import FLOW_COLON, problem_of, shown
 from fepflow.errors import InputError, Problem
-from fepflow.json.decoder import MAX_DEPTH
+from fepflow.json.values import MAX_DEPTH
 
 MAX_EVENTS = 200_000
 MAX_EXPANDED_NODES = 1_000_000

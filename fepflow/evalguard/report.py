@@ -15,7 +15,7 @@ from pydantic import PlainValidator
 from pydantic_core import PydanticCustomError
 
 from fepflow.evalguard.models import Definition, Identifier
-from fepflow.json.limits import finite
+from fepflow.json.values import finite
 from fepflow.text import brief
 
 

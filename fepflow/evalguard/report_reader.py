@@ -19,8 +19,7 @@ from fepflow.errors import InputError, Problem, dotted
 from fepflow.evalguard.documents import is_bare_report, is_lm_eval, kind_of
 from fepflow.evalguard.report import Report, flattened, usable_results, why_no_number
 from fepflow.evalguard.schema_errors import validated
-from fepflow.json.decoder import is_deep, loads_with_nan
-from fepflow.json.parser import syntax_error
+from fepflow.json.values import is_deep, loads_with_nan, syntax_error
 from fepflow.security.redaction import MASK
 from fepflow.security.secret_names import is_secret_name, secrets_in_address
 

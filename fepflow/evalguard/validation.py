@@ -20,7 +20,7 @@ from fepflow.evalguard.loader import PolicyMetrics, load_metrics, load_tasks
 from fepflow.evalguard.models import Definition, Metric, Policy, Range, Task, Thresholds
 from fepflow.evalguard.report import Report, flattened
 from fepflow.evalguard.schema_errors import SchemaError, validated, without_unknown
-from fepflow.json.decoder import loads_with_nan
+from fepflow.json.values import loads_with_nan
 
 _RULES = {"task": "5.2", "metric": "5.3", "threshold": "5.4", "policy": "5.4", "report": "4.4.2"}
 _KINDS = "a task, metric, threshold, policy or report"

@@ -25,7 +25,7 @@ from jsonpath_rfc9535.selectors import IndexSelector, NameSelector
 from jsonpath_rfc9535.tokens import TokenStream
 
 from fepflow.errors import CheckTimeoutError, JSONPathError
-from fepflow.json.limits import is_small
+from fepflow.json.values import is_small
 from fepflow.jsonpath.path import QUOTED, outside_quotes
 from fepflow.time_limit import within
 

@@ -3,23 +3,148 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import os
 import warnings
 from collections.abc import Coroutine
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import cache
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
 
-from fepflow.errors import ModelError
-from fepflow.models import transport
+from fepflow.calls.response_body import ACCEPT_ENCODING, BodyError, read_beginning, read_body
+from fepflow.errors import MissingExtraError, ModelError
+from fepflow.extras import require
+from fepflow.json.values import has_more_values
 from fepflow.models.errors import model_error, secrets_of
-from fepflow.models.model import ChatResponse, EmbeddingResponse, Model, Usage
-from fepflow.models.request_context import RequestContext
-from fepflow.models.transport import EMBEDDING_BYTES, EMBEDDING_VALUES, Exchange
+from fepflow.models.model import (
+    EMBEDDING_BYTES,
+    EMBEDDING_VALUES,
+    ChatResponse,
+    EmbeddingResponse,
+    Exchange,
+    Model,
+    RequestContext,
+    Usage,
+)
+from fepflow.security.addresses import host_and_port, is_same_host
 from fepflow.security.redaction import hide_addresses_in_logs, redact
+
+if TYPE_CHECKING:
+    import httpx
+
+# httpx is imported where a model is asked: what only reads suites and results does without it.
+
+
+SMALL_BYTES = 65_536
+"""What is no answer may have so many: litellm takes minutes to look at megabytes of it, and blocks its thread."""
+
+
+current: ContextVar[Exchange] = ContextVar("fepflow_exchange")
+"""The request under way, set before each one."""
+
+
+def guard(litellm_handler: Any, litellm_transport: Any) -> None:
+    """Have all of litellm's clients use its aiohttp transport, and that transport be guarded."""
+    if getattr(litellm_transport.handle_async_request, "guarded", False):
+        return
+    import httpx
+
+    litellm_handler.should_use_aiohttp_transport = staticmethod(lambda: True)
+    send = litellm_transport.handle_async_request
+
+    async def handle_async_request(self: Any, request: httpx.Request) -> httpx.Response:
+        exchange, requested = current.get(None) or Exchange(), str(request.url)
+        exchange.host, exchange.status = host_and_port(requested), None
+        request.headers["Accept-Encoding"] = ACCEPT_ENCODING
+        response = await send(self, request)
+        try:
+            exchange.status = response.status_code
+            exchange.media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()[:60]
+            if response.has_redirect_location:
+                location = _joined(requested, response.headers["Location"])
+                if not is_same_host(requested, location):
+                    why = f"redirects to {host_and_port(location)}, and no other host is asked"
+                    raise exchange.refuse("redirect", f"{why}; put the final address into api_base", request)
+            body = await _read(response, exchange, request)
+            if not response.is_error:
+                body = _answer_in(body, exchange, request)
+        finally:
+            await response.aclose()
+        headers = [
+            (name, value)
+            for name, value in response.headers.multi_items()
+            if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
+        ]
+        return httpx.Response(response.status_code, headers=headers, content=body, request=request)
+
+    handle_async_request.guarded = True  # type: ignore[attr-defined]  # a function takes any
+    litellm_transport.handle_async_request = handle_async_request
+
+
+async def _read(response: httpx.Response, exchange: Exchange, request: httpx.Request) -> bytes:
+    """The decoded body, of an error its beginning.
+
+    Raises httpx.ProtocolError for an answer that is too large, and for what cannot be decoded.
+    """
+    # The stream itself: `aiter_raw` wants a request, which a transport's response has not got yet.
+    stream: Any = response.stream
+    encoding = response.headers.get("Content-Encoding", "")
+    try:
+        if response.is_error:
+            return await read_beginning(stream, encoding, SMALL_BYTES)
+        return await read_body(stream, encoding, exchange.most_bytes)
+    except BodyError as error:
+        large = f"answers with more than {exchange.most_bytes:,} bytes"
+        why = large if error.kind == "too_large" else f"gives an answer that {error}"
+        raise exchange.refuse(error.kind, why, request) from None
+
+
+def _answer_in(body: bytes, exchange: Exchange, request: httpx.Request) -> bytes:
+    """Return a large body that is JSON, and a small one whatever it is; nothing, of a large one that is none.
+
+    Raises httpx.ProtocolError for JSON with too many values, and for choices of which none is the first.
+    """
+    is_small = len(body) <= SMALL_BYTES
+    if not is_small and has_more_values(body.decode("utf-8", "replace"), exchange.most_values):
+        raise exchange.refuse("too_large", f"answers with more than {exchange.most_values:,} JSON values", request)
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return body if is_small else b""
+    return _with_one_choice(answer, exchange, request) or body
+
+
+def _with_one_choice(answer: Any, exchange: Exchange, request: httpx.Request) -> bytes | None:
+    """Return an answer of several choices with the one of index 0 only; None for an answer that stays as it is.
+
+    litellm numbers the choices anew, in the order in which they are listed. Raises httpx.ProtocolError where it cannot
+    be said which choice is meant.
+    """
+    for name in ("choices", "candidates") if isinstance(answer, dict) else ():  # OpenAI's name, and Google's
+        choices = answer.get(name)
+        if not isinstance(choices, list) or len(choices) < 2:
+            continue
+        indexes = [choice.get("index") if isinstance(choice, dict) else None for choice in choices]
+        first = [choice for choice, index in zip(choices, indexes, strict=True) if index == 0 and index is not False]
+        if all(index is None for index in indexes):
+            first = choices[:1]
+        if len(first) != 1:
+            raise exchange.refuse("invalid", f"gives {len(choices)} choices, and not one of index 0", request)
+        return json.dumps({**answer, name: first}).encode()
+    return None
+
+
+def _joined(here: str, location: str) -> str:
+    try:
+        return urljoin(here, location)
+    except ValueError:
+        return ""
+
 
 CLIENT_TIMEOUT = 600.0
 """Seconds, the same for all: litellm keeps a client for each time-out that it sees. Our own deadline is around it."""
@@ -72,7 +197,7 @@ def _load() -> Any:
     litellm.DEFAULT_MAX_RETRIES = 0  # without it embeddings make three requests
     _without_afterthoughts()
     litellm.module_level_aclient = _ClientOfLoop()
-    transport.guard(AsyncHTTPHandler, LiteLLMAiohttpTransport)
+    guard(AsyncHTTPHandler, LiteLLMAiohttpTransport)
     return litellm
 
 
@@ -151,7 +276,7 @@ async def embed(
 
 def _exchange(exchange: Exchange) -> Exchange:
     """The record of the request that is about to be made."""
-    transport.current.set(exchange)
+    current.set(exchange)
     return exchange
 
 
@@ -212,3 +337,46 @@ async def close() -> None:
         client: Any = getattr(handler, "_client", None) or getattr(handler, "client", None)
         with suppress(Exception):
             await client.aclose()
+
+
+_SELF_HOSTED = frozenset({"hosted_vllm", "custom_openai", "openai_like", "lm_studio", "llamafile", "litellm_proxy"})
+"""Providers that are servers of one's own. Without an address litellm would ask OpenAI instead."""
+
+
+def problem(model: Model) -> str | None:
+    """Return why the model cannot be called at all: no litellm, an unknown provider, a missing key or address."""
+    try:
+        require("run", f"asking the model {model.name}", "litellm", "tenacity")
+    except MissingExtraError as error:
+        return str(error)
+    litellm = load()
+    try:
+        _, provider, _, base = litellm.get_llm_provider(model=model.name, api_base=model.api_base)
+    except Exception:
+        return (
+            f"no provider is known for the model {model.name} (write it as provider/model, such as openai/{model.name})"
+        )
+    if provider in _SELF_HOSTED and not (model.api_base or base):
+        return f"{model.name} is a server of your own: say where, with api_base"
+    try:
+        found = litellm.validate_environment(model.name, api_key=model.api_key, api_base=model.api_base)
+    except Exception:  # a provider that it cannot look up: the request itself will fail
+        return None
+    missing = found.get("missing_keys") or []
+    if not missing:
+        return None
+    advice = "export it, or name another variable: provider_config: {api_key: ${NAME}}"
+    return f"{model.name} needs {' and '.join(missing)}, not set in the environment ({advice})"
+
+
+def provider_of(model: Model) -> str:
+    """The provider as litellm names it; empty if it knows none."""
+    try:
+        return str(load().get_llm_provider(model=model.name, api_base=model.api_base)[1])
+    except Exception:
+        return ""
+
+
+def has_price(model: Model) -> bool:
+    """Whether litellm's price list has the model."""
+    return cost(model, 1_000, 1_000) is not None

@@ -1,16 +1,18 @@
-"""Texts that are embedded in one request: those that come within a few milliseconds, each text once."""
+"""Requests that several callers share: one flight for each key, and texts that are embedded in one request."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Any, Generic, TypeVar
 
 from fepflow.errors import ModelError
 from fepflow.models.model import EmbeddingResponse, Usage
-from fepflow.models.response_cache import SingleFlight
+
+T = TypeVar("T")
 
 MAX_TEXTS = 64
 MAX_CHARACTERS = 100_000
@@ -23,6 +25,41 @@ _REJECTED = (400, 413, 422)
 """Statuses by which a provider rejects a request for what is in it: for one of its texts, or for their number."""
 
 Send = Callable[[list[str]], Awaitable[EmbeddingResponse]]
+
+
+class SingleFlight(Generic[T]):
+    """Work under way that several callers wait for, each key's once. For callers in one event loop."""
+
+    def __init__(self) -> None:
+        self._flights: dict[Hashable, _Flight[T]] = {}
+
+    async def join(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What the work returns or raises; it is begun only if none of the same key is under way.
+
+        It is cancelled when all callers are.
+        """
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = _Flight(asyncio.create_task(work()))
+            flight.task.add_done_callback(lambda _: self._forget(key, flight))
+        flight.waiting += 1
+        try:
+            return await asyncio.shield(flight.task)
+        finally:
+            flight.waiting -= 1
+            if not flight.waiting and not flight.task.done():
+                self._forget(key, flight)  # the next caller begins anew
+                flight.task.cancel()
+
+    def _forget(self, key: Hashable, flight: _Flight[T]) -> None:
+        if self._flights.get(key) is flight:
+            del self._flights[key]
+
+
+@dataclass
+class _Flight(Generic[T]):
+    task: asyncio.Task[T]
+    waiting: int = 0
 
 
 class Batcher:

@@ -7,21 +7,97 @@ its connections belong to one event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Coroutine, Mapping
-from typing import Any, Self, TypeVar
+import atexit
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from threading import Lock, Thread
+from typing import Any, Protocol, Self, TypeVar
 
 from fepflow.calls.policy import CircuitBreaker
 from fepflow.errors import CheckArgumentsError, ModelUnavailableError
-from fepflow.models import _litellm, providers, retrying
-from fepflow.models.batching import Batcher
-from fepflow.models.loop_thread import LoopThread
-from fepflow.models.model import ChatResponse, EmbeddingResponse, Model
-from fepflow.models.request_context import RequestContext
-from fepflow.models.response_cache import ResponseCache, SingleFlight
+from fepflow.models import _litellm, retrying
+from fepflow.models.batching import Batcher, SingleFlight
+from fepflow.models.model import ChatResponse, EmbeddingResponse, Model, RequestContext
 from fepflow.models.retrying import EndpointState, ModelState, Response, Send
 from fepflow.protocol.model_response import CachedResponse
 
 T = TypeVar("T")
+
+CLOSE_SECONDS = 2.0
+"""How long closing waits for the thread, which may be busy with what cannot be cancelled, such as an import."""
+
+
+class LoopThread:
+    """A daemon thread that starts with the first work; `cleanup` runs in it before it ends."""
+
+    def __init__(self, name: str, cleanup: Callable[[], Awaitable[None]]) -> None:
+        self._name = name
+        self._cleanup = cleanup
+        self._lock = Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: Thread | None = None
+        self._closing = asyncio.Event()
+        self.closed = False
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of the work, which is cancelled with the caller. Raises RuntimeError once closed."""
+        return await asyncio.wrap_future(self._submit(work))
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        with self._lock:
+            if self.closed:
+                work.close()
+                raise RuntimeError(f"{self._name} is closed")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = Thread(target=self._work, args=(self._loop,), name=self._name, daemon=True)
+                self._thread.start()
+                atexit.register(self._close)  # for an owner that did not get to close it
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def aclose(self) -> None:
+        """Cancel running work, clean up, and end the thread."""
+        if self._thread is None:
+            self.closed = True
+        else:
+            atexit.unregister(self._close)
+            await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        with self._lock:
+            was_closed, self.closed = self.closed, True
+            if self._loop is None or self._thread is None:
+                return
+            if not was_closed:
+                self._loop.call_soon_threadsafe(self._closing.set)
+        self._thread.join(CLOSE_SECONDS)
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(self._until_closed())
+
+    async def _until_closed(self) -> None:
+        await self._closing.wait()
+        under_way = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+        with suppress(Exception):
+            await self._cleanup()
+
+
+class ResponseCache(Protocol):
+    """Responses by the content hash of their request (see `structured` and `embeddings`)."""
+
+    async def get(self, keys: Collection[str]) -> Mapping[str, CachedResponse]:
+        """Those that are there, and not too old."""
+
+    async def put(self, key: str, response: CachedResponse) -> None:
+        """Store a response, in the place of an older one; returns when `get` finds it."""
+
 
 _Key = tuple[str, str | None, str | None]
 
@@ -101,7 +177,7 @@ class ModelClient:
     def _state_of(self, model: Model) -> ModelState:
         if (state := self._models.get(_key(model))) is not None:
             return state
-        provider = providers.provider_of(model)
+        provider = _litellm.provider_of(model)
         key = provider, model.api_base, model.api_key
         if key not in self._endpoints:
             self._endpoints[key] = EndpointState(CircuitBreaker(provider or model.name, ModelUnavailableError))
@@ -111,7 +187,7 @@ class ModelClient:
     def _usable(self, model: Model) -> ModelState:
         state = self._state_of(model)
         if not state.is_usable:
-            if (why := providers.problem(model)) is not None:
+            if (why := _litellm.problem(model)) is not None:
                 raise CheckArgumentsError(why)
             state.is_usable = bool(model.api_key)  # without a key of its own it depends on the environment
         return state
@@ -139,3 +215,37 @@ class ModelClient:
 
 def _key(model: Model) -> _Key:
     return *model.endpoint, model.api_key
+
+
+@dataclass(frozen=True)
+class ModelRequests:
+    """What a check needs to make requests to models."""
+
+    client: ModelClient
+    context: RequestContext
+
+
+# Not an argument: between a user's check and a check of ours that it calls, or an evaluation, stands the user's code,
+# whose signatures are public and know nothing of clients.
+_of_the_check_around: ContextVar[ModelRequests | None] = ContextVar("fepflow_model_requests", default=None)
+
+
+@contextmanager
+def offered_to_nested_calls(requests: ModelRequests | None) -> Iterator[None]:
+    """For the call of a user's check: `nested_or_own` gives these requests inside of it."""
+    before = _of_the_check_around.set(requests)
+    try:
+        yield
+    finally:
+        _of_the_check_around.reset(before)
+
+
+@asynccontextmanager
+async def nested_or_own() -> AsyncIterator[ModelRequests]:
+    """Those of the user's check in which this is called; else by a client of its own, without a cache and limits."""
+    around = _of_the_check_around.get()
+    if around is not None and not around.client.closed:
+        yield around
+        return
+    async with ModelClient() as client:
+        yield ModelRequests(client, RequestContext())

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fepflow.models.batching import Send
+from fepflow.models.client import ModelRequests
 from fepflow.models.model import EmbeddingResponse, Model, Usage
-from fepflow.models.model_requests import ModelRequests
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model_response import CachedResponse
 

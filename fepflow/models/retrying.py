@@ -12,8 +12,7 @@ from typing import Any, Generic, TypeVar
 from fepflow.calls.policy import LONGEST_WAIT, CircuitBreaker, Retries, time_limit
 from fepflow.errors import ModelError, ModelTimeoutError, RunLimitExceededError
 from fepflow.models.errors import refused_parameter
-from fepflow.models.model import ChatResponse, EmbeddingResponse, Model
-from fepflow.models.request_context import RequestContext
+from fepflow.models.model import ChatResponse, EmbeddingResponse, Model, RequestContext
 from fepflow.security.redaction import without_secrets
 
 Response = TypeVar("Response", ChatResponse, EmbeddingResponse)

@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from fepflow.analysis.causes import causes_of
 from fepflow.analysis.judge_reliability import JudgeReliability, reliability_of_judges
-from fepflow.checks.causes import CauseSummary
-from fepflow.checks.explanation import explain
+from fepflow.checks.explanation import CauseSummary, explain
 from fepflow.pages.charts import gate_bands, interval_chart
 from fepflow.services.failed_results import Selection, worst_first
 from fepflow.services.run_service import seconds_of, with_current_metrics

@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fepflow.checks.causes import Causes
-from fepflow.checks.explanation import explain
+from fepflow.checks.explanation import Causes, explain
 from fepflow.pytest.calls import Plan
 from fepflow.text import cut, plural, printable
 from fepflow.verdict.pass_rule import SampleOutcome, SampleResult

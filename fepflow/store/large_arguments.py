@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fepflow.json.limits import is_large
+from fepflow.json.values import is_large
 from fepflow.jsonpath.path import is_path
 from fepflow.jsonpath.template import placeholders
 from fepflow.protocol.check import Check

@@ -10,9 +10,8 @@ from jsonschema import Draft202012Validator
 from fepflow.checks import engine, registry
 from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.engine import evaluate
-from fepflow.models.client import ModelClient
-from fepflow.models.model_requests import ModelRequests
-from fepflow.models.request_context import RequestContext
+from fepflow.models.client import ModelClient, ModelRequests
+from fepflow.models.model import RequestContext
 from fepflow.protocol.check import Check
 from fepflow.protocol.results import CheckResult, EvaluationRunResult
 from fepflow.protocol.test_case import Output, TestCase, evaluation_context

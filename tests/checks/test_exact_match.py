@@ -1,7 +1,7 @@
 import pytest
 
 from fepflow.checks.exact_match import ExactMatchCheck
-from fepflow.json.equality import json_equal
+from fepflow.json.values import json_equal
 
 
 @pytest.mark.parametrize(

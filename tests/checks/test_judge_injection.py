@@ -11,7 +11,7 @@ import secrets
 import pytest
 
 from fepflow.checks.engine import evaluate
-from fepflow.checks.models.judge_prompt import escaped
+from fepflow.checks.llm_judge import escaped
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 

@@ -10,9 +10,8 @@ from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.custom_function import CustomFunctionCheck
 from fepflow.checks.engine import evaluate, evaluate_async
 from fepflow.checks.llm_judge import LLMJudgeCheck
-from fepflow.models.client import ModelClient
-from fepflow.models.model_requests import ModelRequests
-from fepflow.models.request_context import RequestContext
+from fepflow.models.client import ModelClient, ModelRequests
+from fepflow.models.model import RequestContext
 from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase, evaluation_context

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fepflow.checks.core.data_checks import CheckDefaults
 from fepflow.checks.llm_judge import LLMJudgeCheck
-from fepflow.checks.models.defaults import CheckDefaults
 from fepflow.deployments.simulators.refund_desk import TOPICS
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.evalguard.impact import check_ranges

@@ -185,13 +185,13 @@ MUTATIONS: dict[str, Mutation] = {
         "_registered.setdefault(name, {})[version] = check_class",
         "_registered.setdefault(name, {})",
     ),
-    "tests/checks/extension/test_entry_points.py::test_its_checks_are_there_side_by_side_in_their_versions": Mutation(
-        "checks/extension/entry_points.py",
+    "tests/checks/test_entry_points.py::test_its_checks_are_there_side_by_side_in_their_versions": Mutation(
+        "checks/registry.py",
         "found.setdefault(entry.name, {}).setdefault(check_class.check_version, check_class)",
         "found[entry.name] = {check_class.check_version: check_class}",
     ),
-    "tests/checks/extension/test_plugins.py::test_a_plugin_registers_its_checks": Mutation(
-        "checks/extension/plugins.py", "        spec.loader.exec_module(module)\n", "        pass\n"
+    "tests/checks/test_plugins.py::test_a_plugin_registers_its_checks": Mutation(
+        "checks/registry.py", "        spec.loader.exec_module(module)\n", "        pass\n"
     ),
     f"{REST}::test_a_stream_tells_of_each_test_case_and_ends_with_the_result": LOST_STEP,
     f"{REST}::test_a_stream_of_events_says_the_same": Mutation(

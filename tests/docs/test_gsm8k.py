@@ -16,7 +16,7 @@ import pytest
 
 from fepflow.checks import registry
 from fepflow.checks.engine import evaluate
-from fepflow.checks.extension.plugins import load_plugin
+from fepflow.checks.registry import load_plugin
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
@@ -53,7 +53,7 @@ def environment(tmp_path, monkeypatch):
 def _clean_catalogue(monkeypatch):
     """What the plugin registers is gone after the test, and so is the note that it was loaded."""
     monkeypatch.setattr(registry, "_registered", {})
-    monkeypatch.setattr("fepflow.checks.extension.plugins._loaded", {})
+    monkeypatch.setattr("fepflow.checks.registry._loaded", {})
 
 
 def said_by_the_authors(model: str) -> dict[str, bool]:

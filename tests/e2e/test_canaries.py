@@ -24,7 +24,7 @@ import os
 import httpx
 from fepflow.checks.base import BaseCheck
 from fepflow.checks.registry import register
-from fepflow.checks.models.embedders import register_embedder
+from fepflow.checks.models.model_check import register_embedder
 
 
 @register("leaky_exception")

@@ -19,7 +19,7 @@ from fepflow.calls.response_body import BodyError, read_beginning, read_body
 from fepflow.calls.response_parser import ResponseParser, status_error
 from fepflow.errors import CheckArgumentsError, TargetError
 from fepflow.json.codec import decode, encode
-from fepflow.json.parser import parse
+from fepflow.json.values import parse
 from fepflow.models import structured
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.target import Target

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import InputError, InvalidRequestError, Problem, TooLargeError, dotted
-from fepflow.json.parser import parse
+from fepflow.json.values import parse
 from fepflow.protocol.test_case import TestCase
 from fepflow.text import brief, printable
 

@@ -26,8 +26,7 @@ from typing import Any, Generic, TypeVar
 
 from fepflow.api.evaluations.request_checks import Place, RequestChecks, places_of
 from fepflow.api.evaluations.requests import EvaluationRequest
-from fepflow.checks.extension.entry_points import installed_checks
-from fepflow.checks.registry import CHECKS
+from fepflow.checks.registry import CHECKS, installed_checks
 from fepflow.errors import FepflowError, TooLargeError
 from fepflow.host import fork, limit_memory
 from fepflow.jsonpath.path import compile_path

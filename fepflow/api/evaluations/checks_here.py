@@ -15,14 +15,13 @@ from fepflow.api.evaluations.request_checks import Place, RequestChecks
 from fepflow.api.evaluations.requests import EvaluationRequest
 from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.checks.core.compiled import LARGE_LIMIT, CompiledCheck
-from fepflow.checks.core.data_checks import REQUEST, CaseChecks
+from fepflow.checks.core.data_checks import REQUEST, CaseChecks, CheckDefaults
 from fepflow.checks.engine import MAX_WAITING, YIELD_INTERVAL, CheckedOutput
-from fepflow.checks.models.defaults import CheckDefaults
 from fepflow.checks.models.model_check import ModelCheck
 from fepflow.checks.registry import CHECKS, others_checks, our_checks
 from fepflow.errors import FepflowError
-from fepflow.json.limits import is_small
-from fepflow.models.model_requests import ModelRequests
+from fepflow.json.values import is_small
+from fepflow.models.client import ModelRequests
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.results import CheckResult
 from fepflow.settings import settings

@@ -19,9 +19,8 @@ from fepflow.api.evaluations.request_checks import Place, Tell, bare, places_of
 from fepflow.api.evaluations.requests import EvaluationRequest
 from fepflow.checks.engine import case_result, run_result
 from fepflow.errors import NotFoundError, TooLargeError
-from fepflow.models.client import ModelClient
-from fepflow.models.model_requests import ModelRequests
-from fepflow.models.request_context import RequestContext
+from fepflow.models.client import ModelClient, ModelRequests
+from fepflow.models.model import RequestContext
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import EvaluationRunResult, ExperimentMetadata, TestCaseResult
 from fepflow.reports.fep import run_parts

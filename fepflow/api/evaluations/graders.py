@@ -11,10 +11,9 @@ from pydantic import ValidationError
 
 from fepflow.api.evaluations.cases import INVALID, invalid
 from fepflow.api.evaluations.requests import parse_body
-from fepflow.checks.constants import CheckType
+from fepflow.checks.base import CheckType
 from fepflow.checks.core.compiled import CompiledCheck
-from fepflow.checks.core.data_checks import CaseChecks
-from fepflow.checks.models.defaults import CheckDefaults
+from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults
 from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import InvalidRequestError, TooLargeError, dotted
 from fepflow.protocol.check import Check

@@ -18,7 +18,7 @@ from fepflow.checks.core.compiled import require_unique_ids
 from fepflow.checks.engine import require_match
 from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import InputError, Problem, TooLargeError, dotted
-from fepflow.json.parser import parse
+from fepflow.json.values import parse
 from fepflow.protocol.check import CHECK_ID, SEMVER, AnyCheck, to_check
 from fepflow.protocol.check import Check as FepCheck
 from fepflow.protocol.results import ExperimentMetadata
@@ -176,7 +176,7 @@ class EvaluationRequest(BaseModel):
 
 
 def parse_body(body: bytes) -> Any:
-    """Return the JSON value that a body is, within the limits of `fepflow.json.parser`. Raises InputError."""
+    """Return the JSON value that a body is, within the limits of `fepflow.json.values`. Raises InputError."""
     try:
         return parse(body.decode("utf-8"))
     except UnicodeDecodeError:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fepflow.checks.core.argument_paths import texts_in
 from fepflow.errors import InputError, Problem
-from fepflow.json.limits import SMALL_CHARACTERS
+from fepflow.json.values import SMALL_CHARACTERS
 from fepflow.jsonpath.path import Key, descend, is_path, leading_keys
 from fepflow.jsonpath.template import placeholders
 from fepflow.protocol.check import AnyCheck, to_check

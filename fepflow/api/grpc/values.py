@@ -13,7 +13,7 @@ from google.protobuf.struct_pb2 import NULL_VALUE, Struct, Value
 
 from fepflow.api.grpc.fep.v1 import fep_pb2
 from fepflow.errors import InputError, Problem
-from fepflow.json.parser import parse
+from fepflow.json.values import parse
 from fepflow.text import is_unicode
 
 MAX_EXACT = 2**53

@@ -13,7 +13,7 @@ from jsonschema.validators import extend
 
 from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.errors import UserError
-from fepflow.json.decoder import loads
+from fepflow.json.values import loads
 from fepflow.text import brief, is_unicode, printable
 
 _MAX_PARAMETERS = 20

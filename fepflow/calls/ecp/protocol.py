@@ -17,7 +17,7 @@ from fepflow.calls.response_parser import MAX_VALUES, describe
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
 from fepflow.json import parser
-from fepflow.json.limits import finite, has_more_values
+from fepflow.json.values import finite, has_more_values
 from fepflow.protocol.tool_calls import tool_name
 from fepflow.security.redaction import excerpt
 from fepflow.text import brief

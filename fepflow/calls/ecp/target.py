@@ -18,7 +18,7 @@ from fepflow.calls.ecp.stdio import Programs, find_command
 from fepflow.calls.thread_pool import READERS
 from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import InputError, Problem, TargetError
-from fepflow.json.limits import is_large
+from fepflow.json.values import is_large
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import known_secrets, redact_json, remember

@@ -10,7 +10,7 @@ from fepflow.checks.disjoint import DisjointCheck
 from fepflow.checks.set_equal import SetEqualCheck
 from fepflow.checks.subset import SubsetCheck
 from fepflow.checks.superset import SupersetCheck
-from fepflow.json.equality import json_equal, json_key
+from fepflow.json.values import json_equal, json_key
 
 
 def test_subset_lists_present_and_missing_items(results):

@@ -12,14 +12,13 @@ import pytest
 
 from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.engine import evaluate
-from fepflow.checks.extension.plugins import load_plugin
-from fepflow.checks.models import embedders
-from fepflow.checks.models.embedders import register_embedder
+from fepflow.checks.models import model_check as embedders
+from fepflow.checks.models.model_check import register_embedder
+from fepflow.checks.registry import load_plugin
 from fepflow.diagnose.checks import check_problems
 from fepflow.documents.loader import Document
-from fepflow.models.client import ModelClient
-from fepflow.models.model_requests import ModelRequests
-from fepflow.models.request_context import RequestContext
+from fepflow.models.client import ModelClient, ModelRequests
+from fepflow.models.model import RequestContext
 from fepflow.protocol.check import Check
 from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult
@@ -165,7 +164,7 @@ MODULE = "def embed(texts):\n    return [[1.0, float(len(text))] for text in tex
 POINTS = "[fepflow.embedders]\nlength = vectors:embed\nbroken = vectors:missing\nnumber = vectors:number\n"
 USE = """
 from fepflow import *
-from fepflow.checks.models import embedders
+from fepflow.checks.models import model_check as embedders
 from fepflow.models.model import Model
 arguments = {"text": "$.output.value", "reference": "abc", "model_config": {"model": "local:length"}}
 check = Check(type="semantic_similarity", arguments=arguments)

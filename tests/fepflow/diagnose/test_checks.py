@@ -1,5 +1,4 @@
-from fepflow.checks.core.data_checks import CaseChecks
-from fepflow.checks.models.defaults import CheckDefaults
+from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults
 from fepflow.diagnose.checks import CaseInFile, case_check_problems, check_problems
 from fepflow.documents.loader import parse_document
 from fepflow.protocol.check import Check

@@ -5,7 +5,7 @@ import pytest
 
 from fepflow.documents.loader import MAX_BYTES, parse_document, read_document
 from fepflow.errors import InputError, dotted
-from fepflow.json.decoder import MAX_DEPTH, loads
+from fepflow.json.values import MAX_DEPTH, loads
 
 
 def problem_in(text, file="suite.yaml"):

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from fepflow.json.limits import is_small
+from fepflow.json.values import is_small
 
 
 @pytest.mark.parametrize(

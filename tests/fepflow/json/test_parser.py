@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fepflow.json.parser import parse
+from fepflow.json.values import parse
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from fepflow.models.client import ModelClient
-from fepflow.models.model_requests import ModelRequests
-from fepflow.models.request_context import RequestContext
+from fepflow.models.client import ModelClient, ModelRequests
+from fepflow.models.model import RequestContext
 from fepflow.protocol.model_response import CachedResponse
 
 

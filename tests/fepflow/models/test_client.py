@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from fepflow.models.client import ModelClient
+from fepflow.models.client import ModelClient, ModelRequests
 from fepflow.models.embeddings import embed
-from fepflow.models.model import Model
-from fepflow.models.model_requests import ModelRequests
-from fepflow.models.request_context import RequestContext
+from fepflow.models.model import Model, RequestContext
 
 from .conftest import InMemory
 
@@ -25,7 +23,7 @@ USE = """
 import asyncio, os, sys
 from fepflow.models.client import ModelClient
 from fepflow.models.model import Model
-from fepflow.models.request_context import RequestContext
+from fepflow.models.model import RequestContext
 
 async def main():
     model = Model("openai/stand-in", "{base}", "sk-1")

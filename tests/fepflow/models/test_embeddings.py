@@ -11,11 +11,9 @@ import pytest
 
 from fepflow.errors import ModelError
 from fepflow.models import batching
-from fepflow.models.client import ModelClient
+from fepflow.models.client import ModelClient, ModelRequests
 from fepflow.models.embeddings import embed
-from fepflow.models.model import EmbeddingResponse, Model, Usage
-from fepflow.models.model_requests import ModelRequests
-from fepflow.models.request_context import RequestContext
+from fepflow.models.model import EmbeddingResponse, Model, RequestContext, Usage
 
 from .conftest import InMemory, of_repeat
 

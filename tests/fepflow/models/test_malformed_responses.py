@@ -12,8 +12,8 @@ from aiohttp import web
 
 from fepflow.errors import ModelError
 from fepflow.models import _litellm
+from fepflow.models.client import ModelRequests
 from fepflow.models.model import ChatResponse, Model, Usage
-from fepflow.models.model_requests import ModelRequests
 
 Answering = Callable[..., Awaitable[str]]
 

@@ -10,12 +10,9 @@ import pytest
 
 from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.models import structured
-from fepflow.models.client import ModelClient
-from fepflow.models.configuration import CHAT, parse_model_config
-from fepflow.models.model import Model
-from fepflow.models.model_requests import ModelRequests
-from fepflow.models.request_context import RequestContext
-from fepflow.models.response_cache import SingleFlight
+from fepflow.models.batching import SingleFlight
+from fepflow.models.client import ModelClient, ModelRequests
+from fepflow.models.model import CHAT, Model, RequestContext, parse_model_config
 from fepflow.models.structured import ResponseDetails, StructuredPrompt
 
 from .conftest import InMemory, of_repeat

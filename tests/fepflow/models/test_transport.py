@@ -15,8 +15,8 @@ import pytest
 
 from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.models import structured
+from fepflow.models.client import ModelRequests
 from fepflow.models.model import ChatResponse, Model, Usage
-from fepflow.models.model_requests import ModelRequests
 from fepflow.models.structured import StructuredPrompt
 from fepflow.security.redaction import MASK
 

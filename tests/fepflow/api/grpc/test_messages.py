@@ -13,7 +13,7 @@ from fepflow.api.grpc.messages import result_message
 from fepflow.api.grpc.requests import read_message, request_data
 from fepflow.checks.engine import evaluate
 from fepflow.errors import InputError
-from fepflow.json.equality import json_equal
+from fepflow.json.values import json_equal
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult, EvaluationRunResult, ExperimentMetadata
 from tests.fepflow.api.grpc.conftest import request_of

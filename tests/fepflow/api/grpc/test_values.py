@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fepflow.api.grpc.fep.v1 import fep_pb2
 from fepflow.api.grpc.values import MAX_DEPTH, MAX_EXACT, read_any, read_object, sendable, write_any, write_object
 from fepflow.errors import InputError
-from fepflow.json.equality import json_equal
+from fepflow.json.values import json_equal
 from tests.hostile.strategies import ANY_TEXT, JSON_VALUES, TEXTS_OF_JSON
 from tests.properties import holds_for
 

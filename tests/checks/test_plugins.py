@@ -2,8 +2,7 @@ import os
 
 import pytest
 
-from fepflow.checks.extension.plugins import load_plugin
-from fepflow.checks.registry import find_check, list_checks
+from fepflow.checks.registry import find_check, list_checks, load_plugin
 from fepflow.errors import InputError
 
 GOOD = """

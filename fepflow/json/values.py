@@ -1,0 +1,198 @@
+"""JSON from elsewhere: parsed by the standard, within limits, and refused in words a user understands."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable
+from json import JSONDecodeError
+from typing import Any
+
+from fepflow.text import brief
+
+MAX_DEPTH = 100
+
+
+def is_deep(value: Any) -> bool:
+    """Whether a JSON value has more than MAX_DEPTH levels. Level by level: recursion could not stand the deepest."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [child for parent in level for child in _containers(parent)]
+        if not level:
+            return False
+    return True
+
+
+def _containers(value: Any) -> list[Any]:
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [child for child in children if isinstance(child, dict | list)]
+
+
+def loads(text: str) -> Any:
+    """JSON by the standard: NaN, infinities and duplicate keys are a ValueError; so are numbers that overflow."""
+    if text.startswith("\ufeff"):
+        raise json.JSONDecodeError("Unexpected byte order mark", text, 0)
+    return _DECODER.decode(text)
+
+
+def loads_with_nan(text: str) -> Any:
+    """The same for files of tools that write NaN and infinities: those become floats."""
+    return _NAN_DECODER.decode(text)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"{brief(text, 40)} is too large for a number")
+    return number
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]  # None
+        raise ValueError(f"the key {brief(twice, 60)!r} stands twice in one object")
+    return result
+
+
+_NAN_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
+
+
+def parse(text: str) -> Any:
+    """`text` as a JSON value; lone surrogates and NUL inside of strings are kept.
+
+    Raises ValueError, with a sentence that fits after "is not valid JSON: ": bad syntax, NaN, a number that overflows,
+    a duplicate key, more than 4,300 digits, or more than 100 levels.
+    """
+    try:
+        value = loads(text)
+    except JSONDecodeError as error:
+        raise ValueError(f"{error.msg.removesuffix(' at')} at {_location(error)}") from None
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    except ValueError as error:
+        raise ValueError("a number has too many digits" if "int_max_str_digits" in str(error) else str(error)) from None
+    if text.count("[") + text.count("{") > MAX_DEPTH and is_deep(value):
+        raise ValueError(_TOO_DEEP)
+    return value
+
+
+_TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
+
+
+def syntax_error(error: JSONDecodeError) -> str:
+    """Return what is wrong, for a message that has the place already; some of Python's end in "at"."""
+    return error.msg.removesuffix(" at").removesuffix(" starting")
+
+
+def _location(error: JSONDecodeError) -> str:
+    return f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
+
+
+SMALL_NODES, SMALL_CHARACTERS = 2_000, 50_000
+"""Up to here, whatever is done with a value takes milliseconds at most."""
+
+
+def is_large(value: Any) -> bool:
+    """Whether work on a value may take long enough to hold others up."""
+    return not is_small(value, SMALL_NODES, SMALL_CHARACTERS)
+
+
+def is_small(value: Any, nodes: int, characters: int | None = None) -> bool:
+    """Whether a value has at most so many nodes (itself, elements, members) and characters in its texts and names.
+
+    It looks at no more of the value than that, so the answer comes as quickly for a huge one, or one in itself.
+    """
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        nodes -= 1
+        if isinstance(item, str) and characters is not None:
+            characters -= len(item)
+        elif isinstance(item, dict | list):
+            if len(item) > nodes:
+                return False
+            if isinstance(item, dict):
+                waiting.extend(item.values())
+                if characters is not None:
+                    characters -= sum([len(key) for key in item if isinstance(key, str)])
+            else:
+                waiting.extend(item)
+        if nodes < 0 or (characters is not None and characters < 0):
+            return False
+    return True
+
+
+def finite(value: Any) -> float | None:
+    """A number as a float; None for what is none, for NaN, the infinities, and whatever is beyond floats."""
+    try:
+        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    except OverflowError:  # JSON has integers of any length
+        return None
+
+
+def has_more_values(text: str, values: int) -> bool:
+    """Whether JSON text holds more than so many values, estimated without parsing it: by its commas and brackets.
+
+    Each step is a call of Python's that takes milliseconds for megabytes. For what is no JSON it means little.
+    """
+    if _marks(text) <= values:
+        return False
+    bare = text.replace("\\\\", "").replace('\\"', "")
+    if bare.count('"') > 4 * (values + 1):  # a value has two quotes at most, and so has its name
+        return True
+    return _marks("".join(bare.split('"')[::2])) > values  # what stands in strings does not count
+
+
+def _marks(text: str) -> int:
+    return text.count(",") + text.count("[") + text.count("{")
+
+
+def json_equal(left: Any, right: Any) -> bool:
+    """Whether two JSON values are the same. What is no JSON value is compared as Python does."""
+    pairs = [(left, right)]
+    while pairs:
+        left, right = pairs.pop()
+        if isinstance(left, bool) or isinstance(right, bool):
+            if left is not right:
+                return False
+        elif isinstance(left, dict) and isinstance(right, dict):
+            if left.keys() != right.keys():
+                return False
+            pairs.extend((value, right[key]) for key, value in left.items())
+        elif isinstance(left, list | tuple) and isinstance(right, list | tuple):
+            if len(left) != len(right):
+                return False
+            pairs.extend(zip(left, right, strict=True))
+        elif left != right:
+            return False
+    return True
+
+
+def json_key(value: Any, *, fold_case: bool = False) -> Hashable:
+    """Something that can be in a set, the same for values that are equal, and for no others.
+
+    With `fold_case`, texts that differ in case only are equal: the value itself, not what is inside of it.
+    """
+    if isinstance(value, str):
+        return value.casefold() if fold_case else value
+    if isinstance(value, bool):
+        return bool, value
+    if isinstance(value, dict):
+        return dict, frozenset((key, json_key(item)) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return list, tuple(json_key(item) for item in value)
+    return value if isinstance(value, Hashable) else repr(value)
+
+
+def referred(root: Any, reference: str) -> Any:
+    """What `#/$defs/name` refers to in the schema `root`; None where nothing is."""
+    for step in reference.removeprefix("#/").split("/"):
+        root = root.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(root, dict) else None
+    return root
