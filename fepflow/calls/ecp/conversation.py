@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from fepflow.calls.ecp.stdio import EOF_SECONDS
 from fepflow.calls.processes import ChildProcess, Tail, drain
 from fepflow.errors import TargetError
-from fepflow.json import parser
+from fepflow.json.values import parse
 from fepflow.security.redaction import excerpt
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ class Conversation:
     def _message(self, text: str) -> dict[str, Any] | None:
         """Return the answer that a text is, if it is one."""
         try:
-            message = parser.parse(text)
+            message = parse(text)
         except ValueError:
             message = None
         if isinstance(message, dict) and "method" not in message and {"result", "error"} & message.keys():

@@ -16,8 +16,7 @@ from fepflow.calls.base import Progress, TargetResponse
 from fepflow.calls.response_parser import MAX_VALUES, describe
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
-from fepflow.json import parser
-from fepflow.json.values import finite, has_more_values
+from fepflow.json.values import finite, has_more_values, parse
 from fepflow.protocol.tool_calls import tool_name
 from fepflow.security.redaction import excerpt
 from fepflow.text import brief
@@ -82,7 +81,7 @@ class Request:
             message = f"the answer holds more than {MAX_VALUES:,} JSON values"
             raise TargetError(message, kind="too_large", retryable=False)
         try:
-            message = parser.parse(text)
+            message = parse(text)
         except ValueError as error:
             if self._is_meant(text):
                 raise malformed(f"the answer is not valid JSON: {error}") from None
