@@ -9,6 +9,7 @@ release, and for a run that could not be evaluated.
 from __future__ import annotations
 
 import asyncio
+from pathlib import PurePath
 from typing import Annotated, Any
 
 from prefect import flow
@@ -20,7 +21,6 @@ from fepflow.asyncio_helpers import task_result, uncancel
 from fepflow.flows.batches import run_until_decided
 from fepflow.flows.shards import run_shards
 from fepflow.security.redaction import words_of
-from fepflow.suite.reader import name_of
 from fepflow.tasks.create_run import RunOptions
 from fepflow.tasks.decide import decide_task
 from fepflow.tasks.flow_state import Retried, end_with_verdict, end_without_verdict, run_log
@@ -37,8 +37,8 @@ def _flow_run_name() -> str:
     if begun is not None:
         return begun.run.name
     suite = flow_run.parameters["suite"]
-    # A requested run has no file, and the name that it was dispatched under.
-    return name_of(suite) if suite else str(flow_run.name)
+    # The plan names it after its suite. A requested run has no file, and the name that it was dispatched under.
+    return PurePath(suite).stem if suite else str(flow_run.name)
 
 
 # No retries, whatever Prefect's settings say: a verdict of fail would be asked for again.
@@ -65,7 +65,7 @@ async def evaluate(
         async with run_store() as store:
             planned = await plan_task(store, suite, run_id, RunOptions(limit=limit, repeats=repeats, cache=cache))
             retried = planned.retried
-            async with open_run(planned.run.id, flow_run.id, store) as context, progress_shown(context):
+            async with open_run(planned.run.id, flow_run.id, store, planned.loaded) as context, progress_shown(context):
                 context.retried = retried
                 if context.suite.shards > 1:
                     await run_shards(context)

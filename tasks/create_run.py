@@ -14,9 +14,10 @@ from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.errors import UserError
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.leases import new_owner
-from fepflow.store.records import Cause, NewRun
+from fepflow.store.records import Cause, NewRun, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
+from fepflow.suite.reader import LoadedSuite
 from fepflow.tasks.local_run import LEASE_SECONDS
 
 
@@ -44,14 +45,22 @@ class RunOptions:
     """Whether answers of models that are kept are used."""
 
 
+@dataclass(frozen=True, slots=True)
+class CreatedRun:
+    """A new run, and its suite as the run has it."""
+
+    run: RunRecord
+    loaded: LoadedSuite
+
+
 def create_run(
     store: Store,
     validation: SuiteValidation,
     options: RunOptions | None = None,
     flow_run_id: str | None = None,
     cause: Cause = "command",
-) -> str:
-    """Create the run of a validated suite, claimed by this process, and return its id.
+) -> CreatedRun:
+    """Create the run of a validated suite, claimed by this process.
 
     The run's row holds the suite's document (references unexpanded, thresholds read in), so that nothing of what it
     judges changes while it lasts. Raises InputError with all the suite's errors.
@@ -61,23 +70,23 @@ def create_run(
     _require_repeats(suite, options.repeats or suite.repeats)
     _require_top_up(suite.gate, options)
     cases, case_options = _wanted(store, validation.cases, options, suite.gate)
-    run_id, snapshot, repeats = uuid4().hex, _snapshot(validation, options), options.repeats or suite.repeats
+    run_id, loaded, repeats = uuid4().hex, _suite_of_run(validation, options), options.repeats or suite.repeats
     run = NewRun(
         id=run_id,
         name=suite.name,
-        suite=snapshot,
+        suite=loaded.snapshot,
         suite_path=str(validation.path.resolve()),
         repeats=repeats,
         tags=list(dict.fromkeys([*suite.tags, *options.tags])),
         flow_run_id=flow_run_id,
-        suite_hash=suite_hash(snapshot, repeats, validation.loaded.folder),
+        suite_hash=suite_hash(loaded.snapshot, repeats, loaded.folder),
         cause=cause,
         options=case_options,
         n_cases=first_cases(suite.gate) if suite.gate and _max_cases(suite.gate) else None,
     )
     # Until it takes the lease: a run whose process is killed in between would be pending for good.
     store.runs.create(run, cases, new_owner(), LEASE_SECONDS)
-    return run_id
+    return CreatedRun(store.runs.get(run_id), loaded)
 
 
 def _require_repeats(suite: Suite, repeats: int) -> None:
@@ -105,31 +114,35 @@ def _max_cases(gate: Gate | None) -> int | None:
     return gate.top_up.max_cases if gate and gate.top_up else None
 
 
-def _snapshot(validation: SuiteValidation, options: RunOptions) -> dict[str, Any]:
-    snapshot = copy.deepcopy(validation.loaded.snapshot)
-    if validation.thresholds is not None:
-        snapshot["thresholds"] = validation.thresholds.model_dump(exclude_none=True)
+def _suite_of_run(validation: SuiteValidation, options: RunOptions) -> LoadedSuite:
+    """Return the suite as the run has it: with its options, its thresholds read in, and its snapshot to store."""
+    loaded, suite = validation.loaded, validation.require()
+    snapshot, changes = copy.deepcopy(loaded.snapshot), dict[str, Any]()
+    of_target: dict[str, Any] = {}
     if options.concurrency is not None:
-        snapshot["target"]["concurrency"] = options.concurrency
+        of_target["concurrency"] = options.concurrency
     if options.timeout is not None:
-        snapshot["target"].update(_with_timeout(snapshot["target"], options.timeout, validation.cases))
+        of_target["timeout"] = options.timeout
+        if suite.target.ecp is not None:  # a whole scenario has the time of its start, its steps and a reset
+            most_steps = max(len(case.input) if isinstance(case.input, list) else 1 for case in validation.cases)
+            of_target["timeout"] = options.timeout * (most_steps + 2)
+            of_ecp = {"step_timeout": options.timeout, "start_timeout": options.timeout}
+            snapshot["target"]["ecp"].update(of_ecp)
+            of_target["ecp"] = suite.target.ecp.model_copy(update=of_ecp)
+    if of_target:
+        snapshot["target"].update({name: value for name, value in of_target.items() if name != "ecp"})
+        changes["target"] = suite.target.model_copy(update=of_target)
+    if validation.thresholds is not None:
+        snapshot["thresholds"] = changes["thresholds"] = validation.thresholds.model_dump(exclude_none=True)
     if options.verdict_mode is not None:
         snapshot["gate"] = {**(snapshot.get("gate") or {}), "verdict": options.verdict_mode}
+        changes["gate"] = (suite.gate or Gate()).model_copy(update={"verdict": options.verdict_mode})
     if options.cache is not None:
-        snapshot["cache"] = options.cache
-    recorded = validation.require().target.recorded
+        snapshot["cache"] = changes["cache"] = options.cache
+    recorded = suite.target.recorded
     if isinstance(snapshot["test_cases"], list) and (recorded is None or recorded.id is not None):
         snapshot["test_cases"] = []  # the store has them, row by row; only records matched by order need all of them
-    return snapshot
-
-
-def _with_timeout(target: dict[str, Any], seconds: float, cases: Iterable[TestCase]) -> dict[str, Any]:
-    """Return what changes in a target's section; a whole scenario has the time of its start, its steps and a reset."""
-    if "ecp" not in target:
-        return {"timeout": seconds}
-    most_steps = max(len(case.input) if isinstance(case.input, list) else 1 for case in cases)
-    ecp = {**target["ecp"], "step_timeout": seconds, "start_timeout": seconds}
-    return {"ecp": ecp, "timeout": seconds * (most_steps + 2)}
+    return loaded.changed(snapshot, changes)
 
 
 def _wanted(

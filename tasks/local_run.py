@@ -14,6 +14,7 @@ from fepflow.store.store import Store
 
 if TYPE_CHECKING:
     from fepflow.store.records import RunRecord
+    from fepflow.suite.reader import LoadedSuite
 
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 10.0
@@ -55,10 +56,14 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class LocalRun:
-    """A run that this process has claimed and executes, with the open store that it is in."""
+    """A run that this process has claimed and executes, with the open store that it is in.
+
+    `loaded` is its suite, if this process has read it.
+    """
 
     run: RunRecord
     store: Store
+    loaded: LoadedSuite | None = None
     listener: Listener | None = None
     interruption: Interruption = field(default_factory=Interruption)
 

@@ -14,7 +14,6 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +23,6 @@ from fepflow.asyncio_helpers import in_background
 from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.factory import open_target
 from fepflow.diagnose.suite_validation import load_plugins, read_cases
-from fepflow.documents.loader import Document
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import FepflowError, InputError, RunBusyError, RunInterruptedError
 from fepflow.security.redaction import words_of
@@ -33,7 +31,7 @@ from fepflow.store.leases import new_owner
 from fepflow.store.records import RunRecord, RunStatus
 from fepflow.store.response_cache import delete_expired_responses
 from fepflow.store.store import Store
-from fepflow.suite.reader import read_suite
+from fepflow.suite.reader import LoadedSuite, read_snapshot
 from fepflow.tasks.batches import FULL_RUN, ShardSpec
 from fepflow.tasks.context import RunContext
 from fepflow.tasks.flow_state import run_log
@@ -48,11 +46,14 @@ logger = logging.getLogger("fepflow.run")
 
 @asynccontextmanager
 async def open_run(
-    run_id: str, flow_run_id: str | None = None, store: Store | None = None
+    run_id: str,
+    flow_run_id: str | None = None,
+    store: Store | None = None,
+    loaded: LoadedSuite | None = None,
 ) -> AsyncIterator[RunContext]:
     """Take the run's lease and hold it; on leaving, the run has a truthful status whatever happened.
 
-    `store` is the one that the run is in, if it is open already.
+    `store` is the one that the run is in, if it is open already, `loaded` its suite, if it was read already.
 
     Raises RunBusyError while another executor holds the lease, or as soon as this one has lost it.
     """
@@ -64,7 +65,7 @@ async def open_run(
             if record.flow_run_id not in (None, flow_run_id):
                 await report_replaced_executor(str(record.flow_run_id))
         try:
-            context = await _prepare(store, record, owner, FULL_RUN)
+            context = await _prepare(store, record, owner, FULL_RUN, loaded)
         except FepflowError as error:
             await asyncio.to_thread(store.leases.finish, record.id, owner, "failed", error=str(error))
             raise
@@ -159,19 +160,26 @@ async def _working(
         await context.target.aclose()
 
 
-async def _prepare(store: Store, record: RunRecord, owner: str, spec: ShardSpec) -> RunContext:
-    folder = Path(record.suite_path).parent if record.suite_path else Path.cwd()
-    document = Document(record.suite, record.suite_path or record.name, "")
+def _stored_suite(record: RunRecord) -> LoadedSuite:
     # Nothing that a caller of the network has said is filled in from our environment.
-    loaded = read_suite(document, folder, {} if record.is_requested else SUITE_VARIABLES)
+    env = {} if record.is_requested else SUITE_VARIABLES
+    loaded = read_snapshot(record.suite, record.suite_path, record.name, env)
     problems = [problem for problem in loaded.problems if problem.severity == "error"]
-    problems += load_plugins(loaded)
-    if problems or loaded.suite is None:
+    if problems := [*problems, *load_plugins(loaded)]:
         raise InputError(problems)
+    return loaded
+
+
+async def _prepare(
+    store: Store, record: RunRecord, owner: str, spec: ShardSpec, loaded: LoadedSuite | None = None
+) -> RunContext:
+    loaded = loaded or _stored_suite(record)
+    if loaded.suite is None:
+        raise InputError(loaded.problems)
     target = await asyncio.to_thread(
         open_target,
         loaded.suite.target,
-        folder=folder,
+        folder=loaded.folder,
         case_ids=lambda: [case.id for case in read_cases(loaded)],
         roots=settings().allowed_roots,
         secrets=loaded.secrets,

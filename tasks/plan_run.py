@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from prefect import get_client, task
@@ -18,17 +19,20 @@ from fepflow.errors import UserError
 from fepflow.store.records import Cause, Progress, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.folders import require_allowed
+from fepflow.suite.reader import LoadedSuite
 from fepflow.tasks.create_run import RunOptions, create_run
 from fepflow.tasks.flow_state import Retried, run_log, without_verdict
+from fepflow.tasks.local_run import local_run
 from fepflow.tasks.reaping import reap
 from fepflow.text import plural
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A run to be executed; `retried` is there if it had a verdict before."""
+    """A run to be executed, with its suite, if this process has read it; `retried` if it had a verdict before."""
 
     run: RunRecord
+    loaded: LoadedSuite | None = None
     retried: Retried | None = None
 
 
@@ -41,7 +45,7 @@ def resume_run(store: Store, run_id: str) -> PlannedRun:
         store.results.delete_errors(record.id)
     if record.started_at is not None:  # else it was cancelled before it could begin
         store.runs.withdraw_cancel(record.id)
-    return PlannedRun(record, retried)
+    return PlannedRun(record, retried=retried)
 
 
 def _asked_again(run: RunRecord, seen: Progress) -> str:
@@ -68,12 +72,18 @@ async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOp
             await asyncio.to_thread(require_allowed, Path(suite))
         else:
             await asyncio.to_thread(_require_own, store, run_id, flow_run.id)
-    cause = _cause(begun)
-    planned = await asyncio.to_thread(_plan, store, suite, run_id, options, flow_run.id, cause, run_log().warning)
-    if planned.retried is not None:
-        run_log().info("run %s: %s", planned.run.id, planned.retried.sentence)
-    await _tag(planned.run.tags)
-    return planned
+    planned = await asyncio.to_thread(_begun_before, store, run_id, flow_run.id)
+    if planned is not None:
+        await _describe(planned.run.name if suite else None, planned.run.tags)
+        if planned.retried is not None:
+            run_log().info("run %s: %s", planned.run.id, planned.retried.sentence)
+        return planned
+    validation = await asyncio.to_thread(validate_suite, Path(suite), limit=options.limit)
+    for problem in validation.notes:
+        run_log().warning("%s", problem)
+    await _describe(validation.loaded.section("name"), validation.loaded.section("tags") or ())
+    created = await asyncio.to_thread(create_run, store, validation, options, flow_run.id, _cause(begun))
+    return PlannedRun(created.run, created.loaded)
 
 
 def _require_own(store: Store, run_id: str, flow_run_id: str) -> None:
@@ -83,12 +93,15 @@ def _require_own(store: Store, run_id: str, flow_run_id: str) -> None:
         raise UserError(f"Run {record.id} belongs to the flow run {record.flow_run_id}: retry that one instead.")
 
 
-async def _tag(tags: Sequence[str]) -> None:
-    """Give the flow run the suite's tags, also when a deployment, which cannot know them, has started it."""
+async def _describe(name: str | None, tags: Sequence[str]) -> None:
+    """Give the flow run the suite's name and tags, which a deployment that has started it cannot know."""
     tagged = without_verdict({*flow_run.tags, *tags})
-    if tagged != set(flow_run.tags):
+    changes: dict[str, Any] = {} if tagged == set(flow_run.tags) else {"tags": tagged}
+    if name is not None and name != flow_run.name:
+        changes["name"] = name
+    if changes:
         async with get_client() as client:
-            await client.update_flow_run(UUID(flow_run.id), tags=tagged)
+            await client.update_flow_run(UUID(flow_run.id), **changes)
 
 
 def _cause(begun: FlowRun) -> Cause:
@@ -98,19 +111,11 @@ def _cause(begun: FlowRun) -> Cause:
     return "automation" if begun.created_by is not None and begun.created_by.type == "AUTOMATION" else "api"
 
 
-def _plan(
-    store: Store,
-    suite: str,
-    run_id: str | None,
-    options: RunOptions,
-    flow_run_id: str | None,
-    cause: Cause,
-    note: Callable[[str], None],
-) -> PlannedRun:
-    begun = store.runs.of_flow_run(flow_run_id) if flow_run_id else None
-    if run_id is not None or begun is not None:
-        return resume_run(store, run_id or begun.id)  # type: ignore[union-attr]  # one of them is there
-    validation = validate_suite(Path(suite), limit=options.limit)
-    for problem in validation.notes:
-        note(str(problem))
-    return PlannedRun(store.runs.get(create_run(store, validation, options, flow_run_id, cause)))
+def _begun_before(store: Store, run_id: str | None, flow_run_id: str) -> PlannedRun | None:
+    """Return the run that the flow run is to go on with; None if it is to create one."""
+    run = store.runs.of_flow_run(flow_run_id) if run_id is None else None
+    if run_id is None and run is None:
+        return None
+    planned, handed = resume_run(store, run.id if run is not None else str(run_id)), local_run.get()
+    is_handed = handed is not None and handed.run.id == planned.run.id
+    return replace(planned, loaded=handed.loaded) if handed is not None and is_handed else planned

@@ -34,7 +34,7 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
             failed_cases(store, run, verdict),
             reliability_of_judges(store, run),
             causes_of(store, run),
-            [each for each in series_of(run, store.runs.alike(run, MOST_RUNS)) if each.has_drifted],
+            [each for each in series_of(run, store.runs.alike(run, MOST_RUNS), context.suite) if each.has_drifted],
         )
     )
     try:

@@ -9,10 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fepflow.documents.loader import Document
 from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.json.values import finite
 from fepflow.jsonpath.path import Path, compile_path
@@ -23,7 +21,7 @@ from fepflow.statistics.means import CaseValue, estimate_of_cases, k_of_repeats,
 from fepflow.statistics.quantiles import quantile_estimate
 from fepflow.statistics.sequential import sequential_estimate
 from fepflow.suite.models import Gate, Metric, Slices, Suite, check_ids
-from fepflow.suite.reader import read_suite
+from fepflow.suite.reader import read_snapshot
 from fepflow.suite.values import Aggregate
 from fepflow.text import cut, plural
 from fepflow.verdict.estimates import MetricEstimate
@@ -67,8 +65,7 @@ def accumulate(
 
 def suite_of(run: RunRecord) -> Suite:
     """A run's suite, of its snapshot. Needs no environment: what the target would take from it is not looked at."""
-    folder = FilePath(run.suite_path).parent if run.suite_path else FilePath.cwd()
-    return Suite.model_construct(**read_suite(Document(run.suite, run.suite_path or run.name, ""), folder).sections)
+    return Suite.model_construct(**read_snapshot(run.suite, run.suite_path, run.name).sections)
 
 
 def _accumulate_checks(

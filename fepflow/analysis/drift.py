@@ -103,9 +103,12 @@ class Series:
         return 1 - rate if self.less_is_better else rate
 
 
-def series_of(run: RunRecord, runs: Sequence[RunFigures]) -> list[Series]:
-    """All metrics over `runs`, those like this one up to this one; metrics without any value are left out."""
-    suite = suite_of(run)
+def series_of(run: RunRecord, runs: Sequence[RunFigures], suite: Suite | None = None) -> list[Series]:
+    """Return all metrics over `runs`, which are like this one and end with it; those without any value are left out.
+
+    `suite` is that of the run, if it was read already.
+    """
+    suite = suite or suite_of(run)
     names = dict.fromkeys(metric["id"] for each in runs for metric in each.metrics or ())
     found = [_series(name, runs, suite, run.repeats) for name in names]
     return [series for series in found if series.points]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fepflow.analysis.accumulation import is_share_that_passed
@@ -86,12 +85,9 @@ def judges_of_run(run: RunRecord) -> list[JudgeSpec]:
     if not any(isinstance(check, dict) and check.get("type") == CheckType.LLM_JUDGE for check in shared):
         return []
     from fepflow.checks.models.judge_spec import judges_of_suite
-    from fepflow.documents.loader import Document
-    from fepflow.suite.reader import read_suite
+    from fepflow.suite.reader import read_snapshot
 
-    folder = Path(run.suite_path).parent if run.suite_path else Path.cwd()
-    loaded = read_suite(Document(run.suite, run.suite_path or run.name, ""), folder)
-    return judges_of_suite(loaded)
+    return judges_of_suite(read_snapshot(run.suite, run.suite_path, run.name))
 
 
 def calibrated_since(store: Store, run: RunRecord) -> bool:

@@ -177,7 +177,8 @@ def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = Fals
 
     # Dead runs are left to the flow, which reports to Prefect those that it marks itself.
     with Store.open(settings().store_address, STORE_WAIT) as store:
-        yield LocalRun(store.runs.get(create_run(store, validation, options)), store)
+        planned = create_run(store, validation, options)
+        yield LocalRun(planned.run, store, planned.loaded)
 
 
 @contextmanager

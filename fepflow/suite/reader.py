@@ -54,6 +54,11 @@ class LoadedSuite:
         info = Suite.model_fields[name]
         return None if name in self.snapshot or info.is_required() else info.get_default(call_default_factory=True)
 
+    def changed(self, snapshot: dict[str, Any], sections: Mapping[str, Any]) -> LoadedSuite:
+        """Return the suite with some valid sections in place of its own, and a snapshot that agrees with them."""
+        suite = self.suite and self.suite.model_copy(update=dict(sections))
+        return replace(self, snapshot=snapshot, sections={**self.sections, **sections}, suite=suite)
+
 
 _KINDS = {list: "list", str: "text", bool: "boolean"}
 
@@ -112,6 +117,14 @@ def read_suite(document: Document, folder: Path, env: Mapping[str, str] = SUITE_
     suite = None if errors else Suite.model_construct(**sections)
     secrets = frozenset(reference.value for reference in references if reference.secret and len(reference.value) > 3)
     return LoadedSuite(document, folder, raw, sections, problems, secrets, suite)
+
+
+def read_snapshot(
+    snapshot: dict[str, Any], path: str | None, name: str, env: Mapping[str, str] = SUITE_VARIABLES
+) -> LoadedSuite:
+    """Return the suite of a run, as the store has it; `path` is the suite's file, `name` stands for it if None."""
+    folder = Path(path).parent if path else Path.cwd()
+    return read_suite(Document(snapshot, path or name, ""), folder, env)
 
 
 _MISSING_ADVICE = {

@@ -65,7 +65,7 @@ def said_by_the_authors(model: str) -> dict[str, bool]:
 async def run_without_prefect(suite: Path) -> tuple[str, dict[str, bool]]:
     """Every step of a run in its order; the verdict, and what the check said by question."""
     with Store.open(settings().store_address) as store:
-        run_id = create_run(store, validate_suite(suite))
+        run_id = create_run(store, validate_suite(suite)).run.id
         async with open_run(run_id) as context:
             for batch in split_into_batches(range(context.run.calls)):
                 work = await context.begin(batch)

@@ -188,7 +188,7 @@ async def run(attack: Attack, store: Store, folder: Path) -> Ended:
     with endpoint(attack.location, attack.made()) as url:
         path = folder / "suite.json"
         path.write_text(json.dumps(suite_at(url, attack)), encoding="utf-8")
-        run_id = create_run(store, validate_suite(path))
+        run_id = create_run(store, validate_suite(path)).run.id
         both = Batch(0, 2)
         async with watched(memory=True) as taken, open_run(run_id) as context:
             context.escalations = MAX_ESCALATIONS  # no task run of Prefect's tries again

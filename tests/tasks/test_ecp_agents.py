@@ -89,7 +89,7 @@ CAUSE = (
 async def test_a_scenario_that_breaks_off_passes_for_none_though_all_that_is_read_is_right(
     suite: Any, store: Store
 ) -> None:
-    run_id = create_run(store, validate_suite(suite(CASES, [FIRST])))
+    run_id = create_run(store, validate_suite(suite(CASES, [FIRST]))).run.id
     _, verdict = await execute(run_id, 2)
     assert found(store, run_id) == {
         "whole": {"first": True, "completed": True},
@@ -100,7 +100,7 @@ async def test_a_scenario_that_breaks_off_passes_for_none_though_all_that_is_rea
 
 
 async def test_going_on_asks_for_the_scenario_again(suite: Any, store: Store, tmp_path: Path) -> None:
-    run_id = create_run(store, validate_suite(suite(CASES, [SECOND])))
+    run_id = create_run(store, validate_suite(suite(CASES, [SECOND]))).run.id
     await execute(run_id, 2)
     assert found(store, run_id)["broken"] == {"second": CAUSE, "completed": CAUSE}
     (tmp_path / "mended").touch()
@@ -110,7 +110,7 @@ async def test_going_on_asks_for_the_scenario_again(suite: Any, store: Store, tm
 
 
 async def test_a_budget_counts_what_the_agent_says_that_it_used(suite: Any, store: Store) -> None:
-    run_id = create_run(store, validate_suite(suite(CASES[:1], [FIRST], budget={"usd": 5, "tokens": 1000})))
+    run_id = create_run(store, validate_suite(suite(CASES[:1], [FIRST], budget={"usd": 5, "tokens": 1000}))).run.id
     spent, verdict = await execute(run_id, 1)
     assert spent == {"usd": 1.0, "tokens": 6}
     assert verdict.outcome == "pass"

@@ -79,7 +79,7 @@ async def test_a_manifest_is_judged_by_its_graders(manifest: Any, store: Store, 
     path = manifest(
         version, good=[("hello", [SAYS, THINKS, CALLS]), ("", [])], rows={"type": "jsonl", "source": "rows.jsonl"}
     )
-    found, outcome = await execute(store, create_run(store, validate_suite(path)), 2)
+    found, outcome = await execute(store, create_run(store, validate_suite(path)).run.id, 2)
     assert found == {
         "good": {"completed": True, "step-1-text_match": True, "step-1-text_match-2": True, "step-1-tool_usage": True},
         "rows": {"completed": True, "step-1-text_match": True, "step-2-text_match": False},
@@ -94,7 +94,7 @@ async def test_a_scenario_that_breaks_off_is_an_error_of_its_later_steps_and_the
     path = manifest(
         broken=broken, whole=[("hello", [SAYS])], mute=[("", [{**SAYS, "condition": "does_not_contain"}, CALLS])]
     )
-    found, outcome = await execute(store, create_run(store, validate_suite(path), RunOptions()), 3)
+    found, outcome = await execute(store, create_run(store, validate_suite(path), RunOptions()).run.id, 3)
     assert found["broken"]["step-1-text_match"] is True
     assert {found["broken"][name] for name in ("completed", "step-2-text_match", "step-3-text_match")} == {
         "unknown_error"
@@ -106,7 +106,7 @@ async def test_a_scenario_that_breaks_off_is_an_error_of_its_later_steps_and_the
 
 async def test_a_run_is_gone_on_with_whatever_has_become_of_the_manifest(manifest: Any, store: Store) -> None:
     path = manifest(a=[("hello", [SAYS])], b=[("hello", [CALLS])])
-    run_id = create_run(store, validate_suite(path), RunOptions(limit=1))
+    run_id = create_run(store, validate_suite(path), RunOptions(limit=1)).run.id
     path.unlink()
     (path.parent / "rows.jsonl").unlink()
     found, outcome = await execute(store, run_id, 1)
@@ -164,7 +164,7 @@ async def test_a_bad_grader_is_an_error_of_its_own_and_the_rest_is_run(
 ) -> None:
     validation = validate_suite(manifest(a=[("hello", [SAYS, grader, CALLS])], b=[("hello", [SAYS])]))
     assert len(validation.errors) == 1, "told once"
-    found, outcome = await execute(store, create_run(store, validation, RunOptions()), 2)
+    found, outcome = await execute(store, create_run(store, validation, RunOptions()).run.id, 2)
     assert found["b"] == {"step-1-text_match": True, "completed": True}
     errors = {name: error for name, error in found["a"].items() if error is not True}
     assert list(errors.values()) == ["validation_error"]
@@ -179,7 +179,7 @@ async def test_a_judge_without_a_key_is_an_error_of_its_graders(
     validation = validate_suite(manifest(a=[("hello", [SAYS, {"type": "llm_judge", "prompt": "Polite?"}])]))
     (problem,) = validation.errors
     assert "OPENAI_API_KEY" in problem.message
-    run_id = create_run(store, validation, RunOptions())
+    run_id = create_run(store, validation, RunOptions()).run.id
     async with open_run(run_id) as context:
         work = await context.begin(Batch(0, 1))
         await call_target(context, work)
@@ -198,7 +198,7 @@ async def test_a_missing_program_is_an_error_of_each_step_and_is_told_before(man
     path.write_text(path.read_text().replace(sys.executable, "no-such-program"))
     validation = validate_suite(path)
     assert [problem.message for problem in validation.errors] == ["the program no-such-program is not found in PATH"]
-    run_id = create_run(store, validation, RunOptions())
+    run_id = create_run(store, validation, RunOptions()).run.id
     found, outcome = await execute(store, run_id, 1)
     assert found["a"] == dict.fromkeys(("step-1-text_match", "step-1-tool_usage", "completed"), "unknown_error")
     (result,) = store.results.by_case(run_id)
@@ -227,7 +227,7 @@ async def test_a_crash_or_a_time_out_is_tried_once(manifest: Any, store: Store, 
     faults += '    if text == "hang": import time; time.sleep(1000)\n    result = {"name"'
     path = manifest(a=[(step, [SAYS])], b=[("hello", [SAYS])])
     (tmp_path / "agent.py").write_text(AGENT.replace('result = {"name"', faults))
-    found, _ = await execute(store, create_run(store, validate_suite(path), RunOptions(timeout=6.0)), 2)
+    found, _ = await execute(store, create_run(store, validate_suite(path), RunOptions(timeout=6.0)).run.id, 2)
     assert found["a"]["step-1-text_match"] == ("timeout_error" if step == "hang" else "unknown_error")
     assert found["b"]["step-1-text_match"] is True
     assert (tmp_path / "asked").read_text().splitlines().count(step) == 1
@@ -240,7 +240,7 @@ async def test_placeholders_in_braces_are_compared_as_they_stand(manifest: Any, 
     graders = [{**SAYS, "value": "{{ $.a }}"}, {**SAYS, "value": "{{ $.b }}"}, {**CALLS, "arguments": {"text": text}}]
     validation = validate_suite(manifest(a=[(text, graders)]))
     assert validation.errors == []
-    found, _ = await execute(store, create_run(store, validation, RunOptions()), 1)
+    found, _ = await execute(store, create_run(store, validation, RunOptions()).run.id, 1)
     of_graders = {"step-1-text_match": True, "step-1-text_match-2": False, "step-1-tool_usage": True}
     assert found["a"] == {"completed": True, **of_graders}
 

@@ -35,7 +35,7 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def planned(store: Store, suite: Path, **options: Any) -> tuple[list[int], Any]:
     """The inputs of the cases, and the run's options."""
-    run = store.runs.get(create_run(store, validate_suite(suite), RunOptions(**options)))
+    run = create_run(store, validate_suite(suite), RunOptions(**options)).run
     return [case.input for case in store.runs.cases(run.id)], run.options
 
 
@@ -70,9 +70,9 @@ def test_without_a_limit_or_with_a_large_one_all_cases_are_there(
 
 
 def test_a_sampled_run_is_described(store: Store, suite: Path) -> None:
-    run = store.runs.get(create_run(store, validate_suite(suite), RunOptions(limit=20, seed=3)))
+    run = create_run(store, validate_suite(suite), RunOptions(limit=20, seed=3)).run
     assert run.sample == "a random sample of 20 of 500 test cases (seed 3)"
-    assert store.runs.get(create_run(store, validate_suite(suite))).sample is None
+    assert create_run(store, validate_suite(suite)).run.sample is None
 
 
 @given(st.sets(st.text(), min_size=2, max_size=60), st.integers(1, 60), st.integers(0, 9))

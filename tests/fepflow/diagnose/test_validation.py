@@ -257,7 +257,7 @@ def test_pass_at_k_takes_repeats(folder):
     with Store.open(f"sqlite:///{folder / 'store.db'}") as store:
         with pytest.raises(UserError, match="The metric m is pass@3, which takes 3 repeats of each case or more"):
             create_run(store, found)
-        assert store.runs.get(create_run(store, found, RunOptions(repeats=3))).repeats == 3
+        assert create_run(store, found, RunOptions(repeats=3)).run.repeats == 3
 
 
 def test_impacts_that_the_cases_cannot_show_are_warned_of(folder):
