@@ -9,7 +9,6 @@ release, and for a run that could not be evaluated.
 from __future__ import annotations
 
 import asyncio
-from pathlib import PurePath
 from typing import Annotated, Any
 
 from prefect import flow
@@ -24,25 +23,16 @@ from fepflow.security.redaction import words_of
 from fepflow.tasks.create_run import RunOptions
 from fepflow.tasks.decide import decide_task
 from fepflow.tasks.flow_state import Retried, end_with_verdict, end_without_verdict, run_log
-from fepflow.tasks.local_run import local_run, run_store
+from fepflow.tasks.local_run import run_store
 from fepflow.tasks.open_run import open_run
-from fepflow.tasks.plan_run import plan_task
+from fepflow.tasks.plan_run import flow_run_name, plan_task
 from fepflow.tasks.progress import progress_shown
 from fepflow.tasks.publish import publish_task
 from fepflow.verdict.verdict import Verdict
 
 
-def _flow_run_name() -> str:
-    begun = local_run.get()
-    if begun is not None:
-        return begun.run.name
-    suite = flow_run.parameters["suite"]
-    # The plan names it after its suite. A requested run has no file, and the name that it was dispatched under.
-    return PurePath(suite).stem if suite else str(flow_run.name)
-
-
 # No retries, whatever Prefect's settings say: a verdict of fail would be asked for again.
-@flow(name="evaluate", flow_run_name=_flow_run_name, retries=0, persist_result=False)
+@flow(name="evaluate", flow_run_name=flow_run_name, retries=0, persist_result=False)
 async def evaluate(
     suite: str,
     limit: Annotated[float, Field(gt=0)] | None = None,

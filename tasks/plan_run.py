@@ -61,6 +61,16 @@ def _asked_again(run: RunRecord, seen: Progress) -> str:
     )
 
 
+def flow_run_name() -> str:
+    """Return the name that a flow run begins under."""
+    begun = local_run.get()
+    if begun is not None:
+        return begun.run.name
+    suite = flow_run.parameters["suite"]
+    # Its plan will name it after its suite. A requested run has no file, and the name that it was dispatched under.
+    return Path(suite).stem if suite else str(flow_run.name)
+
+
 @task(name="plan", task_run_name="plan", cache_policy=NO_CACHE, persist_result=False)
 async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOptions) -> PlannedRun:
     """The run that this flow run is to execute: the one given, the one that it began before, or a new one."""
