@@ -1,4 +1,7 @@
-"""The connections of the HTTP client: aiohttp's, behind httpx."""
+"""The connections of the HTTP client: aiohttp's, behind httpx.
+
+The one private member of another library that calls use is here: `ClientSession._retry_connection`.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ import httpx
 
 
 class Transport(httpx.AsyncBaseTransport):
-    """At most `connections` of them, kept alive; each request is sent once, with its headers as they are written.
+    """A transport of at most `connections`, kept alive; each request is sent once, its headers as they are written.
 
-    It raises aiohttp's own errors. `verify` is what certificates are checked against, False for nothing; `proxy` may
-    have a user. Requests have the timeouts given here, whatever they themselves say. `new_socket` makes the socket of
-    each connection, and may refuse what is about to be dialled by raising an OSError.
+    It raises aiohttp's own errors. `verify` is what certificates are checked against, False for nothing; `proxy`
+    may have a user. Requests have the timeouts of the transport, whatever they themselves say. `new_socket` makes the
+    socket of each connection, and may refuse what is about to be dialled by raising an OSError.
     """
 
     def __init__(
@@ -24,14 +27,14 @@ class Transport(httpx.AsyncBaseTransport):
         timeout: httpx.Timeout,
         new_socket: Callable[[Any], Any] | None,
         verify: ssl.SSLContext | bool,
-        proxy: httpx.Proxy | None = None,
+        proxy: str | None = None,
     ) -> None:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=connections, ssl=verify, socket_factory=new_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout.connect, sock_read=timeout.read),
             auto_decompress=False,
-            proxy=None if proxy is None else _with_user(proxy),
+            proxy=proxy,
         )
         # aiohttp would send a GET or PUT again by itself when a kept-alive connection turns out to be closed: a call
         # that no attempt log knows of. There is no public switch.
@@ -70,10 +73,3 @@ class _Body(httpx.AsyncByteStream):
     async def aclose(self) -> None:
         self._response.release()
         await self._response.wait_for_close()
-
-
-def _with_user(proxy: httpx.Proxy) -> str:
-    if proxy.auth is None:
-        return str(proxy.url)
-    user, password = proxy.auth
-    return str(proxy.url.copy_with(username=user, password=password))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ from fepflow.calls.http_client import (
     add_headers,
     address_without_secrets,
     auth_in_address,
+    connections_to,
     parse_address,
     wire_errors,
 )
@@ -83,7 +85,7 @@ class HttpTarget:
         self._body = None if self._http.method == "GET" else compile_template(self._http.body)
         refuse_reserved_names(self._http.metadata, "target.http.metadata")
         self._reading = ResponseParser(self._http.output, self._http.metadata, self.secrets, self._names)
-        self._clients: dict[str, httpx.AsyncClient] = {}
+        self._clients: dict[str, Client] = {}
         self._client(self._url)
         self.fingerprint = self._fingerprint()
         hide_addresses_in_logs("httpx")
@@ -110,7 +112,7 @@ class HttpTarget:
         for _ in range(MAX_REDIRECTS + 1):
             with wire_errors(url, self._timeout, self._names):
                 sent = httpx.Request(method, url, headers=self._headers, content=body)
-                response = await self._client(url).send(sent, stream=True)
+                response = await self._client(url).send(sent)
                 try:
                     if response.next_request is None:
                         return await self._read(response)
@@ -152,13 +154,15 @@ class HttpTarget:
         message = f"redirects to {location}, which is not the target's own host; put the final address into the suite"
         raise _redirect(message, status)
 
-    def _client(self, url: httpx.URL) -> httpx.AsyncClient:
-        """The client for the address's scheme: a redirect may lead to the encrypted side."""
+    def _client(self, url: httpx.URL) -> Client:
+        """Return the client for the address's scheme: a redirect may lead to the encrypted side."""
         if url.scheme not in self._clients:
-            options: dict[str, Any] = {"auth": self._auth, "guard": self._guard}
+            open_transport: Callable[[], httpx.AsyncBaseTransport]
             if self._app is not None:
-                options["transport"] = httpx.ASGITransport(self._app)
-            self._clients[url.scheme] = Client(url, self._connections, self._timeout, **options)
+                open_transport = partial(httpx.ASGITransport, self._app)
+            else:
+                open_transport = connections_to(url, self._connections, self._timeout, self._guard)
+            self._clients[url.scheme] = Client(open_transport, self._auth)
         return self._clients[url.scheme]
 
     async def aclose(self) -> None:

@@ -10,10 +10,10 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property, partial
-from typing import Any
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
@@ -21,85 +21,72 @@ from fepflow.calls.agent_addresses import AddressRefusedError, DialGuard
 from fepflow.calls.response_body import BodyError
 from fepflow.calls.response_parser import HTTP, SettingNames
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
-from fepflow.security.addresses import host_and_port, is_loopback
+from fepflow.security.addresses import address_problem, host_and_port, is_loopback
 from fepflow.security.secret_names import is_secret_parameter
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-class Client(httpx.AsyncClient):
-    """httpx's client without its pool, which costs 7 ms a call at 64 connections. Each request is sent once.
+class Client:
+    """An httpx client whose connections are opened with the first request: a suite that is validated needs none.
 
-    Proxies come from the environment as httpx has it (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY), but never for a
-    loopback address. Certificates are checked against SSL_CERT_FILE or SSL_CERT_DIR where set, else certifi's list. No
-    cookie of one answer goes into another call. With a `guard` each connection is made past no proxy, and only to an
-    address that the guard lets be dialled. Raises InputError where the environment names what cannot be used.
+    Each request is sent once, and no cookie of one answer goes into another call.
     """
 
-    def __init__(
-        self,
-        url: httpx.URL,
-        connections: int,
-        timeout: httpx.Timeout,
-        *,
-        guard: DialGuard | None = None,
-        **options: Any,
-    ) -> None:
-        self._pool = partial(_Connections, connections, timeout, guard)
-        is_local = is_loopback(url.host)
-        # Made only where there may be TLS, to the endpoint or to a proxy, for it takes 50 ms.
-        needs_no_tls = "transport" in options or (is_local and url.scheme == "http")
-        try:
-            super().__init__(
-                verify=False if needs_no_tls else _trust(),
-                trust_env=not is_local and guard is None,
-                timeout=timeout,
-                **options,
-            )
-        except (ValueError, httpx.InvalidURL):  # its text may hold the proxy's password
-            problem = "a proxy that the environment names cannot be used"
-            advice = "HTTP_PROXY, HTTPS_PROXY and ALL_PROXY read like http://host:3128"
-            raise InputError(Problem(problem, advice=advice)) from None
-        self._cookies = _NoCookies()  # for which httpx has no switch
+    def __init__(self, open_transport: Callable[[], httpx.AsyncBaseTransport], auth: httpx.Auth | None = None) -> None:
+        self._open_transport = open_transport
+        self._auth = auth
+        self._client: httpx.AsyncClient | None = None
 
-    def _init_transport(
-        self, verify: Any = True, *_: Any, transport: httpx.AsyncBaseTransport | None = None, **__: Any
-    ) -> httpx.AsyncBaseTransport:
-        return transport or self._pool(verify)
-
-    def _init_proxy_transport(
-        self, proxy: httpx.Proxy, verify: Any = True, *_: Any, **__: Any
-    ) -> httpx.AsyncBaseTransport:
-        if proxy.url.scheme not in ("http", "https"):
-            raise ValueError("aiohttp knows no other proxies")
-        return self._pool(verify, proxy)
-
-
-class _NoCookies(httpx.Cookies):
-    def extract_cookies(self, response: httpx.Response) -> None:
-        """Keep none, and do not look for any: httpx parses the whole request and response for it."""
-
-
-class _Connections(httpx.AsyncBaseTransport):
-    """aiohttp's connections. It is loaded with the first call: a suite that is validated needs none of its 0.2 s."""
-
-    def __init__(self, *options: Any) -> None:
-        self._options = options
-
-    @cached_property
-    def _transport(self) -> httpx.AsyncBaseTransport:
-        from fepflow.calls.aiohttp_transport import Transport
-
-        return Transport(*self._options)
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send it."""
-        return await self._transport.handle_async_request(request)
+    async def send(self, request: httpx.Request) -> httpx.Response:
+        """Send a request; the head of the response is there."""
+        if self._client is None:
+            no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+            transport = self._open_transport()
+            self._client = httpx.AsyncClient(transport=transport, auth=self._auth, trust_env=False, cookies=no_cookies)
+        return await self._client.send(request, stream=True)
 
     async def aclose(self) -> None:
-        """Close them, if there are any."""
-        if "_transport" in self.__dict__:
-            await self._transport.aclose()
+        """Close all connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+
+def connections_to(
+    url: httpx.URL, most: int, timeout: httpx.Timeout, guard: DialGuard | None = None
+) -> Callable[[], httpx.AsyncBaseTransport]:
+    """Return what opens aiohttp's connections to an address: httpx's own pool costs 7 ms a call at 64 connections.
+
+    Proxies come from the environment (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY), but never for a loopback address.
+    Certificates are checked against SSL_CERT_FILE or SSL_CERT_DIR where set, else certifi's list. With a `guard` each
+    connection is made past no proxy, and only to an address that the guard lets be dialled. Raises InputError where the
+    environment names what cannot be used.
+    """
+    is_local = is_loopback(url.host)
+    proxy = None if is_local or guard is not None else _proxy_for(url)
+    # Made only where there may be TLS, to the endpoint or to a proxy, for it takes 50 ms.
+    verify = False if is_local and url.scheme == "http" else _trust()
+
+    def open_transport() -> httpx.AsyncBaseTransport:
+        from fepflow.calls.aiohttp_transport import Transport
+
+        return Transport(most, timeout, guard, verify, proxy)
+
+    return open_transport
+
+
+def _proxy_for(url: httpx.URL) -> str | None:
+    """Return the proxy that the environment names for an address, if it names one."""
+    proxies = getproxies()
+    proxy = proxies.get(url.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(f"{url.host}:{url.port}" if url.port else url.host):
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if address_problem(proxy) is not None:  # aiohttp knows proxies over HTTP only; the text may hold a password
+        problem = "a proxy that the environment names cannot be used"
+        advice = "HTTP_PROXY, HTTPS_PROXY and ALL_PROXY read like http://host:3128"
+        raise InputError(Problem(problem, advice=advice))
+    return proxy
 
 
 def parse_address(url: str, path: str, base: str = "") -> httpx.URL:

@@ -15,6 +15,7 @@ from fepflow.calls.http_client import (
     add_headers,
     address_without_secrets,
     auth_in_address,
+    connections_to,
     parse_address,
     wire_errors,
 )
@@ -51,7 +52,7 @@ class Endpoint:
         # Without a limit of its own for reading, the deadline of the whole call is enough.
         self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
         auth = auth_in_address(address, self._headers)
-        self._client = Client(self.url, config.calls_at_once, self._timeout, auth=auth)
+        self._client = Client(connections_to(self.url, config.calls_at_once, self._timeout), auth)
         hide_addresses_in_logs("httpx")
         public = {name: value for name, value in config.ecp.headers.items() if not is_secret_name(name)}
         self.identity: Final = [address_without_secrets(self.url), public]
@@ -65,7 +66,7 @@ class Endpoint:
         """Send one request, once, and give its response, of which the head is there. Raises TargetError."""
         with wire_errors(self.url, self._timeout, ECP):
             request = httpx.Request("POST", self.url, headers=self._headers, content=content)
-            response = await self._client.send(request, stream=True)
+            response = await self._client.send(request)
             try:
                 yield response
             finally:

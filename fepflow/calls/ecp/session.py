@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from itertools import count
-from time import monotonic
 from typing import Any, Final, Protocol
 
 from fepflow.calls.base import Progress, progress_of_call
@@ -138,10 +136,6 @@ def _naming(method: str) -> Iterator[None]:
         raise
 
 
-PROCESSORS = os.cpu_count() or 1
-START_SECONDS = 2.0
-"""How long a scenario waits for a process that another one starts, or has used, before it starts one, too."""
-
 Connect = Callable[[], Awaitable[Session]]
 """Makes a session that is not initialized yet; raises TargetError."""
 
@@ -170,9 +164,6 @@ class ProcessSessions:
         self._initialize = initialize
         self._reuse = reuse
         self._room = asyncio.Semaphore(2 * most)
-        self._starting = 0
-        self._waits = reuse is not False
-        self._changed = asyncio.Event()
         self._idle: list[Session] = []
         self._all: set[Session] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -180,7 +171,7 @@ class ProcessSessions:
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
         """Give a session in a process that no other scenario has meanwhile."""
-        session = await self._used() or await self._started()
+        session = await self._used() or await self._new()
         try:
             yield session
         except BaseException:
@@ -188,7 +179,6 @@ class ProcessSessions:
             raise
         if self._is_reusable(session):
             self._idle.append(session)
-            self._tell()
         else:
             self._end(session)
 
@@ -211,32 +201,6 @@ class ProcessSessions:
                 raise
             self._end(session)
         return None
-
-    async def _started(self) -> Session:
-        """Return a new session, or one that comes free while others are started.
-
-        Quick scenarios are over with the first processes: to start them all at once would only keep those from it.
-        """
-        latest = monotonic() + START_SECONDS
-        while self._waits and self._starting >= PROCESSORS and (left := latest - monotonic()) > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._changed.wait()
-            if (session := await self._used()) is not None:
-                return session
-        self._starting += 1
-        try:
-            session = await self._new()
-            self._waits = self._is_reusable(session)
-            return session
-        finally:
-            self._starting -= 1
-            self._tell()
-
-    def _tell(self) -> None:
-        """Wake scenarios that wait for a session."""
-        self._changed.set()
-        self._changed = asyncio.Event()
 
     async def _new(self) -> Session:
         await self._room.acquire()
