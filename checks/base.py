@@ -155,8 +155,6 @@ class BaseCheck(TypedCheck):
     """Arguments that must be paths, and become MISSING where the path finds nothing."""
     check_tool_calls: ClassVar[frozenset[str]] = frozenset()
     """Arguments that are tool calls: a path to those of an assistant's message without any finds an empty list."""
-    check_passthrough: ClassVar[Mapping[str, type]] = {}
-    """Arguments that take anything of a type: such a value, read by a path, is not validated again and again."""
     check_is_awaited: ClassVar[bool] = False
     """A direct call inside a running event loop gives a coroutine where there is one: its caller awaits it."""
     check_secrets: ClassVar[frozenset[str]] = frozenset()

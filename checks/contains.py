@@ -19,7 +19,6 @@ class ContainsCheck(BaseCheck):
     """
 
     check_type: ClassVar[str] = "contains"
-    check_passthrough: ClassVar[Mapping[str, type]] = {"text": str}
 
     text: str | JSONPath = Field(description="Text to search.")
     phrases: str | Annotated[list[str], Field(min_length=1)] | JSONPath = Field(

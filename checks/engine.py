@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -253,39 +252,30 @@ async def evaluate_async(
         for index, (case, output) in enumerate(zip(test_cases, outputs, strict=True))
     )
     async with nested_or_own() as requests:
-        results = await case_results(with_checks, requests, limit=limit)
+        results = await _case_results(with_checks, requests, limit)
     return run_result(str(uuid4()), results, started_at, experiment, metadata=metadata)
 
 
-async def case_results(
+async def _case_results(
     with_checks: Iterable[tuple[TestCase, Output, Sequence[CompiledCheck]]],
     requests: ModelRequests,
-    tell: Callable[[TestCaseResult], None] | None = None,
-    limit: asyncio.Semaphore | None = None,
+    limit: asyncio.Semaphore | None,
 ) -> list[TestCaseResult]:
-    """The results of test cases, in their order; a bounded number of them waits for something at once.
-
-    `tell` is called with each as it comes, which may be in another order. `limit` bounds the single checks that wait.
-    """
+    """Return the results of test cases, in their order; a bounded number of them waits for something at once."""
     results: dict[int, TestCaseResult] = {}
     waiting: set[asyncio.Task[None]] = set()
     last_yield = perf_counter()
 
-    def add(index: int, result: TestCaseResult) -> None:
-        results[index] = result
-        if tell is not None:
-            tell(result)
-
-    async def finish(index: int, pending: Awaitable[TestCaseResult]) -> None:
-        add(index, await pending)
+    async def finish(index: int, case: TestCase, output: Output, pending: Awaitable[list[CheckResult]]) -> None:
+        results[index] = case_result(case, output, await pending)
 
     try:
         for index, (case, output, checks) in enumerate(with_checks):
-            result = evaluate_case(case, output, checks, requests, limit)
-            if isinstance(result, TestCaseResult):
-                add(index, result)
+            answers = run_checks(case, output, checks, requests, limit)
+            if isinstance(answers, list):
+                results[index] = case_result(case, output, answers)
             else:
-                waiting.add(asyncio.create_task(finish(index, result)))
+                waiting.add(asyncio.create_task(finish(index, case, output, answers)))
                 if len(waiting) >= MAX_WAITING:
                     done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                     await asyncio.gather(*done)  # a fault of ours raises; no result is missing without a word
@@ -304,18 +294,6 @@ def checks_of(own: Sequence[AnyCheck], shared: Sequence[CompiledCheck]) -> list[
     return [*compile_checks(own, [check.check_id for check in shared]), *shared] if own else list(shared)
 
 
-def evaluate_case(
-    case: TestCase,
-    output: Output,
-    checks: Sequence[CompiledCheck],
-    requests: ModelRequests | None = None,
-    limit: asyncio.Semaphore | None = None,
-) -> TestCaseResult | Awaitable[TestCaseResult]:
-    """The result of one test case; awaitable only if one of its checks has to wait for something."""
-    results = run_checks(case, output, checks, requests, limit)
-    return case_result(case, output, results) if isinstance(results, list) else _await_case(case, output, results)
-
-
 def run_checks(
     case: TestCase,
     output: Output,
@@ -330,7 +308,7 @@ def run_checks(
     """
     seen = CheckedOutput(case, output)
     if limit is not None:
-        return _answer_within(limit, [partial(seen.answer, check, requests) for check in checks])
+        return _await_within(limit, seen, checks, requests)
     answers = [seen.answer(check, requests) for check in checks]
     ready = [answer for answer in answers if isinstance(answer, CheckResult)]
     return ready if len(ready) == len(answers) else _await_all(answers)
@@ -374,20 +352,16 @@ async def _result_of(answer: CheckResult | Awaitable[CheckResult]) -> CheckResul
     return answer if isinstance(answer, CheckResult) else await answer
 
 
-async def _answer_within(
-    limit: asyncio.Semaphore, answers: Sequence[Callable[[], CheckResult | Awaitable[CheckResult]]]
+async def _await_within(
+    limit: asyncio.Semaphore, seen: CheckedOutput, checks: Sequence[CompiledCheck], requests: ModelRequests | None
 ) -> list[CheckResult]:
-    """As `_await_all`, where a check begins only when there is a place for it: none is begun in vain."""
+    """Await the results of checks, each of which begins only when there is a place for it."""
 
-    async def result_of(answer: Callable[[], CheckResult | Awaitable[CheckResult]]) -> CheckResult:
+    async def result_of(check: CompiledCheck) -> CheckResult:
         async with limit:
-            return await _result_of(answer())
+            return await _result_of(seen.answer(check, requests))
 
-    return list(await asyncio.gather(*map(result_of, answers)))
-
-
-async def _await_case(case: TestCase, output: Output, results: Awaitable[list[CheckResult]]) -> TestCaseResult:
-    return case_result(case, output, await results)
+    return list(await asyncio.gather(*map(result_of, checks)))
 
 
 def case_result(case: TestCase, output: Output, results: list[CheckResult]) -> TestCaseResult:

@@ -19,7 +19,6 @@ class ExactMatchCheck(BaseCheck):
     """
 
     check_type: ClassVar[str] = "exact_match"
-    check_passthrough: ClassVar[Mapping[str, type]] = {"actual": object, "expected": object}
 
     actual: Any = Field(description="Value to check.")
     expected: Any = Field(description="Value to compare with.")

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from fepflow.checks.base import BaseCheck, JSONPath, PathText
-from fepflow.checks.core.json_schema import Schema, is_quick
+from fepflow.checks.core.json_schema import Schema
 from fepflow.checks.core.sentences import Given, first_errors
-from fepflow.checks.schema_validation import validated, validated_elsewhere
+from fepflow.checks.schema_validation import validated
 
 
 class JSONValidCheck(BaseCheck):
@@ -28,11 +28,8 @@ class JSONValidCheck(BaseCheck):
     )
 
     def __call__(self) -> dict[str, Any]:
-        """Read; what may take long is done elsewhere."""
-        schema: dict[str, Any] = self.json_schema or {}  # type: ignore[assignment]  # resolved: no path is left
-        if is_quick(schema, self.text):
-            return validated(schema, self.text)
-        return validated_elsewhere(schema, self.text)  # type: ignore[return-value]  # see _resolved_only
+        """Read, and validate."""
+        return validated(self.json_schema or {}, self.text)  # type: ignore[arg-type, return-value]  # resolved: no path is left, see _resolved_only
 
     @classmethod
     def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:

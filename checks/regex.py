@@ -48,7 +48,6 @@ class RegexCheck(BaseCheck):
     """
 
     check_type: ClassVar[str] = "regex"
-    check_passthrough: ClassVar[Mapping[str, type]] = {"text": str}
 
     text: str | JSONPath = Field(description="Text to search.")
     pattern: Annotated[str, Field(max_length=MAX_PATTERN)] | JSONPath = Field(description="Regular expression.")

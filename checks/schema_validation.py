@@ -33,11 +33,8 @@ class SchemaValidationCheck(BaseCheck):
     data: Any = Field(description="Value to validate; a text is read as JSON.")
 
     def __call__(self) -> dict[str, Any]:
-        """Validate; what may take long is done elsewhere, under a time limit."""
-        schema: dict[str, Any] = self.json_schema  # type: ignore[assignment]  # resolved: no path is left
-        if is_quick(schema, self.data):
-            return validated(schema, self.data)
-        return validated_elsewhere(schema, self.data)  # type: ignore[return-value]  # see _resolved_only
+        """Validate."""
+        return validated(self.json_schema, self.data)  # type: ignore[arg-type, return-value]  # resolved: no path is left, see _resolved_only
 
     @classmethod
     def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
@@ -45,13 +42,14 @@ class SchemaValidationCheck(BaseCheck):
         return first_errors(results["validation_errors"], given["data"])
 
 
-def validated_elsewhere(schema: dict[str, Any], data: Any) -> Awaitable[dict[str, Any]]:
-    """As `validated`, off the event loop."""
-    return LOOKUPS.run(partial(validated, schema, data), TIMEOUT, "the validation")
+def validated(schema: dict[str, Any], data: Any) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    """Return the results of validating `data`, or the JSON that it is the text of; awaitable if it may take long."""
+    if is_quick(schema, data):
+        return _validated(schema, data)
+    return LOOKUPS.run(partial(_validated, schema, data), TIMEOUT, "the validation")
 
 
-def validated(schema: dict[str, Any], data: Any) -> dict[str, Any]:
-    """The results of validating `data`, or the JSON that it is the text of."""
+def _validated(schema: dict[str, Any], data: Any) -> dict[str, Any]:
     if isinstance(data, BaseModel):
         data = data.model_dump(mode="json")
     if isinstance(data, str):

@@ -22,7 +22,6 @@ class TextMatchCheck(BaseCheck):
     """
 
     check_type: ClassVar[str] = "text_match"
-    check_passthrough: ClassVar[Mapping[str, type]] = {"text": str}
 
     text: str | JSONPath | None = Field(description="Text to compare; may be null.")
     condition: Condition | PathText = Field(description="What must hold of it.")

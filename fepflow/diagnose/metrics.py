@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fepflow.analysis.accumulation import NONE, is_share_that_passed, minima_of, range_of, scale_of_aggregate, slice_of
-from fepflow.checks.core.result_shapes import OTHER, result_shape
+from fepflow.checks.schemas import OTHER, result_shape
 from fepflow.diagnose.sample_size import (
     validate_top_up,
     warn_of_confidence,

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.errors import CheckArgumentsError, ModelError
-from fepflow.json.values import has_more_values, is_small, parse, referred
+from fepflow.json.values import has_more_values, parse, referred
 from fepflow.models.client import ModelRequests
 from fepflow.models.model import ChatResponse, Model, Usage, sendable
 from fepflow.models.retrying import ModelState
@@ -141,9 +141,6 @@ MAX_VALUES = 2_000
 
 READ_SECONDS = 10.0
 """Seconds that reading a response may take."""
-
-_QUICK_NODES, _QUICK_CHARACTERS = 100, 4_000
-"""Size of a schema and of a response that are read in a millisecond, without references."""
 
 _FENCE = "```"
 
@@ -362,18 +359,12 @@ def _schema_text(prompt: StructuredPrompt) -> str:
 
 
 async def _value(text: str, prompt: StructuredPrompt, mode: Mode, read: Callable[[Any], T]) -> T:
-    """Return what `read` makes of a response; off the event loop unless that takes no time.
+    """Return what `read` makes of a response, off the event loop.
 
     Raises CheckArgumentsError for a response that does not fit, CheckTimeoutError.
     """
     work = partial(_read, text, prompt.schema, mode)
-    if is_small(prompt.schema, _QUICK_NODES) and len(text) <= _QUICK_CHARACTERS and not _refers(prompt.schema):
-        return read(work())
     return await LOOKUPS.run(lambda: read(work()), READ_SECONDS, "reading the response")
-
-
-def _refers(schema: dict[str, Any]) -> bool:
-    return '"$' in json.dumps(schema, default=str)
 
 
 def _read(text: str, schema: dict[str, Any], mode: Mode) -> Any:
