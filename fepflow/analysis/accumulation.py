@@ -1,4 +1,8 @@
-"""From what the store has of a run to what its metrics are computed from."""
+"""The results of a run, read from the store and collected for each metric: values, ranges, counts and slices.
+
+A metric is estimated from what a `MetricAccumulator` has taken in. Slices are the test cases whose metadata has the
+same value of a field.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +40,14 @@ CASES_AT_ONCE = 1_000
 
 
 class Carriers(NamedTuple):
-    """Which cases have a check, by their indices, and all declarations of it that there are."""
+    """The cases that have a check, by index, and all declarations of that check."""
 
     case_indices: array[int]
     declared: list[Check]
 
 
 class Accumulated(NamedTuple):
-    """Which cases have which check, what was counted for each metric, and the results by check."""
+    """The cases of each check, an accumulator for each metric, and the counts of results by check."""
 
     carriers: dict[str, Carriers]
     accumulators: list[MetricAccumulator]
@@ -193,7 +197,7 @@ def _declared(schema: Any, members: list[str]) -> Scale | None:
 
 @dataclass
 class MetricAccumulator:
-    """What the results give for one metric, of the cases at `case_indices`, which have its check (or an output).
+    """The results for one metric, of the cases at `case_indices`, which have its check (or an output).
 
     `scale` is that of single values, None if it is not known.
     """

@@ -1,4 +1,4 @@
-"""Calibration: agreement of a judge's verdicts in a run with people's labels."""
+"""The calibration of a judge: agreement of its verdicts with people's labels, and of people with each other."""
 
 from __future__ import annotations
 

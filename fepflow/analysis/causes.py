@@ -1,4 +1,4 @@
-"""The causes of what did not pass in a run, and the way to their cases. Needs no Prefect."""
+"""The causes of results that did not pass in a run, and the command that shows their cases."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A run beside another one: for each metric the difference over the test cases that both have, and the cases that
-flipped.
-"""
+"""The comparison of two runs: matched test cases, the difference of each metric over them, and flipped cases."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """What has changed from a base run to a new one. Flips are those that changed most, `MOST_FLIPS` each way."""
+    """The changes from a base run to a new one. Flips are those that changed most, `MOST_FLIPS` each way."""
 
     base: RunRecord
     new: RunRecord
@@ -70,7 +68,7 @@ class RunComparison:
 
 @dataclass(frozen=True, slots=True)
 class RunResults:
-    """What is compared of a run: its suite, its cases, its metrics by id, and what is known of their judges."""
+    """The compared parts of a run: its suite, its cases, its metrics by id, and what is known of their judges."""
 
     run: RunRecord
     suite: Suite

@@ -1,4 +1,4 @@
-"""How the metrics of a suite go over its runs, and whether one drifts: those of like runs only."""
+"""The metrics of a suite over its comparable runs, their trend, and the alarm for a metric that drifts."""
 
 from __future__ import annotations
 

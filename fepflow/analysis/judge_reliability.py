@@ -1,4 +1,5 @@
-"""The reliability of a run's judges: agreement with people's labels, and of their own samples. Needs no Prefect."""
+"""The reliability of a run's judges: agreement with people's labels and of their own samples, and metrics corrected for
+the errors that the labels show."""
 
 from __future__ import annotations
 

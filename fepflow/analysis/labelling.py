@@ -1,4 +1,4 @@
-"""People label outputs that a judge has judged: which, in what order, and what they say of them."""
+"""The queue of judged outputs that a person labels, its order, and the labels that are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People's labels of test cases, read from a file, and the judge and field that they are compared with."""
+"""People's labels of test cases: read from a file, or given to outputs that were drawn at random from a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what the store has of a run to metrics with intervals, and to the verdict. Needs no Prefect."""
+"""The metrics and the verdict of a run, computed from the results in the store, with the usage of models by checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many test cases a suite's gate takes, with what earlier runs tell of how far repeats of a case agree."""
+"""The number of test cases that a suite's gate needs, using the agreement of repeats in earlier runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EARLIER_RUNS = 20
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What is planned for: a minimum, the share of answers that are expected to pass, the wanted chance of a pass."""
+    """The goal of a plan: a minimum, the share of answers expected to pass, and the wanted chance of a pass."""
 
     minimum: float
     expected: float
@@ -38,7 +38,7 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """How many cases it takes, None if more than can be had, and the chance of a pass with those that there are.
+    """The number of cases that is needed (None if unattainable), and the chance of a pass with the existing ones.
 
     `correlation` is how far repeats of a case agree, by the run `learned_from`; None if nothing is known, and they are
     taken to agree fully.

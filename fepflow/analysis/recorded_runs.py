@@ -1,4 +1,4 @@
-"""Store an evaluation that is over, as a completed run. Needs no Prefect: there is nothing left to orchestrate."""
+"""Store a finished evaluation as a completed run. Prefect is not needed: nothing is left to orchestrate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whether runs are worse than a first one, by margins that are asked for, or by those of a gate."""
+"""The baseline of a run, and the judgement whether runs are worse than it by more than a margin.
+
+Runs are compared only if they have the same suite (what it asks, checks and requires) and the same test cases.
+`previous` is the newest such run with the same cause, so that a manual run is never the baseline of a nightly one."""
 
 from __future__ import annotations
 

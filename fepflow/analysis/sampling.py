@@ -1,4 +1,4 @@
-"""A random sample of test cases, the same for the same seed.
+"""A random sample of test cases, the same for the same seed, and the sizes of a run that is topped up.
 
 A case is in it by a hash of the seed and its own id: where it stands in the file does not matter, and a case that is
 added to the file displaces at most one other.
@@ -42,7 +42,7 @@ GROWTH = 0.25
 
 
 class Size(NamedTuple):
-    """So many test cases, and so many repeats of each."""
+    """The size of a run: test cases, and repeats of each."""
 
     cases: int
     repeats: int

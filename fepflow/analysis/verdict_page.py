@@ -219,7 +219,7 @@ Row = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class FailedCases:
-    """What did not pass, a row for each check or call without an answer, as text of others; escape it to show it.
+    """The failures of a run, a row for each check or call without an answer. The text is that of others: escape it.
 
     `case_ids` are the rows' test cases. `cases` counts all cases that did not pass; `about` says of them what the table
     cannot, as markdown.

@@ -1,4 +1,4 @@
-"""EvalGuard's documents in files and folders: where they are, and of which kind each one is."""
+"""EvalGuard's documents in files and folders, their kinds, and the shipped JSON Schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a metric's value to its security impact (EvalGuard 4.3.3).
+"""The security impact of a metric's value (EvalGuard 4.3.3).
 
 A range holds the values from its `min` (inclusive) to its `max` (exclusive). Where ranges overlap, the worst impact
 counts; where no range is, there is no impact, and a reason instead.
@@ -28,7 +28,7 @@ def worst(impacts: Iterable[Impact]) -> Impact | None:
 
 @dataclass(frozen=True, slots=True)
 class ImpactAssessment:
-    """What a value means: an `impact` with its `interpretation`, or the `reason` why it has none."""
+    """The meaning of a value: an `impact` with its `interpretation`, or the `reason` why it has none."""
 
     impact: Impact | None
     reason: str | None = None
@@ -38,7 +38,7 @@ class ImpactAssessment:
 
 @dataclass(frozen=True, slots=True)
 class ImpactRange:
-    """What an interval touches: impacts, and whether a part of it lies in no range."""
+    """The impacts that an interval touches; `gap` if a part of it lies in no range."""
 
     impacts: frozenset[Impact]
     gap: bool

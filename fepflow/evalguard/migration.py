@@ -48,7 +48,7 @@ class MigratedFile:
 
 @dataclass
 class Migration:
-    """What came out: `files` to write, and how many documents were v1 already."""
+    """The result of a migration: `files` to write, and the documents that were v1 already."""
 
     files: list[MigratedFile] = field(default_factory=list)
     unchanged: list[Path] = field(default_factory=list)

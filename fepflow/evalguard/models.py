@@ -23,7 +23,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Definition(BaseModel):
-    """What every EvalGuard model has in common."""
+    """The base of all EvalGuard models."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
@@ -65,7 +65,7 @@ class Range(Definition):
 
 
 class Thresholds(Definition):
-    """What the values of one task's metrics mean: ranges by metric id (4.3)."""
+    """The meaning of the values of a task's metrics: ranges by metric id (4.3)."""
 
     task: Identifier
     thresholds: dict[Identifier, list[Range]]

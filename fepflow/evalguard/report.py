@@ -1,4 +1,4 @@
-"""Evaluation reports, as files hold them (EvalGuard 4.4).
+"""Evaluation reports as files hold them (EvalGuard 4.4), and the values in them that can be used.
 
 Values are taken as they are, as in the other definitions. Upstream's own tools write tasks and results by name, too
 (`{task: {metric: {value: …}}}`); `flattened` brings those into the form of the specification.
@@ -45,14 +45,14 @@ class MetricResult(Definition):
 
 
 class Execution(Definition):
-    """How the model was instantiated (4.4.4)."""
+    """The arguments that the model was instantiated with (4.4.4)."""
 
     model_args_plain: str | None = None
     model_args_dict: dict[str, str] | None = None
 
 
 class Context(Definition):
-    """What was evaluated, when (`date`, in seconds since the epoch) and with what (4.4.3)."""
+    """The model and tools of an evaluation, and its `date` in seconds since the epoch (4.4.3)."""
 
     model_name: str | None = None
     model_source: str | None = None

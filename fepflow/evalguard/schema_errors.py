@@ -1,4 +1,4 @@
-"""Where a document is not as its schema has it, in sentences."""
+"""The errors of a document against its schema, as sentences with path and advice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ D = TypeVar("D", bound=Definition)
 
 @dataclass(frozen=True, slots=True)
 class SchemaError:
-    """Where a document is not as its schema has it, and what to do; `is_unknown` for a field that EvalGuard has not."""
+    """An error against a document's schema, with advice; `is_unknown` for a field that EvalGuard does not define."""
 
     path: DocumentPath
     message: str

@@ -28,7 +28,7 @@ _KINDS = "a task, metric, threshold, policy or report"
 
 @dataclass
 class CatalogueValidation:
-    """What was looked at, and what is wrong with it, by file and line; `ignored` are documents of other kinds."""
+    """The files that were validated, and their problems by file and line; `ignored` are documents of other kinds."""
 
     files: int = 0
     ignored: list[Path] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The beta distribution, by which exact intervals and tests of a proportion are computed."""
+"""The beta distribution and Student's t distribution, for exact intervals and tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a rate falls over the runs: an alarm that seldom errs however long one looks, and a trend.
+"""The detection of a falling rate over runs: an alarm that seldom errs however long one looks, and a trend.
 
 The alarm is a CUSUM of likelihood ratios, of a rate that has fallen by `DROP` against the agreed one. It is an
 e-detector (Shin, Ramdas and Rinaldo 2024): while the rate is not below the agreed one, at least `RUNS` runs go by on

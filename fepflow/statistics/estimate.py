@@ -1,4 +1,4 @@
-"""What a sample says about a metric: a value, its interval, and how much of the sample is there."""
+"""The estimate of a metric from a sample: a value, its interval, the counts of results, and the scale of values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ looked at, of all such test cases or of these alone. `none`: no value.
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many results of one metric were expected, and what became of them.
+    """The expected results of one metric, and how they ended.
 
     A result without a usable number (NaN, an infinity) counts as an error. Those that are in none of `completed`,
     `error` and `skipped` never came. ValueError on counts that cannot be.

@@ -205,7 +205,8 @@ _ADDED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ConfusionMatrix:
-    """How often two raters gave which pair of categories: `counts[i][j]` is the first's `i` with the second's `j`."""
+    """The number of times that two raters gave each pair of categories: `counts[i][j]` is the first's `i` with the
+    second's `j`."""
 
     categories: tuple[Hashable, ...]
     counts: tuple[tuple[int, ...], ...]

@@ -187,7 +187,7 @@ def mean_estimate(
 
 
 class CaseValue(NamedTuple):
-    """What the repeats of one test case come to: over those that are there (None without any), and at the least and
+    """The value of one test case over its repeats: over those that are there (None without any), and at the least and
     the most that it can be with those that are missing."""
 
     value: float | None

@@ -1,4 +1,4 @@
-"""How many test cases it takes, so that a gate passes what is good enough, and not only by luck."""
+"""The number of test cases at which a gate passes an agent that is good enough, with a stated power."""
 
 from __future__ import annotations
 

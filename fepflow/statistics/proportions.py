@@ -1,4 +1,4 @@
-"""Intervals of a proportion: Wilson's score interval, and the exact one of Clopper and Pearson."""
+"""Intervals of a proportion (Wilson's, and the exact one of Clopper and Pearson), tests, and Holm's correction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking at results as they come, as often as one likes, without a false verdict the more often one looks.
+"""Intervals that hold however often results are looked at while they arrive.
 
 Bets are placed on the values: wealth that grows shows that their mean is not `m`. Each of 20 gamblers bets a constant
 share of what is admissible, and the mean of their wealth is the e-process (Waudby-Smith and Ramdas 2024). If the mean
@@ -28,7 +28,7 @@ _BINS = 20
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """How often each value came, from which wealth is computed: the order does not matter to it."""
+    """The number of times that each value came. Wealth is computed from it: the order does not matter."""
 
     counts: tuple[tuple[float, float], ...]
 

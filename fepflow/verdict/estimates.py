@@ -1,4 +1,4 @@
-"""What a gate judges: estimates of metrics, and what became of the results of checks."""
+"""The input of a gate: estimates of metrics, and counts of the results of checks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MetricEstimate:
 
 @dataclass(frozen=True, slots=True)
 class CheckTotals:
-    """What became of the results of one check; `unjudged` completed without a pass or fail (a score, say)."""
+    """The counts of the results of one check; `unjudged` completed without a pass or fail (a score, say)."""
 
     check_id: str
     expected: int

@@ -1,4 +1,4 @@
-"""Whether metrics meet what a gate requires of them: by their intervals, with what is missing at its worst or best.
+"""The rules about metrics and checks: intervals against requirements, with missing results at their worst or best.
 
 A metric passes when its whole interval, with the missing at their worst, meets the requirement, and fails when its
 whole interval, with the missing at their best, does not. Everything between is inconclusive.
@@ -29,7 +29,7 @@ MOST_CASES = 1_000_000
 
 @dataclass(frozen=True)
 class MetricRules:
-    """How a gate judges metrics.
+    """The judgement of metrics by a gate.
 
     `mode` and `fail_by_value` are the gate's; `family` is how many metrics it judges in all, computed or not.
     """

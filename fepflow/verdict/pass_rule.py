@@ -1,4 +1,4 @@
-"""The verdict of a sampled test: which share of its results passed, against the share that was asked for.
+"""The verdict of a sampled test: the share of results that passed, against the required share.
 
 Every test case is asked for the same number of samples, and each of these pairs ends in one way: *passed* (all its
 checks did), *failed* (a check did not), *error* (a check, or the system under test, gave no answer), *unchecked* (it
@@ -36,7 +36,7 @@ _OUTCOMES: dict[SampleOutcome, Outcome] = {"passed": "pass", "failed": "fail", "
 
 @dataclass(frozen=True, slots=True)
 class SampleResult:
-    """One sample, from 0, of a test case. A skipped one has no `output` (None) and no `checks`.
+    """A sample, counted from 0, of a test case. A skipped one has no `output` (None) and no `checks`.
 
     `why` says in one line what kept it from being checked: a skip, or what the system under test raised.
     """
@@ -50,7 +50,8 @@ class SampleResult:
 
 
 class _Units(NamedTuple):
-    """What a rule counts: sample outcomes by independent cluster, their name, and the share of them that must pass."""
+    """The outcomes that a rule counts: sample outcomes by independent cluster, their name, and the share of them
+    that must pass."""
 
     outcomes: Sequence[Sequence[SampleOutcome]]
     noun: str

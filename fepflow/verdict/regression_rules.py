@@ -1,4 +1,5 @@
-"""Whether metrics have become worse than in another run of the same test cases, by more than a margin.
+"""The rule about regressions: a metric must not be worse than in another run of the same test cases by more than a
+margin.
 
 The difference is judged as a metric is (`metric_rules`): no regression if its whole interval is within the margin, a
 regression if its whole interval is beyond it, with what is missing at its worst and best, else inconclusive.

@@ -1,4 +1,4 @@
-"""What a gate can require of one metric, and how an interval fares against it.
+"""The requirements that a gate can have for one metric, and the judgement of an interval by them.
 
 Each requirement judges all values from `low` to `high` at once: *pass* if every one of them meets it, *fail* if none
 does, *inconclusive* where that depends on which one is the true one.
@@ -18,7 +18,7 @@ from fepflow.verdict.verdict import Outcome
 
 
 class Requirement(Protocol):
-    """What must hold for a metric's true value."""
+    """A condition on a metric's true value."""
 
     @property
     def rule(self) -> str:

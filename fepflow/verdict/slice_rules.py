@@ -1,4 +1,4 @@
-"""Whether a metric reaches its minimum in every slice of the test cases, such as each topic.
+"""The rule about slices: a metric must reach its minimum in every slice of the test cases, for example in each topic.
 
 A slice passes when its whole interval is at or above the minimum, with what is missing at its worst; of a pass all of
 them have to, so it needs no correction for their number. A fail does: it takes a mid-p-value, with what is missing at

@@ -1,4 +1,4 @@
-"""What a run's verdict says: an outcome, the rule that was applied, the reasons, and how every metric fared."""
+"""The verdict of a run as data: outcome, gate, reasons, rules, and the result of every metric."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CorrectedShare(Part):
 
 
 class MetricVerdict(Part):
-    """One metric: its estimate, what it means, and how it fared.
+    """A metric: its estimate, its impact, and its outcome by the gate.
 
     `impact` is the value's, `worst_impact` the worst that the interval touches; both are None without thresholds.
     `threshold` is the gate's minimum, `maximum` its maximum. `check` is None for a metric of the outputs,
@@ -148,7 +148,7 @@ class DifferenceVerdict(Part):
 
 
 class RegressionVerdict(Part):
-    """What a gate's `regression` rests on: the baseline's name, its run and which cases matched, if there was one."""
+    """The basis of a gate's `regression`: the baseline's name, its run and which cases matched, if there was one."""
 
     baseline: str
     run_id: str | None = None
@@ -158,7 +158,8 @@ class RegressionVerdict(Part):
 
 
 class TopUpVerdict(Part):
-    """How far a run was topped up: `reached` of at most `maximum` repeats, or test cases, as the `limit` says, with so
+    """The size that a topped-up run reached: `reached` of at most `maximum` repeats, or test cases, as the `limit`
+    says, with so
     many `calls` of at most `max_calls`. `summary` says it in words."""
 
     limit: Literal["max_repeats", "max_cases"]
@@ -192,7 +193,7 @@ class Comparison(Part):
 
 
 class ModelCosts(Part):
-    """What the models that checks asked have cost in this run, as far as it is known; answers from before cost nothing.
+    """The cost of the models that checks asked in this run, as far as it is known; cached answers cost nothing.
 
     `requests` are all that were made, also those without an answer. Of `without_usd` answers it is not known what they
     cost: it is not in `usd`, and it is not nothing.
@@ -213,7 +214,7 @@ class ModelCosts(Part):
 
 
 class RuleOutcome(Part):
-    """One rule of the gate and how it came out.
+    """A rule of the gate and its outcome.
 
     `rule` is a short text that is the same in every run of the suite ("acc: at least 0.9"). `metric` and `check` say
     what it is about, None where it is about the whole run. `reason` is a sentence with the figures.
