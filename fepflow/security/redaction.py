@@ -1,25 +1,23 @@
 """Secrets taken out of whatever leaves a target, a model or a check (an agent may well echo its own credentials).
 
-A secret is found in every encoding that texts of the web use, also in several at once (`fepflow.security.escapes`), in
-base64 at whatever offset, and in hex. Searching is linear in the text. What was encoded otherwise (reversed,
-encrypted, cut in two) cannot be found: docs/security.md says so.
+A secret is found as it is, percent-encoded, with JSON's escapes, and in base64 at whatever offset. Searching is linear
+in the text. What was encoded otherwise (twice, reversed, encrypted, cut in two) is not found: docs/security.md says so.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
+import json
 import logging
 import os
 import re
-from array import array
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
+from functools import cached_property, lru_cache
 from time import monotonic
 from typing import Any, TypeVar
+from urllib.parse import unquote_plus
 
 from fepflow.errors import FepflowError
-from fepflow.security.escapes import to_bytes, unescaped, unescaped_with_offsets
 from fepflow.security.secret_names import is_secret_name, secrets_in_address
 
 E = TypeVar("E", bound=FepflowError)
@@ -38,8 +36,9 @@ _WORKING_DIRECTORY = "PWD"
 _SHORTEST_FOLDED = 8
 """From so many characters on, a secret is found in lower case and upper case, too."""
 
-_ROUNDS = 3
-"""Escapes of escapes that are seen through, such as percent-encoded JSON; percent signs of percent signs are one."""
+_SHORTEST_BASE64 = 6
+
+_JSON_ESCAPES = re.compile(r"""(?:\\u[0-9A-Fa-f]{4}|\\["\\/bfnrt])+""")
 
 _WINDOW = 65_536
 """Characters of a text of which only the beginning is shown that are searched at least."""
@@ -55,7 +54,7 @@ def remember(secrets: Iterable[str]) -> None:
 
 
 def known_secrets(env: Mapping[str, str] | None = None) -> frozenset[str]:
-    """What no error may show: what was remembered, and what the environment calls a secret."""
+    """Return what no error may show: what was remembered, and what the environment calls a secret."""
     if env is not None:
         return frozenset(_remembered) | secrets_among(env)
     # Reading all variables takes longer than checking an output; they hardly change while a process lasts.
@@ -69,32 +68,33 @@ def _secrets_of_process(_: int, __: int) -> frozenset[str]:
 
 def secrets_among(env: Mapping[str, str]) -> frozenset[str]:
     """Return the values of variables that are named like a secret, and the secrets in addresses."""
-    found: set[str] = set()
+    secrets: set[str] = set()
     for name, value in env.items():
         if len(value) >= _SHORTEST_IN_ENVIRONMENT and is_secret_name(name) and name != _WORKING_DIRECTORY:
-            found.add(value)
+            secrets.add(value)
         if "://" in value:
-            found |= secrets_in_address(value)
-    return frozenset(found)
+            secrets |= secrets_in_address(value)
+    return frozenset(secrets)
 
 
 def redact(text: str, secrets: frozenset[str]) -> str:
-    """`text` with each secret replaced by `***`, in whatever encoding it stands there."""
+    """Return `text` with each secret replaced by `***`, in whatever form it stands there."""
     return _redactor(secrets).redact(text) if secrets else text
 
 
 def redact_json(value: Any, secrets: frozenset[str]) -> Any:
-    """A JSON value with each secret in its strings and keys replaced by `***`; unchanged parts are shared."""
+    """Return a JSON value with each secret in its strings and keys replaced by `***`; unchanged parts are shared."""
     return _in_json(value, _redactor(secrets)) if secrets else value
 
 
 def holds_secret(text: str, secrets: frozenset[str]) -> bool:
-    """Whether `redact` would change the text, or a part of it that is decoded once: the quick look before much work."""
-    return bool(secrets) and _redactor(secrets).finds(text, _ROUNDS + 1)
+    """Return whether the text, or a part of it that is decoded once as JSON, may hold a secret: the quick look."""
+    # Escapes of JSON may hide one that is encoded otherwise.
+    return bool(secrets) and ("\\" in text or _redactor(secrets).finds(text))
 
 
 def excerpt(text: str, secrets: frozenset[str], limit: int = 200) -> str:
-    """The beginning of `text` for an error message: redacted, on one line, escaped, `limit` characters long.
+    """Return the beginning of `text` for an error message: redacted, on one line, escaped, `limit` characters long.
 
     All that is known is taken out, see `known_secrets`, and `secrets`.
     """
@@ -111,18 +111,18 @@ def excerpt(text: str, secrets: frozenset[str], limit: int = 200) -> str:
 
 
 def without_secrets(error: E) -> E:
-    """The error, its message redacted: what every error of a target and of a model passes."""
+    """Return the error with its message redacted: every error of a target and of a model passes here."""
     error.args = (redact(str(error), known_secrets()), *error.args[1:])
     return error
 
 
 def words_of(error: BaseException, limit: int = 500) -> str:
-    """What an exception of foreign code says, as it may be shown: of addresses without password and query."""
+    """Return the message of an exception of foreign code without secrets, its addresses without password and query."""
     try:
-        said = str(error)
+        message = str(error)
     except Exception:  # the message is their code, too
         return "it has no message"
-    return excerpt(_without_addresses(said), frozenset(), limit)
+    return excerpt(_without_addresses(message), frozenset(), limit)
 
 
 def hide_addresses_in_logs(logger: str) -> None:
@@ -135,68 +135,52 @@ def _hide_addresses(record: logging.LogRecord) -> bool:
     return True
 
 
-def _without_addresses(said: str) -> str:
+def _without_addresses(message: str) -> str:
     # Secrets first: what is cut off an address may be half of one.
-    said = redact(said[: 2 * _WINDOW], known_secrets())[:_WINDOW]
-    return _URL.sub(lambda match: f"://{match[1]}" + (f"?{MASK}" if match[2] else ""), said)
+    message = redact(message[: 2 * _WINDOW], known_secrets())[:_WINDOW]
+    return _URL.sub(lambda match: f"://{match[1]}" + (f"?{MASK}" if match[2] else ""), message)
 
 
 class _Redactor:
-    """The forms of some secrets, as bytes: those to be found as they are, and those in lower case."""
+    """Finds some secrets in texts: quickly whether there are any, and then where they stand."""
 
     def __init__(self, secrets: frozenset[str]) -> None:
-        exact: set[bytes] = set()
-        folded: set[bytes] = set()
-        for secret in secrets:
-            (folded if len(secret) >= _SHORTEST_FOLDED else exact).update(_forms(secret))
-        self._exact = sorted(exact, key=len, reverse=True)
-        self._folded = sorted({form.lower() for form in folded}, key=len, reverse=True)
+        self._secrets = secrets
+        self._exact = {secret for secret in secrets if len(secret) < _SHORTEST_FOLDED}
+        self._exact.update(form for secret in secrets for form in _base64_forms(secret))
+        self._folded = {secret.lower() for secret in secrets if len(secret) >= _SHORTEST_FOLDED}
 
     def redact(self, text: str) -> str:
-        if not self.finds(text, _ROUNDS):
+        if not self.finds(text):
             return text
-        raw = to_bytes(text)
-        parts: list[bytes] = []
+        parts: list[str] = []
         end = 0
-        for start, stop in _merged(self._spans(raw)):
-            parts += [raw[end:start], MASK.encode()]
+        for start, stop in _merged(match.span() for pattern in self._patterns for match in pattern.finditer(text)):
+            parts += [text[end:start], MASK]
             end = stop
-        return b"".join([*parts, raw[end:]]).decode("utf-8", "surrogatepass")
+        return "".join([*parts, text[end:]])
 
-    def finds(self, text: str, rounds: int) -> bool:
-        data = to_bytes(text)
-        for _ in range(rounds):
-            if self._is_in(data):
-                return True
-            decoded = unescaped(data)
-            if decoded == data:
-                return False
-            data = decoded
-        return self._is_in(data)
+    def finds(self, text: str) -> bool:
+        texts = [text]
+        if "%" in text or "+" in text:
+            texts.append(unquote_plus(text))
+        if "\\" in text:
+            texts.append(_JSON_ESCAPES.sub(lambda match: str(json.loads(f'"{match[0]}"')), text))
+        return any(map(self._is_in, texts))
 
-    def _is_in(self, data: bytes) -> bool:
-        if any(form in data for form in self._exact):
-            return True
-        lower = data.lower() if self._folded else b""
-        return any(form in lower for form in self._folded)
+    def _is_in(self, text: str) -> bool:
+        lower = text.lower() if self._folded else ""
+        return any(form in text for form in self._exact) or any(form in lower for form in self._folded)
 
-    def _spans(self, raw: bytes) -> Iterator[tuple[int, int]]:
-        """The positions of secrets in the text, also in escaped form."""
-        data, offsets = raw, array("q", range(len(raw) + 1))
-        for _ in range(_ROUNDS + 1):
-            for start, end in self._found(data):
-                yield offsets[start], offsets[end]
-            data, offsets, changed = unescaped_with_offsets(data, offsets)
-            if not changed:
-                return
-
-    def _found(self, data: bytes) -> Iterator[tuple[int, int]]:
-        for text, forms in ((data, self._exact), (data.lower(), self._folded)):
-            for form in forms:
-                start = text.find(form)
-                while start >= 0:
-                    yield start, start + len(form)
-                    start = text.find(form, start + len(form))
+    @cached_property
+    def _patterns(self) -> list[re.Pattern[str]]:
+        patterns = [
+            re.compile("".join(map(_any_form, secret)), re.IGNORECASE if len(secret) >= _SHORTEST_FOLDED else 0)
+            for secret in self._secrets
+        ]
+        encoded = {form for secret in self._secrets for form in _base64_forms(secret)}
+        longest_first = sorted(encoded, key=len, reverse=True)
+        return [*patterns, re.compile("|".join(map(re.escape, longest_first)))] if encoded else patterns
 
 
 @lru_cache(maxsize=16)
@@ -214,25 +198,30 @@ def _in_json(value: Any, redactor: _Redactor) -> Any:
     return value
 
 
-def _forms(secret: str) -> set[bytes]:
-    """How a secret reads: as it is, as it is after decoding (it may look escaped itself), in base64 and in hex."""
-    raw = to_bytes(secret)
-    forms = {raw, raw.replace(b" ", b"+"), binascii.hexlify(raw), binascii.hexlify(raw).upper()}
-    decoded = raw
-    for _ in range(_ROUNDS):
-        decoded = unescaped(decoded)
-        forms.add(decoded)
+def _any_form(char: str) -> str:
+    """Return a pattern of a character as it is, percent-encoded, and with JSON's escapes."""
+    utf8, utf16 = char.encode("utf-8", "surrogatepass"), char.encode("utf-16-be", "surrogatepass")
+    percent = "".join(f"%{byte:02x}" for byte in utf8)
+    units = "".join(rf"\\u{utf16[start : start + 2].hex()}" for start in range(0, len(utf16), 2))
+    forms = {re.escape(char), f"(?i:{percent}|{units})", re.escape(json.dumps(char)[1:-1])}
+    forms |= {"/": {r"\\/"}, " ": {r"\+"}}.get(char, set())
+    return f"(?:{'|'.join(sorted(forms, key=len, reverse=True))})"
+
+
+def _base64_forms(secret: str) -> set[str]:
+    """Return how a secret reads in base64, also inside of a longer text."""
+    raw = secret.encode("utf-8", "surrogatepass")
+    forms = set()
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        forms |= {encode(raw), encode(raw).rstrip(b"=")}
         for before in (0, 1, 2):  # bytes of what stands before it; the characters that hold no other byte's bits
             whole = encode(bytes(before) + raw)
-            own = whole[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]
-            forms |= {own} if len(own) >= 6 else set()
-    return {form for form in forms if len(form) >= SHORTEST}
+            forms.add(whole[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6].decode("ascii"))
+        forms |= {encode(raw).decode("ascii"), encode(raw).decode("ascii").rstrip("=")}
+    return {form for form in forms if len(form) >= _SHORTEST_BASE64}
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans in their order, those that overlap as one."""
+    """Return spans in their order, those that overlap as one."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if merged and start < merged[-1][1]:

@@ -1,9 +1,8 @@
-"""Secrets in all places where one can stand, an agent and models that echo what they are sent, and ten encodings."""
+"""Secrets in all places where one can stand, an agent and models that echo what they are sent, and usual encodings."""
 
 from __future__ import annotations
 
 import base64
-import html
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -48,13 +47,10 @@ ENCODINGS: Mapping[str, Callable[[str], str]] = {
     "plain": str,
     "percent": lambda text: quote(text, safe=""),
     "percent, lower case": lambda text: quote(text, safe="").replace("%2F", "%2f").replace("%3F", "%3f"),
-    "percent twice": lambda text: quote(quote(text, safe=""), safe=""),
     "JSON, escaped slashes": lambda text: text.replace("/", "\\/"),
     "JSON, all escaped": lambda text: "".join(f"\\u{ord(char):04x}" for char in text),
-    "HTML": lambda text: html.escape(text).replace("/", "&#x2F;").replace("+", "&#43;"),
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
     "base64url": lambda text: base64.urlsafe_b64encode(text.encode()).decode(),
-    "hex": lambda text: text.encode().hex(),
 }
 
 

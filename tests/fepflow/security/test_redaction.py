@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
 import json
 from collections.abc import Callable
 from urllib.parse import quote, quote_plus
@@ -28,10 +27,6 @@ SECRET = 'sk-"4+5/6" <ü>\\Qz😀'
 PLAIN = "Canary/7QxK+2mVb93="
 
 
-def entities(text: str) -> str:
-    return "".join(f"&#{ord(char)};" for char in text)
-
-
 def unicode_escapes(text: str) -> str:
     return "".join(f"\\u{unit:04X}" for char in text for unit in units(char))
 
@@ -44,24 +39,14 @@ def units(char: str) -> list[int]:
 FORMS: dict[str, Callable[[str], str]] = {
     "plain": str,
     "JSON": lambda text: json.dumps(text)[1:-1],
-    "JSON in JSON": lambda text: json.dumps(json.dumps(text))[3:-3],
     "JSON with escaped slashes": lambda text: json.dumps(text, ensure_ascii=False)[1:-1].replace("/", "\\/"),
     "JSON, all escaped": unicode_escapes,
     "percent": lambda text: quote(text, safe=""),
     "percent, lower case": lambda text: quote(text, safe="").replace("%2F", "%2f").lower(),
-    "percent twice": lambda text: quote(quote(text, safe=""), safe=""),
-    "percent thrice": lambda text: quote(quote(quote(text, safe=""), safe=""), safe=""),
     "percent, path": quote,
     "form": quote_plus,
-    "JSON in an address": lambda text: quote(json.dumps(text), safe=""),
-    "HTML": html.escape,
-    "HTML, decimal": entities,
-    "HTML, hexadecimal": lambda text: "".join(f"&#x{ord(char):X};" for char in text),
-    "HTML in JSON": lambda text: json.dumps(html.escape(text))[1:-1],
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
     "base64url": lambda text: base64.urlsafe_b64encode(text.encode()).decode(),
-    "hex": lambda text: text.encode().hex(),
-    "HEX": lambda text: text.encode().hex().upper(),
 }
 
 
