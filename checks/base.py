@@ -1,4 +1,4 @@
-"""What a check type is: a class whose fields are its arguments and whose call gives its results."""
+"""The base of check types: classes whose fields are their arguments and whose call returns the results."""
 
 from __future__ import annotations
 
@@ -183,13 +183,13 @@ class BaseCheck(TypedCheck):
         return check
 
     def __eq__(self, other: object) -> bool:
-        """Whether it asks the same under the same id."""
+        """Compare arguments and id."""
         return super().__eq__(other) and (
             not isinstance(other, BaseCheck) or self.__dict__.get("id") == other.__dict__.get("id")
         )
 
     def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
-        """The results of the check, a dict in the shape that its type defines; or an awaitable of it.
+        """Return the results of the check, a dict in the shape that its type defines; or an awaitable of it.
 
         For type checkers this is the signature that any other may override.
         """
@@ -205,7 +205,7 @@ class BaseCheck(TypedCheck):
         return None
 
     def to_check(self) -> Check:
-        """The declarative form: type, the arguments that were given, version."""
+        """Return the declarative form: type, the arguments that were given, version."""
         fields = argument_fields(type(self)).items()
         given = {name: _as_argument(getattr(self, field)) for name, field in fields if field in self.model_fields_set}
         named = {"id": self.__dict__["id"]} if "id" in self.__dict__ and "id" not in type(self).model_fields else {}
@@ -218,7 +218,9 @@ class BaseAsyncCheck(BaseCheck):
 
 @cache
 def argument_fields(check_class: type[BaseCheck]) -> dict[str, str]:
-    """The name of each argument, and of the field that holds it; they differ where pydantic needs the name itself."""
+    """Return the name of each argument, and of the field that holds it; they differ where pydantic needs the name
+    itself.
+    """
     return {info.alias or name: name for name, info in check_class.model_fields.items()}
 
 
@@ -287,7 +289,7 @@ def _has_running_loop() -> bool:
 
 
 def _waited_for(answer: Coroutine[Any, Any, Any]) -> Any:
-    """The answer of a check that takes long now and then, for a caller who expects it at once."""
+    """Return the answer of a check that takes long now and then, for a caller who expects it at once."""
     with ThreadPoolExecutor(1) as thread:  # there may be an event loop in the caller's
         return thread.submit(asyncio.run, answer).result()
 
@@ -298,7 +300,9 @@ def answering(check_class: type[BaseCheck]) -> Callable[[BaseCheck], Any]:
 
 
 def as_text(value: Any) -> str:
-    """The text itself, of a field that is resolved: an enumeration's member, too, is a text, whatever it prints as."""
+    """Return the text itself, of a field that is resolved: an enumeration's member, too, is a text, whatever it prints
+    as.
+    """
     return value if type(value) is str else str.__str__(value)
 
 
@@ -307,7 +311,7 @@ def _as_field(value: Any) -> Any:
 
 
 def _without_id(check_class: type[BaseCheck], data: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """The arguments, and the check's own id, unless its class has an argument of that name."""
+    """Return the arguments, and the check's own id, unless its class has an argument of that name."""
     if "id" not in data or "id" in argument_fields(check_class):
         return data, None
     check_id = data["id"]
@@ -348,7 +352,7 @@ def _other_kind(item: ValidationMessage, arguments: Any) -> str:
 def wrong_arguments(
     check_class: type[BaseCheck], check_type: str, arguments: dict[str, Any], error: ValidationError
 ) -> CheckArgumentsError:
-    """The exception for arguments that the check type does not take; it names places, never values."""
+    """Return the exception for arguments that the check type does not take; it names places, never values."""
     found = [
         replace(item, message=f"{item.message}{_other_kind(item, arguments)}")
         for item in validation_messages(arguments, error, check_class)

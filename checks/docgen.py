@@ -1,4 +1,4 @@
-"""What a check type is, for readers: its purpose, its arguments, an example.
+"""The reference of check types: purpose, arguments, an example.
 
 `python -m fepflow.checks.docgen docs/checks.md` writes the reference into that page, between its two marks.
 """
@@ -37,18 +37,20 @@ class Argument:
 
 
 def purpose_of(check_class: type[BaseCheck]) -> str:
-    """What the class says about itself; empty if it says nothing."""
+    """Return the docstring of a class; empty if it has none."""
     words = getdoc(check_class) or ""
     return "" if words in (getdoc(BaseCheck), getdoc(BaseAsyncCheck)) else words
 
 
 def summary_of(check_class: type[BaseCheck]) -> str:
-    """The first sentence of its purpose."""
+    """Return the first sentence of its purpose."""
     return purpose_of(check_class).partition("\n")[0].partition(" Results:")[0]
 
 
 def arguments_of(check_type: str, version: str | None = None) -> list[Argument]:
-    """The arguments of a check type, required ones first. Raises CheckArgumentsError for an unknown type or version."""
+    """Return the arguments of a check type, required ones first. Raises CheckArgumentsError for an unknown type or
+    version.
+    """
     check_class = find_check(check_type, version)
     properties = check_schema(check_type, version)["properties"]["arguments"].get("properties", {})
     found = []
@@ -67,7 +69,7 @@ def _shown(default: Any) -> str:
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """The types that a schema allows, in words; that it may also be a path goes without saying."""
+    """Return the types that a schema allows, in words; that it may also be a path goes without saying."""
     kinds = {word: None for branch in schema.get("anyOf", [schema]) for word in _words(branch)}
     if "number" in kinds:
         kinds.pop("whole number", None)
@@ -90,13 +92,13 @@ def _words(schema: dict[str, Any]) -> Iterator[str]:
 
 @cache
 def examples() -> dict[str, Any]:
-    """An example of each of our check types: see examples.yaml."""
+    """Return an example of each of our check types: see examples.yaml."""
     text = files("fepflow.checks").joinpath("examples.yaml").read_text(encoding="utf-8")
     return dict(YAML(typ="safe").load(text))
 
 
 def reference() -> str:
-    """A section of Markdown for each of our check types."""
+    """Return a section of Markdown for each of our check types."""
     return "\n".join(_section(name, our_checks(name)[-1]) for name in CHECKS)
 
 
@@ -130,7 +132,7 @@ def _example(example: dict[str, Any]) -> Iterator[str]:
 
 
 def rewritten(page: str) -> str:
-    """The page with the reference between its marks as it should be."""
+    """Return the page with the reference between its marks as it should be."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{reference()}\n{END}{after}"

@@ -39,7 +39,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read_test_cases(given: Sequence[Any]) -> list[TestCase]:
-    """A dict with the key `input` is a test case as FEP writes it (2.1); anything else is the input itself.
+    """Read test cases. A dict with the key `input` is one as FEP writes it (2.1); anything else is the input itself.
 
     Cases without an id get one from their content; of those that say the same, the second one ends in `-2`. Raises
     InputError with every error.
@@ -62,7 +62,7 @@ def read_test_cases(given: Sequence[Any]) -> list[TestCase]:
 
 
 def read_outputs(given: Sequence[Any]) -> list[Output]:
-    """A dict with the key `value` is an output as FEP writes it (2.2); anything else is the value itself.
+    """Read outputs. A dict with the key `value` is one as FEP writes it (2.2); anything else is the value itself.
 
     A value that is such a dict is given as `Output(value=...)`. Raises InputError with every error.
     """
@@ -130,7 +130,7 @@ def read_limit(max_async_concurrent: Any) -> asyncio.Semaphore | None:
 
 
 def read_checks(given: Sequence[Any] | None) -> tuple[Sequence[AnyCheck], Sequence[Sequence[AnyCheck]]]:
-    """Shared checks, or checks for each case; an empty list is shared, none. A dict is a check as a suite writes it."""
+    """Read checks, shared or for each case; an empty list is shared, none. A dict is a check as a suite writes it."""
     problems: list[Problem] = []
     if given and isinstance(given[0], Sequence) and not isinstance(given[0], str):
         per_case = [_checks(own, f"checks[{index}]", problems) for index, own in enumerate(given)]
@@ -154,7 +154,7 @@ def _checks(given: Sequence[Any], location: str, problems: list[Problem]) -> lis
 
 
 def _read(model: type[M], mark: str | None, item: Any, location: str, problems: list[Problem]) -> M | None:
-    """The model that `item` is, or is a document of: one that has `mark`. Else `item` is the value of `mark`."""
+    """Return the model that `item` is, or is a document of: one that has `mark`. Else `item` is the value of `mark`."""
     if isinstance(item, model):
         return item
     document = item if mark is None or (isinstance(item, dict) and mark in item) else {mark: item}
@@ -290,7 +290,7 @@ async def _case_results(
 
 
 def checks_of(own: Sequence[AnyCheck], shared: Sequence[CompiledCheck]) -> list[CompiledCheck]:
-    """A case's own checks, then the shared ones, whose ids are taken."""
+    """Return a case's own checks, then the shared ones, whose ids are taken."""
     return [*compile_checks(own, [check.check_id for check in shared]), *shared] if own else list(shared)
 
 
@@ -301,7 +301,7 @@ def run_checks(
     requests: ModelRequests | None = None,
     limit: asyncio.Semaphore | None = None,
 ) -> list[CheckResult] | Awaitable[list[CheckResult]]:
-    """The results of the checks, in their order; awaitable only if one of them has to wait for something.
+    """Return the results of the checks, in their order; awaitable only if one of them has to wait for something.
 
     An output that stands for a failed call cannot be checked: each check ends in a recoverable error with the cause,
     but for those that read steps which were completed before.
@@ -365,7 +365,7 @@ async def _await_within(
 
 
 def case_result(case: TestCase, output: Output, results: list[CheckResult]) -> TestCaseResult:
-    """The result of a test case (FEP 4.1) from those of its checks."""
+    """Return the result of a test case (FEP 4.1) from those of its checks."""
     seen = construct_fast(ExecutionContext, {"test_case": case, "output": output}, _OF_CONTEXT)
     fields = {
         "status": status_of([result.status for result in results]),
@@ -385,7 +385,7 @@ def run_result(
     completed_at: datetime | None = None,
     metadata: dict[str, Any] | None = None,
 ) -> EvaluationRunResult:
-    """The result of a run (FEP 4.2), which ends now unless it has ended."""
+    """Return the result of a run (FEP 4.2), which ends now unless it has ended."""
     fields: dict[str, Any] = {} if experiment is None else {"experiment": experiment}
     if metadata is not None:
         fields["metadata"] = metadata
@@ -403,7 +403,7 @@ def run_result(
 def require_match(
     test_cases: Sequence[TestCase], outputs: Sequence[Output], per_case: Sequence[Sequence[AnyCheck]]
 ) -> None:
-    """Raises InputError where there is no test case, where not each has its output (and checks), for an id twice."""
+    """Raise InputError if there is no test case, if not each has its output (and checks), or for an id twice."""
     if not test_cases:
         raise InputError(Problem("there are no test cases", path="test_cases", advice="give at least one"))
     if len(test_cases) != len(outputs):
@@ -424,8 +424,9 @@ _STEPS = ("output", "value", "steps")
 
 
 def reads_only_completed_steps(check: Check, output: Output) -> bool:
-    """Whether a check sees what it would see of the whole output: steps that are there, each named by its number from
-    the beginning, one at least."""
+    """Return whether a check sees what it would see of the whole output: only steps that are there, at least one, each
+    by its number from the beginning.
+    """
     steps = output.value.get("steps") if isinstance(output.value, dict) else None
     paths = [leading_keys(use.expression) for use in paths_of(check)]
     of_output = [keys for keys in paths if keys[:1] != ("test_case",)]

@@ -33,7 +33,7 @@ _OUTPUT = "$.output.value"
 
 
 def explain(check: CheckResult) -> str:
-    """The sentence: what the check wanted and what it got. Of one that passed: what it found, perhaps nothing."""
+    """Return what the check wanted and what it got, in a sentence; of one that passed what it found."""
     if check.error is not None:
         return _line(_PLACEHOLDER.sub(r"\1", check.error.message), MAX_SENTENCE)
     if check.status == "skip":
@@ -45,7 +45,7 @@ def explain(check: CheckResult) -> str:
 
 
 def findings(check: CheckResult, limit: int) -> list[str]:
-    """Results beyond pass or fail in full, each on a line, as far as the sentence does not say them.
+    """Return results beyond pass or fail in full, each on a line, unless the sentence has them.
 
     Values are cut to `limit`.
     """
@@ -81,7 +81,7 @@ def _from_its_type(check: CheckResult) -> str | None:
 
 
 def _reason(check: CheckResult) -> str | None:
-    """The sentence among the results, with the score beside it."""
+    """Return the sentence among the results, with the score beside it."""
     results = _results_of(check)
     texts = (results[name] for name in REASONS if name in results)
     reason = next((text for text in texts if isinstance(text, str) and text.strip()), None)
@@ -92,7 +92,7 @@ def _reason(check: CheckResult) -> str | None:
 
 
 def _from_results(check: CheckResult) -> str:
-    """The results by name."""
+    """Return the results by name."""
     results = _results_of(check).items()
     return ", ".join(f"{_name(name)}: {_of_result(value, MAX_SENTENCE // 2)}" for name, value in results)
 
@@ -105,15 +105,16 @@ def _from_arguments(check: CheckResult) -> str:
 
 
 def _about(check: CheckResult) -> dict[str, Any]:
-    """The arguments that say what a check was about: none about models, keys and functions, and no switch that is
-    off."""
+    """Return the arguments that say what a check was about: none about models, keys and functions, and no switch that
+    is off.
+    """
     given = Given(check.resolved_arguments or {})
     arguments = {name: redacted(given[name]) for name in given if not _is_configuration(name)}
     return {name: value for name, value in arguments.items() if value not in (None, {}) and value is not False}
 
 
 def _results_of(check: CheckResult) -> dict[str, Any]:
-    """The results that say more than pass or fail: what they hold, or the response of a model in them."""
+    """Return the results that say more than pass or fail: what they hold, or the response of a model in them."""
     response = check.results.get("response")
     results = response if isinstance(response, dict) else check.results
     found = {name: value for name, value in results.items() if value not in (None, "", [], {})}
@@ -193,7 +194,7 @@ class CauseSummary:
     remarks: list[str]
 
     def lines(self) -> list[str]:
-        """Each cause with its first cases on a line, then the remarks."""
+        """Return each cause with its first cases on a line, then the remarks."""
         return [*(f"{cause} ({cause.cases})" for cause in self.causes), *self.remarks]
 
 
@@ -224,7 +225,7 @@ class _Pattern:
         return _VARYING.sub(_ELLIPSIS, self.text)
 
     def shown(self, pattern: re.Pattern[str]) -> str:
-        """The text, with an ellipsis for the values that differ."""
+        """Return the text, with an ellipsis for the values that differ."""
         parts = pattern.split(self.text)
         if self.count > 1:
             for index, slot in enumerate(self.slots):
@@ -259,7 +260,7 @@ class _Source:
             self.others.add_cases([case_id])
 
     def details(self) -> Iterator[tuple[_Pattern, str]]:
-        """Each cause and its text."""
+        """Yield each cause and its text."""
         alike: dict[tuple[str, ...], list[_Pattern]] = {}
         for pattern in self.patterns.values():
             if pattern.count > max(1, self.count * _RARE):
@@ -315,7 +316,7 @@ class Causes:
         self._sources.setdefault((kind, source), _Source()).add(text, case_id)
 
     def most_frequent(self) -> list[Cause]:
-        """All causes, the most frequent first."""
+        """Return all causes, the most frequent first."""
         causes = [
             Cause(
                 found.count,
@@ -331,7 +332,7 @@ class Causes:
         return sorted(causes, key=lambda cause: (-cause.count, cause.text))
 
     def summary(self, limit: int = MAX_CAUSES) -> CauseSummary:
-        """The most frequent causes, and how many are left out."""
+        """Return the most frequent causes, and how many are left out."""
         causes = self.most_frequent()
         rest = causes[limit:]
         remarks = [f"{sum(cause.count for cause in rest)} × {len(rest)} other causes"] if rest else []
@@ -339,7 +340,7 @@ class Causes:
 
 
 def _of_call(failure: dict[str, Any]) -> tuple[str, str]:
-    """The source and the rest of a call's error: those of one HTTP status are merged."""
+    """Return the source and the rest of a call's error: those of one HTTP status are merged."""
     message = str(failure["message"])
     status, _, rest = message.partition(": ")
     return (status, rest) if failure.get("status") and status.startswith("HTTP ") else ("", message)

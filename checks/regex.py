@@ -23,7 +23,7 @@ class RegexFlags(Options):
     dot_all: StrictBool | PathText = Field(default=False, description="`.` matches line ends, too.")
 
     def bits(self) -> int:
-        """As Python's `re` has them."""
+        """Return the flags as Python's `re` has them."""
         ignore_case = re.IGNORECASE if self.case_insensitive is True else 0
         return int(
             ignore_case | (re.MULTILINE if self.multiline is True else 0) | (re.DOTALL if self.dot_all is True else 0)

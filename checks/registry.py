@@ -29,12 +29,12 @@ ENTRY_POINTS = "fepflow.checks"
 
 
 def installed_checks() -> dict[str, dict[str, CheckClass]]:
-    """The classes by check type and version."""
+    """Return the classes by check type and version."""
     return _load_all()[0]
 
 
 def broken_checks() -> dict[str, str]:
-    """What is wrong with the check types whose classes cannot be loaded: they keep no other check from its work."""
+    """Return what is wrong with check types whose classes cannot be loaded; other checks work all the same."""
     return _load_all()[1]
 
 
@@ -56,7 +56,7 @@ def _load_all() -> tuple[dict[str, dict[str, CheckClass]], dict[str, str]]:
 
 
 def entries(group: str) -> Iterator[EntryPoint]:
-    """As `importlib.metadata.entry_points(group=...)`, which parses what all packages offer and takes 20 ms."""
+    """Yield entry points; `importlib.metadata.entry_points` parses those of all packages, which takes 20 ms."""
     for package in distributions():
         if group in (package.read_text("entry_points.txt") or ""):
             yield from package.entry_points.select(group=group)
@@ -125,7 +125,7 @@ def register(check_type: str, version: str = "1.0.0") -> Callable[[T], T]:
 
 
 def _is_same(known: CheckClass, other: CheckClass) -> bool:
-    """Whether both are the same piece of code, perhaps loaded twice."""
+    """Return whether both are the same piece of code, perhaps loaded twice."""
     return (known.__qualname__, _file_of(known)) == (other.__qualname__, _file_of(other))
 
 
@@ -135,7 +135,7 @@ def _file_of(check_class: CheckClass) -> str:
 
 
 def find_check(check_type: str, version: str | None = None) -> CheckClass:
-    """The class of a check type.
+    """Return the class of a check type.
 
     A version is met exactly, else by the newest of the same major that is not older; None is the latest. Raises
     CheckArgumentsError for an unknown type or a version that nothing meets.
@@ -162,7 +162,7 @@ get_check_class = find_check
 
 
 def list_checks() -> list[str]:
-    """All known check types, sorted."""
+    """Return all known check types, sorted."""
     return sorted({*CHECKS, *_registered, *installed_checks()})
 
 
@@ -172,29 +172,29 @@ def others_checks() -> set[str]:
 
 
 def list_versions(check_type: str) -> list[str]:
-    """The versions of a check type, oldest first."""
+    """Return the versions of a check type, oldest first."""
     return sorted(_versions(check_type), key=parse_version)
 
 
 def get_latest_version(check_type: str) -> str:
-    """The newest version of a check type; raises CheckArgumentsError for an unknown one."""
+    """Return the newest version of a check type; raises CheckArgumentsError for an unknown one."""
     return find_check(check_type).check_version
 
 
 def is_ours(check_class: CheckClass) -> bool:
-    """Whether a check class comes with fepflow."""
+    """Return whether a check class comes with fepflow."""
     return check_class in our_checks(check_class.check_type)
 
 
 def our_checks(check_type: str) -> list[CheckClass]:
-    """The classes of a check type that come with fepflow, oldest first; none for other people's types."""
+    """Return the classes of a check type that come with fepflow, oldest first; none for other people's types."""
     named = (address.split(":") for address in CHECKS.get(check_type, ()))
     return [getattr(import_module(module), name) for module, name in named]
 
 
 @cache
 def source_hash(check_class: CheckClass) -> str | None:
-    """The content hash of the source of a user's own check; None for ours, whose version says it all."""
+    """Return the content hash of the source of a user's own check; None for ours, whose version says it all."""
     if is_ours(check_class):
         return None
     try:
@@ -204,7 +204,7 @@ def source_hash(check_class: CheckClass) -> str | None:
 
 
 def parse_version(version: str) -> Version:
-    """A semantic version as something that can be compared."""
+    """Return a semantic version as something that can be compared."""
     try:
         return Version(version)
     except InvalidVersion:
@@ -258,7 +258,7 @@ def load_plugin(path: Path, file: str) -> None:
 
 
 def _line(error: BaseException, path: Path) -> int | None:
-    """The last line of the plugin itself in the error's trace."""
+    """Return the last line of the plugin itself in the error's trace."""
     trace, line = error.__traceback__, None
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == str(path):

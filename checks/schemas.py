@@ -1,4 +1,4 @@
-"""The JSON Schema of each check type, and of suite files with it."""
+"""The shape of each check type: the JSON Schema of its arguments, and the fields of its results."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class _Generator(GenerateJsonSchema):
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012  # as pydantic declares it
 
     def handle_invalid_for_json_schema(self, schema: core_schema.CoreSchema, error_info: str) -> JsonSchemaValue:
-        """A user's own check may take anything."""
+        """Take anything, as a user's own check may."""
         return {}
 
 
 def check_schema(check_type: str, version: str | None = None, *, root: str = "#") -> dict[str, Any]:
-    """The JSON Schema of checks of this type, as a suite has them: any argument may also be a path.
+    """Return the JSON Schema of checks of this type, as a suite has them: any argument may also be a path.
 
     `root` is where the schema will stand in a document. Raises CheckArgumentsError for an unknown type or version.
     """
@@ -46,7 +46,7 @@ def check_schema(check_type: str, version: str | None = None, *, root: str = "#"
 
 
 def complete_suite_schema() -> dict[str, Any]:
-    """The JSON Schema of suite files, with the arguments of each known check type.
+    """Return the JSON Schema of suite files, with the arguments of each known check type.
 
     A check of another type, such as one of the suite's plugins, may have any arguments.
     """
@@ -86,7 +86,7 @@ _SHAPES: Mapping[str, Mapping[str, Any]] = {
 
 
 def result_shape(check: Check) -> Mapping[str, Any] | None:
-    """The fields of a check's results, by name, each a kind or fields again; None if they are not known."""
+    """Return the fields of a check's results, by name, each a kind or fields again; None if they are not known."""
     try:
         if not is_ours(find_check(check.type, check.version)):
             return None

@@ -39,7 +39,7 @@ class SimilarityThreshold(Options):
         return self
 
     def holds(self, score: float) -> bool:
-        """Whether the score passes."""
+        """Return whether the score passes."""
         return (
             is_within(score, self.min_value, self.max_value, self.min_inclusive, self.max_inclusive) is not self.negate
         )
@@ -113,7 +113,7 @@ class SemanticSimilarityCheck(ModelCheck):
         return {"response": response, "metadata": metadata}
 
     async def _embed_pair(self, requests: ModelRequests, model: Model) -> tuple[Vector, Vector, dict[str, Any]]:
-        """The vectors of both texts, and their metadata."""
+        """Return the vectors of both texts, and their metadata."""
         for name, text in (("text", self.text), ("reference", self.reference)):
             if not str(text).strip():
                 raise CheckArgumentsError(f"{name} is empty: there is nothing to compare, and no model was asked")
@@ -157,7 +157,7 @@ def _cosine(left: Vector, right: Vector) -> float:
 
 
 def _scaled(vector: Vector) -> Vector:
-    """The same direction, in a size that can be squared."""
+    """Return the same direction, in a size that can be squared."""
     largest = max(map(abs, vector))
     if largest == 0:
         raise CheckArgumentsError("an embedding of zeros only has no direction, so no cosine")

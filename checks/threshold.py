@@ -61,7 +61,7 @@ class ThresholdCheck(BaseCheck):
 
 
 def is_within(value: Any, low: Any, high: Any, low_inclusive: Any, high_inclusive: Any) -> bool:
-    """Whether a number lies within bounds, of which either may be None."""
+    """Return whether a number lies within bounds, of which either may be None."""
     high_enough = low is None or value > low or (bool(low_inclusive) and value == low)
     low_enough = high is None or value < high or (bool(high_inclusive) and value == high)
     return high_enough and low_enough

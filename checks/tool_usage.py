@@ -135,7 +135,7 @@ def _read(calls: Any) -> list[ToolCall]:
 
 
 def _read_call(call: dict[str, Any], location: str) -> ToolCall:
-    """Raises ValueError for what is no call."""
+    """Read a call; raises ValueError for what is none."""
     name = tool_name(call)
     if not isinstance(name, str):
         raise ValueError(f"{location} must have a name, a text")

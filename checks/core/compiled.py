@@ -126,7 +126,7 @@ class Arguments:
             raise wrong_arguments(self._class, self._type, resolved, error) from None
 
     def others_instance(self, resolved: dict[str, Any]) -> BaseCheck:
-        """As `instance`, of a class that is not ours: what it changes are copies, and what was looked up is no path."""
+        """Return an instance of a class that is not ours: it may change copies only, and no value becomes a path."""
         resolved = copy_containers(resolved)
         instance = self.instance(resolved)
         fields = instance.__dict__
@@ -242,13 +242,13 @@ class CompiledCheck:
         return None if self.error is not None or self._model_check is None else self._model_check.check_config_error()
 
     def unpriced(self) -> str | None:
-        """The name of its model, if the price is unknown. May take seconds."""
+        """Return the name of its model, if the price is unknown. May take seconds."""
         return None if self.error is not None or self._model_check is None else self._model_check.check_unpriced()
 
     def run(
         self, context: Context, requests: ModelRequests | None = None, *, large: bool | None = None
     ) -> CheckResult | Awaitable[CheckResult]:
-        """The result for one evaluation context (FEP 2.3.1); awaitable if the check has to wait for something.
+        """Return the result for one evaluation context (FEP 2.3.1); awaitable if the check has to wait for something.
 
         A model is called by these requests, else by a client of the check's own. Whether the context is large
         (`is_large`) may be known already. Errors are in the result; only when the run may call no model any more there
@@ -266,7 +266,7 @@ class CompiledCheck:
         return self._execute(resolved, run)
 
     async def _compute_elsewhere(self, context: Context, run: _Run) -> CheckResult:
-        """As `run`, for values and paths with which the check itself may take long."""
+        """Run in a thread, for values and paths with which the check may take long."""
         shown: Shown | None = None
 
         def compute() -> Any:
@@ -359,7 +359,7 @@ class CompiledCheck:
         return construct_fast(CheckResult, fields, _OF_COMPLETED)
 
     def _as_json(self, answer: Any) -> dict[str, Any]:
-        """A copy that can be stored and sent: a user's own check may return a set, a date or a model."""
+        """Return a copy that can be stored and sent: a user's own check may return a set, a date or a model."""
         if not isinstance(answer, dict):
             raise CheckArgumentsError(f"{self.check_type} must return a dict of results, not {type(answer).__name__}")
         try:
@@ -370,7 +370,7 @@ class CompiledCheck:
         return redact_json(results, known_secrets()) if self._is_others else results
 
     def failed(self, error: BaseException, shown: Shown | None = None, started: float | None = None) -> CheckResult:
-        """The result of this check when `error` kept it from answering."""
+        """Return the result of this check when `error` kept it from answering."""
         if isinstance(error, FepflowError):
             cause = CheckError(type=error.fep_type, message=str(error), recoverable=error.recoverable)
         else:
@@ -419,7 +419,7 @@ def require_unique_ids(checks: Sequence[AnyCheck], taken: Collection[str] = ()) 
 
 
 def _is_being_stopped() -> bool:
-    """Whether the check is being cancelled from outside."""
+    """Return whether the check is being cancelled from outside."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no event loop any more: what was not finished is closed

@@ -32,7 +32,7 @@ class CheckDefaults:
         return self.sections.get(kind, ModelDefaults()).concurrency
 
     def complete(self, checks: Sequence[AnyCheck]) -> Sequence[AnyCheck]:
-        """The checks, those that call a model with the suite's arguments where they have none of their own."""
+        """Return the checks, those that call a model with the suite's arguments where they have none of their own."""
         if not self.sections:
             return checks
         return [self._completed(to_check(check)) for check in checks]
@@ -46,7 +46,7 @@ class CheckDefaults:
 
 
 def kind_of(check: Check) -> Kind | None:
-    """The kind of model that checks of this type call; None for those that call none, and for unknown types."""
+    """Return the kind of model that checks of this type call; None for those that call none, and for unknown types."""
     try:
         check_class = find_check(check.type, check.version)
     except CheckArgumentsError:
@@ -55,7 +55,7 @@ def kind_of(check: Check) -> Kind | None:
 
 
 def model_check_types() -> list[str]:
-    """All known check types that call models."""
+    """Return all known check types that call models."""
     return [
         name
         for name in list_checks()
@@ -87,7 +87,7 @@ def merged(own: dict[str, Any], section: ModelDefaults) -> dict[str, Any]:
 
 
 def _provider(llm_config: dict[str, Any]) -> str | None:
-    """The provider of a model as it is written: what stands before the first slash."""
+    """Return the provider of a model as it is written: what stands before the first slash."""
     name = llm_config.get("model")
     return str(name).partition("/")[0] if name is not None else None
 
@@ -128,7 +128,9 @@ class CaseChecks:
         }
 
     def compiled(self, own: Sequence[AnyCheck], taken: Sequence[str] = ()) -> list[CompiledCheck]:
-        """A case's own checks; `taken` are ids that other checks of the case have. Raises as compile_checks does."""
+        """Return a case's own checks; `taken` are ids that other checks of the case have. Raises as compile_checks
+        does.
+        """
         refusals = [self.refusal(to_check(check)) for check in own]
         return compile_checks(self.defaults.complete(own), taken, refusals)
 

@@ -61,18 +61,19 @@ class Given(Mapping[str, Any]):
         return len(self._resolved)
 
     def path(self, name: str) -> str | None:
-        """The path that an argument was read from."""
+        """Return the path that an argument was read from."""
         path = self._resolved.get(name, {}).get("jsonpath")
         return path if isinstance(path, str) else None
 
     def label(self, name: str) -> str:
-        """The last name of an argument's path, to be put in front of a value; empty for the output itself."""
+        """Return the last name of an argument's path, to be put in front of a value; empty for the output itself."""
         last = (self.path(name) or "").rpartition(".")[2]
         return f"{last} " if last.isidentifier() and last not in ("value", "expected", "input") else ""
 
 
 def shown(value: Any, limit: int = MAX_VALUE, around: int | None = None) -> str:
-    """A value on one line: a text in quotes, anything else as JSON. `around` is the place in a text that matters.
+    """Return a value on one line: a text in quotes, anything else as JSON. `around` is the place in a text that
+    matters.
 
     Control characters are escapes. Quotes inside of a text stay as they are: answers in JSON are full of them.
     """
@@ -95,7 +96,7 @@ def _escaped(text: str) -> str:
 
 
 def listed(values: Iterable[Any] | LeftOut, most: int = MOST_ITEMS) -> str:
-    """Values in a row, the first `most` of them."""
+    """Return values in a row, the first `most` of them."""
     if isinstance(values, LeftOut):
         return str(values)
     values = list(values)
@@ -105,12 +106,12 @@ def listed(values: Iterable[Any] | LeftOut, most: int = MOST_ITEMS) -> str:
 
 
 def subject(values: Sequence[Any]) -> str:
-    """Values as the subject of a sentence, with its verb."""
+    """Return values as the subject of a sentence, with its verb."""
     return f"{listed(values)} {'is' if len(values) == 1 else 'are'}"
 
 
 def number(value: Any) -> str:
-    """A number as people write it: three digits, or more where it has as many before the point."""
+    """Return a number as people write it: three digits, or more where it has as many before the point."""
     if not isinstance(value, float):
         return shown(value)
     return _with_digits(value, 3)
@@ -124,7 +125,7 @@ def _with_digits(value: Any, digits: int) -> str:
 
 
 def compared(value: Any, bound: Any) -> tuple[str, str]:
-    """A value and its bound, with as many digits as it takes to see which of them is larger."""
+    """Return a value and its bound, with as many digits as it takes to see which of them is larger."""
     limit = _with_digits(bound, 6)
     for digits in range(3, 18):
         text = _with_digits(value, digits)
@@ -185,7 +186,7 @@ def _differing_texts(actual: str, expected: str, fold_case: bool) -> str:
 
 
 def _first_difference(one: str, other: str) -> int:
-    """The index from which on two texts differ."""
+    """Return the index from which on two texts differ."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -197,7 +198,7 @@ def _first_difference(one: str, other: str) -> int:
 
 
 def _differences(actual: Any, expected: Any, path: str) -> Iterator[str | None]:
-    """A part of the sentence for each place where two values differ, None for each where they do not."""
+    """Yield a part of the sentence for each place where two values differ, None for each where they do not."""
     if isinstance(actual, dict) and isinstance(expected, dict):
         for key in {**expected, **actual}:
             place = f"{path}.{key}" if path else str(key)
@@ -225,24 +226,24 @@ def unwanted(value: Any) -> str:
 
 
 def without_phrases(text: str, missing: Sequence[str]) -> str:
-    """Phrases that a text does not have."""
+    """Return the sentence about phrases that a text does not have."""
     place = text.casefold().find(missing[0].casefold())
     hint = " (there in other upper and lower case)" if place >= 0 and missing[0] not in text else ""
     return f"{subject(missing)} not in: {shown(text, around=place)}{hint}"
 
 
 def with_phrases(text: str, found: Sequence[str]) -> str:
-    """Phrases that a text has and should not have."""
+    """Return the sentence about phrases that a text has and should not have."""
     return f"{subject(found)} in: {shown(text, around=text.casefold().find(found[0].casefold()))}"
 
 
 def without_match(text: Any, pattern: Any) -> str:
-    """A pattern that a text should match."""
+    """Return the sentence about a pattern that a text should match."""
     return f"{_pattern(pattern)} is not found in: {shown(text)}"
 
 
 def with_match(text: Any, pattern: Any, place: int | None) -> str:
-    """A pattern that a text should not match."""
+    """Return the sentence about a pattern that a text should not match."""
     return f"{_pattern(pattern)} is found in: {shown(text, around=place)}"
 
 
@@ -251,7 +252,7 @@ def _pattern(pattern: Any) -> str:
 
 
 def first_errors(errors: Sequence[str], data: Any) -> str:
-    """The first of the errors of a JSON text or of a schema; of invalid JSON with the place in the text."""
+    """Return the first of the errors of a JSON text or of a schema; of invalid JSON with the place in the text."""
     first, more = printable(cut(errors[0], MAX_MESSAGE)), f"; and {len(errors) - 1} more" if len(errors) > 1 else ""
     if not first.startswith("is not valid JSON") or not isinstance(data, str):
         return f"{first}{more}"

@@ -1,4 +1,4 @@
-"""What the checks that compare collections as sets have in common: order and repetition do not count."""
+"""The base of checks that compare collections as sets: order and repetition do not count."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MembershipCheck(BaseCheck):
     negate: StrictBool | PathText = Field(default=False, description="Pass when it is not so.")
 
     def _split(self, items: Any, others: Any) -> tuple[list[Any], list[Any]]:
-        """The different elements of `items` that are among `others`, and those that are not; in their order."""
+        """Return the different elements of `items` that are among `others`, and those that are not; in their order."""
         fold = not self.case_sensitive
         present = {json_key(other, fold_case=fold) for other in others}
         different = {json_key(item, fold_case=fold): item for item in reversed(items)}

@@ -40,14 +40,14 @@ class JudgeSpec:
 
 
 def judges_of_suite(suite: LoadedSuite) -> list[JudgeSpec]:
-    """The judges that all cases of a suite share, with what the suite says once for all of them."""
+    """Return the judges that all cases of a suite share, with what the suite says once for all of them."""
     checks = [check for check in suite.section("checks") or () if check is not None]
     defaults = CheckDefaults(suite.section("judge"), suite.section("embedding"))
     return judges_of([to_check(check) for check in defaults.complete(checks)])
 
 
 def judges_of(checks: Sequence[Check]) -> list[JudgeSpec]:
-    """The judges among these checks."""
+    """Return the judges among these checks."""
     ids = check_ids(checks)
     return [
         _judge(check_id, check)
@@ -91,7 +91,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _schema(response_format: Any) -> Any:
-    """The schema as an object, or what stands there if it is none (of what is from code: its name)."""
+    """Return the schema as an object, or what stands there if it is none (of what is from code: its name)."""
     if not isinstance(response_format, str):
         return response_format
     try:

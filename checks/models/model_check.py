@@ -47,7 +47,7 @@ def register_embedder(name: str) -> Callable[[F], F]:
 
 
 def is_local(model: Model) -> bool:
-    """Whether the model is an embedder of one's own."""
+    """Return whether the model is an embedder of the user's."""
     return model.name.startswith(PREFIX)
 
 
@@ -61,7 +61,7 @@ def config_error_of(model: Model) -> str | None:
 
 
 def sender(model: Model) -> tuple[Callable[[list[str]], Awaitable[EmbeddingResponse]], str | None]:
-    """What asks the embedder, and its version: its package's and its source's, None if neither is known.
+    """Return a function that asks the embedder, and its version, by package and source; None if neither is known.
 
     Raises CheckArgumentsError.
     """
@@ -135,7 +135,7 @@ def _load(name: str) -> Known:
 
 
 def _source(function: Embedder) -> str | None:
-    """The text of the function, or of the class that its object has."""
+    """Return the text of the function, or of the class that its object has."""
     for kind in (function, type(function)):
         try:
             return getsource(kind)
@@ -153,17 +153,19 @@ class ModelCheck(BaseAsyncCheck):
     check_kind: ClassVar[Kind]
 
     async def __call__(self) -> dict[str, Any]:
-        """The results, by the requests of the user's check in which it is called, else by a client of its own."""
+        """Return the results, by the requests of the user's check in which it is called, else by a new client."""
         async with nested_or_own() as requests:
             return await self.check_call(requests)
 
     @abstractmethod
     async def check_call(self, requests: ModelRequests) -> dict[str, Any]:
-        """The results, by these requests."""
+        """Return the results, by these requests."""
 
     @abstractmethod
     def check_model(self) -> Model | None:
-        """The model, with its key; None if a function is asked. Raises ValueError for one that is not configured."""
+        """Return the model, with its key; None if a function is asked. Raises ValueError for one that is not
+        configured.
+        """
 
     def check_config_error(self) -> str | None:
         """Why the model cannot be called, by its configuration. Takes seconds the first time."""
@@ -171,11 +173,11 @@ class ModelCheck(BaseAsyncCheck):
         return None if model is None else _litellm.problem(model)
 
     def check_config_warnings(self) -> list[str]:
-        """Warnings about the model's configuration."""
+        """Return warnings about the model's configuration."""
         return []
 
     def check_unpriced(self) -> str | None:
-        """The name of the model, if its price is unknown."""
+        """Return the name of the model, if its price is unknown."""
         model = self.check_model()
         return None if model is None or is_local(model) or _litellm.has_price(model) else model.name
 
@@ -183,7 +185,7 @@ class ModelCheck(BaseAsyncCheck):
 def model_of(
     function: object, model_config: Any, provider_config: Any, known: Mapping[str, Any], needed: str
 ) -> Model | None:
-    """The model that arguments describe; None when there is a function. Raises ValueError (`needed` for none)."""
+    """Return the model that arguments describe; None if there is a function. Raises ValueError (`needed` for none)."""
     if function is not None:
         return None
     for name, value in (("model_config", model_config), ("provider_config", provider_config)):
@@ -198,7 +200,7 @@ def model_of(
 
 
 def spent(usage: Usage) -> dict[str, Any]:
-    """Usage of a response, for metadata; None is unknown."""
+    """Return usage of a response, for metadata; None is unknown."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
@@ -207,7 +209,7 @@ def spent(usage: Usage) -> dict[str, Any]:
 
 
 async def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function returns; one that is not async runs in a thread, many at a time."""
+    """Return what the function returns; one that is not async runs in a thread, many at a time."""
     if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004  # an object's method may be async
         return await function(*arguments)
     answer = await OTHERS_CALLS.run(partial(function, *arguments))

@@ -53,8 +53,8 @@ class _Decided:
 
 
 def combine(samples: Sequence[Sample | Exception], schema: dict[str, Any]) -> Sample:
-    """One answer for all: of each boolean and each text of an enumeration what the majority says, of each number the
-    median, and everything else from a sample that agrees with them.
+    """Combine samples: the majority's booleans and texts of an enumeration, the median of numbers, and everything else
+    from a sample that agrees with them.
 
     A majority is more than half of all that were asked, those that failed (exceptions) included. Raises ModelError of
     the kind `undecided` where there is none; one failure itself, if it is for failures that there can be none.
@@ -77,7 +77,7 @@ def combine(samples: Sequence[Sample | Exception], schema: dict[str, Any]) -> Sa
 
 
 def _failure(failures: Sequence[Exception], n_samples: int) -> Exception:
-    """The failure that stands for all: a limit of the run, else a retryable one, if there is one."""
+    """Return the failure that stands for all: a limit of the run, else a retryable one, if there is one."""
     worst = min(
         failures, key=lambda one: (not isinstance(one, RunLimitExceededError), not getattr(one, "recoverable", False))
     )
@@ -90,7 +90,7 @@ def _failure(failures: Sequence[Exception], n_samples: int) -> Exception:
 def _fields(
     schema: dict[str, Any], root: dict[str, Any], values: Sequence[dict[str, Any]], above: FieldPath
 ) -> Iterator[tuple[FieldPath, Kind]]:
-    """Where the values hold something that can be counted, and how: in their order."""
+    """Yield the fields that can be counted, and how, in their order."""
     for name in dict.fromkeys(name for value in values for name in value):
         given = [value[name] for value in values if value.get(name) is not None]
         known = resolved_schema(schema.get("properties", {}).get(name), root)
@@ -110,7 +110,7 @@ def _kind(schema: dict[str, Any], values: Sequence[Any]) -> Kind | None:
 
 
 def resolved_schema(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
-    """A field's schema without its references, and without the `null` beside it."""
+    """Return a field's schema without its references, and without the `null` beside it."""
     for _ in range(_MOST_REFERENCES):
         if not isinstance(schema, dict):
             break
@@ -145,14 +145,14 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _distance(decided: Sequence[_Decided], number: int) -> tuple[int, int, float, int]:
-    """The distance of a sample from the decisions, `passed` first: the reasons of the nearest one are taken."""
+    """Return the distance of a sample from the decisions, `passed` first: the reasons of the nearest one are taken."""
     against = [each for each in decided if each.kind == "vote" and not _same(each.values[number], each.value)]
     beside = [_aside(each, each.values[number]) for each in decided if each.kind == "median"]
     return any(each.path == PASSED for each in against), len(against), sum(beside), number
 
 
 def _aside(each: _Decided, value: Any) -> float:
-    """How far a number is from the median, in terms of the spread: 0 to 1."""
+    """Return how far a number is from the median, in terms of the spread: 0 to 1."""
     if value is _NOTHING or each.value is _NOTHING:
         return float(value is not each.value)
     numbers = [value for value in each.values if value is not _NOTHING]
@@ -187,7 +187,7 @@ def _put(response: dict[str, Any], each: _Decided, responses: Sequence[dict[str,
 
 
 def _details(samples: Sequence[Sample | Exception], decided: Sequence[_Decided]) -> dict[str, Any]:
-    """The values of each sample, without its texts, and their agreement; a failed sample agrees with none."""
+    """Return the values of each sample, without its texts, and their agreement; a failed sample agrees with none."""
     n_samples = len(samples)
     return {
         "asked": n_samples,
@@ -210,7 +210,7 @@ def _sample_values(sample: Sample | Exception, decided: Sequence[_Decided]) -> d
 
 
 def _sums(samples: Sequence[Sample | Exception]) -> dict[str, Any]:
-    """What all took together; None if it is not known of each of them, which is so of one that failed."""
+    """Return what all took together; None unless it is known of each, which it is not of one that failed."""
     metadata = [sample.metadata if isinstance(sample, Sample) else {} for sample in samples]
     sums: dict[str, Any] = {
         name: _sum([details.get(name) for details in metadata])

@@ -47,12 +47,14 @@ def encode(value: Any) -> Encoded:
 
 
 def may_be_deep(text: str) -> bool:
-    """Whether JSON text may be nested more than MAX_DEPTH deep: it has so many brackets, some perhaps in strings."""
+    """Return whether JSON text may be nested more than MAX_DEPTH deep: it has so many brackets, some perhaps in
+    strings.
+    """
     return text.count("[") + text.count("{") > MAX_DEPTH
 
 
 def decode(text: str) -> Any:
-    """The value that `encode` was given."""
+    """Return the value that `encode` was given."""
     if '$float":' in text:
         return json.loads(text, object_hook=_untag)
     try:

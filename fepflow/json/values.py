@@ -14,7 +14,7 @@ MAX_DEPTH = 100
 
 
 def is_deep(value: Any) -> bool:
-    """Whether a JSON value has more than MAX_DEPTH levels. Level by level: recursion could not stand the deepest."""
+    """Return whether a JSON value has more than MAX_DEPTH levels. The deepest would exhaust recursion."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [child for parent in level for child in _containers(parent)]
@@ -29,14 +29,14 @@ def _containers(value: Any) -> list[Any]:
 
 
 def loads(text: str) -> Any:
-    """JSON by the standard: NaN, infinities and duplicate keys are a ValueError; so are numbers that overflow."""
+    """Read JSON by the standard: NaN, infinities, duplicate keys and numbers that overflow are a ValueError."""
     if text.startswith("\ufeff"):
         raise json.JSONDecodeError("Unexpected byte order mark", text, 0)
     return _DECODER.decode(text)
 
 
 def loads_with_nan(text: str) -> Any:
-    """The same for files of tools that write NaN and infinities: those become floats."""
+    """Return the same for files of tools that write NaN and infinities: those become floats."""
     return _NAN_DECODER.decode(text)
 
 
@@ -100,12 +100,12 @@ SMALL_NODES, SMALL_CHARACTERS = 2_000, 50_000
 
 
 def is_large(value: Any) -> bool:
-    """Whether work on a value may take long enough to hold others up."""
+    """Return whether work on a value may take long enough to hold others up."""
     return not is_small(value, SMALL_NODES, SMALL_CHARACTERS)
 
 
 def is_small(value: Any, nodes: int, characters: int | None = None) -> bool:
-    """Whether a value has at most so many nodes (itself, elements, members) and characters in its texts and names.
+    """Return whether a value has at most so many nodes (itself, elements, members) and characters in texts and names.
 
     It looks at no more of the value than that, so the answer comes as quickly for a huge one, or one in itself.
     """
@@ -130,7 +130,7 @@ def is_small(value: Any, nodes: int, characters: int | None = None) -> bool:
 
 
 def finite(value: Any) -> float | None:
-    """A number as a float; None for what is none, for NaN, the infinities, and whatever is beyond floats."""
+    """Return a number as a float; None for what is none, for NaN, the infinities, and whatever is beyond floats."""
     try:
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
     except OverflowError:  # JSON has integers of any length
@@ -138,7 +138,7 @@ def finite(value: Any) -> float | None:
 
 
 def has_more_values(text: str, values: int) -> bool:
-    """Whether JSON text holds more than so many values, estimated without parsing it: by its commas and brackets.
+    """Return whether JSON text holds more than so many values, estimated by its commas and brackets, unparsed.
 
     Each step is a call of Python's that takes milliseconds for megabytes. For what is no JSON it means little.
     """
@@ -155,7 +155,7 @@ def _marks(text: str) -> int:
 
 
 def json_equal(left: Any, right: Any) -> bool:
-    """Whether two JSON values are the same. What is no JSON value is compared as Python does."""
+    """Return whether two JSON values are the same. What is no JSON value is compared as Python does."""
     pairs = [(left, right)]
     while pairs:
         left, right = pairs.pop()
@@ -192,7 +192,7 @@ def json_key(value: Any, *, fold_case: bool = False) -> Hashable:
 
 
 def referred(root: Any, reference: str) -> Any:
-    """What `#/$defs/name` refers to in the schema `root`; None where nothing is."""
+    """Return what `#/$defs/name` refers to in the schema `root`; None if that is nothing."""
     for step in reference.removeprefix("#/").split("/"):
         root = root.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(root, dict) else None
     return root

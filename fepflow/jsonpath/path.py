@@ -41,21 +41,21 @@ class Path(Protocol):
         """The path as it was written."""
 
     def find(self, document: Any) -> list[Any]:
-        """The values of all nodes that the path selects, in order; `[]` when there is none.
+        """Return the values of all nodes that the path selects, in order; `[]` when there is none.
 
         Raises JSONPathError when the document is too deep or the result too long for it, CheckTimeoutError when
         looking takes too long.
         """
 
     def resolve(self, document: Any) -> Any:
-        """What the path stands for as an argument: the value of one node, the list of values of several.
+        """Return the path's value as an argument: the value of one node, the list of values of several.
 
         Raises what `find` raises, and JSONPathError when there is no node; it says where the path ended.
         """
 
     @property
     def is_quick(self) -> bool:
-        """Whether it takes milliseconds at most in a document that is not large, so that it may hold others up."""
+        """True if it takes milliseconds at most in a document that is not large, so that it may hold others up."""
 
 
 class SingularPath:
@@ -110,25 +110,25 @@ class SingularPath:
 
 
 def _member(container: Any, key: Any) -> Any:
-    """What a container has; one that makes up what it has not (a defaultdict, a Counter) is not asked to."""
+    """Return a member of a container; one that makes up members (a defaultdict, a Counter) is not asked to."""
     if isinstance(container, dict) and key not in container:
         raise KeyError(key)
     return container[key]
 
 
 def is_path(value: object) -> bool:
-    """Whether a check's argument is a path: a string that starts with `$.`. Anything else is a literal."""
+    """Return whether a check's argument is a path: a string that starts with `$.`. Anything else is a literal."""
     return isinstance(value, str) and value.startswith("$.")
 
 
 def unescape(text: str) -> str:
-    r"""A literal string without its escape: `\$.` at the start becomes `$.`; any other text stays as it is."""
+    r"""Return a literal string without its escape: `\$.` at the start becomes `$.`; any other text stays as it is."""
     return text[1:] if text.startswith("\\$.") else text
 
 
 @lru_cache(maxsize=4096)
 def compile_path(expression: str) -> Path:
-    """The path that `expression` writes; it has to start with `$`.
+    """Return the path that `expression` writes; it has to start with `$`.
 
     Raises JSONPathError, with the position where known, when it is not a valid path or over 1,000 characters long.
     """
@@ -162,7 +162,7 @@ def outside_quotes(expression: str) -> str:
 
 
 def _plain_keys(expression: str) -> tuple[Key, ...] | None:
-    """The keys of a singular path without whitespace and escapes; None for anything else, valid or not."""
+    """Return the keys of a singular path without whitespace and escapes; None for anything else, valid or not."""
     keys: list[Key] = []
     position = 1
     while position < len(expression):
@@ -176,7 +176,8 @@ def _plain_keys(expression: str) -> tuple[Key, ...] | None:
 
 
 def leading_keys(expression: str) -> tuple[Key, ...]:
-    """The keys with which every node begins that a valid path finds, up to the first wildcard, filter or function.
+    """Return the keys with which every node begins that a valid path finds, up to the first wildcard, filter or
+    function.
 
     A document without a node at these keys has none at the path either.
     """
@@ -195,7 +196,7 @@ def leading_keys(expression: str) -> tuple[Key, ...]:
 
 
 def descend(value: Any, keys: tuple[Key, ...]) -> tuple[int, Any]:
-    """How many of the keys lead somewhere, and what the last of those leads to."""
+    """Return how many of the keys lead somewhere, and the value that the last of those leads to."""
     for number, key in enumerate(keys):
         if not isinstance(value, dict if isinstance(key, str) else list):
             return number, value
@@ -265,7 +266,7 @@ _BARE_WORD = re.compile(
 
 
 def context_problem(keys: Sequence[Key]) -> tuple[str, str] | None:
-    """What is wrong with a path that begins with these keys, and what to do about it; None if it may find something."""
+    """Return what is wrong with a path that begins with these keys, and advice; None if it may find something."""
     if not keys:
         return None
     first = keys[0]
@@ -287,7 +288,7 @@ def _meant(name: Key, known: Sequence[str], elsewhere: Mapping[str, str], before
 
 
 def meant_path(text: str) -> str | None:
-    """The path that a text was meant to be which is none, such as `output.value`; None for any other text."""
+    """Return the path that a text was meant to be which is none, such as `output.value`; None for any other text."""
     match = _LOOKS_LIKE_A_PATH.fullmatch(text)
     if match is None or text.startswith("$."):
         return None
@@ -295,5 +296,5 @@ def meant_path(text: str) -> str | None:
 
 
 def is_word_of_context(name: str) -> bool:
-    """Whether a placeholder's name without `$.` is likely to mean a part of the context."""
+    """Return whether a placeholder's name without `$.` is likely to mean a part of the context."""
     return _BARE_WORD.match(name) is not None

@@ -218,7 +218,7 @@ def _fits(method: Callable[..., Any], pattern: str, text: object, flags: int = 0
 
 
 def _fits_iregexp(method: Callable[..., Any], pattern: object, text: object) -> bool:
-    """RFC 9535 2.4.6 and 2.4.7: false, and no error, for what is no text or no I-Regexp (RFC 9485)."""
+    """Return false, and no error, for what is no text or no I-Regexp (RFC 9535 2.4.6 and 2.4.7, RFC 9485)."""
     if not isinstance(pattern, str):
         return False
     if len(pattern) > MAX_PATTERN:

@@ -29,7 +29,7 @@ class Template:
     """See Path.is_quick."""
 
     def render(self, document: Any) -> Any:
-        """The value with each path replaced by what it finds in `document`; raises JSONPathError.
+        """Return the value with each path replaced by what it finds in `document`; raises JSONPathError.
 
         Parts of the result may be shared with `document` and with other renderings: treat it as read-only.
         """
@@ -77,7 +77,7 @@ def _split(value: Any, location: Location, paths: list[tuple[Location, Path]]) -
 
 
 def copy_containers(value: Any) -> Any:
-    """A JSON value whose objects and arrays are new; whatever else it holds is shared."""
+    """Return a JSON value whose objects and arrays are new; whatever else it holds is shared."""
     if isinstance(value, dict):
         return {key: copy_containers(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -87,7 +87,7 @@ def copy_containers(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What was filled in for a placeholder: the text, and the path that found it."""
+    """The text that was filled in for a placeholder, and the path that found it."""
 
     path: str
     text: str
@@ -99,7 +99,7 @@ class RenderedPrompt(str):
     parts: tuple[str | Filled, ...]
 
     def __new__(cls, parts: Sequence[str | Filled]) -> RenderedPrompt:
-        """The text of all parts together."""
+        """Return the text of all parts together."""
         text = super().__new__(cls, "".join(part.text if isinstance(part, Filled) else part for part in parts))
         text.parts = tuple(parts)
         return text
@@ -121,7 +121,7 @@ class TextTemplate:
     """
 
     def __init__(self, expression: str) -> None:
-        """Raises JSONPathError for a placeholder that is no path, or not closed."""
+        """Compile the placeholders; raises JSONPathError for one that is no path, or not closed."""
         self.expression = expression
         texts_and_paths = _PLACEHOLDER.split(expression)
         self._texts = [text.replace("{{\\$.", "{{$.") for text in texts_and_paths[::2]]
@@ -140,7 +140,7 @@ class TextTemplate:
         return [self.resolve(document)]
 
     def resolve(self, document: Any) -> RenderedPrompt:
-        """The text with its placeholders filled; raises JSONPathError when one finds nothing."""
+        """Return the text with its placeholders filled; raises JSONPathError when one finds nothing."""
         parts: list[str | Filled] = [self._texts[0]]
         for path, text in zip(self._paths, self._texts[1:], strict=True):
             parts += [Filled(path.expression, _as_text(path.resolve(document))), text]

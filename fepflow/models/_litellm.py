@@ -87,7 +87,7 @@ def guard(litellm_handler: Any, litellm_transport: Any) -> None:
 
 
 async def _read(response: httpx.Response, exchange: Exchange, request: httpx.Request) -> bytes:
-    """The decoded body, of an error its beginning.
+    """Return the decoded body, of an error its beginning.
 
     Raises httpx.ProtocolError for an answer that is too large, and for what cannot be decoded.
     """
@@ -213,8 +213,9 @@ class _ClientOfLoop:
 
 
 def _without_afterthoughts() -> None:
-    """Nothing is to happen after an answer: it tells others of each one, of whom there are none, and to that end asks
-    an Ollama server about its models, in a way that holds up the event loop for as long as that server likes."""
+    """Keep litellm from work after an answer: to log it, it asks an Ollama server about its models, and holds up the
+    event loop for as long as that server likes.
+    """
     from litellm.litellm_core_utils.logging_worker import GLOBAL_LOGGING_WORKER
 
     def drop(async_coroutine: Coroutine[Any, Any, Any]) -> None:
@@ -230,7 +231,7 @@ async def complete(
     parameters: dict[str, Any],
     context: RequestContext,
 ) -> ChatResponse:
-    """One request to a chat model, recorded in the context. Raises ModelError."""
+    """Make one request to a chat model, and record it in the context. Raises ModelError."""
     litellm = load()
     form = {} if response_format is None else {"response_format": response_format}
     exchange = _exchange(Exchange())
@@ -253,7 +254,7 @@ async def complete(
 async def embed(
     model: Model, texts: list[str], parameters: dict[str, Any], context: RequestContext
 ) -> EmbeddingResponse:
-    """One request to an embedding model, for all texts, recorded in the context. Raises ModelError."""
+    """Make one request to an embedding model for all texts, and record it in the context. Raises ModelError."""
     litellm = load()
     exchange = _exchange(Exchange(EMBEDDING_BYTES, EMBEDDING_VALUES))
     try:
@@ -275,7 +276,7 @@ async def embed(
 
 
 def _exchange(exchange: Exchange) -> Exchange:
-    """The record of the request that is about to be made."""
+    """Return the record of the request that is about to be made."""
     current.set(exchange)
     return exchange
 
@@ -287,7 +288,7 @@ def _connection(model: Model) -> dict[str, Any]:
 
 
 def _text_of(choice: Any, model: Model) -> str:
-    """The text of a response; raises ModelError for a refusal, a truncated response, and none."""
+    """Return the text of a response; raises ModelError for a refusal, a truncated response, and none."""
     details = getattr(choice.message, "provider_specific_fields", None) or {}
     if details.get("refusal") or choice.finish_reason == "content_filter":
         raise ModelError(f"{model.name} refused to answer", kind="refused")
@@ -313,13 +314,15 @@ def _usage(answer: Any, model: Model) -> Usage:
 
 
 def _count(reported: Any) -> int | None:
-    """A number of tokens; None for what cannot be one, as if it were not reported."""
+    """Return a number of tokens; None for what cannot be one, as if it were not reported."""
     is_count = isinstance(reported, int) and not isinstance(reported, bool) and 0 <= reported <= MOST_TOKENS
     return reported if is_count else None
 
 
 def cost(model: Model, prompt_tokens: int, completion_tokens: int) -> float | None:
-    """USD by litellm's price list and the model's name; None if it has no price: one of nothing is not known either."""
+    """Return USD by litellm's price list and the model's name; None if it has no price: one of nothing is not known
+    either.
+    """
     try:
         paid = load().cost_per_token(model=model.name, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
     except Exception:
@@ -370,7 +373,7 @@ def problem(model: Model) -> str | None:
 
 
 def provider_of(model: Model) -> str:
-    """The provider as litellm names it; empty if it knows none."""
+    """Return the provider as litellm names it; empty if it knows none."""
     try:
         return str(load().get_llm_provider(model=model.name, api_base=model.api_base)[1])
     except Exception:
@@ -378,5 +381,5 @@ def provider_of(model: Model) -> str:
 
 
 def has_price(model: Model) -> bool:
-    """Whether litellm's price list has the model."""
+    """Return whether litellm's price list has the model."""
     return cost(model, 1_000, 1_000) is not None

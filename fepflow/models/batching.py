@@ -34,7 +34,7 @@ class SingleFlight(Generic[T]):
         self._flights: dict[Hashable, _Flight[T]] = {}
 
     async def join(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What the work returns or raises; it is begun only if none of the same key is under way.
+        """Return what the work returns, or raise what it raises; it begins only if none of the same key is under way.
 
         It is cancelled when all callers are.
         """
@@ -70,7 +70,9 @@ class Batcher:
         self._open: dict[Hashable, _Batch] = {}
 
     async def embed(self, key: Hashable, text: str, send: Send) -> EmbeddingResponse:
-        """The vector of a text, with its share of the usage of the request, which it makes with others of the key."""
+        """Return the vector of a text, with its share of the usage of the request, which it makes with others of the
+        key.
+        """
         batch = self._open.get(key)
         if batch is not None and not batch.has_room_for(text):
             batch.close()
@@ -92,7 +94,7 @@ class _Batch:
         self._task = asyncio.create_task(self._work())
 
     def has_room_for(self, text: str) -> bool:
-        """Whether it may come along; one that is too long for any batch has one of its own."""
+        """Return whether a text may come along; one that is too long for any batch has its own."""
         return not self._waiting or self._characters + len(text) <= MAX_CHARACTERS
 
     async def embed(self, text: str) -> EmbeddingResponse:
@@ -133,7 +135,7 @@ class _Batch:
 
 
 async def _sent(send: Send, texts: list[str]) -> list[EmbeddingResponse | Exception]:
-    """The vector of each text, or why there is none. Where a text may be to blame, halves are sent, down to one."""
+    """Return the vector of each text, or its error. If one text may be to blame, halves are sent, down to one."""
     try:
         return list(_split(await send(texts), texts))
     except ModelError as error:
@@ -147,7 +149,7 @@ async def _sent(send: Send, texts: list[str]) -> list[EmbeddingResponse | Except
 
 
 def _split(whole: EmbeddingResponse, texts: Sequence[str]) -> Iterable[EmbeddingResponse]:
-    """The vectors one by one, each with its text's share of the usage, by its length; the shares sum to the whole."""
+    """Yield the vectors one by one, each with its text's share of the usage, by length; the shares sum to the whole."""
     ends = list(accumulate(max(len(text), 1) for text in texts))
     usage = whole.usage
     for start, end, vector in zip([0, *ends], ends, whole.vectors, strict=False):

@@ -43,7 +43,7 @@ class LoopThread:
         self.closed = False
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of the work, which is cancelled with the caller. Raises RuntimeError once closed."""
+        """Return the result of the work, which is cancelled with the caller. Raises RuntimeError once closed."""
         return await asyncio.wrap_future(self._submit(work))
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -93,7 +93,7 @@ class ResponseCache(Protocol):
     """Responses by the content hash of their request (see `structured` and `embeddings`)."""
 
     async def get(self, keys: Collection[str]) -> Mapping[str, CachedResponse]:
-        """Those that are there, and not too old."""
+        """Return the responses that are there, and not too old."""
 
     async def put(self, key: str, response: CachedResponse) -> None:
         """Store a response, in the place of an older one; returns when `get` finds it."""
@@ -134,7 +134,7 @@ class ModelClient:
 
     @property
     def closed(self) -> bool:
-        """Whether it has been closed."""
+        """True once it has been closed."""
         return self._thread.closed
 
     async def complete(
@@ -144,7 +144,7 @@ class ModelClient:
         context: RequestContext,
         response_format: dict[str, Any] | None = None,
     ) -> ChatResponse:
-        """The response of a chat model, after as many requests as it takes and may take.
+        """Return the response of a chat model, after as many requests as it takes and may take.
 
         Raises ModelError, CheckArgumentsError for a model that cannot be asked at all, and RunLimitExceededError.
         """
@@ -155,7 +155,7 @@ class ModelClient:
         return await self._thread.run(self._request(model, context, send))
 
     async def embed(self, model: Model, texts: list[str], context: RequestContext) -> EmbeddingResponse:
-        """The vectors of all texts, by one request. Raises as `complete` does."""
+        """Return the vectors of all texts, by one request. Raises as `complete` does."""
 
         def send(parameters: dict[str, Any]) -> Awaitable[EmbeddingResponse]:
             return _litellm.embed(model, texts, parameters, context)
@@ -166,7 +166,7 @@ class ModelClient:
         return await retrying.request(model, self._usable(model), context, send)
 
     async def state_of(self, model: Model) -> ModelState:
-        """The state of the model. Takes seconds the first time."""
+        """Return the state of the model. Takes seconds the first time."""
 
         async def work() -> ModelState:
             return self._state_of(model)
@@ -194,11 +194,11 @@ class ModelClient:
 
     @property
     def reuses_responses(self) -> bool:
-        """Whether a response that is in the cache takes the place of a request."""
+        """True if a response that is in the cache takes the place of a request."""
         return self._cache is not None and not self._refresh
 
     async def cached(self, keys: Collection[str]) -> Mapping[str, CachedResponse]:
-        """The responses of these requests that may be used again."""
+        """Return the responses of these requests that may be used again."""
         return {} if self._cache is None or self._refresh else await self._cache.get(keys)
 
     async def store(self, key: str, response: CachedResponse) -> None:
@@ -219,7 +219,7 @@ def _key(model: Model) -> _Key:
 
 @dataclass(frozen=True)
 class ModelRequests:
-    """What a check needs to make requests to models."""
+    """The client and the limits by which a check makes requests to models."""
 
     client: ModelClient
     context: RequestContext
@@ -232,7 +232,7 @@ _of_the_check_around: ContextVar[ModelRequests | None] = ContextVar("fepflow_mod
 
 @contextmanager
 def offered_to_nested_calls(requests: ModelRequests | None) -> Iterator[None]:
-    """For the call of a user's check: `nested_or_own` gives these requests inside of it."""
+    """Have `nested_or_own` give these requests while a user's check is called."""
     before = _of_the_check_around.set(requests)
     try:
         yield
@@ -242,7 +242,9 @@ def offered_to_nested_calls(requests: ModelRequests | None) -> Iterator[None]:
 
 @asynccontextmanager
 async def nested_or_own() -> AsyncIterator[ModelRequests]:
-    """Those of the user's check in which this is called; else by a client of its own, without a cache and limits."""
+    """Yield the requests of the user's check in which this is called; else those of a new client without cache and
+    limits.
+    """
     around = _of_the_check_around.get()
     if around is not None and not around.client.closed:
         yield around

@@ -24,7 +24,7 @@ from fepflow.protocol.model_response import CachedResponse
 async def embed(
     requests: ModelRequests, model: Model, texts: Sequence[str], send: Send | None = None, version: str | None = ""
 ) -> EmbeddingResponse:
-    """The vectors of the texts, in their order; `requests` and `seconds` are those of the slowest of them.
+    """Return the vectors of the texts, in their order; `requests` and `seconds` are those of the slowest of them.
 
     `send` takes the place of a request to the model; its vectors are cached under its `version`, with None not at all.
     `usage` is that of the texts which were sent for this caller, or of all of them if none was: they are `cached` then.
@@ -56,7 +56,7 @@ class _Embedding:
         )
 
     async def _of_one(self, text: str) -> EmbeddingResponse:
-        """The vector of one text, with its share of the usage."""
+        """Return the vector of one text, with its share of the usage."""
         client, key, first = self.requests.client, self._batch_key(), False
 
         async def work() -> EmbeddingResponse:
@@ -94,7 +94,7 @@ class _Embedding:
 
 
 async def _gathered(work: Iterable[Coroutine[Any, Any, EmbeddingResponse]]) -> list[EmbeddingResponse]:
-    """The results of all. Raises the first failure when all has ended, so that the others are cached."""
+    """Return the results of all. Raises the first failure when all has ended, so that the others are cached."""
     done = await asyncio.gather(*work, return_exceptions=True)
     for outcome in done:
         if isinstance(outcome, BaseException):
@@ -110,7 +110,7 @@ def _to_cache(model: Model, one: EmbeddingResponse) -> CachedResponse:
 
 
 def _from_cache(response: CachedResponse) -> EmbeddingResponse | None:
-    """The vector that a response holds; None if it holds none."""
+    """Return the vector that a response holds; None if it holds none."""
     try:
         packed = b64decode(response.text, validate=True)
         vector = list(struct.unpack(f"<{len(packed) // 8}d", packed))

@@ -28,7 +28,8 @@ _PREFIX = re.compile(r"^(litellm\.)?\w+(Error|Exception)(:| -) ")
 
 
 def model_error(error: Exception, model: Model, exchange: Exchange, *, with_format: bool = False) -> ModelError:
-    """The error of a request that litellm says has failed; `with_format` says that it asked for a response format.
+    """Return the error of a request that litellm says has failed; `with_format` says that it asked for a response
+    format.
 
     What was seen on the wire counts more than litellm's words: it calls a closed port HTTP 500.
     """
@@ -66,7 +67,7 @@ def model_error(error: Exception, model: Model, exchange: Exchange, *, with_form
 
 
 def _of_the_wire(kind: str, status: Any, exchange: Exchange, model: Model) -> ModelError | None:
-    """The error of a request without a response, or without one of a model."""
+    """Return the error of a request without a response, or without one of a model."""
     if kind == "Timeout" or not exchange.host or status not in (None, 500, 503):
         return None
     if exchange.status is None:
@@ -79,7 +80,7 @@ def _of_the_wire(kind: str, status: Any, exchange: Exchange, model: Model) -> Mo
 
 
 def refused_parameter(text: str, model: Model) -> str | None:
-    """Which of the model's parameters an error says that the model does not take."""
+    """Return the parameter of the model that it does not take, as an error says."""
     if not _NOT_TAKEN.search(text):
         return None
     for name in model.parameters:
@@ -89,12 +90,12 @@ def refused_parameter(text: str, model: Model) -> str | None:
 
 
 def secrets_of(model: Model) -> frozenset[str]:
-    """What must not be seen: the key, whatever the environment calls a key, and a password in the address."""
+    """Return what must not be seen: the key, keys in the environment, and a password in the address."""
     return known_secrets() | secrets_in_address(model.api_base or "") | ({model.api_key} if model.api_key else set())
 
 
 def _words(error: Exception, model: Model) -> str:
-    """The beginning of what the provider said, without litellm's words around it and without anything secret."""
+    """Return the beginning of what the provider said, without litellm's words around it and without anything secret."""
     text = str(getattr(error, "message", None) or error)[:_LONGEST_WORDS]
     text = text.partition("Traceback (most recent call last)")[0].strip()
     for _ in range(_MOST_PREFIXES):

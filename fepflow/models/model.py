@@ -46,7 +46,7 @@ class Model:
 
     @property
     def endpoint(self) -> tuple[str, str | None]:
-        """Its name and address."""
+        """The model's name and address."""
         return self.name, self.api_base
 
     @property
@@ -78,7 +78,7 @@ class Usage:
 
 
 def _sum(one: Any, other: Any) -> Any:
-    """An unknown part makes the whole unknown."""
+    """Add two numbers; an unknown part makes the whole unknown."""
     return None if one is None or other is None else one + other
 
 
@@ -115,7 +115,7 @@ class EmbeddingResponse:
 
 
 def sendable(text: str) -> str:
-    """The text as it can be sent: JSON lets halves of characters through, which no request can hold."""
+    """Return the text as it can be sent: JSON lets halves of characters through, which no request can hold."""
     return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -144,7 +144,7 @@ def parse_model_config(
     known: Mapping[str, Any],
     env: Mapping[str, str] = SUITE_VARIABLES,
 ) -> Model:
-    """The model that two arguments of a check describe; `known` are its parameters. Raises ValueError."""
+    """Return the model that two arguments of a check describe; `known` are its parameters. Raises ValueError."""
     _refuse_unknown("model_config", model_config, ("model", "api_base", *known))
     _refuse_unknown("provider_config", provider_config, _PROVIDER)
     _refuse_literal_secrets(model_config, provider_config)
@@ -169,7 +169,9 @@ def parse_model_config(
 
 
 def _usual_bases(name: str) -> tuple[str, ...]:
-    """The addresses that litellm may take from the environment; of a name without a provider, those of any provider."""
+    """Return the addresses that litellm may take from the environment; of a name without a provider, those of any
+    provider.
+    """
     provider, slash, _ = name.partition("/")
     family = re.escape(provider.upper().replace("-", "_").removesuffix("_CHAT")) if slash else r"\w+"
     pattern = re.compile(rf"{family}_(API_BASE|BASE_URL)")
@@ -202,7 +204,7 @@ def _refuse_literal_secrets(model_config: Mapping[str, Any], provider_config: Ma
 
 
 def _is_reference(text: Any) -> bool:
-    """Whether it is `${NAME}`, without a default, and nothing else."""
+    """Return whether a value is `${NAME}`, without a default, and nothing else."""
     found: list[Reference] = []
     rest = expand(text, (), {}, found)
     return len(found) == 1 and found[0].missing and rest == f"${{{found[0].name}}}"
@@ -312,7 +314,7 @@ class Exchange:
     refusal: tuple[str, str] | None = None
 
     def refuse(self, kind: str, why: str, request: httpx.Request) -> httpx.ProtocolError:
-        """The error to raise; litellm makes one of its own of it, so the reason is kept here."""
+        """Return the error to raise; litellm makes one of its own of it, so the reason is kept here."""
         import httpx
 
         self.refusal = kind, why

@@ -39,7 +39,7 @@ class _NotStrictError(Exception):
 
 
 def strict(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """The schema as strict providers want it; None if it cannot be said so."""
+    """Return the schema as strict providers want it; None if it cannot be said so."""
     try:
         return _strict(schema, 0)
     except _NotStrictError:
@@ -86,7 +86,7 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_nulls(value: Any, schema: Any) -> Any:
-    """A response to the strict schema without the fields that are null because they could not be left out."""
+    """Return a response to the strict schema without the fields that are null because they could not be left out."""
     return _without_nulls(value, schema, schema, 0, iter(range(_MOST_STEPS)))
 
 
@@ -165,7 +165,7 @@ class StructuredPrompt:
 
 @dataclass(frozen=True)
 class ResponseDetails:
-    """How a response came about: by `mode`, after so many requests, which took `usage` together.
+    """The circumstances of a response: its `mode`, and how many requests it took, which used `usage` together.
 
     One that was `cached` took no request now; `usage` is what it took when it was requested.
     """
@@ -182,7 +182,8 @@ class ResponseDetails:
 async def ask(
     requests: ModelRequests, model: Model, prompt: StructuredPrompt, read: Callable[[Any], T]
 ) -> tuple[T, ResponseDetails]:
-    """The cached response, or the model's, as `read` has it, which raises CheckArgumentsError if it does not fit.
+    """Return the cached response, or the model's, as `read` has it, which raises CheckArgumentsError if it does not
+    fit.
 
     The model is told so, twice at most. Raises ModelError (kind `invalid` if no response fits), and what
     `ModelClient.complete` raises.
@@ -222,7 +223,7 @@ async def _ask(
 
 
 def _cache_keys(model: Model, prompt: StructuredPrompt, repeat: int) -> dict[Mode, str]:
-    """The key of a response in each mode that it may have been requested in."""
+    """Return the key of a response in each mode that it may have been requested in."""
     same = model.name, model.bare_base, prompt.schema, dict(model.parameters)
     which = repeat, prompt.sample, prompt.version
     keys: dict[Mode, str] = {}
@@ -244,7 +245,7 @@ def _to_cache(model: Model, details: ResponseDetails, text: str) -> CachedRespon
 async def _from_cache(
     response: CachedResponse, prompt: StructuredPrompt, read: Callable[[Any], T]
 ) -> tuple[T, ResponseDetails] | None:
-    """What an earlier response says, if it still fits."""
+    """Return what an earlier response says, if it still fits."""
     mode: Mode = next((mode for mode in OUTPUT_MODES if mode == response.mode), "prompt")
     try:
         value = await _value(response.text, prompt, mode, read)
@@ -258,7 +259,7 @@ async def _from_cache(
 async def _request(
     requests: ModelRequests, model: Model, prompt: StructuredPrompt, read: Callable[[Any], T]
 ) -> tuple[T, ResponseDetails, str]:
-    """The model's response, how it came about, and its text."""
+    """Return the model's response, how it came about, and its text."""
     conversation = _Conversation(requests, model, await requests.client.state_of(model), prompt)
     problem = ""
     for _ in range(MAX_CORRECTIONS + 1):
@@ -293,11 +294,11 @@ class _Conversation:
         self._usage = Usage(0, 0, 0.0)
 
     def _best_mode(self) -> Mode:
-        """The best mode that has not been rejected."""
+        """Return the best mode that has not been rejected."""
         return next((m for m in self._modes if not {(m, ""), (m, self._schema_text)} & self._rejected), "prompt")
 
     async def next_response(self) -> ChatResponse:
-        """The model's response, in the best mode that it does not reject."""
+        """Return the model's response, in the best mode that it does not reject."""
         client, context = self._requests.client, self._requests.context
         while True:
             self.mode = mode = self._best_mode()
@@ -331,7 +332,7 @@ class _Conversation:
         ]
 
     def details(self, response: ChatResponse) -> ResponseDetails:
-        """How the response came about."""
+        """Describe how the response came about."""
         took = self._n_requests, self._usage, round(self._seconds, 3)
         return ResponseDetails(response.model, self.mode, *took, response.dropped_params)
 
@@ -346,7 +347,7 @@ class _Conversation:
 
 
 def _messages(prompt: StructuredPrompt, mode: Mode) -> list[dict[str, str]]:
-    """The messages of a prompt, without corrections."""
+    """Return the messages of a prompt, without corrections."""
     system = prompt.instructions
     if mode != "json_schema":
         schema = _schema_text(prompt)
@@ -368,7 +369,7 @@ async def _value(text: str, prompt: StructuredPrompt, mode: Mode, read: Callable
 
 
 def _read(text: str, schema: dict[str, Any], mode: Mode) -> Any:
-    """The JSON of a response, in a code fence or not; raises CheckArgumentsError."""
+    """Return the JSON of a response, in a code fence or not; raises CheckArgumentsError."""
     bare = _unfenced(text)
     if has_more_values(bare, MAX_VALUES):
         raise CheckArgumentsError(f"the judge's response holds more than {MAX_VALUES:,} JSON values")
@@ -381,7 +382,7 @@ def _read(text: str, schema: dict[str, Any], mode: Mode) -> Any:
 
 
 def _unfenced(text: str) -> str:
-    """The content of a code fence; the text itself if there is none. Linear, whatever the text."""
+    """Return the content of a code fence; the text itself if there is none. Linear, whatever the text."""
     bare = text.strip()
     head, newline, rest = bare.partition("\n")
     is_opening = head.strip().lower() in (_FENCE, f"{_FENCE}json")
@@ -389,7 +390,7 @@ def _unfenced(text: str) -> str:
 
 
 def _refuse_numbers_without_end(value: Any) -> None:
-    """Raises ValueError for a number that is no score: no float is as large, so nothing can be computed with it."""
+    """Raise ValueError for a number that no float can hold: nothing can be computed with it."""
     if isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             _refuse_numbers_without_end(item)
