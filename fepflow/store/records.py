@@ -47,7 +47,6 @@ METADATA = MetaData(
 
 # SQLModel's `sa_type` is annotated as a class, and takes a type with its length as well.
 _WORD: Any = String(16)
-_HASH: Any = String(64)
 
 
 class Row(SQLModel, registry=registry(metadata=METADATA)):
@@ -490,6 +489,7 @@ class RunSummary:
     suite_path: str | None
     cause: Cause | None
     error: str | None
+    flow_run_id: str | None
     verdict: Any
 
     @property
@@ -506,20 +506,6 @@ class RunFigures(NamedTuple):
     created_at: datetime
     outcome: Outcome
     metrics: Any
-
-
-@dataclass(frozen=True, slots=True)
-class OperationRecord:
-    """An operation without its results."""
-
-    id: str
-    status: RunStatus
-    created_at: datetime
-    started_at: datetime | None
-    completed_at: datetime | None
-    n_cases: int
-    flow_run_id: str | None
-    error: str | None
 
 
 class LeaseHolder(NamedTuple):

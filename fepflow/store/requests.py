@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,24 +23,20 @@ from fepflow.store.records import (
     Grader,
     NewOutput,
     NewRun,
-    OperationRecord,
     RequestedRun,
     RunRecord,
     RunRequest,
     RunStatus,
+    RunSummary,
 )
 from fepflow.store.result_rows import insert_results
-from fepflow.store.runs import find_run, insert_run
+from fepflow.store.runs import SUMMARY, find_run, insert_run
 
 _IDS_AT_ONCE = 500
 """Ids that one statement looks for."""
 
 _OF_RUN = RUN_REQUEST.c.run_id == RUN.c.id
-_OPERATIONS = (
-    select(*(RUN.c[item.name] for item in fields(OperationRecord)))
-    .join(RUN_REQUEST, _OF_RUN)
-    .where(RUN_REQUEST.c.kind == OPERATION)
-)
+_OPERATIONS = select(*SUMMARY).join(RUN_REQUEST, _OF_RUN).where(RUN_REQUEST.c.kind == OPERATION)
 
 
 class _KeyTakenError(Exception):
@@ -145,17 +140,17 @@ class Requests(Repository):
         change = pending.values(status=status, completed_at=utc_now(), error=error)
         return self._database.write(lambda connection: connection.execute(change).rowcount == 1)
 
-    def operation(self, run_id: str) -> OperationRecord:
+    def operation(self, run_id: str) -> RunSummary:
         """Return the operation with this id. Raises NotFoundError."""
         with self._database.reading() as connection:
             row = connection.execute(_OPERATIONS.where(RUN.c.id == run_id)).one_or_none()
         if row is None:
             raise NotFoundError(f"There is no operation {run_id}.")
-        return OperationRecord(*row)
+        return RunSummary(*row)
 
     def operations(
         self, limit: int, statuses: Sequence[RunStatus] = (), after: tuple[datetime, str] | None = None
-    ) -> list[OperationRecord]:
+    ) -> list[RunSummary]:
         """Return the newest operations first; those that come `after` the one with this time of creation and id.
 
         What is created between two calls moves none of them.
@@ -168,7 +163,7 @@ class Requests(Repository):
             created_at, last = after
             page = page.where(or_(RUN.c.created_at < created_at, and_(RUN.c.created_at == created_at, run_id < last)))
         with self._database.reading() as connection:
-            return [OperationRecord(*row) for row in connection.execute(page)]
+            return [RunSummary(*row) for row in connection.execute(page)]
 
     def add_test_cases(self, cases: Sequence[TestCase]) -> None:
         """Store test cases in their order; all of them or none. Raises ConflictError if an id is there already."""

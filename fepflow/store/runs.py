@@ -51,9 +51,10 @@ LATEST = "latest"
 MIN_PREFIX = 4
 CUT_CASE = sql_case((func.length(CASE.c.case_id, type_=Integer) >= SHORTEST_CUT, CASE.c.data)).label("cut_case")
 """A column beside that of the case ids: the case as JSON, where its id may have been cut; else None."""
+SUMMARY = [RUN.c[item.name] for item in fields(RunSummary)]
+"""The columns of a `RunSummary`, in its order."""
 
 _CASES_AT_ONCE = 1_000
-_SUMMARY = [RUN.c[item.name] for item in fields(RunSummary)]
 _newest_first = RUN.c.created_at.desc()
 
 
@@ -179,7 +180,7 @@ class Runs(Repository):
     def find(self, wanted: RunFilter, limit: int, skip: int = 0) -> list[RunSummary]:
         """Return the newest of the runs that are wanted, after `skip` of them."""
         run_id = self._database.by_code_points(RUN.c.id)
-        page = select(*_SUMMARY).where(*_conditions(wanted)).order_by(_newest_first, run_id.desc())
+        page = select(*SUMMARY).where(*_conditions(wanted)).order_by(_newest_first, run_id.desc())
         with self._database.reading() as connection:
             return [RunSummary(*row) for row in connection.execute(page.limit(limit).offset(skip))]
 
@@ -198,7 +199,7 @@ class Runs(Repository):
         newest = select(RUN.c.name, func.max(RUN.c.created_at).label("created_at"), func.count().label("runs"))
         suite = newest.group_by(RUN.c.name).subquery()
         rows = (
-            select(*_SUMMARY, suite.c.runs)
+            select(*SUMMARY, suite.c.runs)
             .join(suite, (RUN.c.name == suite.c.name) & (RUN.c.created_at == suite.c.created_at))
             .order_by(_newest_first, RUN.c.name)
         )

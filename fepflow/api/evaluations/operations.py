@@ -16,7 +16,7 @@ from fepflow.errors import NotFoundError, UserError
 from fepflow.protocol.check import to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.results import EvaluationRunResult
-from fepflow.store.records import OPERATION, OperationRecord, RunRecord, RunStatus
+from fepflow.store.records import OPERATION, RunRecord, RunStatus, RunSummary
 from fepflow.store.store import Store
 from fepflow.text import brief, printable
 
@@ -43,9 +43,7 @@ class Operations:
         self._store = store
         self._service = service
 
-    async def start(
-        self, source: Source[EvaluationRequest], caller: Caller, idempotency_key: str | None
-    ) -> OperationRecord:
+    async def start(self, source: Source[EvaluationRequest], caller: Caller, idempotency_key: str | None) -> RunSummary:
         """Request a run of these outputs, which a flow run executes; that of an earlier request with the same key.
 
         Raises ConflictError for a key that belongs to another request, InputError for one that no run can have.
@@ -73,27 +71,27 @@ class Operations:
             outputs=request.outputs,
         )
 
-    async def get(self, operation_id: str) -> OperationRecord:
+    async def get(self, operation_id: str) -> RunSummary:
         """An operation. Raises NotFoundError."""
         try:
             return await asyncio.to_thread(self._store.requests.operation, canonical(operation_id))
         except NotFoundError:
             raise NotFoundError(f"There is no operation {operation_id[:100]!r}.") from None
 
-    async def result(self, operation: OperationRecord) -> EvaluationRunResult | None:
+    async def result(self, operation: RunSummary) -> EvaluationRunResult | None:
         """The result of an operation that is completed."""
         if operation.status != "completed":
             return None
         found = await self._service.find(operation.id)
         return None if isinstance(found, Pending) else found
 
-    async def cases_done(self, operation: OperationRecord) -> int:
+    async def cases_done(self, operation: RunSummary) -> int:
         """How many test cases have results."""
         return await asyncio.to_thread(self._store.results.cases_with_results, operation.id)
 
     async def page(
         self, size: int, status: OperationStatus | None, after: tuple[datetime, str] | None
-    ) -> list[OperationRecord]:
+    ) -> list[RunSummary]:
         """The newest first, of one status, or all; those after the one that was created then and has this id."""
         statuses = STATUSES[status] if status else ()
         return await asyncio.to_thread(self._store.requests.operations, size, statuses, after)
@@ -110,6 +108,6 @@ class Operations:
         return True
 
 
-def status_of(operation: OperationRecord) -> OperationStatus:
+def status_of(operation: RunSummary) -> OperationStatus:
     """What FEP calls the status of its run."""
     return next(status for status, statuses in STATUSES.items() if operation.status in statuses)

@@ -20,7 +20,7 @@ from fepflow.api.grpc.messages import result_message
 from fepflow.api.grpc.requests import read_message
 from fepflow.api.grpc.values import sendable, write_struct
 from fepflow.errors import InputError, Problem
-from fepflow.store.records import OperationRecord
+from fepflow.store.records import RunSummary
 from fepflow.text import brief
 
 PAGE, MAX_PAGE = 50, 500
@@ -81,7 +81,7 @@ class OperationServicer(fep_pb2_grpc.AsyncEvaluationServiceServicer):
         return fep_pb2.CancelOperationResponse(cancelled=await self._operations.cancel(request.operation_id))
 
 
-def _message(operation: OperationRecord) -> fep_pb2.EvaluationOperation:
+def _message(operation: RunSummary) -> fep_pb2.EvaluationOperation:
     status = status_of(operation)
     message = fep_pb2.EvaluationOperation(operation_id=operation.id, status=status)
     for name in ("created_at", "started_at", "completed_at"):
@@ -121,7 +121,7 @@ def _status(request: fep_pb2.ListOperationsRequest) -> OperationStatus | None:
     return cast(OperationStatus, status.strip())
 
 
-def _token(last: OperationRecord, shown: str) -> str:
+def _token(last: RunSummary, shown: str) -> str:
     text = json.dumps([last.created_at.isoformat(), last.id, shown])
     return base64.urlsafe_b64encode(text.encode()).decode()
 
