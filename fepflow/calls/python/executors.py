@@ -300,18 +300,20 @@ def _load(agent: Agent) -> Loaded:
 
 
 class Processes:
-    """Up to `most` processes, started as they are needed. One whose call is cut off is killed, with all that it has
-    started; so are all when the run ends, however it ends."""
+    """Up to `most` processes, started as they are needed, each with one call at a time.
+
+    One whose call is cut off is killed, with all that it has started; so are all when the run ends, however it ends.
+    """
 
     def __init__(self, agent: Agent, most: int) -> None:
         self._agent = agent
         self._most = most
         self._started = 0
         self._runner = ProcessRunner()
-        self._ready: asyncio.Queue[_Process | Failure] | None = None
+        self._ready: asyncio.Queue[ChildProcess | Failure] = asyncio.Queue()
         self._starting: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
-        self._all: set[_Process] = set()
+        self._all: set[ChildProcess] = set()
 
     async def ask(self, request: dict[str, Any]) -> Reply:
         """Call the function once; cancelling kills the process."""
@@ -319,52 +321,64 @@ class Processes:
         if isinstance(process, Failure):
             return process
         try:
-            reply = await process.ask(request)
+            process.stdin.write(json.dumps(request).encode("ascii") + b"\n")  # its state is found by its reply
+            line = await self._line(process)
         except BaseException:
             self._end(process)
             raise
-        if isinstance(reply, Failure) and reply.kind in ("crashed", "too_large") and process.is_of_no_more_use:
+        if isinstance(line, Failure):
             self._end(process)
-        else:
-            self._queue.put_nowait(process)
-        return reply
+            return line
+        self._ready.put_nowait(process)
+        answer = line.removeprefix(b'{"answer":')
+        if len(answer) < len(line):
+            return answer[:-1].decode("ascii")  # parsed by its reader, not in the event loop if it is large
+        return Failure(**json.loads(line)["failure"])
 
-    @property
-    def _queue(self) -> asyncio.Queue[_Process | Failure]:
-        if self._ready is None:
-            self._ready = asyncio.Queue()
-        return self._ready
-
-    async def _next(self) -> _Process | Failure:
+    async def _next(self) -> ChildProcess | Failure:
         """Return a process that is ready. One that starts goes on when its first call is cut off meanwhile."""
-        if self._queue.empty() and self._started < self._most:
+        if self._ready.empty() and self._started < self._most:
             self._started += 1
             _begin(self._start(), self._starting)
-        return await self._queue.get()
+        return await self._ready.get()
 
     async def _start(self) -> None:
+        agent = self._agent
         try:
-            agent, limit = self._agent, self._agent.limit + _ROOM
-            started = await self._runner.start(agent.command, agent.environment, Path.cwd(), limit)
+            process = await self._runner.start(agent.command, agent.environment, Path.cwd(), agent.limit + _ROOM)
         except OSError as error:
             self._started -= 1
-            why = error.strerror or type(error).__name__
-            message = f"the process of {agent.function} could not be started: {why}"
-            self._queue.put_nowait(Failure(message, "crashed", retryable=True))
+            message = f"the process of {agent.function} could not be started: {error.strerror or type(error).__name__}"
+            self._ready.put_nowait(Failure(message, "crashed", retryable=True))
             return
-        process = _Process(started, self._agent)
         self._all.add(process)
-        failure = await process.loaded()
+        line = await self._line(process)
+        failure = line if isinstance(line, Failure) else None
+        if not isinstance(line, Failure) and (problems := json.loads(line).get("problems")):
+            failure = Failure(str(Problem(**problems[0])), "exception", retryable=False)
         if failure is not None:
             self._end(process)
-        self._queue.put_nowait(failure or process)
+        self._ready.put_nowait(failure or process)
 
-    def _end(self, process: _Process) -> None:
-        if process not in self._all:
-            return
-        self._all.discard(process)
-        self._started -= 1
-        _begin(process.kill(), self._ending)
+    async def _line(self, process: ChildProcess) -> bytes | Failure:
+        """Return the next reply of a process, without its end; a failure if there will be none."""
+        try:
+            line = await process.read_line()
+        except asyncio.LimitOverrunError:
+            message = f"the answer is larger than {self._agent.limit:,} bytes (target.python.max_bytes)"
+            return Failure(message, "too_large", retryable=False)
+        if line.endswith(b"\n"):
+            return line[:-1]
+        how = await process.ending(KILL_SECONDS, "ended with exit code") or "closed its connection"
+        how = f"{how} with the run" if process.was_killed else how
+        message = f"the process of {self._agent.function} {how}"
+        return Failure(message, "crashed", retryable=True, tail=process.stderr.text)
+
+    def _end(self, process: ChildProcess) -> None:
+        if process in self._all:
+            self._all.discard(process)
+            self._started -= 1
+            _begin(process.kill(), self._ending)
 
     async def aclose(self) -> None:
         """Kill all processes, and wait for their end."""
@@ -381,48 +395,3 @@ def _begin(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> N
     task = asyncio.ensure_future(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
-
-
-class _Process:
-    """One process, with one call at a time. It has loaded nothing yet."""
-
-    def __init__(self, process: ChildProcess, agent: Agent) -> None:
-        self.is_of_no_more_use = False
-        self._process = process
-        self._agent = agent
-        self.kill = process.kill
-
-    async def loaded(self) -> Failure | None:
-        """Return why the code could not be loaded, if it could not."""
-        line = await self._line()
-        if isinstance(line, Failure):
-            return line
-        problems = json.loads(line).get("problems")
-        return Failure(str(Problem(**problems[0])), "exception", retryable=False) if problems else None
-
-    async def ask(self, request: dict[str, Any]) -> Reply:
-        """Return the JSON text of one call's answer, or why there is none."""
-        self._process.stdin.write(json.dumps(request).encode("ascii") + b"\n")  # its state is found by its reply
-        line = await self._line()
-        if isinstance(line, Failure):
-            return line
-        answer = line.removeprefix(b'{"answer":')
-        if len(answer) < len(line):
-            return answer[:-1].decode("ascii")  # parsed by its reader, not in the event loop if it is large
-        return Failure(**json.loads(line)["failure"])
-
-    async def _line(self) -> bytes | Failure:
-        """Return the next reply, without its end."""
-        try:
-            line = await self._process.read_line()
-        except asyncio.LimitOverrunError:
-            self.is_of_no_more_use = True
-            message = f"the answer is larger than {self._agent.limit:,} bytes (target.python.max_bytes)"
-            return Failure(message, "too_large", retryable=False)
-        if line.endswith(b"\n"):
-            return line[:-1]
-        self.is_of_no_more_use = True
-        how = await self._process.ending(KILL_SECONDS, "ended with exit code") or "closed its connection"
-        how = f"{how} with the run" if self._process.was_killed else how
-        message = f"the process of {self._agent.function} {how}"
-        return Failure(message, "crashed", retryable=True, tail=self._process.stderr.text)

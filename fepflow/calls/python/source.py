@@ -1,5 +1,5 @@
-"""The code of a `python` target or of an ASGI application: where it is, what it consists of, and how its modules get
-into this process."""
+"""The code of a `python` target or of an ASGI application: where it is, what it consists of, how it gets into this
+process; and the interpreter of an agent that has an environment of its own."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _source_of_module(file: Path, module: str, name: str, setting: str) -> Sourc
 
 
 def _file_of(module: str, locations: Sequence[str]) -> Path | None:
-    """The file of a module, found without importing its packages, unless only a finder of its own knows it."""
+    """Return the file of a module, found without importing its packages, unless only a finder of its own knows it."""
     if (file := _file_in(module, locations)) is not None:
         return file
     with suppress(ImportError, ValueError, AttributeError):
@@ -113,7 +113,7 @@ def _file_in(module: str, locations: Sequence[str]) -> Path | None:
 
 
 def sources(source: Source) -> Iterator[Path]:
-    """The file of the function, and those beside it that it imports, directly or through each other."""
+    """Yield the file of the function, and those beside it that it imports, directly or through each other."""
     waiting, seen = [source.file], {source.file}
     while waiting and len(seen) < MAX_SOURCES:
         file = waiting.pop()
@@ -126,7 +126,7 @@ def sources(source: Source) -> Iterator[Path]:
 
 
 def source_hash(source: Source) -> str:
-    """SHA-256 over the contents of `sources`, wherever they are."""
+    """Return the SHA-256 over the contents of `sources`, wherever they are."""
     digest = hashlib.sha256()
     for file in sources(source):
         digest.update(hashlib.sha256(file.read_bytes()).digest())
@@ -134,7 +134,7 @@ def source_hash(source: Source) -> str:
 
 
 def imported_names(file: Path) -> Iterator[tuple[int, str]]:
-    """The absolute name of each module, or member of a module, that a file imports, with its line."""
+    """Yield the absolute name of each module, or member of a module, that a file imports, with its line."""
     content = file.read_bytes()
     try:
         tree = _parsed(content)
@@ -168,7 +168,7 @@ def _neighbours(file: Path, folder: Path) -> Iterator[Path]:
 
 
 class _Modules:
-    """Whose modules the names in `sys.modules` are: those of one folder of agents at a time.
+    """The modules of agents in `sys.modules`: those of one folder at a time.
 
     Two suites may each have an `agent.py` with a `helpers.py` beside it. While a folder is active, it comes first on
     `sys.path`; its modules are put aside when another one becomes active, and back when it does again.
@@ -224,7 +224,7 @@ _loaded: dict[Path, tuple[str, ModuleType]] = {}
 
 
 def load(source: Source) -> ModuleType:
-    """The module with the function, executed once, and again when one of its sources has changed.
+    """Return the module with the function, executed once, and again when one of its sources has changed.
 
     Raises InputError, with file and line, if it cannot be executed.
     """
@@ -250,17 +250,7 @@ def _execute(source: Source) -> ModuleType:
     taken = sys.modules.get(source.module)
     # A name that another module has already (json.py, a notebook's own agent) stays with them.
     name = source.module if taken is None else f"fepflow_agent_{hashlib.sha256(bytes(source.file)).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, source.file)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{source.file.name} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        sys.modules.pop(name, None)
-        raise
-    return module
+    return worker.execute(source.file, name)
 
 
 def open_entry(source: Source, names: Collection[str] | None) -> worker.Entry:

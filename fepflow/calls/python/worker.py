@@ -123,13 +123,13 @@ class Entry:
 
     def begin(self, request: dict[str, Any], form: Form) -> Any:
         """Call it for a request `{input, arguments, test_case}`; what it returns may still have to be awaited."""
-        given = _copied(request)  # whatever it does with its arguments, the test case stays as it is
-        case = form.make_case(given[CASE]) if self.arguments.wants_case else None
-        named = given.get("arguments") or {}
+        request = _copied(request)  # whatever it does with its arguments, the test case stays as it is
+        case = form.make_case(request[CASE]) if self.arguments.wants_case else None
+        keywords = request.get("arguments") or {}
         if self.arguments.case_by_name:
-            named = {**named, CASE: case}
-        values = [case if name == CASE else given["input"] for name in self.arguments.positional]
-        return self._made()(*values, **named)
+            keywords = {**keywords, CASE: case}
+        values = [case if name == CASE else request["input"] for name in self.arguments.positional]
+        return self._made()(*values, **keywords)
 
     def _made(self) -> Callable[..., Any]:
         if self._function is None:
@@ -161,23 +161,23 @@ def entry_of(module: ModuleType, file: Path, name: str, names: Collection[str] |
 
 def _find(module: ModuleType, file: Path, path: str) -> tuple[type | None, str, Any]:
     """Return the class of whose instance something is called, or None; its name there; the function itself."""
-    found: Any = module
+    value: Any = module
     owner: type | None = None
     name = ""
     for name in path.split("."):
-        if not hasattr(found, name):
-            raise _missing(file, module, found, name)
-        owner = found if isinstance(found, type) and not _is_static(found, name) else None
-        found = getattr(found, name)
-    if isinstance(found, type):
-        if not any("__call__" in vars(base) for base in found.__mro__):
+        if not hasattr(value, name):
+            raise _missing(file, module, value, name)
+        owner = value if isinstance(value, type) and not _is_static(value, name) else None
+        value = getattr(value, name)
+    if isinstance(value, type):
+        if not any("__call__" in vars(base) for base in value.__mro__):
             advice = f"name one of its methods: {file.name}:{path}.answer"
-            raise _unusable(file, found, f"{path} is a class without __call__", advice)
-        owner, name, found = found, "__call__", found.__call__  # its own, as it has one
-    if not callable(found):
+            raise _unusable(file, value, f"{path} is a class without __call__", advice)
+        owner, name, value = value, "__call__", value.__call__  # its own, as it has one
+    if not callable(value):
         advice = "name a function, a class with __call__, or a method"
-        raise _unusable(file, None, f"{path} is no function, but a {type(found).__name__}", advice)
-    return owner, name, found
+        raise _unusable(file, None, f"{path} is no function, but a {type(value).__name__}", advice)
+    return owner, name, value
 
 
 def _is_static(owner: type, name: str) -> bool:
@@ -218,12 +218,12 @@ def _arguments(
         if "input" in wanted and not _takes_more(parameters):
             wanted.remove("input")
     positional = [] if names is not None else _positional(parameters, wanted)
-    left = [each for each in wanted if each not in positional]
+    left = [name for name in wanted if name not in positional]
     values = [None] * len(positional)
     if "input" in left:
         values.append(None)  # there is no parameter for it: let Python say so
     try:
-        signature.bind(*values, **dict.fromkeys([*(names or ()), *(each for each in left if each == CASE)]))
+        signature.bind(*values, **dict.fromkeys([*(names or ()), *([CASE] if CASE in left else [])]))
     except TypeError as error:
         how = "the names in target.python.arguments" if names is not None else "the test case's input as its argument"
         message = f"{name}{signature} cannot be called with {how}: {error}"
@@ -257,11 +257,11 @@ def _positional(parameters: Any, wanted: Collection[str]) -> list[str]:
     return order
 
 
-def _missing(file: Path, module: ModuleType, found: Any, name: str) -> Unusable:
-    where = module.__name__ if found is module else found.__name__ if isinstance(found, type) else "it"
+def _missing(file: Path, module: ModuleType, owner: Any, name: str) -> Unusable:
+    where = module.__name__ if owner is module else owner.__name__ if isinstance(owner, type) else "it"
     own = [
         other
-        for other, value in vars(found if hasattr(found, "__dict__") else module).items()
+        for other, value in vars(owner if hasattr(owner, "__dict__") else module).items()
         if callable(value) and not other.startswith("_") and getattr(value, "__module__", None) == module.__name__
     ]
     close = difflib.get_close_matches(name, own, 1)
@@ -508,15 +508,25 @@ def load(config: dict[str, Any]) -> tuple[ModuleType, Path]:
             module = importlib.import_module(name)
         else:
             # A name that another module has already, such as json.py, stays with that.
-            spec = importlib.util.spec_from_file_location(name if name not in sys.modules else f"agent_{name}", file)
-            if spec is None or spec.loader is None:
-                raise ImportError(f"{file.name} is no Python file")
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[spec.name] = module
-            spec.loader.exec_module(module)
+            module = execute(file, name if name not in sys.modules else f"agent_{name}")
     except (Exception, SystemExit) as error:
         raise unloadable(error, folder, file, config["interpreter"]) from None
     return module, file or Path(str(module.__file__))
+
+
+def execute(file: Path, name: str) -> ModuleType:
+    """Return the module that a file makes, which is known by this name from now on."""
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file.name} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
 
 
 def unloadable(error: BaseException, folder: Path, file: Path | None, interpreter: str | None = None) -> Unusable:
@@ -545,8 +555,8 @@ def _form(config: dict[str, Any]) -> Form:
     return Form(fepflow_encode, TestCase.model_validate, config["reserved"])
 
 
-def _case(given: dict[str, Any]) -> SimpleNamespace:
-    return SimpleNamespace(**{"expected": None, "metadata": None, "checks": None, **given})
+def _case(fields: dict[str, Any]) -> SimpleNamespace:
+    return SimpleNamespace(**{"expected": None, "metadata": None, "checks": None, **fields})
 
 
 def main() -> None:
