@@ -40,7 +40,7 @@ METADATA = frozenset(
 """Where clouds tell a machine its secrets. One of them is a global address."""
 
 _GLOBAL_UNICAST = ip_network("2000::/3")
-"""Of IPv6. What else `is_global` has are prefixes that nobody was given, or that stand for something on the inside."""
+"""Public addresses of IPv6. `is_global` also holds prefixes that nobody has, or that stand for internal addresses."""
 _RESERVED = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
 """Global to Python 3.11, and never where an agent is: of protocols, of 6to4's relays, of documentation."""
 _NAT64 = (ip_network("64:ff9b::/96"), ip_network("64:ff9b:1::/48"))
@@ -65,18 +65,18 @@ class AllowedHost:
     port: int | None
 
     def has_name(self, host: str, port: int) -> bool:
-        """Whether a host is allowed by its name."""
+        """Return whether a host is allowed by its name."""
         if self.network is not None or self.port not in (None, port):
             return False
         return host.endswith(self.host[1:]) if self.host.startswith("*.") else host == self.host
 
     def has_address(self, address: Address, port: int) -> bool:
-        """Whether an address is in the network."""
+        """Return whether an address is in the network."""
         return self.network is not None and self.port in (None, port) and address in self.network
 
 
 class AgentAddresses:
-    """What the operator allows; `own_ports` of this machine are refused whatever is allowed."""
+    """The addresses that the operator allows; `own_ports` of this machine are refused whatever is allowed."""
 
     def __init__(self, allowed: Sequence[AllowedHost] = (), own_ports: Collection[int] = ()) -> None:
         self._allowed = allowed
@@ -84,7 +84,7 @@ class AgentAddresses:
 
     @classmethod
     def configured(cls) -> AgentAddresses:
-        """As the operator has it. Raises InputError for a list that cannot be used."""
+        """Return the addresses of the settings. Raises InputError for a list that cannot be used."""
         config, api = settings(), configured_api()
         ports = {config.port, config.api_port, config.grpc_port, *_served_ports(config.api_file)}
         if api is not None:
@@ -93,10 +93,12 @@ class AgentAddresses:
         return cls(allowed_hosts(config.agent_hosts), ports)
 
     def problem(self, url: str) -> str | None:
-        """Why an address must not be called, as far as its text tells; None if it may. What a name is resolved to is
-        judged when it is dialled."""
-        if found := address_problem(url):
-            return f"{found[0]} ({found[1]})"
+        """Return why an address must not be called, as far as its text tells; None if it may.
+
+        The addresses of a name are judged when they are dialled.
+        """
+        if problem := address_problem(url):
+            return f"{problem[0]} ({problem[1]})"
         if "$" in url or not url.isascii() or not url.isprintable() or "\\" in url:
             return "it holds characters that stand as %XX in an address; a host is written in ASCII (xn--…)"
         parts = urlsplit(url)
@@ -112,19 +114,19 @@ class AgentAddresses:
         return None if address is None else self._refusal(host, address, port)
 
     def for_url(self, url: str) -> DialGuard:
-        """The guard of all connections to an address."""
+        """Return the guard of all connections to an address."""
         parts = urlsplit(url)
         return DialGuard(self, (parts.hostname or "").rstrip("."))
 
     def _refusal(self, host: str, address: Address, port: int) -> str | None:
-        """Why an address that `host` stands for must not be dialled."""
+        """Return why an address that `host` stands for must not be dialled; None if it may."""
         known = list(_unwrapped(address))
-        if port in self._own_ports and any(_is_of_this_machine(each) for each in known):
+        if port in self._own_ports and any(map(_is_of_this_machine, known)):
             return f"port {port} of this machine is fepflow's or Prefect's own"
         if any(entry.has_name(host, port) for entry in self._allowed):
             return None
-        for each in known:
-            if _is_public(each) or any(entry.has_address(each, port) for entry in self._allowed):
+        for one in known:
+            if _is_public(one) or any(entry.has_address(one, port) for entry in self._allowed):
                 continue
             return f"{host} is not a public address, and {SETTING} does not allow it"
         return None
@@ -138,7 +140,7 @@ class DialGuard:
     host: str
 
     def __call__(self, info: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
-        """A socket for what is about to be dialled; raises AddressRefusedError."""
+        """Return a socket for what is about to be dialled; raises AddressRefusedError."""
         family, kind, protocol, _, place = info
         refusal = self.addresses._refusal(self.host, ip_address(str(place[0])), int(str(place[1])))
         if refusal is not None:
@@ -147,7 +149,7 @@ class DialGuard:
 
 
 def _served_ports(file: Path) -> Iterator[int]:
-    """Those that the network's interfaces really have, where any will do (FEPFLOW_API_PORT=0)."""
+    """Yield the ports that the network's interfaces really have, where any will do (FEPFLOW_API_PORT=0)."""
     try:
         places = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -158,7 +160,7 @@ def _served_ports(file: Path) -> Iterator[int]:
 
 
 def allowed_hosts(listed: str) -> list[AllowedHost]:
-    """The operator's list: hosts, `*.domain`s, addresses and networks, each with or without `:port`, by commas.
+    """Parse the operator's list: hosts, `*.domain`s, addresses and networks, each with or without `:port`, by commas.
 
     Raises InputError for an entry that is none of them.
     """
@@ -193,7 +195,7 @@ def _unknown(text: str) -> InputError:
 
 
 def _host(located: re.Match[str]) -> str | None:
-    """The host in the form in which it is compared; None for what looks like an IP address and is none."""
+    """Return the host in the form in which it is compared; None for what looks like an IP address and is none."""
     if located["v6"] is not None:
         try:
             return str(IPv6Address(located["v6"]))
@@ -221,7 +223,7 @@ def _names_this_machine(host: str) -> bool:
 
 
 def _unwrapped(address: Address) -> Iterator[Address]:
-    """The address, and those that a gateway would make of it. A mapped one is the other one."""
+    """Yield the address, and those that a gateway would make of it; of a mapped one, the other one only."""
     if isinstance(address, IPv4Address):
         yield address
         return
@@ -252,5 +254,6 @@ def _is_of_this_machine(address: Address) -> bool:
         return True
     import psutil  # only who calls a port of our own wants it
 
-    own = {str(each.address).partition("%")[0] for some in psutil.net_if_addrs().values() for each in some}
+    interfaces = psutil.net_if_addrs().values()
+    own = {str(one.address).partition("%")[0] for addresses in interfaces for one in addresses}
     return str(address) in own

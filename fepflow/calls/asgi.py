@@ -39,19 +39,19 @@ def open_app(name: str, folder: Path, roots: Sequence[Path], max_bytes: int) -> 
     Raises InputError, with file, line and advice.
     """
     source = locate(name, folder, roots, _SETTING)
-    found: Any = load(source)
+    app: Any = load(source)
     for part in source.name.split("."):
-        if not hasattr(found, part):
-            advice = did_you_mean(part, [other for other in vars(found) if not other.startswith("_")])
+        if not hasattr(app, part):
+            advice = did_you_mean(part, [other for other in vars(app) if not other.startswith("_")])
             raise InputError(Problem(f"there is no {part} in {source.module}", source.shown, None, _SETTING, advice))
-        found = getattr(found, part)
+        app = getattr(app, part)
     try:
-        inspect.signature(found).bind({}, None, None)
+        inspect.signature(app).bind({}, None, None)
     except (TypeError, ValueError):
         message = f"{source.name} is no ASGI application: it cannot be called with scope, receive and send"
         advice = "name the application itself, such as app = FastAPI(), and not a function that makes one"
         raise InputError(Problem(message, source.shown, None, _SETTING, advice)) from None
-    return AsgiApp(source, found, max_bytes)
+    return AsgiApp(source, app, max_bytes)
 
 
 class AsgiApp:
@@ -114,7 +114,7 @@ class AsgiApp:
 
 
 class _Response:
-    """ASGI's `send`, which counts what it is given."""
+    """ASGI's `send`, which counts the bytes of the response."""
 
     def __init__(self, send: Send, max_bytes: int) -> None:
         self.is_complete = self.is_too_large = False
@@ -149,7 +149,7 @@ class _Lifespan:
         self._task: asyncio.Task[None] | None = None
 
     async def start_up(self) -> Failure | None:
-        """Start it up, once for all calls, however long it takes; why that failed, if it did."""
+        """Start it up, once for all calls, however long it takes. Return why that failed, if it did."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         await self._started.wait()

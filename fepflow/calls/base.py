@@ -26,9 +26,9 @@ class TargetResponse:
 
 @dataclass(slots=True)
 class Progress:
-    """How far a call of several steps has come: what its record says if it fails, or is cut off.
+    """Progress of a call of several steps, for its record if it fails, or is cut off.
 
-    `response` is what there is so far (its value None before the first step is answered), `place` where the call is
+    `response` is the output so far (its value None before the first step is answered), `place` where the call is
     (`step 2 of 3`), `fault` what is known to be wrong with the answer that is waited for.
     """
 
@@ -50,11 +50,11 @@ class Target(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Content hash of the request and of how the response is read. Neither secrets nor timeouts are in it."""
+        """The content hash of the request and of how the response is read, without secrets and timeouts."""
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Values that a request may hold and that no hash, message or record may show."""
+        """The values that a request may hold, and no hash, message or record may show."""
 
     def render(self, case: TestCase) -> Any:
         """Return the request for `case` as JSON; raises JSONPathError or TargetError where none can be made."""
@@ -86,8 +86,20 @@ def output_hash(target: Target, case: TestCase, repeat: int, request: Any = UNSE
     return content_hash(target.fingerprint, case.id, asked, repeat)
 
 
+def template_context(case: TestCase) -> dict[str, Any]:
+    """Return the data that paths in a target's section see: the test case, as far as it is sent."""
+    return {"test_case": {"expected": None, "metadata": {}, **sent_fields(case)}}
+
+
+def sent_fields(case: TestCase) -> dict[str, Any]:
+    """Return the fields that a test case has, without its checks."""
+    return {
+        name: getattr(case, name) for name in ("id", "input", "expected", "metadata") if name in case.model_fields_set
+    }
+
+
 def refuse_reserved_names(metadata: Mapping[str, str], where: str) -> None:
-    """Raises InputError if `metadata` maps to a name that fepflow itself sets."""
+    """Raise InputError if `metadata` maps to a name that fepflow itself sets."""
     if taken := [name for name in metadata if name in RESERVED_METADATA]:
         message = f"{', '.join(taken)} in an output's metadata is what fepflow says about the call"
         raise InputError(Problem(message, path=where, advice="choose another name"))

@@ -25,7 +25,7 @@ def open_target(
     is_called: bool = True,
     addresses: AgentAddresses | None = None,
 ) -> Target:
-    """The system under test that `config` describes. Nothing is called yet; recorded outputs are read, and
+    """Open the system under test that `config` describes. Nothing is called yet; recorded outputs are read, and
     Python code is loaded.
 
     `folder` is the suite's, `roots` where else it may read, `secrets` what must never be shown. `case_ids` gives the
@@ -91,5 +91,5 @@ def load_early(section: Mapping[str, Any]) -> None:
 
 
 def _load_connections() -> None:
-    """What only calls over HTTP need, which takes 0.1 s, once."""
+    """Load the library that only calls over HTTP need, which takes 0.1 s, once."""
     import fepflow.calls.aiohttp_transport  # noqa: F401

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 
 from fepflow.calls.agent_addresses import AgentAddresses
-from fepflow.calls.base import TargetResponse, refuse_reserved_names
+from fepflow.calls.base import TargetResponse, refuse_reserved_names, template_context
 from fepflow.calls.http_client import (
     Client,
     add_headers,
@@ -36,17 +36,16 @@ if TYPE_CHECKING:
     from fepflow.calls.asgi import AsgiApp
 
 MAX_REDIRECTS = 5
-_SENT = ("id", "input", "expected", "metadata")
 _SHOWN_BYTES = 65_536
 _LARGE_BYTES = 30_000
 """From this size on a response is parsed in a thread: as JSON, so much may take a millisecond."""
 
 _IN_PROCESS = "http://testserver"
-"""Where an application believes itself to be, unless the suite says it."""
+"""The address that an application sees, unless the suite names one."""
 
 
 class HttpTarget:
-    """Calls `config.http` by httpx, over at most `config.concurrency` kept-alive connections, or `app` in process.
+    """A target that calls `config.http` over `config.concurrency` kept-alive connections at most, or `app` in process.
 
     Authentication, proxies, certificates and a redirect's address are httpx's; one attempt is one request for each
     address of a redirect, and none goes to another host. Responses are bounded by `fepflow.calls.response_body`.
@@ -101,9 +100,7 @@ class HttpTarget:
         """Return the JSON body for `case`; None for GET. Raises JSONPathError."""
         if self._body is None:
             return None
-        has = case.model_fields_set
-        given = {name: getattr(case, name) for name in _SENT if name in has}
-        return self._body.render({"test_case": {"expected": None, "metadata": {}, **given}})
+        return self._body.render(template_context(case))
 
     async def call(self, request: Any) -> TargetResponse:
         """Call once, following redirects within the host; raises TargetError."""

@@ -124,8 +124,8 @@ def _trust() -> ssl.SSLContext:
         return httpx.create_ssl_context()
     except OSError as error:
         why = error.strerror or "it holds no certificate"
-        named = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
-        raise InputError(Problem(f"cannot be used: {why}", named, advice="see SSL_CERT_FILE")) from None
+        file = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
+        raise InputError(Problem(f"cannot be used: {why}", file, advice="see SSL_CERT_FILE")) from None
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

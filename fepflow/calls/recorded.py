@@ -48,7 +48,7 @@ class RecordedTarget:
         return {"value": record.answer.value, "metadata": record.answer.metadata}
 
     def recorded(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Each output that there is, as checks see it, with the id of its test case."""
+        """Yield each output, as checks see it, with the id of its test case."""
         for case_id, record in self._records.items():
             if record.answer is not None:
                 yield case_id, {"value": record.answer.value, "metadata": record.answer.metadata}
@@ -58,7 +58,7 @@ class RecordedTarget:
         return TargetResponse(**request)
 
     async def aclose(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is no connection."""
 
 
 def open_recorded(config: target.RecordedTarget, file: Path, case_ids: Callable[[], Sequence[str]]) -> RecordedTarget:
@@ -125,18 +125,18 @@ def _missing(message: str) -> TargetError:
 
 
 class GivenOutputs:
-    """Stands for a target whose outputs are in the store; one that is not there is missing for good."""
+    """The target of outputs that the store has had since the run was created; one that is not there is missing."""
 
     fingerprint = content_hash("given")
     secrets: frozenset[str] = frozenset()
 
     def render(self, case: TestCase) -> Any:
-        """No request is made."""
+        """Return None: no request is made."""
         return None
 
     async def call(self, request: Any) -> TargetResponse:
-        """Raises TargetError `missing_output`."""
+        """Raise TargetError `missing_output`."""
         raise TargetError("no output was given for this test case", kind="missing_output", retryable=False)
 
     async def aclose(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is no connection."""

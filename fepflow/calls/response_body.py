@@ -22,7 +22,7 @@ _PIECE = 262_144
 
 
 class BodyError(Exception):
-    """A body that is not taken: `kind` is `too_large` or `malformed`; the message goes on from "the answer".
+    """The error of a body that is refused: `kind` is `too_large` or `malformed`; the message goes on from "the answer".
 
     `retryable` says whether the next answer may be better.
     """
@@ -39,7 +39,7 @@ class _Decoder(Protocol):
 
 
 async def read_body(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> bytes:
-    """The decoded body, of at most `limit` bytes; `encoding` is the Content-Encoding header, "" where there is none.
+    """Return the decoded body, of at most `limit` bytes; `encoding` is the Content-Encoding header, "" if missing.
 
     Raises BodyError: `too_large` as soon as more than `limit` bytes came or were decompressed, `malformed` when the
     encoding is unknown, or the data are damaged or incomplete.
@@ -51,7 +51,7 @@ async def read_body(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> 
 
 
 async def read_pieces(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> AsyncIterator[bytes]:
-    """The decoded body as `read_body` has it, and as it comes; raises the same."""
+    """Yield the decoded body piece by piece, as it comes; raises as `read_body` does."""
     decoder = _decoder(encoding)
     received = decoded = 0
     async for chunk in chunks:
@@ -69,7 +69,7 @@ async def read_pieces(chunks: AsyncIterable[bytes], encoding: str, limit: int) -
 
 
 async def read_beginning(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> bytes:
-    """The first `limit` bytes of a body that is only shown, or what could be read of it."""
+    """Return the first `limit` bytes of a body that is only shown, or as many as could be read."""
     body = bytearray()
     try:
         decoder = _decoder(encoding)
@@ -84,7 +84,7 @@ async def read_beginning(chunks: AsyncIterable[bytes], encoding: str, limit: int
 
 
 def too_large(limit: int) -> BodyError:
-    """The error of a body over `limit` bytes."""
+    """Return the error of a body over `limit` bytes."""
     return BodyError("too_large", f"is larger than {limit:,} bytes")
 
 
@@ -149,7 +149,7 @@ class _Deflate:
 
 
 def _inflate(stream: zlib._Decompress, data: bytes) -> Iterator[bytes]:
-    """What the data decompress to, a piece at a time."""
+    """Yield the decompressed data, a piece at a time."""
     while data and not stream.eof:
         try:
             yield stream.decompress(data, _PIECE)

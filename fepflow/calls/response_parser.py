@@ -124,9 +124,9 @@ class ResponseParser:
             why = "is not %s"
         except (LookupError, ValueError):
             pass  # a codec that does not make text
-        named = why % excerpt(charset, self._secrets, 40)
+        why = why % excerpt(charset, self._secrets, 40)
         shown = self._excerpt(body[:_QUOTED_CHARACTERS].decode("utf-8", "backslashreplace"))
-        raise _malformed(f"the answer {named}: {shown}", status)
+        raise _malformed(f"the answer {why}: {shown}", status)
 
     def _json(self, body: bytes, charset: str | None, kind: str, status: int) -> tuple[str, Any]:
         text = self._text(body, charset or json.detect_encoding(body), status)
@@ -162,13 +162,13 @@ def found_metadata(paths: dict[str, Path], document: Any) -> dict[str, Any]:
 
     The tool calls of an assistant's message that made none are an empty list.
     """
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     for name, path in paths.items():
         try:
-            found[name] = [] if made_no_calls(path, document) else path.resolve(document)
+            metadata[name] = [] if made_no_calls(path, document) else path.resolve(document)
         except JSONPathError:
             continue
-    return found
+    return metadata
 
 
 def describe(document: Any, secrets: frozenset[str] = frozenset()) -> str:

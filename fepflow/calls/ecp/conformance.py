@@ -57,7 +57,7 @@ class ConformanceCheck:
 
 @dataclass
 class ConformanceReport:
-    """The results of all checks, and what the agent says of itself."""
+    """The results of all checks, and the agent's description of itself."""
 
     agent: str = ""
     protocol_version: str | None = None
@@ -108,7 +108,7 @@ Connect = Callable[[], Awaitable[Wire]]
 
 
 class Examination:
-    """A talk with an agent, step by step with the input `text`; each request has so many seconds.
+    """An examination of an agent, step by step with the input `text`; each request has so many seconds.
 
     An agent at an address cannot be started anew.
     """
@@ -207,8 +207,8 @@ class Examination:
         except TargetError as error:
             self._set("version", "fail", str(error))
         else:
-            named = "" if self._report.protocol_version else "none is named: it is taken for one of before 1.0"
-            self._set("version", "pass", named)
+            missing = "none is named: it is taken for one of before 1.0"
+            self._set("version", "pass", "" if self._report.protocol_version else missing)
         lacking = [name for name in ("name", "capabilities") if name not in result]
         return f"the result has no {' and no '.join(lacking)}" if lacking else _fault_of_names(result)
 
@@ -232,9 +232,9 @@ class Examination:
         faults = list(faults_of_step(result))
         for check, fault in faults:
             self._observations.note(check, fault)
-        said = str(result.get("public_output"))
-        if name == "unicode" and any(mark in said for mark in _DAMAGED):
-            self._set(name, "fail", f"it came back damaged: {shown(said)}")
+        output = str(result.get("public_output"))
+        if name == "unicode" and any(mark in output for mark in _DAMAGED):
+            self._set(name, "fail", f"it came back damaged: {shown(output)}")
         else:
             self._set(name, "pass")
         return result
@@ -259,23 +259,23 @@ class Examination:
 
     def _compare_resets(self, results: list[Any]) -> None:
         """Judge whether an agent that cannot be started anew gives the same after each reset, or goes on."""
-        said = [_seen(result) for result in results]
-        if all(one == said[0] for one in said):
+        answers = [_visible_part(result) for result in results]
+        if all(answer == answers[0] for answer in answers):
             self._set("reset_effect", "pass")
-        elif goes_on(said):
-            self._set("reset_effect", "fail", f"the step gives after three resets {', '.join(map(shown, said))}")
+        elif goes_on(answers):
+            self._set("reset_effect", "fail", f"the step gives after three resets {', '.join(map(shown, answers))}")
         else:
             self._set("reset_effect", "skip", "cannot be told: the agent answers differently from reset to reset")
 
     def _compare(self, starts: list[Any], after_reset: Any) -> None:
         """Judge whether the agent answers after a reset as it does after starts."""
-        if any(_seen(start) != _seen(starts[0]) for start in starts):
+        if any(_visible_part(start) != _visible_part(starts[0]) for start in starts):
             self._set("reset_effect", "skip", "cannot be told: the agent answers differently from start to start")
-        elif _seen(after_reset) == _seen(starts[0]):
+        elif _visible_part(after_reset) == _visible_part(starts[0]):
             self._set("reset_effect", "pass")
         else:
-            said = f"{shown(_seen(after_reset))}, and after a start {shown(_seen(starts[0]))}"
-            self._set("reset_effect", "fail", f"after a reset the step gives {said}")
+            both = f"{shown(_visible_part(after_reset))}, and after a start {shown(_visible_part(starts[0]))}"
+            self._set("reset_effect", "fail", f"after a reset the step gives {both}")
 
     async def _examine_methods(self, conversation: Conversation) -> None:
         answer = await conversation.ask("agent/fepflow_unknown")
@@ -342,17 +342,17 @@ class Examination:
             self._set("version", "fail", f"it agrees to the version {NO_VERSION}, which does not exist")
 
 
-def goes_on(said: Sequence[Any]) -> bool:
+def goes_on(answers: Sequence[Any]) -> bool:
     """Return whether answers show a memory: a number in them that grows by 1 each time, or a text that gets longer.
 
     Nothing else may differ, so that a random answer, or one that has the time in it, is not taken for it.
     """
-    texts = [json.dumps(one, ensure_ascii=False) for one in said]
+    texts = [json.dumps(one, ensure_ascii=False) for one in answers]
     rests = {_DIGITS.sub("0", text) for text in texts}
     if len(rests) == 1:
         rows = zip(*([int(number) for number in _DIGITS.findall(text)] for text in texts), strict=True)
         return any(all(after - before == 1 for before, after in pairwise(row)) for row in rows)
-    outputs = [str(one.get("public_output")) if isinstance(one, dict) else "" for one in said]
+    outputs = [str(one.get("public_output")) if isinstance(one, dict) else "" for one in answers]
     return all(len(after) > len(before) > 0 and after.startswith(before) for before, after in pairwise(outputs))
 
 
@@ -363,7 +363,7 @@ def _fault_of_names(result: dict[str, Any]) -> str:
         return f"name is {shown(name)}, and not a text that says something"
     if capabilities is None:
         return "capabilities is null, and not an object"
-    wrong = [name for name, given in capabilities.items() if not isinstance(given, dict)]
+    wrong = [name for name, value in capabilities.items() if not isinstance(value, dict)]
     return f"the capability {wrong[0]} is {shown(capabilities[wrong[0]])}, and not an object" if wrong else ""
 
 
@@ -371,7 +371,7 @@ def _unexpected(answer: Answer) -> str:
     return answer.why if answer.message is None else f"the answer is {answer}"
 
 
-def _seen(result: Any) -> Any:
+def _visible_part(result: Any) -> Any:
     """Return the part of a step's result that tells whether the agent remembers."""
     if not isinstance(result, dict):
         return None

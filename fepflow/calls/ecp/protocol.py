@@ -230,15 +230,15 @@ def step_result(result: Any, *, tells_calls: bool = False) -> Step:
     return {
         "status": result["status"],
         "public_output": result.get("public_output"),
-        "evaluation_context": _first_said(seen, thought),
-        "private_thought": _first_said(thought, seen),
+        "evaluation_context": _first_text(seen, thought),
+        "private_thought": _first_text(thought, seen),
         "tool_calls": _tool_calls(result.get("tool_calls")) or ([] if tells_calls else result.get("tool_calls")),
         "usage": _usage(result.get("usage")),
         "logs": result.get("logs"),
     }
 
 
-def _first_said(own: str | None, other: str | None) -> str | None:
+def _first_text(own: str | None, other: str | None) -> str | None:
     """Return a text, or the other one where it is missing or empty: an agent may fill only one of the fields."""
     return own if own or other is None else other
 

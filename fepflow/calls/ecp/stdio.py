@@ -65,14 +65,14 @@ def find_command(config: target.EcpTarget, folder: Path) -> Command:
 
 def _program(name: str, where: Path, folder: Path, env: Mapping[str, str]) -> str:
     if os.sep not in name:
-        found = shutil.which(name, path=env.get("PATH"))
-        if found is None and (assignment := re.match(r"([A-Za-z_]\w*)=", name)):
+        path_of_name = shutil.which(name, path=env.get("PATH"))
+        if path_of_name is None and (assignment := re.match(r"([A-Za-z_]\w*)=", name)):
             advice = "in a manifest, shell: true has a shell run it; a suite names /bin/sh, -c and the command"
             raise _problem(f"{assignment[1]}=… in front of a program is for a shell, and none runs it", advice)
-        if found is None:
+        if path_of_name is None:
             advice = f"install it, or give its path: ./{name}" if (where / name).exists() else "install it"
             raise _problem(f"the program {name} is not found in PATH", advice)
-        return os.path.abspath(found)  # not resolved: a virtual environment is known by the link to its interpreter
+        return os.path.abspath(path_of_name)  # not resolved: a virtual environment is known by a link
     places = [place / Path(name).expanduser() for place in (where, folder)]
     path = next((place for place in places if place.exists()), None)
     if path is None:
@@ -167,7 +167,7 @@ class StdioConnection:
         raise TargetError(message, kind="too_large", retryable=False)
 
     async def _obituary(self) -> TargetError:
-        """Return the error of an agent that will not answer: how it has ended, and what it said last."""
+        """Return the error of an agent that will not answer: how it has ended, and its last words."""
         message = f"the agent {await self._process.ending(_ENDING_SECONDS) or 'closed its stdout'}"
         stderr = self._process.stderr.text
         if last_words := excerpt(stderr, self._secrets, len(stderr))[-_SHOWN_TAIL:]:

@@ -178,7 +178,7 @@ class _Modules:
         self.lock = RLock()
         self._active: Path | None = None
         self._before: set[str] = set()
-        self._aside: dict[Path, dict[str, ModuleType]] = {}
+        self._inactive: dict[Path, dict[str, ModuleType]] = {}
 
     def activate(self, folder: Path) -> None:
         """Let imports find the modules of `folder`."""
@@ -186,13 +186,13 @@ class _Modules:
             return
         with self.lock:
             if self._active is not None:
-                self._aside[self._active] = self._own()
+                self._inactive[self._active] = self._own()
                 with suppress(ValueError):
                     sys.path.remove(str(self._active))
-                for name in self._aside[self._active]:
+                for name in self._inactive[self._active]:
                     del sys.modules[name]
             self._before = set(sys.modules)
-            sys.modules.update(self._aside.pop(folder, {}))
+            sys.modules.update(self._inactive.pop(folder, {}))
             sys.path.insert(0, str(folder))
             importlib.invalidate_caches()
             self._active = folder
@@ -266,7 +266,6 @@ def open_entry(source: Source, names: Collection[str] | None) -> worker.Entry:
         raise InputError(Problem(**error.problem)) from None
 
 
-SETTING = "target.python.interpreter"
 _SECONDS = 30
 _VERSION = "import sys; print('%d %d %d' % sys.version_info[:3])"  # Python 2 says what it is, too
 
@@ -277,10 +276,10 @@ def find_interpreter(name: str, folder: Path) -> str:
     Links are not followed: a virtual environment is known by the link to its interpreter. Raises InputError.
     """
     if os.sep not in name and "/" not in name:
-        found = shutil.which(name)
-        if found is None:
+        which = shutil.which(name)
+        if which is None:
             raise _problem(f"{name} is not found in PATH", f"install it, or give its path, such as ./.venv/bin/{name}")
-        path = os.path.abspath(found)
+        path = os.path.abspath(which)
     else:
         path = os.path.abspath(folder / Path(name).expanduser())
     if not os.path.exists(path):
@@ -312,4 +311,4 @@ def _version(path: str, changed: int) -> tuple[int, ...] | None:
 
 
 def _problem(message: str, advice: str) -> InputError:
-    return InputError(Problem(message, path=SETTING, advice=advice))
+    return InputError(Problem(message, path="target.python.interpreter", advice=advice))

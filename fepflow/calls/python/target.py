@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from fepflow.calls.base import TargetResponse, refuse_reserved_names
+from fepflow.calls.base import TargetResponse, refuse_reserved_names, sent_fields, template_context
 from fepflow.calls.python.executors import Failure, Processes, Threads, check, find_agent
 from fepflow.calls.python.source import locate, open_entry, source_hash
 from fepflow.calls.python.worker import CASE
@@ -21,12 +21,11 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import known_secrets, redact_json
 from fepflow.suite import target
 
-_SENT = ("id", "input", "expected", "metadata")
 _LARGE = 1_000_000
 
 
 class PythonTarget:
-    """Calls `config.python`, at most `config.concurrency` times at once, in threads or in processes of its own.
+    """A target that calls `config.python`, `config.concurrency` times at once at most, in threads or processes.
 
     Opening it loads the code, which executes the file. Values of environment variables that are named like a secret
     are taken out of answers and errors, and so are `secrets`. Raises InputError for code that cannot be loaded or
@@ -65,13 +64,12 @@ class PythonTarget:
 
     def render(self, case: TestCase) -> Any:
         """Return what the function is called with, `{input, arguments, test_case}`; raises JSONPathError."""
-        given = {name: getattr(case, name) for name in _SENT if name in case.model_fields_set}
-        context = {CASE: {"expected": None, "metadata": {}, **given}}
+        context = template_context(case)
         if self._python.arguments is not None:
             request = {"arguments": self._arguments.render(context)}
         else:
             request = {"input": self._input.render(context)}
-        return {**request, CASE: given} if self._wants_case else request
+        return {**request, CASE: sent_fields(case)} if self._wants_case else request
 
     async def call(self, request: Any) -> TargetResponse:
         """Call the function once; raises TargetError."""

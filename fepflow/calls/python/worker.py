@@ -346,7 +346,7 @@ def _size(chunk: Any, form: Form) -> int:
     try:
         return len(form.encode(chunk))
     except ValueError:
-        return 1  # said of the whole
+        return 1  # the error is that of the whole
 
 
 def _too_large(limit: int) -> Refused:
