@@ -150,9 +150,9 @@ def list_baselines(as_json: bool) -> None:
     with run_service.open_store() as store:
         found = [(each, store.runs.get(each.run_id)) for each in store.runs.baselines()]
     if as_json:
-        echo_json_lines(
-            {**asdict(each), "set_at": each.set_at.isoformat(), "outcome": run.outcome} for each, run in found
-        )
+        for each, run in found:
+            fields = {name: getattr(each, name) for name in ("suite", "name", "run_id")}
+            echo_json_lines([{**fields, "set_at": each.set_at.isoformat(), "outcome": run.outcome}])
         return
     from fepflow.cli.console import SHORT_ID, Console, coloured, moment, safe
 

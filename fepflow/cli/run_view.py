@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -117,66 +117,71 @@ def _check_table(counts: Sequence[CheckCounts]) -> Table:
     return made
 
 
+Columns = Sequence[tuple[str, Callable[[Mapping[str, Any]], str]]]
+"""Names of columns, and what they show of a row."""
+
+_FIGURES: Columns = (
+    ("value", lambda row: number(row.get("value"))),
+    ("interval", lambda row: interval(row.get("low"), row.get("high"))),
+    ("n", lambda row: f"{row['n_completed']} of {row['n_expected']}" if row["n_expected"] else "·"),
+    ("errors", lambda row: str(row["n_error"] or "·")),
+)
+
+
 def metric_table(metrics: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any] | None = None) -> Table:
     """Return the metrics of a verdict, beside those of a baseline if there is one."""
     changes = {change["id"]: change for change in baseline["metrics"]} if baseline else {}
-    by_judges = _beside(metrics)
-    beside = ("baseline", "change") if changes else ()
-    made = table("metric", "value", "interval", "n", "errors", "impact", "gate", *by_judges, *beside)
-    for metric in metrics:
-        change = changes.get(metric["id"], {})
-        then = (number(change.get("baseline")), number(change.get("difference"), sign="+")) if changes else ()
-        made.add_row(
-            safe(metric["id"]),
-            *_figures(metric),
-            _impact(metric.get("impact"), metric.get("worst_impact")),
-            coloured(metric.get("outcome")),
-            *([_corrected(metric.get("corrected"))] * len(by_judges)),
-            *then,
-        )
-    return made
+    columns: Columns = (
+        ("metric", lambda row: safe(row["id"])),
+        *_FIGURES,
+        ("impact", lambda row: _impact(row.get("impact"), row.get("worst_impact"))),
+        ("gate", lambda row: coloured(row.get("outcome"))),
+    )
+    beside: Columns = (
+        ("baseline", lambda row: number(changes.get(row["id"], {}).get("baseline"))),
+        ("change", lambda row: number(changes.get(row["id"], {}).get("difference"), sign="+")),
+    )
+    return _table_of(metrics, columns, beside if changes else ())
 
 
 def _regression_table(regression: Mapping[str, Any]) -> Table:
-    columns = ("now", "difference", "interval", "worse", "better", "margin", "outcome")
-    beside = _beside(regression["metrics"])
-    made = table("metric", safe(regression["baseline"]), *columns, *beside)
-    for row in regression["metrics"]:
-        made.add_row(
-            safe(row["metric"]),
-            number(row.get("baseline")),
-            number(row.get("value")),
-            number(row.get("difference"), sign="+"),
-            interval(row.get("low"), row.get("high")),
-            str(row["worsened"] or "·"),
-            str(row["improved"] or "·"),
-            number(row["margin"]) if "margin" in row else "·",
-            coloured(row.get("outcome")),
-            *([_corrected(row.get("corrected"))] * len(beside)),
-        )
-    return made
+    columns: Columns = (
+        ("metric", lambda row: safe(row["metric"])),
+        (safe(regression["baseline"]), lambda row: number(row.get("baseline"))),
+        ("now", lambda row: number(row.get("value"))),
+        ("difference", lambda row: number(row.get("difference"), sign="+")),
+        ("interval", lambda row: interval(row.get("low"), row.get("high"))),
+        ("worse", lambda row: str(row["worsened"] or "·")),
+        ("better", lambda row: str(row["improved"] or "·")),
+        ("margin", lambda row: number(row["margin"]) if "margin" in row else "·"),
+        ("outcome", lambda row: coloured(row.get("outcome"))),
+    )
+    return _table_of(regression["metrics"], columns)
 
 
 def _slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
-    beside = _beside(slices)
-    made = table(safe(slices[0]["by"]), "metric", "value", "interval", "n", "errors", "minimum", "outcome", *beside)
-    for row in slices[:MOST_SLICES]:
-        made.add_row(
-            safe(row["slice"]),
-            safe(row["metric"]),
-            *_figures(row),
-            number(row["threshold"]) if "threshold" in row else "·",
-            coloured(row.get("outcome")),
-            *([_corrected(row.get("corrected"))] * len(beside)),
-        )
+    columns: Columns = (
+        (safe(slices[0]["by"]), lambda row: safe(row["slice"])),
+        ("metric", lambda row: safe(row["metric"])),
+        *_FIGURES,
+        ("minimum", lambda row: number(row["threshold"]) if "threshold" in row else "·"),
+        ("outcome", lambda row: coloured(row.get("outcome"))),
+    )
+    made = _table_of(slices[:MOST_SLICES], columns)
     if len(slices) > MOST_SLICES:
-        made.add_row(f"... and {len(slices) - MOST_SLICES} more (--json)", *[""] * (7 + len(beside)))
+        made.add_row(f"... and {len(slices) - MOST_SLICES} more (--json)")
     return made
 
 
-def _beside(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the column of corrected values, if there is any."""
-    return ["corrected for the judge"] if any("corrected" in row for row in rows) else []
+def _table_of(rows: Sequence[Mapping[str, Any]], columns: Columns, beside: Columns = ()) -> Table:
+    """Return a table of metrics, with a column of corrected values if a row has one."""
+    if any("corrected" in row for row in rows):
+        columns = (*columns, ("corrected for the judge", lambda row: _corrected(row.get("corrected"))))
+    columns = (*columns, *beside)
+    made = table(*(name for name, _ in columns))
+    for row in rows:
+        made.add_row(*(cell(row) for _, cell in columns))
+    return made
 
 
 def _corrected(figures: Mapping[str, Any] | None) -> str:
@@ -184,16 +189,6 @@ def _corrected(figures: Mapping[str, Any] | None) -> str:
     if figures is None or "value" not in figures:
         return "·"
     return f"{number(figures['value'])} ({number(figures['low'])} to {number(figures['high'])})"
-
-
-def _figures(metric: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Return value, interval, n and errors of a metric, or of a slice of it."""
-    return (
-        number(metric.get("value")),
-        interval(metric.get("low"), metric.get("high")),
-        f"{metric['n_completed']} of {metric['n_expected']}" if metric["n_expected"] else "·",
-        str(metric["n_error"] or "·"),
-    )
 
 
 def _impact(impact: str | None, reached: str | None) -> str:

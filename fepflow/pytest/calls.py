@@ -6,6 +6,7 @@ import asyncio
 import logging
 import traceback
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import groupby
@@ -150,7 +151,10 @@ class _Answer:
 
 def run_samples(call: Call, plan: Plan) -> list[SampleResult]:
     """Call once for each sample of each case, one after another, and check what came."""
-    answers = [_call(call, plan.cases[case_index], case_index, sample) for case_index, sample in _units(plan)]
+    answers: list[_Answer] = []
+    for case_index, sample in _units(plan):
+        with _answering(answers, case_index, sample) as answer_with:
+            answer_with(call(plan.cases[case_index]))
     results: list[SampleResult] = []
     for group in _by_sample(answers):
         checked = evaluate(*_to_check(group, plan)) if any(answer.output for answer in group) else None
@@ -166,7 +170,8 @@ async def run_samples_async(call: AsyncCall, plan: Plan) -> list[SampleResult]:
     async def work() -> None:
         try:
             for case_index, sample in units:
-                answers.append(await _call_async(call, plan.cases[case_index], case_index, sample))
+                with _answering(answers, case_index, sample) as answer_with:
+                    answer_with(await call(plan.cases[case_index]))
         except BaseException:
             units.close()  # it was about the whole test: the others take no more
             raise
@@ -184,27 +189,26 @@ def _units(plan: Plan) -> Generator[tuple[int, int]]:
     return ((case_index, sample) for sample in range(plan.samples) for case_index in range(len(plan.cases)))
 
 
-def _call(call: Call, case: TestCase, case_index: int, sample: int) -> _Answer:
+@contextmanager
+def _answering(answers: list[_Answer], case_index: int, sample: int) -> Iterator[Callable[[Any], None]]:
+    """Add the answer of the body's call: what it gives to the function, or what it raises."""
     started = perf_counter()
     try:
-        return _answer(call(case), case_index, sample, started)
+        yield lambda value: answers.append(_Answer(case_index, sample, _output_of(value, started)))
     except _OF_THE_WHOLE_TEST:
         raise
     except BaseException as error:
-        return _raised(error, case_index, sample, started)
-
-
-async def _call_async(call: AsyncCall, case: TestCase, case_index: int, sample: int) -> _Answer:
-    started = perf_counter()
-    try:
-        return _answer(await call(case), case_index, sample, started)
-    except _OF_THE_WHOLE_TEST:
-        raise
-    except BaseException as error:
-        task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
             raise  # it is us who are stopped; else something inside the function was
-        return _raised(error, case_index, sample, started)
+        answers.append(_raised(error, case_index, sample, started))
+
+
+def _is_cancelled() -> bool:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # the function is not async
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 async def _all_or_none(tasks: Sequence[asyncio.Future[None]]) -> None:
@@ -220,10 +224,8 @@ async def _all_or_none(tasks: Sequence[asyncio.Future[None]]) -> None:
             task.result()
 
 
-def _answer(value: Any, case_index: int, sample: int, started: float) -> _Answer:
-    if isinstance(value, Output):
-        return _Answer(case_index, sample, value)
-    return _Answer(case_index, sample, Output(value=_as_it_is_now(value), metadata=_latency(started)))
+def _output_of(value: Any, started: float) -> Output:
+    return value if isinstance(value, Output) else Output(value=_as_it_is_now(value), metadata=_latency(started))
 
 
 def _as_it_is_now(value: Any) -> Any:

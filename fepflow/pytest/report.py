@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from fepflow.checks.explanation import Causes, explain
 from fepflow.pytest.calls import Plan
-from fepflow.text import cut, plural, printable
+from fepflow.text import as_json, cut, plural, printable
 from fepflow.verdict.pass_rule import SampleOutcome, SampleResult
 from fepflow.verdict.verdict import Verdict
 
@@ -65,7 +63,7 @@ def _block(outcome: SampleOutcome, title: str, plan: Plan, results: Sequence[Sam
 def _case(plan: Plan, case_index: int, found: Sequence[SampleResult]) -> Iterator[str]:
     case = plan.cases[case_index]
     which = f" in {len(found)} of {plan.samples} samples" if plan.samples > 1 else ""
-    yield f"  {cut(printable(case.id), MAX_INPUT)}{which}, input: {cut(_text(case.input), MAX_INPUT)}"
+    yield f"  {cut(printable(case.id), MAX_INPUT)}{which}, input: {cut(printable(as_json(case.input)), MAX_INPUT)}"
     causes: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for result in found:
         for name, line in _causes(plan, result):
@@ -99,11 +97,3 @@ def _where(plan: Plan, examples: Sequence[tuple[int, str]]) -> str:
         return f", sample {numbers[0]}"
     more = ", ..." if len(numbers) > MAX_SAMPLES else ""
     return f", samples {', '.join(numbers[:MAX_SAMPLES])}{more}; the first"
-
-
-def _text(value: Any) -> str:
-    """Return a value on one line: JSON, or its `repr`."""
-    try:
-        return printable(json.dumps(value, ensure_ascii=False))
-    except (TypeError, ValueError, RecursionError):
-        return printable(repr(value))
