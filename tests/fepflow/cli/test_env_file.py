@@ -81,6 +81,7 @@ def folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("FEPFLOW_PORT", "FEPFLOW_HOME", "PREFECT_API_URL", "FEPFLOW_MODELS"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))  # whose ~/.fepflow is not the developer's
     (home / "suite.yaml").write_text(SUITE)
     (home / "cases.jsonl").write_text('{"id": "a", "input": 1}\n')
     (home / "outputs.jsonl").write_text('{"value": "a"}\n')
