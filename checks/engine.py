@@ -311,7 +311,7 @@ def run_checks(
         return _await_within(limit, seen, checks, requests)
     answers = [seen.answer(check, requests) for check in checks]
     ready = [answer for answer in answers if isinstance(answer, CheckResult)]
-    return ready if len(ready) == len(answers) else _await_all(answers)
+    return ready if len(ready) == len(answers) else _results_of(answers)
 
 
 class CheckedOutput:
@@ -344,7 +344,7 @@ def failure_of(output: Output) -> TargetError | None:
     return TargetError(message, kind=str(error.get("kind", "unknown")), retryable=True)
 
 
-async def _await_all(answers: Sequence[CheckResult | Awaitable[CheckResult]]) -> list[CheckResult]:
+async def _results_of(answers: Iterable[CheckResult | Awaitable[CheckResult]]) -> list[CheckResult]:
     return list(await asyncio.gather(*map(_result_of, answers)))
 
 
@@ -361,7 +361,7 @@ async def _await_within(
         async with limit:
             return await _result_of(seen.answer(check, requests))
 
-    return list(await asyncio.gather(*map(result_of, checks)))
+    return await _results_of(map(result_of, checks))
 
 
 def case_result(case: TestCase, output: Output, results: list[CheckResult]) -> TestCaseResult:

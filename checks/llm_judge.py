@@ -18,7 +18,7 @@ from pydantic.json_schema import SkipJsonSchema
 from fepflow.checks.base import JSONPath, PathText
 from fepflow.checks.core.json_schema import Schema, read_schema, schema_errors
 from fepflow.checks.core.sentences import Given
-from fepflow.checks.models.model_check import ModelCheck, call, model_of, spent
+from fepflow.checks.models.model_check import ModelCheck, call, model_of, response_metadata
 from fepflow.checks.models.voting import Sample, combine
 from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import CheckArgumentsError, ModelError, dotted
@@ -217,17 +217,8 @@ class LLMJudgeCheck(ModelCheck):
         response, details = await structured.ask(
             requests, _sampled(model, sample), prompt, lambda value: _read(value, response_format)
         )
-        metadata = {
-            "model": model.name,
-            "model_answered": details.response_model,
-            **spent(details.usage),
-            "seconds": details.seconds,
-            "mode": details.mode,
-            "attempts": details.requests,
-            "cached": details.cached,
-            "not_honoured": list(details.dropped_params),
-        }
-        return Sample(response, metadata)
+        metadata = response_metadata(model, details.response_model, details)
+        return Sample(response, {**metadata, "mode": details.mode})
 
     async def _ask_function(self, _: int) -> Sample:
         response_format: Any = self.response_format

@@ -11,7 +11,15 @@ from pydantic.json_schema import SkipJsonSchema
 
 from fepflow.checks.base import JSONPath, Options, PathText
 from fepflow.checks.core.sentences import Given, out_of_bounds
-from fepflow.checks.models.model_check import ModelCheck, call, config_error_of, is_local, model_of, sender, spent
+from fepflow.checks.models.model_check import (
+    ModelCheck,
+    call,
+    config_error_of,
+    is_local,
+    model_of,
+    response_metadata,
+    sender,
+)
 from fepflow.checks.threshold import is_within
 from fepflow.errors import CheckArgumentsError
 from fepflow.models.client import ModelRequests
@@ -119,17 +127,8 @@ class SemanticSimilarityCheck(ModelCheck):
                 raise CheckArgumentsError(f"{name} is empty: there is nothing to compare, and no model was asked")
         own = sender(model) if is_local(model) else ()
         answer = await embed(requests, model, [sendable(str(self.text)), sendable(str(self.reference))], *own)
-        details = {
-            "model": model.name,
-            "model_answered": answer.model,
-            **spent(answer.usage),
-            "seconds": answer.seconds,
-            "attempts": answer.requests,
-            "cached": answer.cached,
-            "not_honoured": list(answer.dropped_params),
-        }
         left, right = answer.vectors
-        return left, right, details
+        return left, right, response_metadata(model, answer.model, answer)
 
     async def _embed(self, text: Any) -> Vector:
         vector = await call(self.embedding_function, text)  # type: ignore[arg-type]  # there is one, see _has_a_model

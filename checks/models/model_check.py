@@ -19,6 +19,7 @@ from fepflow.errors import CheckArgumentsError, FepflowError, ModelError, ModelT
 from fepflow.models import _litellm
 from fepflow.models.client import ModelRequests, nested_or_own
 from fepflow.models.model import EMBEDDING, EmbeddingResponse, Model, Usage, parse_model_config
+from fepflow.models.structured import ResponseDetails
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model_response import Kind
 from fepflow.security.redaction import words_of
@@ -199,12 +200,18 @@ def model_of(
     return model
 
 
-def spent(usage: Usage) -> dict[str, Any]:
-    """Return usage of a response, for metadata; None is unknown."""
+def response_metadata(model: Model, answered: str, response: ResponseDetails | EmbeddingResponse) -> dict[str, Any]:
+    """Return what a result's metadata tell of a response; None is unknown."""
     return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "cost_usd": usage.cost_usd,
+        "model": model.name,
+        "model_answered": answered,
+        "prompt_tokens": response.usage.prompt_tokens,
+        "completion_tokens": response.usage.completion_tokens,
+        "cost_usd": response.usage.cost_usd,
+        "seconds": response.seconds,
+        "attempts": response.requests,
+        "cached": response.cached,
+        "not_honoured": list(response.dropped_params),
     }
 
 
