@@ -33,18 +33,18 @@ class Batch:
     repeat: int | None = None
 
     def units(self, repeats: int) -> list[tuple[int, int]]:
-        """The (case index, repeat) of each call."""
+        """Return the (case index, repeat) of each call."""
         calls = range(self.start, self.stop)
         return [divmod(call, repeats) if self.repeat is None else (call, self.repeat) for call in calls]
 
     def case_range(self, repeats: int) -> tuple[int, int]:
-        """The cases of this batch: the first index, and the one after the last."""
+        """Return the cases of this batch: the first index, and the one after the last."""
         per_case = repeats if self.repeat is None else 1
         return self.start // per_case, (self.stop - 1) // per_case + 1
 
 
 def split_into_batches(calls: range, batch_size: int | None = None, repeat: int | None = None) -> list[Batch]:
-    """Batches of one call while there are few, then about 12 batches, more in a large run, never more than 100."""
+    """Return batches of one call while there are few, then about 12 batches, more in a large run, 100 at most."""
     count = len(calls)
     usual = 1 if count <= SINGLE_CALLS else min(-(-count // TYPICAL_BATCHES), TYPICAL_SIZE)
     size = max(batch_size or usual, -(-count // MAX_BATCHES), 1)
@@ -52,7 +52,7 @@ def split_into_batches(calls: range, batch_size: int | None = None, repeat: int 
 
 
 def calls_of_shard(cases: int, repeats: int, shard: int, shards: int) -> range:
-    """The calls of shard number `shard`, from 0, of a run: whole cases, as many as in every other one, or one more."""
+    """Return the calls of shard number `shard`, from 0: whole cases, as many as in every other shard, or one more."""
     first, stop = (cases * number // shards for number in (shard, shard + 1))
     return range(first * repeats, stop * repeats)
 
@@ -67,11 +67,11 @@ class ShardSpec:
     ends_at: datetime | None = None
 
     def calls(self, run: RunRecord) -> range:
-        """The calls of the run that belong to the shard."""
+        """Return the calls of the run that belong to the shard."""
         return calls_of_shard(run.n_cases, run.repeats, self.shard, self.shards)
 
     def budget(self, suite: Suite, store: Store) -> RunBudget:
-        """Its part of the budget, and the time that the run has left."""
+        """Return its part of the budget, with the time that the run has left."""
         left = None if self.ends_at is None else (self.ends_at - store.now()).total_seconds()
         return RunBudget(suite.deadline if left is None else left, _part(suite.budget, self.shards))
 

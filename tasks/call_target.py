@@ -140,7 +140,7 @@ async def call_target_task(context: RunContext, work: BatchWork, label: str) -> 
 
 
 async def retry_call(context: RunContext, outcome: CallOutcome) -> bool:
-    """One more call for a case, recorded in `outcome.record`. False, without a call, if the circuit is open."""
+    """Call once more for a case, recorded in `outcome.record`; return False, without a call, if the circuit is open."""
     with suppress(RunLimitExceededError):  # then the error of the last attempt stands
         async with context.shared_limits.slots(1) as slot, slot():
             return await context.target_client.call_once_more(outcome.case, outcome.record)
@@ -158,7 +158,7 @@ async def retry_case(context: RunContext, work: BatchWork, outcome: CallOutcome)
 
 
 def may_retry(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
-    """Not after a fault of ours, whose state holds an exception."""
+    """Return whether Prefect may try again: not after a fault of ours, whose state holds an exception."""
     return state.data is RETRYABLE
 
 
@@ -186,5 +186,5 @@ async def call_case_task(context: RunContext, outcome: CallOutcome, label: str) 
 
 
 def longest_pause() -> float:
-    """Seconds until the next try of this task run, if there is one."""
+    """Return the seconds until the next try of this task run, if there is one."""
     return float(FIRST_PAUSE * 2 ** (task_run.run_count - 1) * (1 + JITTER))

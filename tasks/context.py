@@ -130,7 +130,7 @@ class RunContext:
         return _by_kind([*own, *self.shared_checks])
 
     def may_escalate(self) -> bool:
-        """Whether one more case may be retried in a task run of its own."""
+        """Return whether one more case may be retried in a task run of its own."""
         room = self.escalations < max(1, MAX_ESCALATIONS // self.shard_spec.shards)
         return room and not self.target_client.budget.ended
 

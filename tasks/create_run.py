@@ -23,7 +23,7 @@ from fepflow.tasks.local_run import LEASE_SECONDS
 
 @dataclass(frozen=True)
 class RunOptions:
-    """None leaves the file's word standing."""
+    """What a caller asks of a run beyond the suite file; None leaves the file's word standing."""
 
     limit: float | None = None
     """Only a random sample of so many cases; below 1 a fraction of them."""
@@ -148,7 +148,7 @@ def _suite_of_run(validation: SuiteValidation, options: RunOptions) -> LoadedSui
 def _wanted(
     store: Store, cases: Collection[TestCase], options: RunOptions, gate: Gate | None
 ) -> tuple[Iterable[TestCase], dict[str, Any] | None]:
-    """The cases that the run is to have, in their order, read as they are wanted; and which part of the suite's.
+    """Return the cases that the run is to have, in their order, read as they are wanted; and which part of the suite's.
 
     Those of which it may take fewer, by its gate, are in random order.
     """

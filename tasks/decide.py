@@ -44,7 +44,7 @@ async def decide_run(context: RunContext) -> Verdict:
 
 
 def _left_out(context: RunContext) -> list[str]:
-    """The calls and checks that were left out as the run reached its deadline or budget, in sentences."""
+    """Return the calls and checks that were left out as the run reached its deadline or budget, in sentences."""
     reached = context.target_client.budget.ended
     if not reached:
         return []
@@ -57,7 +57,7 @@ def _left_out(context: RunContext) -> list[str]:
 
 
 def _with_costs(context: RunContext, verdict: Verdict) -> Verdict:
-    """The verdict with what models have cost, and a warning where a budget of money cannot know it."""
+    """Return the verdict with what models have cost, and a warning where a budget of money cannot know it."""
     costs = costs_of(context.store, context.run.id)
     budget = context.suite.budget
     warnings = verdict.warnings
@@ -87,7 +87,7 @@ async def decide_task(context: RunContext) -> State[Verdict]:
 
 
 async def top_up(context: RunContext) -> tuple[list[Batch], str]:
-    """Extend an open run by what comes next. Its batches, none if that is the end, and why, in words."""
+    """Extend an open run by what comes next; return its batches, none if that is the end, and why, in words."""
     rule = context.suite.top_up
     assert rule is not None  # the flow has looked
     verdict = await asyncio.to_thread(compute_verdict, context.store, context.run, context.suite)

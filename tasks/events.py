@@ -1,4 +1,4 @@
-"""What automations hear of a run: `fepflow.verdict.<outcome>`, `fepflow.verdict.worsened`, and `fepflow.drift`.
+"""Events for automations: `fepflow.verdict.<outcome>`, `fepflow.verdict.worsened`, and `fepflow.drift`.
 
 The events' payload is a contract, documented in docs/prefect.md.
 """
@@ -46,7 +46,7 @@ def emit_drift(run: RunRecord, verdict: Verdict, drifted: Sequence[Series]) -> N
 
 
 def drift_payload(run: RunRecord, verdict: Verdict, drifted: Sequence[Series]) -> dict[str, Any]:
-    """What the event of drift says."""
+    """Return the payload of the event of drift."""
     return {
         **_about(run, verdict),
         "metrics": [
@@ -58,7 +58,7 @@ def drift_payload(run: RunRecord, verdict: Verdict, drifted: Sequence[Series]) -
 
 
 def payload_of(run: RunRecord, verdict: Verdict, compared: Comparison | None) -> dict[str, Any]:
-    """What the events say, a few kilobytes; Prefect refuses events of more than 1.5 MB."""
+    """Return the payload of the verdict's events, a few kilobytes; Prefect refuses events of more than 1.5 MB."""
     return {
         **_about(run, verdict),
         "baseline": compared and {"run_id": compared.run_id, "outcome": compared.outcome},
@@ -86,5 +86,5 @@ def _metric(metric: MetricVerdict) -> dict[str, Any]:
 
 
 def resource_id(suite: str) -> str:
-    """The Prefect resource that a suite of this name is."""
+    """Return the Prefect resource that a suite of this name is."""
     return f"{RESOURCE}.{slug(suite)}"

@@ -27,7 +27,7 @@ from fepflow.verdict.verdict import Outcome, Verdict
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a task run's message is worth a line: not of every step that went well, and nothing twice.
+    """Return whether a task run's message is worth a line: not of every step that went well, and nothing twice.
 
     A step that failed says so in its last message, "Finished in state Failed(...)".
     """
@@ -47,7 +47,7 @@ Log = logging.Logger | logging.LoggerAdapter[Any]
 
 
 def run_log() -> Log:
-    """The logger of the current task or flow run, or the module's."""
+    """Return the logger of the current task or flow run, or the module's."""
     try:
         return get_run_logger()
     except MissingContextError:
@@ -55,7 +55,7 @@ def run_log() -> Log:
 
 
 def log_limit_change(slots: int, cause: TargetError | None) -> None:
-    """How many calls the target bears at once from now on, and what made them fewer."""
+    """Log how many calls the target bears at once from now on, and what made them fewer."""
     if cause is None:
         run_log().info("the target bears %d calls at once again", slots)
     else:
@@ -83,19 +83,19 @@ class Retried:
 
 
 async def end_with_verdict(verdict: Verdict, retried: Retried | None = None) -> State[Any]:
-    """Show the verdict in the flow run's name and tags; the state that the flow run is to end in."""
+    """Show the verdict in the flow run's name and tags; return the state that the flow run is to end in."""
     await _mark(verdict.outcome)
     return verdict_state(verdict, retried)
 
 
 async def end_without_verdict(error: Exception) -> State[Any]:
-    """As `end_with_verdict`, for a run that could not be evaluated."""
+    """Show a run that could not be evaluated; return the state that the flow run is to end in."""
     await _mark(None)
     return failed_state(error)
 
 
 def failed_state(error: Exception) -> State[Any]:
-    """Failed, with the error as its data, and its sentence in the log.
+    """Return Failed, with the error as its data, and its sentence in the log.
 
     To be returned: what a flow raises Prefect pickles into its storage folder, whatever its settings, and logs with all
     that is in its traceback.
@@ -106,12 +106,12 @@ def failed_state(error: Exception) -> State[Any]:
 
 
 def verdict_state(verdict: Verdict, retried: Retried | None = None, data: Any = None) -> State[Any]:
-    """Failed for a verdict that stops a release, else Completed; the message begins with what decided."""
+    """Return Failed for a verdict that stops a release, else Completed; the message begins with what decided."""
     return _state(verdict.outcome, verdict.blocks, verdict.distinct_reasons, retried, data)
 
 
 def stored_state(run: RunRecord) -> State[Any]:
-    """The state for the verdict that the store has of a run."""
+    """Return the state for the verdict that the store has of a run."""
     assert run.outcome is not None
     stored = run.verdict or {}
     decided = [rule["reason"] for rule in stored.get("rules", [])[:1]]
@@ -120,7 +120,7 @@ def stored_state(run: RunRecord) -> State[Any]:
 
 
 def not_evaluated(cause: object) -> str:
-    """The message of a run without a verdict."""
+    """Return the message of a run without a verdict."""
     known = isinstance(cause, str | FepflowError)
     text = f"{type(cause).__name__}: {words_of(cause)}" if isinstance(cause, Exception) and not known else str(cause)
     return f"{NOT_EVALUATED}: {text}"[:MAX_MESSAGE]
@@ -135,12 +135,12 @@ def _state(
 
 
 def without_verdict(tags: Collection[str]) -> set[str]:
-    """A flow run's tags without that of a verdict which it had before it was tried again."""
+    """Return a flow run's tags without that of a verdict which it had before it was tried again."""
     return set(tags) - _TAGS
 
 
 async def _mark(outcome: Outcome | None) -> None:
-    """Never fails the run: what goes wrong is logged."""
+    """Mark the flow run; what goes wrong is logged, and fails nothing."""
     if flow_run.id is None:
         return
     try:

@@ -7,7 +7,7 @@ import math
 import random
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from http import HTTPStatus
 from time import monotonic
 from typing import Any, Self
@@ -73,7 +73,7 @@ class SharedLimits:
         self._taking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Raises UserError for a limit that Prefect does not have."""
+        """Raise UserError for a limit that Prefect does not have."""
         if self._names:
             self._client = await self._open.enter_async_context(get_client())
             await self._read_limits()
@@ -95,6 +95,9 @@ class SharedLimits:
 
         Entering one raises RunLimitExceededError when none came free before the run's deadline.
         """
+        if not self._names:
+            yield nullcontext
+            return
         async with _granted(self._rates, calls) as grant:
 
             @asynccontextmanager
@@ -263,7 +266,7 @@ def _pause(refusals: int) -> float:
 
 @asynccontextmanager
 async def _granted(rates: Sequence[Limit], calls: int) -> AsyncIterator[Callable[[], Any]]:
-    """What each call waits for: that the rate limits let it go."""
+    """Give what each call waits for: that the rate limits let it go."""
     if not rates:
         yield _at_once
         return
@@ -298,7 +301,7 @@ async def _request_slots(rates: Sequence[Limit], calls: int, granted: asyncio.Se
 
 
 async def read_limits() -> list[Limit]:
-    """All global limits of Prefect's API, by name."""
+    """Return all global limits of Prefect's API, by name."""
     found: list[Limit] = []
     async with get_client() as client:
         while page := await client.read_global_concurrency_limits(limit=200, offset=len(found)):

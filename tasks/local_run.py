@@ -44,7 +44,7 @@ class Interruption:
 
     @contextmanager
     def reaches(self) -> Iterator[None]:
-        """The body is what a request cancels; raises CancelledError at once if there was one."""
+        """Let a request cancel the body. Raises CancelledError at once if there was one."""
         if self._requested:
             raise asyncio.CancelledError
         self._work = asyncio.current_task()
@@ -75,7 +75,7 @@ that a worker executes has none."""
 
 @asynccontextmanager
 async def run_store() -> AsyncIterator[Store]:
-    """The store for a run: the one that this process has open, else one that is opened, and closed at the end.
+    """Open the store for a run: the one that this process has open, else one that is closed at the end.
 
     Of a run that this process has begun, the body is what its interruption cancels.
     """

@@ -73,7 +73,7 @@ def flow_run_name() -> str:
 
 @task(name="plan", task_run_name="plan", cache_policy=NO_CACHE, persist_result=False)
 async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOptions) -> PlannedRun:
-    """The run that this flow run is to execute: the one given, the one that it began before, or a new one."""
+    """Find or create the run that this flow run executes: the one given, the one that it began before, or a new one."""
     await reap(store)
     async with get_client() as client:
         begun = await client.read_flow_run(UUID(flow_run.id))
@@ -115,7 +115,7 @@ async def _describe(name: str | None, tags: Sequence[str]) -> None:
 
 
 def _cause(begun: FlowRun) -> Cause:
-    """What began a flow run."""
+    """Return what began a flow run."""
     if begun.auto_scheduled:
         return "schedule"
     return "automation" if begun.created_by is not None and begun.created_by.type == "AUTOMATION" else "api"

@@ -43,7 +43,7 @@ async def progress_shown(context: RunContext) -> AsyncIterator[None]:
 
 
 def pause(age: float, counting: float) -> float:
-    """Seconds from one update to the next, when the run is `age` seconds old and the last counting took `counting`."""
+    """Return the seconds to the next update of a run that is `age` seconds old and was counted in `counting` s."""
     return max(SECONDS, age / OF_AGE, counting * OF_COUNTING)
 
 
@@ -80,7 +80,7 @@ async def _put(artifact: UUID | None, key: str, percent: float, words: str) -> U
 
 
 def progress_of(context: RunContext, *, over: bool = False) -> tuple[float, str]:
-    """The part of the calls that is in the store, in percent, and the counts in words; 100 % only once it is over."""
+    """Return the part of the calls that is in the store, in percent, and the counts in words; 100 % once it is over."""
     seen = context.store.results.progress(context.run.id)
     words = (
         f"{seen.outputs:,} of {context.run.calls:,} calls, "

@@ -96,7 +96,7 @@ async def report_replaced_executor(flow_run_id: str) -> None:
 
 
 async def _mark_cancelled(store: Store, client: PrefectClient) -> list[str]:
-    """A process that did not end when Prefect cancelled its flow run was killed, and could not say why it ended."""
+    """Mark runs as cancelled whose process was killed when it did not end, and so could not say why it ended."""
     newest = await asyncio.to_thread(store.runs.newest, MAX_RUNS)
     interrupted = {UUID(run.flow_run_id): run for run in newest if run.status == "interrupted" and run.flow_run_id}
     if not interrupted:
@@ -156,7 +156,7 @@ def _unbegun(why: str) -> State[None]:
 
 
 async def _report_shards(store: Store, client: PrefectClient) -> None:
-    """Of shards whose executor is gone. A run that is under way looks after its own; this is for one that is over."""
+    """End shards whose executor is gone. A run that is under way looks after its own; this is for one that is over."""
     flow_runs = await client.read_flow_runs(
         flow_filter=FlowFilter(name=FlowFilterName(any_=[SHARD_FLOW])),
         flow_run_filter=FlowRunFilter(state=_in(StateType.RUNNING, StateType.CANCELLING)),
@@ -197,7 +197,7 @@ def _is_overdue(run: RunRecord) -> bool:
 
 
 def _ended_since(run: RunRecord, flow_run: FlowRun) -> bool:
-    """Not so for a flow run that has begun anew, and has not got to its run yet."""
+    """Return whether the run ended since the flow run began: one that has begun anew may not have got to its run."""
     began = flow_run.start_time if flow_run.state is None else flow_run.state.timestamp
     cancelling = flow_run.state is not None and flow_run.state.is_cancelling()
     return run.completed_at is not None and (cancelling or began is None or began < run.completed_at)

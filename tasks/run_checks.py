@@ -97,7 +97,7 @@ def _row(output: CaseOutput, check: CompiledCheck, result: CheckResult) -> NewCh
 
 
 def check_hash(output_hash: str, repeat: int, check: CompiledCheck, result: CheckResult) -> str:
-    """The content hash of a check result: what was checked, by which check, with which arguments."""
+    """Return the content hash of a check result: what was checked, by which check, with which arguments."""
     shown = (result.resolved_arguments or {}).items()
     values = {name: argument.get("value", argument.get(HASH)) for name, argument in shown}
     arguments = {name: value for name, value in values.items() if value is not None}

@@ -49,7 +49,7 @@ class ModelCheckCall:
 
     @property
     def may_recover(self) -> bool:
-        """Whether there is no response, for a reason that a retry may mend."""
+        """True if there is no response, for a reason that a retry may mend."""
         error = self.result.error if self.result else None
         return error is not None and error.recoverable and self.kind not in (None, DOWN)
 
@@ -75,7 +75,7 @@ class ModelCheckResult:
 
     @property
     def from_cache(self) -> bool:
-        """Whether all responses came from the cache."""
+        """True if all responses came from the cache."""
         return self.requests == 0 and self.completed == self.results > 0
 
 

@@ -73,7 +73,7 @@ async def _holder(context: RunContext, spec: ShardSpec) -> LeaseHolder | None:
 
 
 class _Watch:
-    """Looks at a shard's flow run until its end; `before` is who had the shard last, and may have left its lease."""
+    """A watch on a shard's flow run until its end; `before` is who had the shard last, and may have left its lease."""
 
     def __init__(
         self, client: PrefectClient, context: RunContext, spec: ShardSpec, ordered: FlowRun, before: str | None
@@ -90,7 +90,7 @@ class _Watch:
         """Whether the run's deadline is over, and no worker has begun. The verdict says what is missing."""
 
     async def end(self) -> State[Any]:
-        """The final state. While Prefect or the store is unavailable, polling goes on, and so does the shard."""
+        """Wait for the final state. While Prefect or the store is away, polling goes on, and so does the shard."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
@@ -131,7 +131,7 @@ class _Watch:
 
 
 def label(spec: ShardSpec) -> str:
-    """What a shard is called, counting from 1."""
+    """Return the name of a shard, counting from 1."""
     return f"shard {spec.shard + 1} of {spec.shards}"
 
 

@@ -58,13 +58,13 @@ class CasesOnDisk(Collection[TestCase]):
         return any(case == mine for mine in self)
 
     def with_checks(self) -> Iterator[TestCase]:
-        """Those that carry checks of their own."""
+        """Yield the cases that carry checks of their own."""
         for position in self._with_checks:
             self._file.seek(position)
             yield _read(self._file.readline())
 
     def with_checks_and_lines(self) -> Iterator[tuple[TestCase, int | None]]:
-        """The same, each with its line in its file, counted from 1."""
+        """Yield the same, each with its line in its file, counted from 1."""
         yield from zip(self.with_checks(), (line or None for line in self._lines), strict=True)
 
 

@@ -54,7 +54,7 @@ class ErrorCollector:
 
     @property
     def are_enough(self) -> bool:
-        """Whether there are so many that reading stops."""
+        """True once there are so many that reading stops."""
         return self._more >= MAX_ERRORS
 
     def add(self, message: str, line: int | None = None, path: str | None = None, advice: str | None = None) -> None:
@@ -69,7 +69,7 @@ class ErrorCollector:
             self._more += 1
 
     def raise_if_any(self) -> None:
-        """Raises InputError with all of them."""
+        """Raise InputError with all of them."""
         if self._first:
             more = f"... and {self._more:,} more" + (", and no more was read" if self.are_enough else "")
             rest = [Problem(more, self.file)] if self._more else []
@@ -89,7 +89,7 @@ _DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
 def format_of(path: Path, format: str | None, file: str) -> Format:
-    """The format as given, else by the file's ending; raises InputError for one that is not known."""
+    """Return the format as given, else by the file's ending; raises InputError for one that is not known."""
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
     known = format if format in get_args(Format) else _ENDINGS.get(suffixes[-1] if suffixes else "")
     if known is None:
@@ -99,7 +99,7 @@ def format_of(path: Path, format: str | None, file: str) -> Format:
 
 
 def records(path: Path, format: Format, errors: ErrorCollector) -> Iterator[tuple[int, Any]]:
-    """Each readable record with the line, from 1, on which it begins."""
+    """Yield each readable record with the line, from 1, on which it begins."""
     if format == "jsonl":
         return _jsonl(_lines(path, errors), errors)
     if format == "csv":
@@ -118,7 +118,7 @@ def _open(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _lines(path: Path, errors: ErrorCollector) -> Iterator[tuple[int, str]]:
-    """Each line with its number and its line end. Ends with an error at the first that cannot be read."""
+    """Yield each line with its number and its line end. Ends with an error at the first that cannot be read."""
     number = total = 0
     try:
         with _open(path) as stream:
@@ -235,7 +235,7 @@ _SEPARATORS = re.compile(r"[ \t\r\n,:]*")
 
 
 def _starts(text: str) -> Iterator[int]:
-    """Where each element of the list begins; `text` is known to be valid JSON with a list where it is looked for."""
+    """Yield where each element of the list begins; `text` is valid JSON with a list where it is looked for."""
     decode_at = json.JSONDecoder().raw_decode
 
     def skip(at: int) -> int:
@@ -263,7 +263,7 @@ _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 def csv_records(
     lines: Iterator[tuple[int, str]], errors: ErrorCollector, longest_cell: int
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Each record by the header's names, with the line, from 1, on which it begins.
+    """Yield each record by the header's names, with the line, from 1, on which it begins.
 
     The delimiter is given by a first line `sep=;`, as Excel writes it, or else by the header: it is a comma if
     there is one outside of quotes, else a semicolon, a tab or a bar.

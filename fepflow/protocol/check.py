@@ -36,7 +36,7 @@ class CheckForm(BaseModel):
 
     @abstractmethod
     def to_check(self) -> Check:
-        """The declarative form."""
+        """Return the declarative form."""
 
 
 class Check(FepModel, CheckForm):
@@ -59,11 +59,11 @@ class Check(FepModel, CheckForm):
         return construct_fast(cls, {**defaults_of(cls), **data}, set(data))
 
     def __eq__(self, other: object) -> bool:
-        """Whether it asks the same; a typed check is compared by its declaration."""
+        """Compare what is asked; a typed check is compared by its declaration."""
         return super().__eq__(other.to_check() if isinstance(other, TypedCheck) else other)
 
     def to_check(self) -> Check:
-        """It is that already."""
+        """Return the check itself."""
         return self
 
     @field_serializer("arguments", when_used="json")
@@ -75,12 +75,12 @@ class TypedCheck(CheckForm):
     """Base of the classes whose instances are checks with typed arguments; the same thing as a `Check` underneath."""
 
     def __eq__(self, other: object) -> bool:
-        """Whether it asks the same, in whichever form."""
+        """Compare what is asked, in whichever form."""
         return self.to_check() == other if isinstance(other, Check) else super().__eq__(other)
 
 
 def to_check(check: CheckForm) -> Check:
-    """Either form of a check, as its declaration. Raises InputError for another object."""
+    """Return either form of a check as its declaration. Raises InputError for another object."""
     if not isinstance(check, CheckForm):
         advice = "give Check(type=..., arguments=...), or one of the typed classes, such as ContainsCheck(...)"
         raise InputError(Problem(f"{type(check).__name__} is no check", path="checks", advice=advice))

@@ -10,7 +10,7 @@ import orjson
 
 
 def canonical_json(value: Any) -> bytes:
-    """`value` as JSON with sorted keys and no spaces.
+    """Return `value` as JSON with sorted keys and no spaces.
 
     What JSON cannot say (NaN, a lone surrogate, a Python object) is written in Python's way: a hash must exist for
     every value.
@@ -34,5 +34,5 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=repr)
 
 
 def content_hash(*parts: Any) -> str:
-    """The SHA-256 of `parts` in canonical JSON, 64 hexadecimal digits."""
+    """Return the SHA-256 of `parts` in canonical JSON, 64 hexadecimal digits."""
     return hashlib.sha256(canonical_json(parts)).hexdigest()

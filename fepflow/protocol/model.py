@@ -28,11 +28,11 @@ class FepModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, ser_json_inf_nan="strings")
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
-        """As pydantic's, leaving out unset fields unless told otherwise."""
+        """Dump as pydantic does, leaving out unset fields unless told otherwise."""
         return super().model_dump(**{"exclude_unset": True, **options})
 
     def model_dump_json(self, **options: Any) -> str:
-        """As pydantic's, leaving out unset fields unless told otherwise; a lone surrogate is escaped.
+        """Dump as pydantic does, leaving out unset fields unless told otherwise; a lone surrogate is escaped.
 
         Raises ValueError for what has no JSON form: a value that contains itself, an object of Python.
         """
@@ -48,7 +48,7 @@ class FepModel(BaseModel):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-        """As pydantic's; of lone surrogates and of deep nesting, too, which pydantic's own parser refuses."""
+        """Validate as pydantic does; accept lone surrogates and deep nesting, too, which its own parser refuses."""
         try:
             return super().model_validate_json(json_data, **options)
         except ValidationError as error:
@@ -69,7 +69,7 @@ def _dumps(value: Any, indent: int | None) -> str:
 
 
 def to_json_data(value: Any) -> Any:
-    """A value as JSON has it, with NaN and the infinities as texts. Raises for what has no such form."""
+    """Return a value as JSON has it, with NaN and the infinities as texts. Raises for what has no such form."""
     if isinstance(value, dict):
         return {str(key): to_json_data(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -90,7 +90,7 @@ class Result(FepModel):
 
     @classmethod
     def trusted(cls, **fields: Any) -> Self:
-        """An instance of fields that are known to be valid, a fifth of the price of validating them.
+        """Build an instance of fields that are known to be valid, a fifth of the price of validating them.
 
         (`model_construct` costs more than validating.)
         """
@@ -98,7 +98,7 @@ class Result(FepModel):
 
 
 def construct_fast(model: type[M], values: dict[str, Any], given: set[str]) -> M:
-    """An instance of a frozen model with all its fields, in their order; `given` are those that are not defaults.
+    """Build an instance of a frozen model with all its fields, in their order; `given` are those that are not defaults.
 
     It takes `values` over, and shares `given`: nothing that is frozen adds to it.
     """
@@ -117,13 +117,13 @@ def _names_set(names: tuple[str, ...]) -> set[str]:
 
 @cache
 def defaults_of(model: type[FepModel]) -> dict[str, Any]:
-    """Every field, in order, with its default; None for a required one."""
+    """Return every field, in order, with its default; None for a required one."""
     fields = model.model_fields.items()
     return {name: None if info.is_required() else info.get_default(call_default_factory=True) for name, info in fields}
 
 
 def to_jsonable(value: Any) -> Any:
-    """A value as JSON has it, to be shown; what only code can give (a function, a class) is its name.
+    """Return a value as JSON has it, to be shown; what only code can give (a function, a class) is its name.
 
     What JSON cannot say at all (a value that contains itself, nests too deep, has odd keys) is a text about it.
     """
@@ -151,5 +151,5 @@ Timestamp = Annotated[datetime, Field(strict=False)]
 
 
 def utc_now() -> datetime:
-    """The time of day, in UTC, with its zone."""
+    """Return the time of day, in UTC, with its zone."""
     return datetime.now(UTC)

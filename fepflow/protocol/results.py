@@ -82,7 +82,7 @@ class CheckResult(Result):
 
     @property
     def passed(self) -> bool | None:
-        """Whether the check passed; None without a yes or no."""
+        """The check's yes or no; None without one."""
         for results in (self.results, self.results.get("response")):
             if isinstance(results, dict) and isinstance(results.get("passed"), bool):
                 return bool(results["passed"])
@@ -90,7 +90,7 @@ class CheckResult(Result):
 
 
 def score_of(result: CheckResult) -> float | None:
-    """The number that a check found, `score` or else `value`; None for a check without one."""
+    """Return the number that a check found, `score` or else `value`; None for a check without one."""
     for name in ("score", "value"):
         for results in (result.results, result.results.get("response")):
             score = results.get(name) if isinstance(results, dict) else None
@@ -133,7 +133,7 @@ class TestCaseResult(Result):
 
     @property
     def passed(self) -> bool:
-        """Whether it has checks, and every one of them passed: an error, or neither yes nor no, is no pass."""
+        """True if it has checks, and every one of them passed: an error, or neither yes nor no, is no pass."""
         return bool(self.check_results) and all(
             check.status == "completed" and check.passed for check in self.check_results
         )
@@ -146,11 +146,11 @@ class ResultsView:
 
         @property
         def results(self) -> Iterable[TestCaseResult]:
-            """One for each repeat of each test case."""
+            """The results, one for each repeat of each test case."""
 
     @property
     def expected_results(self) -> int:
-        """How many there should be."""
+        """The number of results that there should be."""
         raise NotImplementedError
 
     @property
@@ -168,11 +168,11 @@ class ResultsView:
         return [result for result in self.results if not result.passed]
 
     def _rows(self) -> Iterable[dict[str, Any]]:
-        """A row for each check of each output, see `fepflow.protocol.tables`."""
+        """Return a row for each check of each output, see `fepflow.protocol.tables`."""
         raise NotImplementedError
 
     def to_dataframe(self) -> Any:
-        """A pandas DataFrame with a row for each check of each output, and one for an output without any.
+        """Return a pandas DataFrame with a row for each check of each output, and one for an output without any.
 
         Columns: `run_id`, `suite`, `case_id`, `case_index` (from 0), `repeat` (from 1), `check_id`, `check_type`,
         `status`, `passed`, `score`, `results` (JSON), `error_type` and `error_message` (of the check), `input`,
@@ -240,7 +240,7 @@ class EvaluationRunResult(FepModel, ResultsView):
 
     @property
     def expected_results(self) -> int:
-        """As many as there are: nothing is left out here."""
+        """The number of results: nothing is left out here."""
         return len(self.results)
 
     def to_dict_list(self) -> list[dict[str, Any]]:
@@ -262,7 +262,7 @@ class EvaluationRunResult(FepModel, ResultsView):
 
 
 def status_of(statuses: Iterable[StatusText]) -> StatusText:
-    """FEP 4.1's precedence: any error is an error, else any skip is a skip, else completed."""
+    """Return the status of several (FEP 4.1): any error is an error, else any skip is a skip, else completed."""
     seen = set(statuses)
     if "error" in seen:
         return "error"

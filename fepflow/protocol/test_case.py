@@ -65,7 +65,7 @@ class Output(FepModel):
 
     @property
     def is_partial(self) -> bool:
-        """Whether this output is what there was before the call failed."""
+        """True if this output is what there was before the call failed."""
         return self.value is not None and self.failure is not None
 
 
@@ -73,7 +73,7 @@ Context = dict[str, Any]
 
 
 def evaluation_context(case: TestCase, output: Output) -> Context:
-    """The context of one output. An `expected` that was not given is not there: a path to it is an error."""
+    """Build the context of one output. An `expected` that was not given is not there: a path to it is an error."""
     test_case = {"id": case.id, "input": case.input, "metadata": case.metadata or {}}
     if "expected" in case.model_fields_set:
         test_case["expected"] = case.expected
