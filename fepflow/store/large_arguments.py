@@ -50,11 +50,11 @@ class LargeArguments:
 
     def _hash(self, value: Any) -> str:
         # The value is kept, as another one could have its id once it is gone.
-        known, found = self._hashes.get(id(value), (None, ""))
+        known, digest = self._hashes.get(id(value), (None, ""))
         if known is not value:
-            found = hashlib.sha256(canonical_json(value)).hexdigest()
-            self._hashes[id(value)] = value, found
-        return found
+            digest = hashlib.sha256(canonical_json(value)).hexdigest()
+            self._hashes[id(value)] = value, digest
+        return digest
 
 
 def leave_out_large(results: Sequence[CheckResult], checks: Sequence[Check | None] = ()) -> list[CheckResult]:

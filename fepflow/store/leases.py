@@ -201,10 +201,10 @@ class Leases(Repository):
         leases = select(RUN.c.id, RUN.c.status, RUN.c.lease_owner, RUN.c.lease_until)
         with self._database.reading() as connection:
             now = now_of(connection)
-            found = connection.execute(leases.where((RUN.c.status == "running") | claimed)).all()
+            rows = connection.execute(leases.where((RUN.c.status == "running") | claimed)).all()
         return sorted(
             run_id
-            for run_id, status, owner, until in found
+            for run_id, status, owner, until in rows
             if not _is_alive(owner, until, now, begun=status == "running") and self._interrupt(run_id, owner, until)
         )
 

@@ -85,8 +85,8 @@ def _schema_problem(report: StoreReport) -> str | None:
 def _damage(connection: Connection) -> Iterator[str]:
     """Yield the damage that SQLite finds in its file; PostgreSQL verifies its pages itself when it reads them."""
     if connection.dialect.name == "sqlite":
-        found = connection.exec_driver_sql(f"PRAGMA integrity_check({SPELLED_OUT})").scalars()
-        yield from (f"The file is damaged: {line}." for line in found if line != "ok")
+        lines = connection.exec_driver_sql(f"PRAGMA integrity_check({SPELLED_OUT})").scalars()
+        yield from (f"The file is damaged: {line}." for line in lines if line != "ok")
 
 
 def _count(connection: Connection, table: Table) -> int:
@@ -94,13 +94,13 @@ def _count(connection: Connection, table: Table) -> int:
 
 
 def _miscounted(connection: Connection) -> Iterator[str]:
-    there = select(func.count()).where(CASE.c.run_id == RUN.c.id).scalar_subquery()
-    for run_id, expected, options, found in connection.execute(
-        select(RUN.c.id, RUN.c.n_cases, RUN.c.options, there).where(RUN.c.n_cases != there)
+    n_rows = select(func.count()).where(CASE.c.run_id == RUN.c.id).scalar_subquery()
+    for run_id, expected, options, count in connection.execute(
+        select(RUN.c.id, RUN.c.n_cases, RUN.c.options, n_rows).where(RUN.c.n_cases != n_rows)
     ):
         # A run that may be extended has its further cases, too.
-        if found != ((options or {}).get("sample") or {}).get("cases", expected):
-            yield f"Run {run_id} has {found} test cases, not {expected}."
+        if count != ((options or {}).get("sample") or {}).get("cases", expected):
+            yield f"Run {run_id} has {count} test cases, not {expected}."
 
 
 def _orphans(connection: Connection) -> Iterator[str]:

@@ -107,9 +107,11 @@ class Requests(Repository):
         return self._pending(limit, dispatched=True)
 
     def _pending(self, limit: int, *, dispatched: bool) -> list[RunRecord]:
-        told = RUN_REQUEST.c.dispatched_at.is_not(None)
+        was_dispatched = RUN_REQUEST.c.dispatched_at.is_not(None)
         pending = select(RunRecord).join(RUN_REQUEST, _OF_RUN).where(RUN.c.status == "pending")
-        page = pending.where(told if dispatched else ~told).order_by(RUN_REQUEST.c.created_at, RUN.c.id)
+        page = pending.where(was_dispatched if dispatched else ~was_dispatched).order_by(
+            RUN_REQUEST.c.created_at, RUN.c.id
+        )
         return self._records(page.limit(limit))
 
     def mark_dispatched(self, run_id: str, flow_run_id: str) -> None:

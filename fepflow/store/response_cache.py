@@ -29,7 +29,7 @@ def _max_age() -> timedelta:
 @dataclass
 class _Lookup:
     keys: set[str] = field(default_factory=set)
-    found: Mapping[str, CachedResponse] | None = None
+    responses: Mapping[str, CachedResponse] | None = None
 
 
 class StoredResponseCache:
@@ -48,15 +48,15 @@ class StoredResponseCache:
         mine = self._lookup
         mine.keys.update(keys)
         async with self._reading:
-            found = mine.found
-            if found is None:
+            responses = mine.responses
+            if responses is None:
                 await asyncio.sleep(0)  # concurrent lookups join this one
                 if self._lookup is mine:
                     self._lookup = _Lookup()
-                found = mine.found = await asyncio.to_thread(
+                responses = mine.responses = await asyncio.to_thread(
                     self._store.results.cached_responses, mine.keys, utc_now() - self._age
                 )
-        return {key: found[key] for key in keys if key in found}
+        return {key: responses[key] for key in keys if key in responses}
 
     async def put(self, key: str, answer: CachedResponse) -> None:
         """See ResponseCache. A response that cannot be stored is logged, and still valid."""

@@ -117,8 +117,8 @@ class BatchWriter:
         return group
 
     async def _commit(self, group: list[Rows]) -> None:
-        outputs = [row for some, _ in group for row in some]
-        checks = [row for _, some in group for row in some]
+        outputs = [row for rows, _ in group for row in rows]
+        checks = [row for _, rows in group for row in rows]
         try:
             await asyncio.to_thread(self._store.results.write, self._run_id, outputs, checks)
         except Exception as error:
