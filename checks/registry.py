@@ -18,11 +18,11 @@ from packaging.version import InvalidVersion, Version
 
 from fepflow.checks.base import BaseCheck
 from fepflow.documents.did_you_mean import did_you_mean
+from fepflow.documents.loader import open_regular
 from fepflow.errors import CheckArgumentsError, FepflowError, InputError, Problem
 from fepflow.protocol.check import SEMVER
 from fepflow.protocol.content_hash import content_hash
 from fepflow.security.redaction import words_of
-from fepflow.security.regular_files import open_regular
 from fepflow.suite.foreign_names import CHECK_TYPES
 
 ENTRY_POINTS = "fepflow.checks"

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from fepflow.access.caller import SCOPES, Scope
+from fepflow.documents.loader import open_regular
 from fepflow.errors import AuthenticationError, UserError
 from fepflow.security.redaction import remember
-from fepflow.security.regular_files import open_regular
 from fepflow.settings import JwtAlgorithm, Settings
 
 PublicKey = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey

@@ -194,7 +194,7 @@ def _cells(report: StoredReport) -> list[str]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, not YAML.")
 def export(report: Path, as_json: bool) -> None:
     """Print REPORT, a file or the id of an imported report, in EvalGuard's form."""
-    from fepflow.documents.yaml_writer import dump_yaml
+    from fepflow.documents.yaml import dump_yaml
     from fepflow.services.evalguard_reports import find_report
 
     document = find_report(report)[0].to_json()

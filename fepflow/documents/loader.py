@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import stat
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
-
-from fepflow.documents.yaml_parser import compose, parse_yaml, too_deep
+from fepflow.documents.yaml import Place, parse_yaml, too_deep
 from fepflow.errors import DocumentPath, InputError, Problem, dotted
 from fepflow.json.values import is_deep, loads, syntax_error
-from fepflow.security.regular_files import open_regular
 from fepflow.text import shortened
 
 MAX_BYTES = 5_000_000
@@ -26,40 +26,34 @@ class Document:
     data: Any
     file: str
     text: str = field(repr=False)
+    place: Place | None = field(default=None, repr=False, compare=False)
 
     @cached_property
-    def _root(self) -> Node | None:
+    def _root(self) -> Place | None:
+        """The place of the whole; of JSON, which is YAML, nearly, it is looked up when the first error needs one."""
+        if self.place is not None or not self.text:
+            return self.place
         try:
-            return compose(self.text, self.file)  # JSON is YAML, nearly
+            return parse_yaml(self.text, self.file)[1]
         except InputError:
             return None
 
     def line_of(self, path: DocumentPath) -> int | None:
-        """The line, from 1, of what stands at `path`, or of its nearest ancestor; None in an empty text."""
+        """Return the line, from 1, of what stands at `path`, or of its nearest ancestor; None in an empty text."""
         position = self.position_of(path)
         return position and position[0]
 
     def position_of(self, path: DocumentPath) -> tuple[int, int] | None:
-        """The same with the column, from 1."""
-        node = self._root
-        if node is None:
+        """Return line and column, from 1, of what stands at `path`; as `line_of`."""
+        if self._root is None:
             return None
-        mark = node.start_mark
-        for step in path:
-            name, node = _child(node, step)
-            if node is None:
-                break
-            mark = (name or node).start_mark
-        return int(mark.line) + 1, int(mark.column) + 1
+        name, _ = self._root.at(path)
+        return name.line + 1, name.column + 1
 
     def is_plain_text(self, path: DocumentPath) -> bool:
-        """Whether a scalar stands at `path` without quotes: YAML 1.1 may take it for something else than 1.2 does."""
-        node = self._root
-        for step in path:
-            if node is None:
-                break
-            _, node = _child(node, step)
-        return isinstance(node, ScalarNode) and not node.style
+        """Return whether a scalar stands at `path` without quotes: YAML 1.1 may take it for another value than 1.2."""
+        value = self._root and self._root.at(path)[1]
+        return value is not None and value.is_plain
 
     def problem(self, path: DocumentPath, message: str, advice: str | None = None) -> Problem:
         """An error at `path` of this document."""
@@ -127,7 +121,10 @@ def not_utf8(raw: bytes, offset: int) -> str:
 
 def parse_document(text: str, file: str) -> Document:
     """Parse the text of a document; JSON when the name ends in .json, else YAML 1.2."""
-    return Document(_parse_json(text, file) if file.endswith(".json") else parse_yaml(text, file), file, text)
+    if file.endswith(".json"):
+        return Document(_parse_json(text, file), file, text)
+    value, place = parse_yaml(text, file)
+    return Document(value, file, text, place)
 
 
 def _parse_json(text: str, file: str) -> Any:
@@ -144,12 +141,36 @@ def _parse_json(text: str, file: str) -> Any:
     return value
 
 
-def _child(node: Node, step: str | int) -> tuple[Node | None, Node | None]:
-    """The key and the value at a step of a mapping, or the item of a list, which has no key."""
-    if isinstance(node, MappingNode):
-        for key, value in node.value:
-            if isinstance(key, ScalarNode) and key.value == str(step):
-                return key, value
-    if isinstance(node, SequenceNode) and isinstance(step, int) and step < len(node.value):
-        return None, node.value[step]
-    return None, None
+_KINDS = (
+    (stat.S_ISFIFO, "is a pipe"),
+    (stat.S_ISCHR, "is a device"),
+    (stat.S_ISBLK, "is a device"),
+    (stat.S_ISSOCK, "is a socket"),
+)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading; the caller closes it. A pipe or a device would block, or never end.
+
+    Raises OSError, whose `strerror` fits after "cannot be read: ", for what cannot be opened, and for folders, pipes,
+    devices and sockets, without waiting.
+    """
+    try:
+        _refuse_others(path, os.stat(path).st_mode)  # to open some devices does something to them
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    except ValueError as error:  # a NUL in the name
+        raise OSError(errno.EINVAL, str(error)) from None
+    try:
+        _refuse_others(path, os.fstat(descriptor).st_mode)  # it may be another one by now
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _refuse_others(path: Path, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    for is_kind, what in _KINDS:
+        if is_kind(mode):
+            raise OSError(errno.EINVAL, f"it {what}, and no regular file", str(path))

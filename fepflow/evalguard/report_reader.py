@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fepflow.documents.loader import Document, parse_document, read_text
-from fepflow.documents.yaml_parser import too_deep
+from fepflow.documents.yaml import too_deep
 from fepflow.errors import InputError, Problem, dotted
 from fepflow.evalguard.documents import is_bare_report, is_lm_eval, kind_of
 from fepflow.evalguard.report import Report, flattened, usable_results, why_no_number

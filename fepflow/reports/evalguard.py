@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TextIO
 
-from fepflow.documents.yaml_writer import dump_yaml
+from fepflow.documents.yaml import dump_yaml
 from fepflow.evalguard.report import EVALUATOR, MISSING, NO_VALUE
 from fepflow.security.redaction import MASK
 from fepflow.security.secret_names import secrets_in_address

@@ -82,7 +82,9 @@ def suite_of_manifest(document: Document, folder: Path, env: Mapping[str, str]) 
     if "llm_judge" in scenarios.uses:
         suite["judge"] = {"model_config": {"model": os.environ.get(JUDGE_VARIABLE) or DEFAULT_JUDGE}}
     origins = {("test_cases",): ("scenarios",), **_ORIGINS, **scenarios.origins}
-    suite_document = SuiteDocument(suite, document.file, document.text, origins, scenarios.faulty_checks)
+    suite_document = SuiteDocument(
+        suite, document.file, document.text, document.place, origins, scenarios.faulty_checks
+    )
     return suite_document, reader.problems
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from fepflow.api.evalguard.catalogue import Catalogue
 from fepflow.api.evalguard.service import EvalguardApi
-from fepflow.documents.yaml_parser import parse_yaml
+from fepflow.documents.loader import parse_document
 from fepflow.errors import InputError
 from fepflow.evalguard.loader import load_all_thresholds
 from fepflow.evalguard.report_reader import read_report
@@ -88,7 +88,7 @@ def test_the_api_serves_the_reports_that_were_written(runs: Workplace) -> None:
         (thresholds,) = api.thresholds(tasks="refunds")["thresholds"]
     assert served["pagination"]["total"] == len(WRONG)
     assert sorted(served["reports"], key=lambda each: each["id"]) == sorted(written, key=lambda each: each["id"])
-    assert thresholds == parse_yaml(THRESHOLDS, "refunds.yaml")
+    assert thresholds == parse_document(THRESHOLDS, "refunds.yaml").data
 
 
 def outcome_of(report: Path, thresholds: Path) -> str:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fepflow.documents.yaml_parser import parse_yaml
-from fepflow.documents.yaml_writer import dump_yaml
+from fepflow.documents.loader import parse_document
+from fepflow.documents.yaml import dump_yaml
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 NUMBERS = st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)
@@ -19,7 +19,7 @@ VALUES = st.recursive(
 @settings(deadline=None, max_examples=50)
 @given(st.dictionaries(TEXTS, VALUES, max_size=4))
 def test_what_is_written_is_read_again_as_it_was(value: dict[str, Any]) -> None:
-    assert parse_yaml(dump_yaml(value), "written.yaml") == value
+    assert parse_document(dump_yaml(value), "written.yaml").data == value
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_what_is_written_is_read_again_as_it_was(value: dict[str, Any]) -> None:
 )
 def test_a_text_stays_one(text: str) -> None:
     value = {"key": text, text or "empty": [text]}
-    assert parse_yaml(dump_yaml(value), "written.yaml") == value
+    assert parse_document(dump_yaml(value), "written.yaml").data == value
 
 
 def test_it_reads_well() -> None:
@@ -38,4 +38,4 @@ def test_it_reads_well() -> None:
 
 
 def test_half_a_character_becomes_its_escape() -> None:
-    assert parse_yaml(dump_yaml({"a": "x\ud83d"}), "written.yaml") == {"a": "x\\ud83d"}
+    assert parse_document(dump_yaml({"a": "x\ud83d"}), "written.yaml").data == {"a": "x\\ud83d"}

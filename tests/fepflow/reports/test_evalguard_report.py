@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fepflow.cli.report_files import write_report
-from fepflow.documents.yaml_parser import parse_yaml
+from fepflow.documents.loader import parse_document
 from fepflow.evalguard.report import Report
 from fepflow.evalguard.report_reader import read_report
 from fepflow.evalguard.schema_errors import validated
@@ -101,7 +101,7 @@ def test_the_file_is_a_valid_report_with_what_the_store_has(
     path = tmp_path / name
     write_report(store, run, path)
     text = path.read_text(encoding="utf-8")
-    document = json.loads(text) if name.endswith("json") else parse_yaml(text, name)
+    document = json.loads(text) if name.endswith("json") else parse_document(text, name).data
     assert document == report_of_run(store.runs.get(run.id))
     definition, errors = validated(Report, document)
     assert (definition is not None, errors) == (True, [])

@@ -20,14 +20,14 @@ from starlette.types import ASGIApp
 from fepflow.api.evalguard.catalogue import Catalogue
 from fepflow.api.rest.errors import Errors
 from fepflow.api.rest.evalguard import evalguard_error, evalguard_router
-from fepflow.documents.yaml_parser import parse_yaml
+from fepflow.documents.loader import parse_document
 from fepflow.evalguard.documents import SCHEMAS, schema_path, schema_text
 from fepflow.protocol.model import utc_now
 from fepflow.store.records import StoredReport
 from fepflow.store.store import Store
 from tests.fepflow.api.rest.conftest import served_by
 
-DOCUMENTS: dict[str, Any] = {schema_path(name).name: parse_yaml(schema_text(name), name) for name in SCHEMAS}
+DOCUMENTS: dict[str, Any] = {schema_path(name).name: parse_document(schema_text(name), name).data for name in SCHEMAS}
 REGISTRY: Registry[Any] = Registry().with_resources(
     (name, DRAFT202012.create_resource(document)) for name, document in DOCUMENTS.items()
 )

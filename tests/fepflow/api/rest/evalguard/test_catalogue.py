@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fepflow.documents.yaml_parser import parse_yaml
+from fepflow.documents.loader import parse_document
 from fepflow.services.evalguard_reports import import_reports
 from fepflow.store.store import Store
 from tests.fepflow.api.rest.evalguard.conftest import DEMO, SOME, Client, Serve, report
@@ -38,7 +38,7 @@ class TestCatalogue:
         assert tasks["pagination"]["total"] == 1
         (found,) = api.get("/thresholds", tasks="refund_desk,unknown,refund_desk")["thresholds"]
         file = DEMO / "thresholds" / "refund_desk.yaml"
-        assert found == parse_yaml(file.read_text(encoding="utf-8"), "refund_desk.yaml")
+        assert found == parse_document(file.read_text(encoding="utf-8"), "refund_desk.yaml").data
         (some,) = api.get("/thresholds", tasks="refund_desk", metrics="unknown,acc")["thresholds"]
         assert some == {"task": "refund_desk", "thresholds": {"acc": found["thresholds"]["acc"]}}
         assert api.get("/thresholds", tasks="refund_desk", metrics="unknown") == {"thresholds": []}

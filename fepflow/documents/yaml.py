@@ -1,0 +1,329 @@
+"""YAML 1.2 as JSON values and their places, in one pass and read so that a hostile text cannot hurt; and written."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    StreamEndEvent,
+)
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+from fepflow.documents.yaml_errors import FLOW_COLON, problem_of, shown
+from fepflow.errors import DocumentPath, InputError, Problem
+from fepflow.json.values import MAX_DEPTH
+
+MAX_EVENTS = 200_000
+MAX_EXPANDED_NODES = 1_000_000
+_SLOWLY = 200_000
+"""Characters that the parser in Python is given, which takes 3 s for 100,000."""
+
+Event = Any
+"""An event of ruamel.yaml, whose stubs say only of some what they have."""
+
+_CORE = "tag:yaml.org,2002:"
+_CONSTANTS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER = re.compile(r"[-+]?(?:[0-9]+|0o[0-7]+|0x[0-9A-Fa-f]+|0b[01]+)")
+_FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+"""The core schema of YAML 1.2: no dates, no numbers with underscores, and `yes` is a text."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a value stands, from 0, with the places of its parts: of a mapping by key, each with that of the key."""
+
+    line: int
+    column: int
+    is_plain: bool = False
+    items: list[Place] | None = None
+    members: dict[str, tuple[Place, Place]] | None = None
+
+    def at(self, path: DocumentPath) -> tuple[Place, Place | None]:
+        """Return the place of what stands at `path`, its key's where it has one, or of its nearest ancestor; and the
+        place of the value itself, None if there is none."""
+        name, value = self, self
+        for step in path:
+            if value.members is not None and str(step) in value.members:
+                name, value = value.members[str(step)]
+            elif value.items is not None and isinstance(step, int) and 0 <= step < len(value.items):
+                name = value = value.items[step]
+            else:
+                return name, None
+        return name, value
+
+
+def parse_yaml(text: str, file: str) -> tuple[Any, Place | None]:
+    """Return the value that YAML text holds, and its place; None twice for an empty text.
+
+    Raises InputError, with line, column and advice: bad syntax, a duplicate key, aliases that expand without bound,
+    what JSON does not have.
+    """
+    try:
+        return _parsed(text, file)
+    except YAMLError as error:
+        raise InputError(problem_of(error, text, file)) from None
+    except (ValueError, KeyError, RecursionError) as error:
+        raise InputError(Problem(f"is not valid YAML: {error}", file)) from None
+
+
+def _parsed(text: str, file: str) -> tuple[Any, Place | None]:
+    # The C parser: a suite with a thousand inline cases reads in 0.1 s, not in 2.
+    try:
+        return _Builder(YAML(typ="safe").parse(text), file).document()
+    except YAMLError as error:
+        if FLOW_COLON not in str(error) or len(text) > _SLOWLY:
+            raise
+        # It does not know `{model: local:letters}`, which YAML 1.2, PyYAML and the parser in Python do.
+        return _Builder(YAML(typ="safe", pure=True).parse(text), file).document()
+
+
+def too_deep(file: str, line: int | None = None) -> InputError:
+    """Return the error of a document that nests deeper than it may."""
+    return InputError(Problem(f"is nested deeper than {MAX_DEPTH} levels", file, line))
+
+
+class _Part(NamedTuple):
+    """A value with its place, how many values it is with all inside of it, and how many levels."""
+
+    value: Any
+    place: Place
+    size: int = 1
+    height: int = 0
+
+
+class _Builder:
+    """Builds values from the flat stream of events, and counts as it goes: the C composer recurses, and takes the
+    process with it, and aliases make a small text a huge document."""
+
+    def __init__(self, events: Iterator[Event], file: str) -> None:
+        self._events = events
+        self._file = file
+        self._count = 0
+        self._depth = 0
+        self._anchors: dict[str, _Part | None] = {}
+
+    def document(self) -> tuple[Any, Place | None]:
+        self._next()
+        event = self._next()
+        if isinstance(event, StreamEndEvent):
+            return None, None
+        part = self._part(self._next())
+        self._next()
+        if isinstance(event := self._next(), DocumentStartEvent):
+            raise _error("but found another document", event)
+        return part.value, part.place
+
+    def _next(self) -> Event:
+        event = next(self._events)
+        self._count += 1
+        if self._count > MAX_EVENTS:
+            message = f"holds more than {MAX_EVENTS:,} values"
+            raise InputError(Problem(message, self._file, event.start_mark.line + 1, advice="use JSONL for data"))
+        return event
+
+    def _part(self, event: Event) -> _Part:
+        if isinstance(event, AliasEvent):
+            return self._alias(event)
+        if event.anchor:
+            self._anchors[event.anchor] = None  # known, and not at its end
+        part = self._scalar(event) if isinstance(event, ScalarEvent) else self._collection(event)
+        if event.anchor:
+            self._anchors[event.anchor] = part
+        return part
+
+    def _alias(self, event: AliasEvent) -> _Part:
+        line = event.start_mark.line + 1
+        if event.anchor not in self._anchors:
+            raise _error(f"found undefined alias {event.anchor!r}", event)
+        part = self._anchors[event.anchor]
+        if part is None:
+            raise InputError(Problem("an alias contains itself", self._file, line))
+        if self._depth + part.height > MAX_DEPTH:
+            raise too_deep(self._file, line)
+        self._require_bounded(part.size)
+        return part._replace(value=copy.deepcopy(part.value))
+
+    def _require_bounded(self, size: int) -> None:
+        if size > MAX_EXPANDED_NODES:
+            raise InputError(Problem(f"its aliases expand to more than {MAX_EXPANDED_NODES:,} nodes", self._file))
+
+    def _collection(self, event: Event) -> _Part:
+        is_mapping = isinstance(event, MappingStartEvent)
+        if event.tag not in (None, f"{_CORE}{'map' if is_mapping else 'seq'}"):
+            raise _unknown_tag(event)
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise too_deep(self._file, event.start_mark.line + 1)
+        part = self._mapping(event) if is_mapping else self._sequence(event)
+        self._depth -= 1
+        return part
+
+    def _sequence(self, start: Event) -> _Part:
+        values, places, size, height = [], [], 1, 0
+        while not isinstance(event := self._next(), SequenceEndEvent):
+            part = self._part(event)
+            values.append(part.value)
+            places.append(part.place)
+            size, height = size + part.size, max(height, part.height)
+            self._require_bounded(size)
+        return _Part(values, _place(start, items=places), size, height + 1)
+
+    def _mapping(self, start: Event) -> _Part:
+        merged: dict[str, Any] = {}
+        values: dict[str, Any] = {}
+        places: dict[str, tuple[Place, Place]] = {}
+        size, height, has_merge = 1, 0, False
+        while not isinstance(event := self._next(), MappingEndEvent):
+            is_merge = isinstance(event, ScalarEvent) and event.value == "<<" and event.implicit[0]
+            key, key_place = self._key(event)
+            part = self._part(self._next())
+            if (key in values) if not is_merge else has_merge:
+                raise _error(f'found duplicate key "{key}"', event)
+            if is_merge:
+                has_merge = True
+                merged = _merged(part.value, event)
+            else:
+                values[key], places[key] = part.value, (key_place, part.place)
+            size, height = size + 1 + part.size, max(height, part.height)
+            self._require_bounded(size)
+        return _Part({**merged, **values}, _place(start, members=places), size, height + 1)
+
+    def _key(self, event: Event) -> tuple[str, Place]:
+        """Return a key as JSON has it: `1:` and `'1':` are the same key, `true:` and `1:` are not."""
+        if isinstance(event, ScalarEvent):
+            if event.tag is not None and not event.tag.startswith(_CORE):
+                raise _unknown_tag(event)
+            part = _Part(event.value, _place(event))
+            if event.anchor:
+                self._anchors[event.anchor] = part
+        else:
+            part = self._part(event)
+        if isinstance(part.value, dict | list):
+            raise _error("found unhashable key", event)
+        if not isinstance(part.value, str):  # by an alias
+            raise _error(f"{shown(str(part.value))} cannot be a key: JSON's keys are strings", event)
+        return part.value, part.place
+
+    def _scalar(self, event: ScalarEvent) -> _Part:
+        try:
+            return _Part(_scalar_value(event), _place(event))
+        except ValueError as error:
+            mark, advice = event.start_mark, "put it in quotes, if it is a text"
+            message = f"is not valid YAML: {error}"
+            raise InputError(
+                Problem(message, self._file, mark.line + 1, None, advice, column=mark.column + 1)
+            ) from None
+
+
+def _scalar_value(event: ScalarEvent) -> Any:
+    text, tag = event.value, event.tag
+    if tag is None:
+        return _plain_value(text) if event.implicit[0] else text
+    kind = tag.removeprefix(_CORE)
+    if tag == "!" or (kind != tag and kind in ("str", "timestamp", "value", "merge")):
+        return text
+    if kind == tag or kind not in ("null", "bool", "int", "float", "binary", "set"):
+        raise _unknown_tag(event)
+    if kind in ("binary", "set"):
+        raise ValueError(f"a {kind} is not a JSON value")
+    value = _plain_value(text)
+    if kind == "null":
+        return None
+    if kind == "bool":
+        if isinstance(value, bool):
+            return value
+        raise ValueError(f"{shown(text)} is not true or false")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{shown(text)} is not a number")
+    return int(value) if kind == "int" else float(value)
+
+
+def _plain_value(text: str) -> Any:
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _INTEGER.fullmatch(text):
+        sign, digits = (-1 if text[0] == "-" else 1), text.lstrip("+-")
+        base = {"0o": 8, "0x": 16, "0b": 2}.get(digits[:2], 10)
+        return sign * int(digits, base)
+    if _FLOAT.fullmatch(text) or _NOT_FINITE.fullmatch(text):
+        value = float(text.replace(".inf", "inf").replace(".nan", "nan") if text[-1].isalpha() else text)
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is not a JSON value")
+        return value
+    return text
+
+
+def _merged(value: Any, event: Event) -> dict[str, Any]:
+    """Return the members that `<<` merges into a mapping: of a mapping, or of several, the first one's first."""
+    mappings = value if isinstance(value, list) else [value]
+    if not all(isinstance(mapping, dict) for mapping in mappings):
+        raise _error("<< takes a mapping, or a list of mappings", event)
+    return {key: item for mapping in reversed(mappings) for key, item in mapping.items()}
+
+
+def _place(
+    event: Event, items: list[Place] | None = None, members: dict[str, tuple[Place, Place]] | None = None
+) -> Place:
+    mark = event.start_mark
+    is_plain = isinstance(event, ScalarEvent) and not event.style
+    return Place(mark.line, mark.column, is_plain, items, members)
+
+
+def _error(problem: str, event: Event) -> MarkedYAMLError:
+    return MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
+
+def _unknown_tag(event: Event) -> MarkedYAMLError:
+    return _error(f"could not determine a constructor for the tag {event.tag!r}", event)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@ +-]*")
+_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "none"})
+"""What some version of YAML does not take for a text."""
+
+
+def dump_yaml(value: Any) -> str:
+    """Return a JSON value as YAML that people read, and that `parse_yaml` reads as the same value.
+
+    Half a character (a lone surrogate), which no file can hold, becomes its escape.
+    """
+    yaml = YAML()
+    yaml.width = 10_000
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    stream = io.StringIO()
+    yaml.dump(_quoted(value), stream)
+    return stream.getvalue().removesuffix("...\n")
+
+
+def _quoted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_text(key): _quoted(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_quoted(item) for item in value]
+    return _text(value) if isinstance(value, str) else value
+
+
+def _text(text: str) -> str:
+    text = _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS and text == text.strip()
+    return text if is_plain else DoubleQuotedScalarString(text)
