@@ -48,7 +48,8 @@ class Settings(BaseModel):
     """Every setting has a default that works on a fresh machine."""
 
     home: Path = Field(
-        Path.home() / ".fepflow", description="Folder of the store, the local server's database and logs."
+        default_factory=lambda: Path.home() / ".fepflow",
+        description="Folder of the store, the local server's database and logs.",
     )
     store_url: str | None = Field(None, description="SQLAlchemy URL of the store; default: SQLite in the home folder.")
     port: int = Field(4200, ge=1, le=65535, description="Port of the Prefect server that `fepflow up` starts.")
