@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, StrictBool, ValidationInfo, WithJsonSchema, field_validator
 
 from fepflow.checks.base import MISSING, PATH_SCHEMA, RESOLVED, BaseCheck, JSONPath, PathText
-from fepflow.checks.core.sentences import MAX_VALUE, Given, shown
+from fepflow.checks.core.sentences import MAX_VALUE, ResolvedArguments, shown
 from fepflow.text import cut, printable
 
 
@@ -36,7 +36,7 @@ class AttributeExistsCheck(BaseCheck):
         return {"passed": (self.path is not MISSING) is not self.negate}
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        path = printable(cut(given.path("path") or "the path", MAX_VALUE))
-        return f"{path} is there: {shown(given['path'])}" if given.get("negate") else f"{path} is not there"
+        path = printable(cut(resolved.path("path") or "the path", MAX_VALUE))
+        return f"{path} is there: {shown(resolved['path'])}" if resolved.get("negate") else f"{path} is not there"

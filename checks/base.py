@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from fepflow.checks.core.sentences import Given
+from fepflow.checks.core.sentences import ResolvedArguments
 from fepflow.documents.validation_errors import kind_name, validation_messages
 from fepflow.errors import CheckArgumentsError, ValidationMessage, dotted
 from fepflow.jsonpath.path import descend, is_path, unescape
@@ -196,7 +196,7 @@ class BaseCheck(TypedCheck):
         raise NotImplementedError
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """Return why a result is a fail, in a sentence; None where the results say it. Of our own types only.
 
         A result is explained long after it was made, where a user's class is not at hand: such a class says it in its
@@ -207,9 +207,18 @@ class BaseCheck(TypedCheck):
     def to_check(self) -> Check:
         """Return the declarative form: type, the arguments that were given, version."""
         fields = argument_fields(type(self)).items()
-        given = {name: _as_argument(getattr(self, field)) for name, field in fields if field in self.model_fields_set}
-        named = {"id": self.__dict__["id"]} if "id" in self.__dict__ and "id" not in type(self).model_fields else {}
-        return Check(type=self.check_type or type(self).__name__, arguments=given, version=self.check_version, **named)
+        resolved = {
+            name: _as_argument(getattr(self, field)) for name, field in fields if field in self.model_fields_set
+        }
+        parameters_by_name = (
+            {"id": self.__dict__["id"]} if "id" in self.__dict__ and "id" not in type(self).model_fields else {}
+        )
+        return Check(
+            type=self.check_type or type(self).__name__,
+            arguments=resolved,
+            version=self.check_version,
+            **parameters_by_name,
+        )
 
 
 class BaseAsyncCheck(BaseCheck):
@@ -227,19 +236,21 @@ def argument_fields(check_class: type[BaseCheck]) -> dict[str, str]:
 def _add_parameters(cls: type[BaseCheck], call: Callable[..., Any]) -> list[str]:
     """Make the parameters of `__call__` fields of the class, before pydantic collects those; their names."""
     _, *parameters = signature(call).parameters.values()
-    named = [item for item in parameters if item.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
+    parameters_by_name = [
+        item for item in parameters if item.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    ]
     try:
-        hints = get_type_hints(call) if named else {}
+        hints = get_type_hints(call) if parameters_by_name else {}
     except NameError:  # a type that is known inside of a function only
         hints = {}
     annotations = get_annotations(cls)
-    for item in named:
+    for item in parameters_by_name:
         annotations[item.name] = Union[hints.get(item.name, Any), JSONPath]  # noqa: UP007  # a hint may be any object
         if item.default is not Parameter.empty:
             type.__setattr__(cls, item.name, item.default)
-    if named:
+    if parameters_by_name:
         cls.__annotations__ = annotations
-    return [item.name for item in named]
+    return [item.name for item in parameters_by_name]
 
 
 def _resolved_only(call: Callable[..., Any], parameters: list[str]) -> Callable[[BaseCheck], Any]:
@@ -353,9 +364,9 @@ def wrong_arguments(
     check_class: type[BaseCheck], check_type: str, arguments: dict[str, Any], error: ValidationError
 ) -> CheckArgumentsError:
     """Return the exception for arguments that the check type does not take; it names places, never values."""
-    found = [
+    messages = [
         replace(item, message=f"{item.message}{_other_kind(item, arguments)}")
         for item in validation_messages(arguments, error, check_class)
     ]
-    parts = [": ".join(part for part in (dotted(item.path), item.message) if part) for item in found]
-    return CheckArgumentsError(f"{check_type} cannot take these arguments: {'; '.join(parts)}", found)
+    parts = [": ".join(part for part in (dotted(item.path), item.message) if part) for item in messages]
+    return CheckArgumentsError(f"{check_type} cannot take these arguments: {'; '.join(parts)}", messages)

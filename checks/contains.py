@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, StrictBool
 
 from fepflow.checks.base import BaseCheck, JSONPath, PathText, as_text
-from fepflow.checks.core.sentences import Given, listed, shown, subject, with_phrases, without_phrases
+from fepflow.checks.core.sentences import ResolvedArguments, listed, shown, subject, with_phrases, without_phrases
 
 
 class ContainsCheck(BaseCheck):
@@ -44,19 +44,23 @@ class ContainsCheck(BaseCheck):
         return {"passed": decides is self.negate}
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        text, phrases, negate = given["text"], given["phrases"], bool(given.get("negate"))
+        text, phrases, negate = resolved["text"], resolved["phrases"], bool(resolved.get("negate"))
         phrases = phrases if isinstance(phrases, list) else [phrases]
-        match_all = given.get("match_all") is not False
+        match_all = resolved.get("match_all") is not False
         if not all(isinstance(value, str) for value in (text, *phrases)):
             if len(phrases) == 1:
                 return f"{subject(phrases)}{'' if negate else ' not'} in: {shown(text)}"
             return f"{'some' if negate else 'not all'} of {listed(phrases)} are in: {shown(text)}"
-        fold = given.get("case_sensitive") is False
-        found = [phrase for phrase in phrases if (phrase.casefold() in text.casefold() if fold else phrase in text)]
+        fold = resolved.get("case_sensitive") is False
+        present = [phrase for phrase in phrases if (phrase.casefold() in text.casefold() if fold else phrase in text)]
         if negate:
-            return with_phrases(text, found) if match_all or len(found) == 1 else f"all of {with_phrases(text, found)}"
+            return (
+                with_phrases(text, present)
+                if match_all or len(present) == 1
+                else f"all of {with_phrases(text, present)}"
+            )
         if not match_all and len(phrases) > 1:
             return f"none of {listed(phrases)} is in: {shown(text)}"
-        return without_phrases(text, [phrase for phrase in phrases if phrase not in found])
+        return without_phrases(text, [phrase for phrase in phrases if phrase not in present])

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from fepflow.checks.base import AwaitableResults, BaseCheck, PathText
-from fepflow.checks.core.sentences import Given, redacted, without_reason
+from fepflow.checks.core.sentences import ResolvedArguments, redacted, without_reason
 
 
 class CustomFunctionCheck(BaseCheck):
@@ -42,9 +42,9 @@ class CustomFunctionCheck(BaseCheck):
         return AwaitableResults(answer) if isinstance(answer, dict) else answer
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
         if len(results) > 1:
             return None
-        name, arguments = given.get("validation_function") or cls.check_type, given.get("function_args") or {}
+        name, arguments = resolved.get("validation_function") or cls.check_type, resolved.get("function_args") or {}
         return without_reason(name, redacted(arguments))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from fepflow.checks.core.sentences import Given, listed, shown, subject
+from fepflow.checks.core.sentences import ResolvedArguments, listed, shown, subject
 from fepflow.checks.core.set_checks import Items, MembershipCheck
 
 
@@ -28,8 +28,8 @@ class DisjointCheck(MembershipCheck):
         return {"passed": self._verdict(not overlapping), "overlapping": overlapping}
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        if given.get("negate"):
-            return f"none of {listed(given['forbidden'])} is in: {shown(given['collection'])}"
-        return f"{subject(results['overlapping'])} forbidden, and in: {shown(given['collection'])}"
+        if resolved.get("negate"):
+            return f"none of {listed(resolved['forbidden'])} is in: {shown(resolved['collection'])}"
+        return f"{subject(results['overlapping'])} forbidden, and in: {shown(resolved['collection'])}"

@@ -53,13 +53,13 @@ def arguments_of(check_type: str, version: str | None = None) -> list[Argument]:
     """
     check_class = find_check(check_type, version)
     properties = check_schema(check_type, version)["properties"]["arguments"].get("properties", {})
-    found = []
+    arguments = []
     for field, info in check_class.model_fields.items():
         name = info.alias or field
         default = None if info.is_required() else _shown(info.get_default(call_default_factory=True))
         kind = _kind(properties[name]) if name in properties else "function"
-        found.append(Argument(name, kind, default, info.description or ""))
-    return sorted(found, key=lambda argument: argument.default is not None)
+        arguments.append(Argument(name, kind, default, info.description or ""))
+    return sorted(arguments, key=lambda argument: argument.default is not None)
 
 
 def _shown(default: Any) -> str:

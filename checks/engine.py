@@ -38,7 +38,7 @@ from fepflow.protocol.test_case import Output, TestCase, evaluation_context
 M = TypeVar("M", bound=BaseModel)
 
 
-def read_test_cases(given: Sequence[Any]) -> list[TestCase]:
+def read_test_cases(items: Sequence[Any]) -> list[TestCase]:
     """Read test cases. A dict with the key `input` is one as FEP writes it (2.1); anything else is the input itself.
 
     Cases without an id get one from their content; of those that say the same, the second one ends in `-2`. Raises
@@ -47,7 +47,7 @@ def read_test_cases(given: Sequence[Any]) -> list[TestCase]:
     problems: list[Problem] = []
     cases = []
     counts: dict[str, int] = {}
-    for index, item in enumerate(given):
+    for index, item in enumerate(items):
         case = _read(TestCase, "input", item, f"test_cases[{index}]", problems)
         if case is None:
             continue
@@ -61,13 +61,13 @@ def read_test_cases(given: Sequence[Any]) -> list[TestCase]:
     return cases
 
 
-def read_outputs(given: Sequence[Any]) -> list[Output]:
+def read_outputs(items: Sequence[Any]) -> list[Output]:
     """Read outputs. A dict with the key `value` is one as FEP writes it (2.2); anything else is the value itself.
 
     A value that is such a dict is given as `Output(value=...)`. Raises InputError with every error.
     """
     problems: list[Problem] = []
-    outputs = [_read(Output, "value", item, f"outputs[{index}]", problems) for index, item in enumerate(given)]
+    outputs = [_read(Output, "value", item, f"outputs[{index}]", problems) for index, item in enumerate(items)]
     if problems:
         raise InputError(problems)
     return [output for output in outputs if output is not None]
@@ -92,8 +92,8 @@ def read_metadata(metadata: Any, experiment: Any) -> tuple[dict[str, Any] | None
         except ValidationError as error:
             raise InputError(
                 [
-                    Problem(found.message, path=f"experiment_metadata.{dotted(found.path)}", advice=advice)
-                    for found in validation_messages(experiment, error, ExperimentMetadata)
+                    Problem(item.message, path=f"experiment_metadata.{dotted(item.path)}", advice=advice)
+                    for item in validation_messages(experiment, error, ExperimentMetadata)
                 ]
             ) from None
     _require_json(metadata, "metadata")
@@ -129,28 +129,28 @@ def read_limit(max_async_concurrent: Any) -> asyncio.Semaphore | None:
     return asyncio.Semaphore(max_async_concurrent)
 
 
-def read_checks(given: Sequence[Any] | None) -> tuple[Sequence[AnyCheck], Sequence[Sequence[AnyCheck]]]:
+def read_checks(items: Sequence[Any] | None) -> tuple[Sequence[AnyCheck], Sequence[Sequence[AnyCheck]]]:
     """Read checks, shared or for each case; an empty list is shared, none. A dict is a check as a suite writes it."""
     problems: list[Problem] = []
-    if given and isinstance(given[0], Sequence) and not isinstance(given[0], str):
-        per_case = [_checks(own, f"checks[{index}]", problems) for index, own in enumerate(given)]
+    if items and isinstance(items[0], Sequence) and not isinstance(items[0], str):
+        per_case = [_checks(own, f"checks[{index}]", problems) for index, own in enumerate(items)]
         shared: list[AnyCheck] = []
     else:
-        per_case, shared = [], _checks(given or [], "checks", problems)
+        per_case, shared = [], _checks(items or [], "checks", problems)
     if problems:
         raise InputError(problems)
     return shared, per_case
 
 
-def _checks(given: Sequence[Any], location: str, problems: list[Problem]) -> list[AnyCheck]:
-    found: list[AnyCheck] = []
-    for index, item in enumerate(given):
+def _checks(items: Sequence[Any], location: str, problems: list[Problem]) -> list[AnyCheck]:
+    checks: list[AnyCheck] = []
+    for index, item in enumerate(items):
         if isinstance(item, dict):
             check = _read(Check, None, item, f"{location}[{index}]", problems)
-            found += [check] if check is not None else []
+            checks += [check] if check is not None else []
         else:
-            found.append(item)  # one that is not a check is reported when it is compiled
-    return found
+            checks.append(item)  # one that is not a check is reported when it is compiled
+    return checks
 
 
 def _read(model: type[M], mark: str | None, item: Any, location: str, problems: list[Problem]) -> M | None:

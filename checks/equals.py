@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field, StrictBool
 
 from fepflow.checks.base import BaseCheck, PathText
-from fepflow.checks.core.sentences import Given, differing, unwanted
+from fepflow.checks.core.sentences import ResolvedArguments, differing, unwanted
 from fepflow.json.values import json_equal
 
 
@@ -29,6 +29,10 @@ class EqualsCheck(BaseCheck):
         return {"passed": json_equal(self.actual, self.expected) is not self.negate}
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        return unwanted(given["actual"]) if given.get("negate") else differing(given["actual"], given["expected"])
+        return (
+            unwanted(resolved["actual"])
+            if resolved.get("negate")
+            else differing(resolved["actual"], resolved["expected"])
+        )

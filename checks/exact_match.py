@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field, StrictBool
 
 from fepflow.checks.base import BaseCheck, PathText
-from fepflow.checks.core.sentences import Given, differing, unwanted
+from fepflow.checks.core.sentences import ResolvedArguments, differing, unwanted
 from fepflow.json.values import json_equal
 
 
@@ -35,8 +35,8 @@ class ExactMatchCheck(BaseCheck):
         return {"passed": json_equal(actual, expected) is not self.negate}
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        if given.get("negate"):
-            return unwanted(given["actual"])
-        return differing(given["actual"], given["expected"], fold_case=given.get("case_sensitive") is False)
+        if resolved.get("negate"):
+            return unwanted(resolved["actual"])
+        return differing(resolved["actual"], resolved["expected"], fold_case=resolved.get("case_sensitive") is False)

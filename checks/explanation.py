@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fepflow.checks.core.sentences import MAX_PART, Given, number, redacted, shown, without_reason
+from fepflow.checks.core.sentences import MAX_PART, ResolvedArguments, number, redacted, shown, without_reason
 from fepflow.checks.registry import our_checks
 from fepflow.protocol.results import CheckResult, score_of
 from fepflow.protocol.test_case import Output
@@ -63,8 +63,8 @@ def findings(check: CheckResult, limit: int) -> list[str]:
 
 def arguments_of(check: CheckResult, limit: int) -> list[str]:
     """Return the check's arguments, each on a line, but for the output itself, configuration and defaults."""
-    given = Given(check.resolved_arguments or {})
-    arguments = {name: value for name, value in _about(check).items() if given.path(name) != _OUTPUT}
+    resolved = ResolvedArguments(check.resolved_arguments or {})
+    arguments = {name: value for name, value in _about(check).items() if resolved.path(name) != _OUTPUT}
     return [f"{_name(name)}: {_of_result(value, limit)}" for name, value in arguments.items()]
 
 
@@ -74,7 +74,7 @@ def _from_its_type(check: CheckResult) -> str | None:
     for check_class in our_checks(check.check_type):
         if version in (None, check_class.check_version):
             try:
-                return check_class.check_explanation(Given(check.resolved_arguments or {}), check.results)
+                return check_class.check_explanation(ResolvedArguments(check.resolved_arguments or {}), check.results)
             except Exception:  # others may have written the result: it has whatever it has
                 return None
     return None
@@ -100,7 +100,9 @@ def _from_results(check: CheckResult) -> str:
 def _from_arguments(check: CheckResult) -> str:
     """Describe a check that told nothing by what it got."""
     arguments = _about(check)
-    looked_up = {name: value for name, value in arguments.items() if Given(check.resolved_arguments or {}).path(name)}
+    looked_up = {
+        name: value for name, value in arguments.items() if ResolvedArguments(check.resolved_arguments or {}).path(name)
+    }
     return without_reason(check.check_type, looked_up or arguments)
 
 
@@ -108,8 +110,8 @@ def _about(check: CheckResult) -> dict[str, Any]:
     """Return the arguments that say what a check was about: none about models, keys and functions, and no switch that
     is off.
     """
-    given = Given(check.resolved_arguments or {})
-    arguments = {name: redacted(given[name]) for name in given if not _is_configuration(name)}
+    resolved = ResolvedArguments(check.resolved_arguments or {})
+    arguments = {name: redacted(resolved[name]) for name in resolved if not _is_configuration(name)}
     return {name: value for name, value in arguments.items() if value not in (None, {}) and value is not False}
 
 
@@ -117,10 +119,10 @@ def _results_of(check: CheckResult) -> dict[str, Any]:
     """Return the results that say more than pass or fail: what they hold, or the response of a model in them."""
     response = check.results.get("response")
     results = response if isinstance(response, dict) else check.results
-    found = {name: value for name, value in results.items() if value not in (None, "", [], {})}
+    results = {name: value for name, value in results.items() if value not in (None, "", [], {})}
     if check.passed is not None:
-        found.pop("passed", None)
-    return found
+        results.pop("passed", None)
+    return results
 
 
 def _of_result(value: Any, limit: int) -> str:
@@ -319,15 +321,15 @@ class Causes:
         """Return all causes, the most frequent first."""
         causes = [
             Cause(
-                found.count,
+                results.count,
                 kind,
                 name if kind != "call" else "",
                 _words(kind, name, text),
-                found.case_ids[:MAX_CASES],
-                len(found.case_ids) > MAX_CASES,
+                results.case_ids[:MAX_CASES],
+                len(results.case_ids) > MAX_CASES,
             )
             for (kind, name), source in self._sources.items()
-            for found, text in source.details()
+            for results, text in source.details()
         ]
         return sorted(causes, key=lambda cause: (-cause.count, cause.text))
 

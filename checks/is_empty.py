@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field, StrictBool
 
 from fepflow.checks.base import BaseCheck, PathText
-from fepflow.checks.core.sentences import Given, shown
+from fepflow.checks.core.sentences import ResolvedArguments, shown
 
 
 class IsEmptyCheck(BaseCheck):
@@ -32,6 +32,6 @@ class IsEmptyCheck(BaseCheck):
         return {"passed": is_empty is not self.negate}
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        return f"got {shown(given['value'])}, wanted {'something' if given.get('negate') else 'nothing'}"
+        return f"got {shown(resolved['value'])}, wanted {'something' if resolved.get('negate') else 'nothing'}"

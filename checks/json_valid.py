@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fepflow.checks.base import BaseCheck, JSONPath, PathText
 from fepflow.checks.core.json_schema import Schema
-from fepflow.checks.core.sentences import Given, first_errors
+from fepflow.checks.core.sentences import ResolvedArguments, first_errors
 from fepflow.checks.schema_validation import validated
 
 
@@ -32,9 +32,9 @@ class JSONValidCheck(BaseCheck):
         return validated(self.json_schema or {}, self.text)  # type: ignore[arg-type, return-value]  # resolved: no path is left, see _resolved_only
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        return first_errors(results["validation_errors"], given["text"])
+        return first_errors(results["validation_errors"], resolved["text"])
 
 
 JsonValidCheck = JSONValidCheck

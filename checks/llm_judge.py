@@ -17,7 +17,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from fepflow.checks.base import JSONPath, PathText
 from fepflow.checks.core.json_schema import Schema, read_schema, schema_errors
-from fepflow.checks.core.sentences import Given
+from fepflow.checks.core.sentences import ResolvedArguments
 from fepflow.checks.models.model_check import ModelCheck, call, model_of, response_metadata
 from fepflow.checks.models.voting import Sample, combine
 from fepflow.documents.validation_errors import validation_messages
@@ -222,15 +222,15 @@ class LLMJudgeCheck(ModelCheck):
 
     async def _ask_function(self, _: int) -> Sample:
         response_format: Any = self.response_format
-        given = response_format if isinstance(response_format, type) else deepcopy(response_format)
-        answer = await call(self.llm_function, str(self.prompt), given)  # type: ignore[arg-type]  # the validator saw to it
+        resolved = response_format if isinstance(response_format, type) else deepcopy(response_format)
+        answer = await call(self.llm_function, str(self.prompt), resolved)  # type: ignore[arg-type]  # the validator saw to it
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict | None):
             raise CheckArgumentsError("llm_function must return a pair: the response, and an object of metadata")
         response, metadata = answer
         return Sample(_read(response, response_format), metadata or {})
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
         response = results["response"]
         return "the judge says no and gives no reason" if len(response) == 1 else None

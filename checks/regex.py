@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, model_validat
 
 from fepflow.checks.base import BaseCheck, JSONPath, Options, PathText, as_text
 from fepflow.checks.core.patterns import MAX_PATTERN, check_pattern, place_of_match, search_in_loop
-from fepflow.checks.core.sentences import Given, with_match, without_match
+from fepflow.checks.core.sentences import ResolvedArguments, with_match, without_match
 
 _KNOWN_BITS = int(re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICODE | re.VERBOSE)
 
@@ -67,15 +67,15 @@ class RegexCheck(BaseCheck):
         flags = _bits(self.flags)  # type: ignore[arg-type]  # resolved: no path is left
         return search_in_loop(as_text(self.pattern), flags, as_text(self.text), self._results)  # type: ignore[return-value]  # see _resolved_only
 
-    def _results(self, found: bool) -> dict[str, Any]:
-        return {"passed": found is not self.negate}
+    def _results(self, is_found: bool) -> dict[str, Any]:
+        return {"passed": is_found is not self.negate}
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        text, pattern = given["text"], given["pattern"]
-        if not given.get("negate"):
+        text, pattern = resolved["text"], resolved["pattern"]
+        if not resolved.get("negate"):
             return without_match(text, pattern)
-        flags = given.get("flags")
+        flags = resolved.get("flags")
         bits = _bits(RegexFlags.model_validate(flags) if isinstance(flags, dict) else flags or 0)
         return with_match(text, pattern, place_of_match(pattern, bits, text))

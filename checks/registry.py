@@ -40,7 +40,7 @@ def broken_checks() -> dict[str, str]:
 
 @cache
 def _load_all() -> tuple[dict[str, dict[str, CheckClass]], dict[str, str]]:
-    found: dict[str, dict[str, CheckClass]] = {}
+    loaded: dict[str, dict[str, CheckClass]] = {}
     broken: dict[str, str] = {}
     for entry in entries(ENTRY_POINTS):
         try:
@@ -51,8 +51,8 @@ def _load_all() -> tuple[dict[str, dict[str, CheckClass]], dict[str, str]]:
                 f"the check {entry.name} of {package} cannot be loaded: {type(error).__name__}: {error}"
             )
         else:
-            found.setdefault(entry.name, {}).setdefault(check_class.check_version, check_class)
-    return found, broken
+            loaded.setdefault(entry.name, {}).setdefault(check_class.check_version, check_class)
+    return loaded, broken
 
 
 def entries(group: str) -> Iterator[EntryPoint]:
@@ -188,8 +188,8 @@ def is_ours(check_class: CheckClass) -> bool:
 
 def our_checks(check_type: str) -> list[CheckClass]:
     """Return the classes of a check type that come with fepflow, oldest first; none for other people's types."""
-    named = (address.split(":") for address in CHECKS.get(check_type, ()))
-    return [getattr(import_module(module), name) for module, name in named]
+    addresses = (address.split(":") for address in CHECKS.get(check_type, ()))
+    return [getattr(import_module(module), name) for module, name in addresses]
 
 
 @cache

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.checks.base import BaseCheck, PathText
 from fepflow.checks.core.json_schema import Schema, is_quick, schema_errors
-from fepflow.checks.core.sentences import Given, first_errors
+from fepflow.checks.core.sentences import ResolvedArguments, first_errors
 from fepflow.json.values import parse
 
 TIMEOUT = 1.5
@@ -37,9 +37,9 @@ class SchemaValidationCheck(BaseCheck):
         return validated(self.json_schema, self.data)  # type: ignore[arg-type, return-value]  # resolved: no path is left, see _resolved_only
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        return first_errors(results["validation_errors"], given["data"])
+        return first_errors(results["validation_errors"], resolved["data"])
 
 
 def validated(schema: dict[str, Any], data: Any) -> dict[str, Any] | Awaitable[dict[str, Any]]:

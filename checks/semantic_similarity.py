@@ -10,7 +10,7 @@ from pydantic import Field, StrictBool, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from fepflow.checks.base import JSONPath, Options, PathText
-from fepflow.checks.core.sentences import Given, out_of_bounds
+from fepflow.checks.core.sentences import ResolvedArguments, out_of_bounds
 from fepflow.checks.models.model_check import (
     ModelCheck,
     call,
@@ -141,9 +141,9 @@ class SemanticSimilarityCheck(ModelCheck):
         return numbers
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        return out_of_bounds(results["response"]["score"], given["threshold"], "score ")
+        return out_of_bounds(results["response"]["score"], resolved["threshold"], "score ")
 
 
 def _dot(left: Vector, right: Vector) -> float:

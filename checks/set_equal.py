@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from fepflow.checks.core.sentences import Given, shown, subject, unwanted
+from fepflow.checks.core.sentences import ResolvedArguments, shown, subject, unwanted
 from fepflow.checks.core.set_checks import Items, MembershipCheck
 
 
@@ -30,9 +30,9 @@ class SetEqualCheck(MembershipCheck):
         return {"passed": passed, "missing": missing, "unexpected": unexpected}
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        if given.get("negate"):
-            return unwanted(given["actual"])
+        if resolved.get("negate"):
+            return unwanted(resolved["actual"])
         parts = [f"{subject(results[name])} {name}" for name in ("missing", "unexpected") if results[name]]
-        return f"{'; '.join(parts)}; got {shown(given['actual'])}"
+        return f"{'; '.join(parts)}; got {shown(resolved['actual'])}"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from fepflow.checks.core.sentences import Given, listed, shown, subject
+from fepflow.checks.core.sentences import ResolvedArguments, listed, shown, subject
 from fepflow.checks.core.set_checks import Items, MembershipCheck
 
 
@@ -24,12 +24,12 @@ class SubsetCheck(MembershipCheck):
 
     def __call__(self) -> dict[str, Any]:
         """Compare."""
-        found, missing = self._split(self.required, self.collection)
-        return {"passed": self._verdict(not missing), "missing": missing, "found": found}
+        present, missing = self._split(self.required, self.collection)
+        return {"passed": self._verdict(not missing), "missing": missing, "found": present}
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        if given.get("negate"):
-            return f"all of {listed(results['found'])} are in: {shown(given['collection'])}"
-        return f"{subject(results['missing'])} missing from: {shown(given['collection'])}"
+        if resolved.get("negate"):
+            return f"all of {listed(results['found'])} are in: {shown(resolved['collection'])}"
+        return f"{subject(results['missing'])} missing from: {shown(resolved['collection'])}"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from fepflow.checks.core.sentences import Given, listed, shown, subject
+from fepflow.checks.core.sentences import ResolvedArguments, listed, shown, subject
 from fepflow.checks.core.set_checks import Items, MembershipCheck
 
 
@@ -24,12 +24,12 @@ class SupersetCheck(MembershipCheck):
 
     def __call__(self) -> dict[str, Any]:
         """Compare."""
-        found, unexpected = self._split(self.collection, self.allowed)
-        return {"passed": self._verdict(not unexpected), "unexpected": unexpected, "found": found}
+        present, unexpected = self._split(self.collection, self.allowed)
+        return {"passed": self._verdict(not unexpected), "unexpected": unexpected, "found": present}
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        if given.get("negate"):
-            return f"all of {shown(given['collection'])} are allowed, which is not wanted"
-        return f"{subject(results['unexpected'])} not among what is allowed: {listed(given['allowed'])}"
+        if resolved.get("negate"):
+            return f"all of {shown(resolved['collection'])} are allowed, which is not wanted"
+        return f"{subject(results['unexpected'])} not among what is allowed: {listed(resolved['allowed'])}"

@@ -9,7 +9,14 @@ from pydantic import Field, model_validator
 
 from fepflow.checks.base import BaseCheck, JSONPath, PathText, as_text
 from fepflow.checks.core.patterns import MAX_PATTERN, check_pattern, search_in_loop
-from fepflow.checks.core.sentences import Given, differing, shown, with_phrases, without_match, without_phrases
+from fepflow.checks.core.sentences import (
+    ResolvedArguments,
+    differing,
+    shown,
+    with_phrases,
+    without_match,
+    without_phrases,
+)
 
 Condition = Literal["contains", "equals", "does_not_contain", "regex"]
 
@@ -52,17 +59,17 @@ class TextMatchCheck(BaseCheck):
         return {"passed": (value in text) is (self.condition == "contains")}
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        text, value, condition = given["text"], given["value"], given["condition"]
+        text, value, condition = resolved["text"], resolved["value"], resolved["condition"]
         if not text:
             return f"got {'an empty text' if text == '' else shown(text)}, wanted one that can be compared"
         if condition == "regex":
-            return without_match(text, given["pattern"])
+            return without_match(text, resolved["pattern"])
         if condition == "equals":
             return differing(text, value)
         return without_phrases(text, [value]) if condition == "contains" else with_phrases(text, [value])
 
 
-def _results(found: bool) -> dict[str, Any]:
-    return {"passed": found}
+def _results(is_found: bool) -> dict[str, Any]:
+    return {"passed": is_found}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
 from fepflow.checks.base import BaseCheck, JSONPath, PathText
-from fepflow.checks.core.sentences import Given, out_of_bounds
+from fepflow.checks.core.sentences import ResolvedArguments, out_of_bounds
 from fepflow.documents.validation_errors import kind_name
 
 
@@ -55,9 +55,9 @@ class ThresholdCheck(BaseCheck):
         return {"passed": is_within(self.value, *bounds) is not self.negate}
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        return out_of_bounds(given["value"], given, given.label("value"))
+        return out_of_bounds(resolved["value"], resolved, resolved.label("value"))
 
 
 def is_within(value: Any, low: Any, high: Any, low_inclusive: Any, high_inclusive: Any) -> bool:

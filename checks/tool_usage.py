@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, model_validator
 
 from fepflow.checks.base import RESOLVED, BaseCheck, JSONPath, PathText
-from fepflow.checks.core.sentences import MAX_PART, Given, shown
+from fepflow.checks.core.sentences import MAX_PART, ResolvedArguments, shown
 from fepflow.json.values import json_equal, parse
 from fepflow.protocol.tool_calls import tool_arguments, tool_name
 from fepflow.text import cut, printable
@@ -93,17 +93,17 @@ class ToolUsageCheck(BaseCheck):
         )
 
     @classmethod
-    def check_explanation(cls, given: Given, results: Mapping[str, Any]) -> str | None:
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        calls, order = _read(given["calls"] or []), given.get("order") or []
+        calls, order = _read(resolved["calls"] or []), resolved.get("order") or []
         names = [call.name for call in calls]
-        if given.get("negate"):
+        if resolved.get("negate"):
             return f"called {_named(names)}, which is not wanted"
         if results["missing"]:
             in_order = ", in this order" if set(names).issuperset(order) else ""
             return f"called {_named(names)}; wanted {_named(order)}{in_order}"
-        name, arguments = given.get("name"), given.get("arguments")
-        least, most = given.get("min_count") or 1, given.get("max_count")
+        name, arguments = resolved.get("name"), resolved.get("arguments")
+        least, most = resolved.get("min_count") or 1, resolved.get("max_count")
         wanted = f"{_named([name]) if name else 'any tool'}{_with(arguments)}"
         if most is not None and results["count"] > most:
             return (

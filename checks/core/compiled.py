@@ -408,7 +408,7 @@ def compile_checks(
     require_unique_ids(checks, taken)
     ids = check_ids([to_check(check) for check in checks], taken)
     refused = refusals or [None] * len(ids)
-    return [CompiledCheck(*each) for each in zip(checks, ids, refused, strict=True)]
+    return [CompiledCheck(*item) for item in zip(checks, ids, refused, strict=True)]
 
 
 def require_unique_ids(checks: Sequence[AnyCheck], taken: Collection[str] = ()) -> None:

@@ -44,7 +44,7 @@ class LeftOut:
         return f"(a large value at {self.path})"
 
 
-class Given(Mapping[str, Any]):
+class ResolvedArguments(Mapping[str, Any]):
     """Arguments of a check by name, as its result has them (FEP 2.3.4)."""
 
     def __init__(self, resolved: Mapping[str, Any]) -> None:
@@ -259,7 +259,7 @@ def first_errors(errors: Sequence[str], data: Any) -> str:
     found = _POSITION.search(first)
     line, column = (int(found[1] or 1), int(found[2])) if found else (1, 1)
     before = data.split("\n", line)[: line - 1]
-    return f"{first}: {shown(data, around=sum(len(each) + 1 for each in before) + column - 1)}"
+    return f"{first}: {shown(data, around=sum(len(line) + 1 for line in before) + column - 1)}"
 
 
 def without_reason(name: str, values: Mapping[str, Any]) -> str:

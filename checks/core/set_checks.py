@@ -38,9 +38,9 @@ class MembershipCheck(BaseCheck):
         fold = not self.case_sensitive
         present = {json_key(other, fold_case=fold) for other in others}
         different = {json_key(item, fold_case=fold): item for item in reversed(items)}
-        found = [item for key, item in different.items() if key in present]
+        present_items = [item for key, item in different.items() if key in present]
         missing = [item for key, item in different.items() if key not in present]
-        return found[::-1], missing[::-1]
+        return present_items[::-1], missing[::-1]
 
     def _verdict(self, holds: bool) -> bool:
         return holds is not self.negate

@@ -102,14 +102,14 @@ def _schema(response_format: Any) -> Any:
 
 def _criteria(schema: dict[str, Any]) -> dict[str, str]:
     properties = _mapping(schema.get("properties")).items()
-    found = {name: resolved_schema(known, schema).get("description") for name, known in properties}
-    return {name: text for name, text in found.items() if isinstance(text, str)}
+    descriptions = {name: resolved_schema(known, schema).get("description") for name, known in properties}
+    return {name: text for name, text in descriptions.items() if isinstance(text, str)}
 
 
 def _fields(schema: dict[str, Any]) -> dict[str, tuple[Kind, tuple[str, ...]]]:
     fields: dict[str, tuple[Kind, tuple[str, ...]]] = {}
-    for name, given in _mapping(schema.get("properties")).items():
-        known = resolved_schema(given, schema)
+    for name, schema_of_field in _mapping(schema.get("properties")).items():
+        known = resolved_schema(schema_of_field, schema)
         types = known.get("type")
         types = types if isinstance(types, list) else [types]
         words = tuple(word for word in known.get("enum") or () if isinstance(word, str))

@@ -70,8 +70,8 @@ def combine(samples: Sequence[Sample | Exception], schema: dict[str, Any]) -> Sa
     ]
     chosen = min(range(len(answered)), key=lambda number: _distance(decided, number))
     response = deepcopy(responses[chosen])
-    for each in decided:
-        _put(response, each, responses)
+    for decision in decided:
+        _put(response, decision, responses)
     details = {"samples": _details(samples, decided)}
     return Sample(response, {**answered[chosen].metadata, **_sums(samples), **details})
 
@@ -92,11 +92,11 @@ def _fields(
 ) -> Iterator[tuple[FieldPath, Kind]]:
     """Yield the fields that can be counted, and how, in their order."""
     for name in dict.fromkeys(name for value in values for name in value):
-        given = [value[name] for value in values if value.get(name) is not None]
+        present = [value[name] for value in values if value.get(name) is not None]
         known = resolved_schema(schema.get("properties", {}).get(name), root)
-        if given and all(isinstance(value, dict) for value in given):
-            yield from _fields(known, root, given, (*above, name))
-        elif given and (kind := _kind(known, given)):
+        if present and all(isinstance(value, dict) for value in present):
+            yield from _fields(known, root, present, (*above, name))
+        elif present and (kind := _kind(known, present)):
             yield (*above, name), kind
 
 
@@ -124,9 +124,9 @@ def resolved_schema(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decided(path: FieldPath, kind: Kind, values: list[Any], n_samples: int, failures: Sequence[Exception]) -> _Decided:
-    given = [value for value in values if value is not _NOTHING]
-    if kind == "median" and 2 * len(given) > n_samples:
-        return _Decided(path, kind, median_low(given), values)
+    present = [value for value in values if value is not _NOTHING]
+    if kind == "median" and 2 * len(present) > n_samples:
+        return _Decided(path, kind, median_low(present), values)
     votes = Counter(repr(value) for value in values)
     words, most = votes.most_common(1)[0]
     if 2 * most <= n_samples:
@@ -146,18 +146,22 @@ def _same(one: Any, other: Any) -> bool:
 
 def _distance(decided: Sequence[_Decided], number: int) -> tuple[int, int, float, int]:
     """Return the distance of a sample from the decisions, `passed` first: the reasons of the nearest one are taken."""
-    against = [each for each in decided if each.kind == "vote" and not _same(each.values[number], each.value)]
-    beside = [_aside(each, each.values[number]) for each in decided if each.kind == "median"]
-    return any(each.path == PASSED for each in against), len(against), sum(beside), number
+    against = [
+        decision
+        for decision in decided
+        if decision.kind == "vote" and not _same(decision.values[number], decision.value)
+    ]
+    beside = [_aside(decision, decision.values[number]) for decision in decided if decision.kind == "median"]
+    return any(decision.path == PASSED for decision in against), len(against), sum(beside), number
 
 
-def _aside(each: _Decided, value: Any) -> float:
+def _aside(decision: _Decided, value: Any) -> float:
     """Return how far a number is from the median, in terms of the spread: 0 to 1."""
-    if value is _NOTHING or each.value is _NOTHING:
-        return float(value is not each.value)
-    numbers = [value for value in each.values if value is not _NOTHING]
+    if value is _NOTHING or decision.value is _NOTHING:
+        return float(value is not decision.value)
+    numbers = [value for value in decision.values if value is not _NOTHING]
     spread = max(numbers) - min(numbers)
-    return abs(value - each.value) / spread if spread else 0.0
+    return abs(value - decision.value) / spread if spread else 0.0
 
 
 def _at(response: Any, path: FieldPath) -> Any:
@@ -166,20 +170,20 @@ def _at(response: Any, path: FieldPath) -> Any:
     return response
 
 
-def _put(response: dict[str, Any], each: _Decided, responses: Sequence[dict[str, Any]]) -> None:
+def _put(response: dict[str, Any], decision: _Decided, responses: Sequence[dict[str, Any]]) -> None:
     """Set the response's field to the decision; a field that is left out is left out as in a sample that does so."""
-    *above, name = each.path
+    *above, name = decision.path
     parent: Any = response
     for step in above:
         if not isinstance(parent.get(step), dict):
-            if each.value is _NOTHING:
+            if decision.value is _NOTHING:
                 return
             parent[step] = {}
         parent = parent[step]
-    if each.value is not _NOTHING:
-        parent[name] = each.value
+    if decision.value is not _NOTHING:
+        parent[name] = decision.value
     elif name in parent:
-        like = next(other for other in responses if _at(other, each.path) is _NOTHING)
+        like = next(other for other in responses if _at(other, decision.path) is _NOTHING)
         if name in (_at(like, tuple(above)) or {}):
             parent[name] = None
         else:
@@ -192,8 +196,10 @@ def _details(samples: Sequence[Sample | Exception], decided: Sequence[_Decided])
     return {
         "asked": n_samples,
         "failed": sum(isinstance(sample, Exception) for sample in samples),
-        "agreement": {each.name: round(each.agreeing / n_samples, 4) for each in decided if each.kind == "vote"},
-        "spread": {each.name: _spread(each.values) for each in decided if each.kind == "median"},
+        "agreement": {
+            decision.name: round(decision.agreeing / n_samples, 4) for decision in decided if decision.kind == "vote"
+        },
+        "spread": {decision.name: _spread(decision.values) for decision in decided if decision.kind == "median"},
         "said": [_sample_values(sample, decided) for sample in samples],
     }
 
@@ -205,7 +211,7 @@ def _spread(values: Sequence[Any]) -> list[Any]:
 
 def _sample_values(sample: Sample | Exception, decided: Sequence[_Decided]) -> dict[str, Any]:
     if isinstance(sample, Sample):
-        return {each.name: _at(sample.response, each.path) for each in decided}
+        return {decision.name: _at(sample.response, decision.path) for decision in decided}
     return {"error": str(sample)[:_MAX_ERROR]}
 
 

@@ -106,7 +106,7 @@ def _words(error: Exception, model: Model) -> str:
 def _retry_after(error: Exception) -> float | None:
     headers: Any = getattr(error, "litellm_response_headers", None) or {}
     try:
-        given = {str(name).lower(): str(value) for name, value in dict(headers).items()}
+        by_name = {str(name).lower(): str(value) for name, value in dict(headers).items()}
     except (TypeError, ValueError):
         return None
-    return seconds_to_wait(given["retry-after"]) if "retry-after" in given else None
+    return seconds_to_wait(by_name["retry-after"]) if "retry-after" in by_name else None
